@@ -9,8 +9,8 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Timestamp, Value } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp, Value } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_hostd_auth_v1_verb } from "../../auth/v1/verb_pb.js";
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 
@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file hostd/module/v1/module.proto.
  */
 export const file_hostd_module_v1_module: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwijAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCCI2ChBBY3RpdmF0ZVJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhAKB3JlbWFya3MYtgIgAygJIh8KDVJlbW92ZVJlcXVlc3QSDgoGZGlnZXN0GAEgASgJIhAKDlJlbW92ZVJlc3BvbnNlIg8KDVF1b3Rhc1JlcXVlc3Qi2QEKDlF1b3Rhc1Jlc3BvbnNlEjUKBHVzZWQYASABKAsyJy5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVzcG9uc2UuQW1vdW50cxI1CgRtb3N0GAIgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSGQoRcmV0ZW50aW9uX3NlY29uZHMYAyABKAQaPgoHQW1vdW50cxIPCgdtb2R1bGVzGAEgASgEEg0KBWJ5dGVzGAIgASgEEhMKC293bl9tb2R1bGVzGAMgASgEIkgKD1JvbGxiYWNrUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIOCgVmb3JjZRjeAiABKAgiXQoQUm9sbGJhY2tSZXNwb25zZRIOCgZkaWdlc3QYASABKAkSEAoIcmV2aXNpb24YAiABKAQSFQoMZW50aXR5X3R5cGVzGN4CIAMoCRIQCgdyZW1hcmtzGN8CIAMoCSIlCg5IaXN0b3J5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCSJCCg9IaXN0b3J5UmVzcG9uc2USLwoHY2hhbmdlcxgBIAMoCzIeLmhvc3RkLm1vZHVsZS52MS5CaW5kaW5nQ2hhbmdlIpACCg1CaW5kaW5nQ2hhbmdlEhAKCHJldmlzaW9uGAEgASgEEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCgRraW5kGAMgASgOMiMuaG9zdGQubW9kdWxlLnYxLkJpbmRpbmdDaGFuZ2UuS2luZBIOCgZkaWdlc3QYBCABKAkSCgoCYnkYBSABKAkSDgoGZm9yY2VkGAYgASgIEhEKCXRvb2tfYmFjaxgHIAEoBCJTCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX0FDVElWQVRFEAESDwoLS0lORF9MSU1JVFMQAhIRCg1LSU5EX1JPTExCQUNLEAMiNQoPU2V0T3duZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBW93bmVyGAIgASgJIhIKEFNldE93bmVyUmVzcG9uc2UigwEKDVZlcmlmeVJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhAKBnNhbXBsZRgDIAEoDUgAEg0KA2FsbBgEIAEoCEgAEhAKCHNoYXJkX2lkGAUgASgNEhEKCHJldmlzaW9uGNQCIAEoBEIHCgVzY29wZSKZBAoOVmVyaWZ5UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGZXZlbnRzGAIgASgEEj8KC2RpZmZlcmVuY2VzGAMgAygLMiouaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLkRpZmZlcmVuY2USFAoMY3V0X2VudGl0aWVzGAQgASgEEhsKE3VuY29tcGFyZWRfZW50aXRpZXMYBSABKAQSGwoSZGlmZmVyaW5nX2VudGl0aWVzGNQCIAEoBBIYCg9mYXVsdHlfZW50aXRpZXMY1QIgASgEEg0KBGtlcHQY1gIgASgIEhEKCG5vdF9rZXB0GNcCIAEoCRrEAQoKRGlmZmVyZW5jZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEwoLZGVzY3JpcHRpb24YAyABKAkSDQoFZmF1bHQYBCABKAgSEwoKZXZlbnRfdHlwZRjUAiABKAkSPgoFcGF0Y2gYhgMgAygLMi4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLlBhdGNoT3BlcmF0aW9uEhgKD3BhdGNoX3RydW5jYXRlZBiHAyABKAgaUQoOUGF0Y2hPcGVyYXRpb24SCgoCb3AYASABKAkSDAoEcGF0aBgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKZAQoKRml0UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSDgoGc2FtcGxlGAMgASgNEhAKCHNoYXJkX2lkGAQgASgNEhQKDHNoYXJkX21pbGxpcxgFIAEoDRIVCg1wcmVzZW5jZV9vbmx5GAYgASgIEhcKDndyaXR0ZW5fbm90X2J5GN4CIAMoCSLRAgoLRml0UmVzcG9uc2USOwoHbWlzc2luZxgBIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZS5NaXNzaW5nRXZlbnRzEjIKBmZhdWx0cxgCIAMoCzIiLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZS5GYXVsdBIQCghlbnRpdGllcxgDIAEoBBIVCg11bnJlYWRfc2hhcmRzGAQgASgNEg8KB3ByZXNlbnQYBSABKAgSEAoHZmFpbGluZxjeAiABKAQaMgoNTWlzc2luZ0V2ZW50cxISCgpldmVudF90eXBlGAEgASgJEg0KBWNvdW50GAIgASgEGlEKBUZhdWx0EhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBISCgpldmVudF90eXBlGAMgASgJEg8KB21lc3NhZ2UYBCABKAky1wgKDU1vZHVsZVNlcnZpY2USTwoGVXBsb2FkEh4uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVzcG9uc2UiBPDkGQUSYwoMVXBsb2FkU3RyZWFtEiQuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlcXVlc3QaJS5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVzcG9uc2UiBPDkGQUoARJMCgRMaXN0EhwuaG9zdGQubW9kdWxlLnYxLkxpc3RSZXF1ZXN0Gh0uaG9zdGQubW9kdWxlLnYxLkxpc3RSZXNwb25zZSIHkAIB8OQZAxJJCgNHZXQSGy5ob3N0ZC5tb2R1bGUudjEuR2V0UmVxdWVzdBocLmhvc3RkLm1vZHVsZS52MS5HZXRSZXNwb25zZSIHkAIB8OQZAxJYCghEb3dubG9hZBIgLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXNwb25zZSIHkAIB8OQZBhJVCghBY3RpdmF0ZRIgLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXNwb25zZSIE8OQZBRJVCghSb2xsYmFjaxIgLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1JlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXNwb25zZSIE8OQZBRJVCgdIaXN0b3J5Eh8uaG9zdGQubW9kdWxlLnYxLkhpc3RvcnlSZXF1ZXN0GiAuaG9zdGQubW9kdWxlLnYxLkhpc3RvcnlSZXNwb25zZSIHkAIB8OQZAxJVCghTZXRPd25lchIgLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXNwb25zZSIE8OQZBRJPCgZSZW1vdmUSHi5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXNwb25zZSIE8OQZBRJSCgZRdW90YXMSHi5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZSIHkAIB8OQZAxJRCgZWZXJpZnkSHi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZSIE8OQZBTABEkkKA0ZpdBIbLmhvc3RkLm1vZHVsZS52MS5GaXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlIgeQAgHw5BkFQjlaN2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9tb2R1bGUvdjE7bW9kdWxldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwivAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJlCgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iNgoQQWN0aXZhdGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0ItkBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGj4KB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl0KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEAoHcmVtYXJrcxjfAiADKAkiKAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiPwoSR2V0Um9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dCLDAwoHUm9sbG91dBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSFAoMb2xkZXJfZGlnZXN0GAMgASgJEi0KBXN0YXRlGAQgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUSDQoFc2hhcmUYBSABKA0SDgoGcHJlZml4GAYgASgJEgwKBHN0YXkYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEgoKAmJ5GAogASgJEgwKBG5vdGUYCyABKAkSDQoFc3RlcHMYDCADKA0SKAoFcGF1c2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGZHVlX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ6CgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1JVTk5JTkcQARIQCgxTVEFURV9QQVVTRUQQAhISCg5TVEFURV9BQk9SVElORxADEg4KClNUQVRFX0hFTEQQBBIRCg1TVEFURV9BQk9SVEVEEAUi5QEKFENoYW5nZVJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEjwKBmFjdGlvbhgCIAEoDjIsLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdC5BY3Rpb24SDQoFZm9yY2UYAyABKAgiawoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEhAKDEFDVElPTl9QQVVTRRABEhEKDUFDVElPTl9SRVNVTUUQAhISCg5BQ1RJT05fUFJPTU9URRADEhAKDEFDVElPTl9BQk9SVBAEIlQKFUNoYW5nZVJvbGxvdXRSZXNwb25zZRIpCgdyb2xsb3V0GAEgASgLMhguaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQSEAoIcmV2aXNpb24YAiABKAQiJQoOSGlzdG9yeVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiQgoPSGlzdG9yeVJlc3BvbnNlEi8KB2NoYW5nZXMYASADKAsyHi5ob3N0ZC5tb2R1bGUudjEuQmluZGluZ0NoYW5nZSLlAgoNQmluZGluZ0NoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoEa2luZBgDIAEoDjIjLmhvc3RkLm1vZHVsZS52MS5CaW5kaW5nQ2hhbmdlLktpbmQSDgoGZGlnZXN0GAQgASgJEgoKAmJ5GAUgASgJEg4KBmZvcmNlZBgGIAEoCBIRCgl0b29rX2JhY2sYByABKAQSDgoFc2hhcmUY/QIgASgNEg8KBnByZWZpeBj+AiABKAkihgEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhEKDUtJTkRfQUNUSVZBVEUQARIPCgtLSU5EX0xJTUlUUxACEhEKDUtJTkRfUk9MTEJBQ0sQAxIPCgtLSU5EX0NBTkFSWRAEEhAKDEtJTkRfUFJPTU9URRAFEg4KCktJTkRfQUJPUlQQBiI1Cg9TZXRPd25lclJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFb3duZXIYAiABKAkiEgoQU2V0T3duZXJSZXNwb25zZSKDAQoNVmVyaWZ5UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSEAoGc2FtcGxlGAMgASgNSAASDQoDYWxsGAQgASgISAASEAoIc2hhcmRfaWQYBSABKA0SEQoIcmV2aXNpb24Y1AIgASgEQgcKBXNjb3BlIpkECg5WZXJpZnlSZXNwb25zZRIQCghlbnRpdGllcxgBIAEoBBIOCgZldmVudHMYAiABKAQSPwoLZGlmZmVyZW5jZXMYAyADKAsyKi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UuRGlmZmVyZW5jZRIUCgxjdXRfZW50aXRpZXMYBCABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgFIAEoBBIbChJkaWZmZXJpbmdfZW50aXRpZXMY1AIgASgEEhgKD2ZhdWx0eV9lbnRpdGllcxjVAiABKAQSDQoEa2VwdBjWAiABKAgSEQoIbm90X2tlcHQY1wIgASgJGsQBCgpEaWZmZXJlbmNlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBITCgtkZXNjcmlwdGlvbhgDIAEoCRINCgVmYXVsdBgEIAEoCBITCgpldmVudF90eXBlGNQCIAEoCRI+CgVwYXRjaBiGAyADKAsyLi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UuUGF0Y2hPcGVyYXRpb24SGAoPcGF0Y2hfdHJ1bmNhdGVkGIcDIAEoCBpRCg5QYXRjaE9wZXJhdGlvbhIKCgJvcBgBIAEoCRIMCgRwYXRoGAIgASgJEiUKBXZhbHVlGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIoUCCgpGaXRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIOCgZzYW1wbGUYAyABKA0SEAoIc2hhcmRfaWQYBCABKA0SFAoMc2hhcmRfbWlsbGlzGAUgASgNEhUKDXByZXNlbmNlX29ubHkYBiABKAgSFwoOd3JpdHRlbl9ub3RfYnkY3gIgAygJEhQKC2ZpcnN0X3NoYXJlGP0CIAEoDRIVCgxmaXJzdF9wcmVmaXgY/gIgASgJEhUKDHdpdGhpbl9zaGFyZRiAAyABKA0SFgoNd2l0aGluX3ByZWZpeBiBAyABKAkSDgoFZmVuY2UY/wIgASgEItECCgtGaXRSZXNwb25zZRI7CgdtaXNzaW5nGAEgAygLMiouaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlLk1pc3NpbmdFdmVudHMSMgoGZmF1bHRzGAIgAygLMiIuaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlLkZhdWx0EhAKCGVudGl0aWVzGAMgASgEEhUKDXVucmVhZF9zaGFyZHMYBCABKA0SDwoHcHJlc2VudBgFIAEoCBIQCgdmYWlsaW5nGN4CIAEoBBoyCg1NaXNzaW5nRXZlbnRzEhIKCmV2ZW50X3R5cGUYASABKAkSDQoFY291bnQYAiABKAQaUQoFRmF1bHQSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhIKCmV2ZW50X3R5cGUYAyABKAkSDwoHbWVzc2FnZRgEIAEoCTKdCgoNTW9kdWxlU2VydmljZRJPCgZVcGxvYWQSHi5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXNwb25zZSIE8OQZBRJjCgxVcGxvYWRTdHJlYW0SJC5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVxdWVzdBolLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXNwb25zZSIE8OQZBSgBEkwKBExpc3QSHC5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlcXVlc3QaHS5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlc3BvbnNlIgeQAgHw5BkDEkkKA0dldBIbLmhvc3RkLm1vZHVsZS52MS5HZXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkdldFJlc3BvbnNlIgeQAgHw5BkDElgKCERvd25sb2FkEiAuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlc3BvbnNlIgeQAgHw5BkGElUKCEFjdGl2YXRlEiAuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlc3BvbnNlIgTw5BkFElUKCFJvbGxiYWNrEiAuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1Jlc3BvbnNlIgTw5BkFEl4KCkdldFJvbGxvdXQSIi5ob3N0ZC5tb2R1bGUudjEuR2V0Um9sbG91dFJlcXVlc3QaIy5ob3N0ZC5tb2R1bGUudjEuR2V0Um9sbG91dFJlc3BvbnNlIgeQAgHw5BkDEmQKDUNoYW5nZVJvbGxvdXQSJS5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QaJi5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlc3BvbnNlIgTw5BkFElUKB0hpc3RvcnkSHy5ob3N0ZC5tb2R1bGUudjEuSGlzdG9yeVJlcXVlc3QaIC5ob3N0ZC5tb2R1bGUudjEuSGlzdG9yeVJlc3BvbnNlIgeQAgHw5BkDElUKCFNldE93bmVyEiAuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlc3BvbnNlIgTw5BkFEk8KBlJlbW92ZRIeLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlJlbW92ZVJlc3BvbnNlIgTw5BkFElIKBlF1b3RhcxIeLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlIgeQAgHw5BkDElEKBlZlcmlmeRIeLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlIgTw5BkFMAESSQoDRml0EhsuaG9zdGQubW9kdWxlLnYxLkZpdFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UiB5ACAfDkGQVCOVo3Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL21vZHVsZS92MTttb2R1bGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Module describes a stored module.
@@ -741,6 +741,15 @@ export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
    * @generated from field: bool accept_differences = 340;
    */
   acceptDifferences: boolean;
+
+  /**
+   * Serve a part of the entities only, also of other types that the module has
+   * and that the same module serves now. Where the module serves a part already,
+   * a larger one. An entity that it serves never goes back but by ChangeRollout.
+   *
+   * @generated from field: hostd.module.v1.RolloutPlan rollout = 381;
+   */
+  rollout?: RolloutPlan | undefined;
 };
 
 /**
@@ -749,6 +758,49 @@ export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
  */
 export const ActivateRequestSchema: GenMessage<ActivateRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 15);
+
+/**
+ * RolloutPlan is which entities a module serves first.
+ *
+ * @generated from message hostd.module.v1.RolloutPlan
+ */
+export type RolloutPlan = Message<"hostd.module.v1.RolloutPlan"> & {
+  /**
+   * How many of 10,000 entities, by a hash of type and id: 5 percent is 500.
+   *
+   * @generated from field: uint32 share = 1;
+   */
+  share: number;
+
+  /**
+   * Besides, those whose ids begin so.
+   *
+   * @generated from field: string prefix = 2;
+   */
+  prefix: string;
+
+  /**
+   * The shares that follow, rising; the last may be 10,000, which is to serve
+   * all.
+   *
+   * @generated from field: repeated uint32 steps = 3;
+   */
+  steps: number[];
+
+  /**
+   * How long each share stays before the next one, with steps: at least 1 s.
+   *
+   * @generated from field: google.protobuf.Duration pause = 4;
+   */
+  pause?: Duration | undefined;
+};
+
+/**
+ * Describes the message hostd.module.v1.RolloutPlan.
+ * Use `create(RolloutPlanSchema)` to create a new message.
+ */
+export const RolloutPlanSchema: GenMessage<RolloutPlan> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 16);
 
 /**
  * ActivateResponse says that every node that is up serves the type with the
@@ -778,7 +830,7 @@ export type ActivateResponse = Message<"hostd.module.v1.ActivateResponse"> & {
  * Use `create(ActivateResponseSchema)` to create a new message.
  */
 export const ActivateResponseSchema: GenMessage<ActivateResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 16);
+  messageDesc(file_hostd_module_v1_module, 17);
 
 /**
  * RemoveRequest names a module.
@@ -799,7 +851,7 @@ export type RemoveRequest = Message<"hostd.module.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 17);
+  messageDesc(file_hostd_module_v1_module, 18);
 
 /**
  * RemoveResponse says that the module is removed.
@@ -814,7 +866,7 @@ export type RemoveResponse = Message<"hostd.module.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 18);
+  messageDesc(file_hostd_module_v1_module, 19);
 
 /**
  * QuotasRequest asks for the quotas of modules.
@@ -829,7 +881,7 @@ export type QuotasRequest = Message<"hostd.module.v1.QuotasRequest"> & {
  * Use `create(QuotasRequestSchema)` to create a new message.
  */
 export const QuotasRequestSchema: GenMessage<QuotasRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 19);
+  messageDesc(file_hostd_module_v1_module, 20);
 
 /**
  * QuotasResponse says what an upload is held to. Where there is more, all stays,
@@ -867,7 +919,7 @@ export type QuotasResponse = Message<"hostd.module.v1.QuotasResponse"> & {
  * Use `create(QuotasResponseSchema)` to create a new message.
  */
 export const QuotasResponseSchema: GenMessage<QuotasResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 20);
+  messageDesc(file_hostd_module_v1_module, 21);
 
 /**
  * Amounts are of the modules of the cluster.
@@ -902,7 +954,7 @@ export type QuotasResponse_Amounts = Message<"hostd.module.v1.QuotasResponse.Amo
  * Use `create(QuotasResponse_AmountsSchema)` to create a new message.
  */
 export const QuotasResponse_AmountsSchema: GenMessage<QuotasResponse_Amounts> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 20, 0);
+  messageDesc(file_hostd_module_v1_module, 21, 0);
 
 /**
  * RollbackRequest names an entity type.
@@ -941,7 +993,7 @@ export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
  * Use `create(RollbackRequestSchema)` to create a new message.
  */
 export const RollbackRequestSchema: GenMessage<RollbackRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 21);
+  messageDesc(file_hostd_module_v1_module, 22);
 
 /**
  * RollbackResponse names the module that serves the type now.
@@ -984,7 +1036,330 @@ export type RollbackResponse = Message<"hostd.module.v1.RollbackResponse"> & {
  * Use `create(RollbackResponseSchema)` to create a new message.
  */
 export const RollbackResponseSchema: GenMessage<RollbackResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 22);
+  messageDesc(file_hostd_module_v1_module, 23);
+
+/**
+ * GetRolloutRequest names an entity type.
+ *
+ * @generated from message hostd.module.v1.GetRolloutRequest
+ */
+export type GetRolloutRequest = Message<"hostd.module.v1.GetRolloutRequest"> & {
+  /**
+   * Entity type: 1 to 64 bytes of [a-z0-9-].
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+};
+
+/**
+ * Describes the message hostd.module.v1.GetRolloutRequest.
+ * Use `create(GetRolloutRequestSchema)` to create a new message.
+ */
+export const GetRolloutRequestSchema: GenMessage<GetRolloutRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 24);
+
+/**
+ * GetRolloutResponse has what there is.
+ *
+ * @generated from message hostd.module.v1.GetRolloutResponse
+ */
+export type GetRolloutResponse = Message<"hostd.module.v1.GetRolloutResponse"> & {
+  /**
+   * What serves a part of the type.
+   *
+   * @generated from field: hostd.module.v1.Rollout rollout = 1;
+   */
+  rollout?: Rollout | undefined;
+};
+
+/**
+ * Describes the message hostd.module.v1.GetRolloutResponse.
+ * Use `create(GetRolloutResponseSchema)` to create a new message.
+ */
+export const GetRolloutResponseSchema: GenMessage<GetRolloutResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 25);
+
+/**
+ * Rollout is a module that serves a part of the entities of a type.
+ *
+ * @generated from message hostd.module.v1.Rollout
+ */
+export type Rollout = Message<"hostd.module.v1.Rollout"> & {
+  /**
+   * Entity type.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * SHA-256 of the newer module, lower-case hex.
+   *
+   * @generated from field: string digest = 2;
+   */
+  digest: string;
+
+  /**
+   * SHA-256 of the module that serves the other entities, lower-case hex.
+   *
+   * @generated from field: string older_digest = 3;
+   */
+  olderDigest: string;
+
+  /**
+   * What becomes of it.
+   *
+   * @generated from field: hostd.module.v1.Rollout.State state = 4;
+   */
+  state: Rollout_State;
+
+  /**
+   * How many of 10,000 entities the newer one serves.
+   *
+   * @generated from field: uint32 share = 5;
+   */
+  share: number;
+
+  /**
+   * Besides, those whose ids begin so.
+   *
+   * @generated from field: string prefix = 6;
+   */
+  prefix: string;
+
+  /**
+   * Entities that stay with the newer module, because the older fails on them:
+   * their ids.
+   *
+   * @generated from field: repeated string stay = 7;
+   */
+  stay: string[];
+
+  /**
+   * All types that go together, by name.
+   *
+   * @generated from field: repeated string entity_types = 8;
+   */
+  entityTypes: string[];
+
+  /**
+   * The number of the last change.
+   *
+   * @generated from field: uint64 revision = 9;
+   */
+  revision: bigint;
+
+  /**
+   * Who asked for its state: KIND:NAME; empty where that is not known.
+   *
+   * @generated from field: string by = 10;
+   */
+  by: string;
+
+  /**
+   * Why it is in that state, for people.
+   *
+   * @generated from field: string note = 11;
+   */
+  note: string;
+
+  /**
+   * The shares that follow.
+   *
+   * @generated from field: repeated uint32 steps = 12;
+   */
+  steps: number[];
+
+  /**
+   * How long each share stays before the next one.
+   *
+   * @generated from field: google.protobuf.Duration pause = 13;
+   */
+  pause?: Duration | undefined;
+
+  /**
+   * When the next one is due, by the clock of the node that takes the steps;
+   * absent where none is.
+   *
+   * @generated from field: google.protobuf.Timestamp due_at = 14;
+   */
+  dueAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message hostd.module.v1.Rollout.
+ * Use `create(RolloutSchema)` to create a new message.
+ */
+export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 26);
+
+/**
+ * What becomes of it.
+ *
+ * @generated from enum hostd.module.v1.Rollout.State
+ */
+export enum Rollout_State {
+  /**
+   * Not known.
+   *
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It goes on.
+   *
+   * @generated from enum value: STATE_RUNNING = 1;
+   */
+  RUNNING = 1,
+
+  /**
+   * It stays as it is until somebody says otherwise.
+   *
+   * @generated from enum value: STATE_PAUSED = 2;
+   */
+  PAUSED = 2,
+
+  /**
+   * Its entities are to go back.
+   *
+   * @generated from enum value: STATE_ABORTING = 3;
+   */
+  ABORTING = 3,
+
+  /**
+   * So they are, and write nothing meanwhile.
+   *
+   * @generated from enum value: STATE_HELD = 4;
+   */
+  HELD = 4,
+
+  /**
+   * Only those are left that the older module fails on.
+   *
+   * @generated from enum value: STATE_ABORTED = 5;
+   */
+  ABORTED = 5,
+}
+
+/**
+ * Describes the enum hostd.module.v1.Rollout.State.
+ */
+export const Rollout_StateSchema: GenEnum<Rollout_State> = /*@__PURE__*/
+  enumDesc(file_hostd_module_v1_module, 26, 0);
+
+/**
+ * ChangeRolloutRequest says what is to become of a rollout.
+ *
+ * @generated from message hostd.module.v1.ChangeRolloutRequest
+ */
+export type ChangeRolloutRequest = Message<"hostd.module.v1.ChangeRolloutRequest"> & {
+  /**
+   * Entity type: 1 to 64 bytes of [a-z0-9-].
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * What is to be done.
+   *
+   * @generated from field: hostd.module.v1.ChangeRolloutRequest.Action action = 2;
+   */
+  action: ChangeRolloutRequest_Action;
+
+  /**
+   * Give entities back although the older module fails on them: those fail from
+   * then on, until a module serves that knows their events.
+   *
+   * @generated from field: bool force = 3;
+   */
+  force: boolean;
+};
+
+/**
+ * Describes the message hostd.module.v1.ChangeRolloutRequest.
+ * Use `create(ChangeRolloutRequestSchema)` to create a new message.
+ */
+export const ChangeRolloutRequestSchema: GenMessage<ChangeRolloutRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 27);
+
+/**
+ * What is to be done.
+ *
+ * @generated from enum hostd.module.v1.ChangeRolloutRequest.Action
+ */
+export enum ChangeRolloutRequest_Action {
+  /**
+   * Nothing; it is refused.
+   *
+   * @generated from enum value: ACTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Stay as it is.
+   *
+   * @generated from enum value: ACTION_PAUSE = 1;
+   */
+  PAUSE = 1,
+
+  /**
+   * Go on.
+   *
+   * @generated from enum value: ACTION_RESUME = 2;
+   */
+  RESUME = 2,
+
+  /**
+   * Serve all entities.
+   *
+   * @generated from enum value: ACTION_PROMOTE = 3;
+   */
+  PROMOTE = 3,
+
+  /**
+   * Give the entities back.
+   *
+   * @generated from enum value: ACTION_ABORT = 4;
+   */
+  ABORT = 4,
+}
+
+/**
+ * Describes the enum hostd.module.v1.ChangeRolloutRequest.Action.
+ */
+export const ChangeRolloutRequest_ActionSchema: GenEnum<ChangeRolloutRequest_Action> = /*@__PURE__*/
+  enumDesc(file_hostd_module_v1_module, 27, 0);
+
+/**
+ * ChangeRolloutResponse says what came of it.
+ *
+ * @generated from message hostd.module.v1.ChangeRolloutResponse
+ */
+export type ChangeRolloutResponse = Message<"hostd.module.v1.ChangeRolloutResponse"> & {
+  /**
+   * What serves a part of the type now; absent where one module serves all.
+   *
+   * @generated from field: hostd.module.v1.Rollout rollout = 1;
+   */
+  rollout?: Rollout | undefined;
+
+  /**
+   * The number of the change.
+   *
+   * @generated from field: uint64 revision = 2;
+   */
+  revision: bigint;
+};
+
+/**
+ * Describes the message hostd.module.v1.ChangeRolloutResponse.
+ * Use `create(ChangeRolloutResponseSchema)` to create a new message.
+ */
+export const ChangeRolloutResponseSchema: GenMessage<ChangeRolloutResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 28);
 
 /**
  * HistoryRequest names an entity type.
@@ -1005,7 +1380,7 @@ export type HistoryRequest = Message<"hostd.module.v1.HistoryRequest"> & {
  * Use `create(HistoryRequestSchema)` to create a new message.
  */
 export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 23);
+  messageDesc(file_hostd_module_v1_module, 29);
 
 /**
  * HistoryResponse lists changes.
@@ -1027,7 +1402,7 @@ export type HistoryResponse = Message<"hostd.module.v1.HistoryResponse"> & {
  * Use `create(HistoryResponseSchema)` to create a new message.
  */
 export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 24);
+  messageDesc(file_hostd_module_v1_module, 30);
 
 /**
  * BindingChange is one change of what serves an entity type, or under which
@@ -1084,6 +1459,20 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
    * @generated from field: uint64 took_back = 7;
    */
   tookBack: bigint;
+
+  /**
+   * Of KIND_CANARY, how many of 10,000 entities the module serves.
+   *
+   * @generated from field: uint32 share = 381;
+   */
+  share: number;
+
+  /**
+   * Likewise, the beginning of the ids that it serves besides.
+   *
+   * @generated from field: string prefix = 382;
+   */
+  prefix: string;
 };
 
 /**
@@ -1091,7 +1480,7 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
  * Use `create(BindingChangeSchema)` to create a new message.
  */
 export const BindingChangeSchema: GenMessage<BindingChange> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 25);
+  messageDesc(file_hostd_module_v1_module, 31);
 
 /**
  * What was changed.
@@ -1126,13 +1515,34 @@ export enum BindingChange_Kind {
    * @generated from enum value: KIND_ROLLBACK = 3;
    */
   ROLLBACK = 3,
+
+  /**
+   * Another module serves a part of the entities.
+   *
+   * @generated from enum value: KIND_CANARY = 4;
+   */
+  CANARY = 4,
+
+  /**
+   * It serves all.
+   *
+   * @generated from enum value: KIND_PROMOTE = 5;
+   */
+  PROMOTE = 5,
+
+  /**
+   * Its entities went back.
+   *
+   * @generated from enum value: KIND_ABORT = 6;
+   */
+  ABORT = 6,
 }
 
 /**
  * Describes the enum hostd.module.v1.BindingChange.Kind.
  */
 export const BindingChange_KindSchema: GenEnum<BindingChange_Kind> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 25, 0);
+  enumDesc(file_hostd_module_v1_module, 31, 0);
 
 /**
  * SetOwnerRequest names a type and a subject.
@@ -1160,7 +1570,7 @@ export type SetOwnerRequest = Message<"hostd.module.v1.SetOwnerRequest"> & {
  * Use `create(SetOwnerRequestSchema)` to create a new message.
  */
 export const SetOwnerRequestSchema: GenMessage<SetOwnerRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 26);
+  messageDesc(file_hostd_module_v1_module, 32);
 
 /**
  * SetOwnerResponse says that the type has the owner.
@@ -1175,7 +1585,7 @@ export type SetOwnerResponse = Message<"hostd.module.v1.SetOwnerResponse"> & {
  * Use `create(SetOwnerResponseSchema)` to create a new message.
  */
 export const SetOwnerResponseSchema: GenMessage<SetOwnerResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 27);
+  messageDesc(file_hostd_module_v1_module, 33);
 
 /**
  * VerifyRequest selects histories to replay.
@@ -1241,7 +1651,7 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 28);
+  messageDesc(file_hostd_module_v1_module, 34);
 
 /**
  * VerifyResponse reports progress and differences.
@@ -1321,7 +1731,7 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 29);
+  messageDesc(file_hostd_module_v1_module, 35);
 
 /**
  * Difference is one place where the module disagrees with the record.
@@ -1385,7 +1795,7 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
  * Use `create(VerifyResponse_DifferenceSchema)` to create a new message.
  */
 export const VerifyResponse_DifferenceSchema: GenMessage<VerifyResponse_Difference> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 29, 0);
+  messageDesc(file_hostd_module_v1_module, 35, 0);
 
 /**
  * PatchOperation is a step of a JSON patch (RFC 6902).
@@ -1421,7 +1831,7 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
  * Use `create(VerifyResponse_PatchOperationSchema)` to create a new message.
  */
 export const VerifyResponse_PatchOperationSchema: GenMessage<VerifyResponse_PatchOperation> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 29, 1);
+  messageDesc(file_hostd_module_v1_module, 35, 1);
 
 /**
  * FitRequest names a module and a type that is served.
@@ -1480,6 +1890,42 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
    * @generated from field: repeated string written_not_by = 350;
    */
   writtenNotBy: string[];
+
+  /**
+   * Those other modules have served a part of the type at first, and not all:
+   * that many of 10,000 entities, by a hash of type and id,
+   *
+   * @generated from field: uint32 first_share = 381;
+   */
+  firstShare: number;
+
+  /**
+   * and those whose ids begin so.
+   *
+   * @generated from field: string first_prefix = 382;
+   */
+  firstPrefix: string;
+
+  /**
+   * They have served no more than a part by now: that many of 10,000 entities,
+   *
+   * @generated from field: uint32 within_share = 384;
+   */
+  withinShare: number;
+
+  /**
+   * and those whose ids begin so. Without either it may be all.
+   *
+   * @generated from field: string within_prefix = 385;
+   */
+  withinPrefix: string;
+
+  /**
+   * Look once the log of the shard has this revision of the bindings.
+   *
+   * @generated from field: uint64 fence = 383;
+   */
+  fence: bigint;
 };
 
 /**
@@ -1487,7 +1933,7 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
  * Use `create(FitRequestSchema)` to create a new message.
  */
 export const FitRequestSchema: GenMessage<FitRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 30);
+  messageDesc(file_hostd_module_v1_module, 36);
 
 /**
  * FitResponse says what does not fit.
@@ -1546,7 +1992,7 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
  * Use `create(FitResponseSchema)` to create a new message.
  */
 export const FitResponseSchema: GenMessage<FitResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 31);
+  messageDesc(file_hostd_module_v1_module, 37);
 
 /**
  * MissingEvents are stored events of a type that the manifest does not list.
@@ -1574,7 +2020,7 @@ export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.Mis
  * Use `create(FitResponse_MissingEventsSchema)` to create a new message.
  */
 export const FitResponse_MissingEventsSchema: GenMessage<FitResponse_MissingEvents> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 31, 0);
+  messageDesc(file_hostd_module_v1_module, 37, 0);
 
 /**
  * Fault is an entity that the module fails on.
@@ -1616,7 +2062,7 @@ export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
  * Use `create(FitResponse_FaultSchema)` to create a new message.
  */
 export const FitResponse_FaultSchema: GenMessage<FitResponse_Fault> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 31, 1);
+  messageDesc(file_hostd_module_v1_module, 37, 1);
 
 /**
  * ModuleService stores modules and binds entity types to them.
@@ -1707,6 +2153,31 @@ export const ModuleService: GenService<{
     methodKind: "unary";
     input: typeof RollbackRequestSchema;
     output: typeof RollbackResponseSchema;
+  },
+  /**
+   * GetRollout tells of the module that serves a part of a type, on its way to
+   * serve all of it. A type of which one module serves all gets not_found.
+   *
+   * @generated from rpc hostd.module.v1.ModuleService.GetRollout
+   */
+  getRollout: {
+    methodKind: "unary";
+    input: typeof GetRolloutRequestSchema;
+    output: typeof GetRolloutResponseSchema;
+  },
+  /**
+   * ChangeRollout has a rollout wait, go on, serve all entities, or give them
+   * back. They are given back as Rollback does it, while those that the newer
+   * module serves write nothing: those that the older module fails on stay with
+   * the newer, and are named, unless the request forces it. It returns when that
+   * is over. What is as asked already is left.
+   *
+   * @generated from rpc hostd.module.v1.ModuleService.ChangeRollout
+   */
+  changeRollout: {
+    methodKind: "unary";
+    input: typeof ChangeRolloutRequestSchema;
+    output: typeof ChangeRolloutResponseSchema;
   },
   /**
    * History tells what has served a type: the last changes of its binding, and
