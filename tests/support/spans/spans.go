@@ -1,0 +1,212 @@
+package spans
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+	"time"
+
+	"golang.org/x/exp/trace"
+)
+
+// Doing is what a goroutine did in a Span.
+type Doing uint8
+
+const (
+	// Waits: it was blocked, and no goroutine of the trace ended that, as with the
+	// network and timers.
+	Waits Doing = iota
+	// Woken: it could run and had no processor yet.
+	Woken
+	// Runs: it had a processor.
+	Runs
+	// Calls: it was in a call of the system.
+	Calls
+)
+
+// Span is a part of a request's time.
+type Span struct {
+	// Role is of the goroutine that the request waited for; empty of one that no
+	// role was found for.
+	Role string
+	// Next is the role of who was woken at the end; Role where it went on itself.
+	Next  string
+	Doing Doing
+	// Call is the function of the program that called the system, for Calls.
+	Call string
+	Time time.Duration
+}
+
+// Usage is what all goroutines of a role did.
+type Usage struct {
+	Runs, Calls, Woken time.Duration
+	Wakes              int // from blocked
+}
+
+// Trace is what was read of one.
+type Trace struct {
+	goroutines map[trace.GoID]*goroutine
+	length     time.Duration
+}
+
+// goroutine is the life of one, as far as the trace goes.
+type goroutine struct {
+	role   string
+	states []state
+}
+
+// state lasts from its beginning to that of the next.
+type state struct {
+	began trace.Time
+	is    trace.GoState
+	by    trace.GoID // who made it runnable
+	call  string
+}
+
+// Read reads a trace. Role names a goroutine by a function on its stack, the
+// outermost first; empty asks for the next one.
+func Read(r io.Reader, role func(function string) string) (*Trace, error) {
+	events, err := trace.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("read a trace: %w", err)
+	}
+	t := &Trace{goroutines: map[trace.GoID]*goroutine{}}
+	var first, last trace.Time
+	for {
+		ev, err := events.ReadEvent()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read a trace: %w", err)
+		}
+		if first == 0 {
+			first = ev.Time()
+		}
+		last = ev.Time()
+		if ev.Kind() != trace.EventStateTransition {
+			continue
+		}
+		st := ev.StateTransition()
+		if st.Resource.Kind != trace.ResourceGoroutine {
+			continue
+		}
+		t.note(ev, st, role)
+	}
+	t.length = last.Sub(first)
+	return t, nil
+}
+
+func (t *Trace) note(ev trace.Event, st trace.StateTransition, role func(string) string) {
+	id := st.Resource.Goroutine()
+	from, to := st.Goroutine()
+	g := t.goroutines[id]
+	if g == nil {
+		g = &goroutine{}
+		t.goroutines[id] = g
+	}
+	functions := stack(st.Stack)
+	for i := len(functions) - 1; i >= 0 && g.role == ""; i-- {
+		g.role = role(functions[i])
+	}
+	if from == to && len(g.states) > 0 {
+		return // its state, once more
+	}
+	s := state{began: ev.Time(), is: to, by: trace.NoGoroutine}
+	switch {
+	case to == trace.GoRunnable && (from == trace.GoWaiting || from == trace.GoNotExist):
+		s.by = ev.Goroutine()
+	case to == trace.GoSyscall:
+		for _, f := range functions {
+			if !strings.HasPrefix(f, "runtime.") && !strings.HasPrefix(f, "syscall.") && !strings.HasPrefix(f, "internal/") {
+				s.call = f
+				break
+			}
+		}
+	}
+	g.states = append(g.states, s)
+}
+
+// stack is the functions of a stack, the innermost first.
+func stack(s trace.Stack) (functions []string) {
+	for f := range s.Frames() {
+		functions = append(functions, f.Func)
+	}
+	return functions
+}
+
+// Usage adds up what the goroutines of each role did.
+func (t *Trace) Usage() map[string]Usage {
+	sum := map[string]Usage{}
+	for _, g := range t.goroutines {
+		u := sum[g.role]
+		for i, s := range g.states {
+			if i+1 == len(g.states) {
+				break
+			}
+			took := g.states[i+1].began.Sub(s.began)
+			switch s.is {
+			case trace.GoRunning:
+				u.Runs += took
+			case trace.GoSyscall:
+				u.Calls += took
+			case trace.GoRunnable:
+				u.Woken += took
+				if i > 0 && g.states[i-1].is == trace.GoWaiting {
+					u.Wakes++
+				}
+			}
+		}
+		sum[g.role] = u
+	}
+	return sum
+}
+
+// Requests divides the lives of the goroutines of a role that began and ended
+// in the trace, each of one request. From the end back, a span is of the
+// goroutine that was waited for: where that was blocked, of the one that woke
+// it. So the spans of a request, in order, fill its time without a gap.
+func (t *Trace) Requests(role string) [][]Span {
+	var all [][]Span
+	for id, g := range t.goroutines {
+		last := len(g.states) - 1
+		if g.role != role || last < 1 || g.states[0].by == trace.NoGoroutine || g.states[last].is != trace.GoNotExist {
+			continue
+		}
+		all = append(all, t.path(id, g.states[0].began, g.states[last].began))
+	}
+	return all
+}
+
+func (t *Trace) path(id trace.GoID, begin, end trace.Time) (spans []Span) {
+	next := t.goroutines[id].role
+	for at := end; at > begin; {
+		g := t.goroutines[id]
+		i := sort.Search(len(g.states), func(i int) bool { return g.states[i].began >= at }) - 1
+		if i < 0 {
+			spans = append(spans, Span{Role: g.role, Next: next, Time: at.Sub(begin)}) // of before the trace
+			break
+		}
+		s := g.states[i]
+		span := Span{Role: g.role, Next: next, Call: s.call, Time: at.Sub(max(s.began, begin))}
+		switch s.is {
+		case trace.GoRunnable:
+			span.Doing = Woken
+		case trace.GoRunning:
+			span.Doing = Runs
+		case trace.GoSyscall:
+			span.Doing = Calls
+		}
+		spans = append(spans, span)
+		at, next = s.began, g.role
+		if waker := t.goroutines[s.by]; s.is == trace.GoRunnable && waker != nil && len(waker.states) > 0 && waker.states[0].began < at {
+			id = s.by
+		}
+	}
+	for i, j := 0, len(spans)-1; i < j; i, j = i+1, j-1 {
+		spans[i], spans[j] = spans[j], spans[i]
+	}
+	return spans
+}
