@@ -25,8 +25,8 @@ func TestViewHasEveryField(t *testing.T) {
 		{&clusterv1.ListSettingsResponse{}, `{"settings":[],"revision":0}`},
 		{&entityv1.Act{Kind: "cleared", RecordedAt: at}, `{"kind":"cleared","timer":"","commandId":"","recordedAt":"2026-01-02T03:04:05.000000006Z","sequence":0}`},
 		{&entityv1.Act{}, `{"kind":"","timer":"","commandId":"","sequence":0}`},
-		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Data{Data: []byte{0, 255}}}, `{"data":"AP8=","sequence":0,"moduleDigest":""}`},
-		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Json{Json: structpb.NewBoolValue(true)}}, `{"json":true,"sequence":0,"moduleDigest":""}`},
+		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Data{Data: []byte{0, 255}}}, `{"data":"AP8=","sequence":0,"moduleDigest":"","deleted":false}`},
+		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Json{Json: structpb.NewBoolValue(true)}}, `{"json":true,"sequence":0,"moduleDigest":"","deleted":false}`},
 		{&clusterv1.LeaveResponse{}, `{}`},
 	} {
 		var out strings.Builder

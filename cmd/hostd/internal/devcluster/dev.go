@@ -172,17 +172,23 @@ func (d *devRun) ready(ctx context.Context, began time.Time) error {
 	} else if f := cluster.TLS(); f != nil {
 		fmt.Fprintf(std.Err, "commands reach them with\n  export HOSTD_ADDR=%s HOSTD_CACERT=%s HOSTD_CERT=%s HOSTD_KEY=%s\n", infos[0].API, shellWord(f.CACert), shellWord(f.Cert), shellWord(f.Key))
 	}
-	link := infos[0].API + console.Prefix
-	if cluster.Token != "" {
-		link += "#token=" + url.QueryEscape(cluster.Token)
-	}
-	fmt.Fprintf(std.Err, "the console is at %s\n", link)
+	fmt.Fprintf(std.Err, "the console is at %s\n", consoleLink(infos[0].API, cluster.Token, cli.OnTerminal(std.Err)))
 	how := "Ctrl-C stops"
 	if len(d.lives) > 0 && cli.OnTerminal(std.In) {
 		how += ", Enter builds again"
 	}
 	fmt.Fprintf(std.Err, "ready after %s; %s\n", time.Since(began).Round(time.Millisecond), how)
 	return nil
+}
+
+// consoleLink is the console of a node. On a terminal it signs in where there
+// is a token; elsewhere what is written is kept, and tokens are not told.
+func consoleLink(api, token string, onTerminal bool) string {
+	link := api + console.Prefix
+	if token != "" && onTerminal {
+		link += "#token=" + url.QueryEscape(token)
+	}
+	return link
 }
 
 // shellWord quotes a path for a shell.
