@@ -25,7 +25,7 @@ LONG = $$(git grep -h -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's/^
 LONG_PKGS = $$(git grep -l 'testkit.Long(t, "long")' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference fuzz bench long sim kill powerloss nemesis sends chaos states failover flips mutants founding upgrade
+.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ CONSOLE = cd host/console/web && npm ci --no-audit --no-fund --loglevel=error &&
 
 console: ## check the console's sources, and bundle them to host/console/dist
 	$(CONSOLE)
+
+deploy: ## write the dashboards and alerts of deploy
+	$(GO) run ./deploy/generate
 
 fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
 	@set -e; git grep -l '^func Fuzz' -- '*_test.go' | while read -r file; do \

@@ -4,32 +4,37 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/entity/stages"
+	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/host/telemetry/latency"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // metrics are what a node measures of itself.
 type metrics struct {
-	sync     prometheus.Histogram
-	late     prometheus.Histogram // of timers
+	sync     *latency.Histogram
+	late     *latency.Histogram // of timers
+	commands *stages.Table
 	registry *prometheus.Registry
 }
 
 func newMetrics(r *prometheus.Registry) *metrics {
-	m := &metrics{registry: r, sync: prometheus.NewHistogram(prometheus.HistogramOpts{
+	sync := latency.NewVec(prometheus.HistogramOpts{
 		Name: "hostd_wal_sync_seconds", Help: "Duration of a sync of the write-ahead log.", Buckets: telemetry.LatencyBuckets(),
-	})}
-	m.late = prometheus.NewHistogram(prometheus.HistogramOpts{
+	}, nil)
+	late := latency.NewVec(prometheus.HistogramOpts{
 		Name: "hostd_timer_lateness_seconds", Help: "How long after they were due timers fired.",
 		Buckets: []float64{1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 600, 3600},
-	})
-	r.MustRegister(m.sync, m.late)
+	}, nil)
+	m := &metrics{registry: r, sync: sync.Alone(), late: late.Alone(), commands: stages.New()}
+	r.MustRegister(sync, late, m.commands)
 	return m
 }
 
-func (m *metrics) observeTimer(late time.Duration) { m.late.Observe(late.Seconds()) }
+func (m *metrics) observeTimer(late time.Duration) { m.late.Observe(late) }
 
-func (m *metrics) observeSync(d time.Duration) { m.sync.Observe(d.Seconds()) }
+func (m *metrics) observeSync(d time.Duration) { m.sync.Observe(d) }
 
 // watch registers what the node's parts count themselves.
 func (m *metrics) watch(n *Node) {
@@ -92,4 +97,25 @@ func (m *metrics) watch(n *Node) {
 	gauge("hostd_shards_disputed", "Shards that are refused, since their replicas differ and too few voters say which are right.", func() float64 { return float64(n.replicas.judge.Count()) })
 	count("hostd_wal_syncs_total", "Syncs of the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().Syncs) })
 	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().WrittenBytes) })
+}
+
+// watchLeads registers what is known of the shards with a replica here.
+func (m *metrics) watchLeads(n *Node) {
+	for _, g := range []struct {
+		name, help string
+		lacks      func(region.Lead) bool
+	}{
+		{"hostd_shards_without_leader", "Shards with a replica on this node that have no leader, as far as it knows.", func(l region.Lead) bool { return l.Leader == 0 }},
+		{"hostd_shards_without_quorum", "Shards with a replica on this node of whose voters it hears too few for a quorum.", func(l region.Lead) bool { return !l.Quorum }},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, func() (shards float64) {
+			here, _ := n.routing.leaders.Placed()
+			for _, id := range here {
+				if g.lacks(n.region.Lead(id)) {
+					shards++
+				}
+			}
+			return shards
+		}))
+	}
 }

@@ -198,6 +198,7 @@ func (n *Node) openEntities(context.Context) error {
 			IdleAfter:      n.guests.modules.Settings.IdleAfter,
 			Retention:      n.guests.modules.Settings.RetentionOverride,
 			Bindings:       n.guests.modules.Types.Reached,
+			Stages:         n.metrics.commands,
 			States:         n.guests.states,
 			Logger:         n.logger,
 			EntityInFlight: n.cfg.MaxEntityInFlight,

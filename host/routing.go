@@ -83,6 +83,7 @@ func (n *Node) openServer(context.Context) error {
 func (n *Node) openRequests(context.Context) (err error) {
 	n.routing.leaders = leaders.New(n.id.Node, n.region, n.replicas.stopReason)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
+	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,
 		Principals: func() bool { return n.membership.metadata.Level() >= sharding.LevelPrincipal }})
 	if err != nil {

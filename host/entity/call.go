@@ -2,6 +2,7 @@ package entity
 
 import (
 	"context"
+	"time"
 
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
@@ -29,6 +30,8 @@ type Call struct {
 	entity *entity
 	req    *request.Request // of handle and query
 	env    binding.Env
+	began  time.Time
+	ended  time.Time
 	hash   uint64 // of the command
 	frames []byte
 	handle uint64
@@ -43,6 +46,9 @@ type Call struct {
 	out  []byte // valid until the guest's next call
 	err  error
 }
+
+// Between notes when the visit began and ended.
+func (v *Call) Between(began, ended time.Time) { v.began, v.ended = began, ended }
 
 // Opens reports that the visit opens an instance, which takes long.
 func (v *Call) Opens() bool { return v.guest == nil }
@@ -126,7 +132,7 @@ func (c *core) returned(v *Call) {
 	case !stays:
 		c.requeue(v)
 	case v.kind == callHandle:
-		c.charge(e, v.fuel)
+		c.charge(e, v)
 		c.decider.handled(e, v)
 	default:
 		c.decider.queried(e, v)
@@ -160,11 +166,11 @@ func (c *core) requeue(v *Call) {
 }
 
 // charge counts what a command has cost.
-func (c *core) charge(e *entity, fuel uint64) {
+func (c *core) charge(e *entity, v *Call) {
 	now := c.now.UnixNano()
-	e.inst.Pool().Counter(c.residents.types, e.typ).Command(fuel)
-	c.heat.Add(now, e.key, e.id, e.shard.id, fuel)
-	e.typ.FuelBudget.Spend(now, fuel)
+	v.req.Lane.Visited(e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel), v.began, v.ended)
+	c.heat.Add(now, e.key, e.id, e.shard.id, v.fuel)
+	e.typ.FuelBudget.Spend(now, v.fuel)
 }
 
 // failed answers a request whose guest call failed.

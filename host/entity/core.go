@@ -198,6 +198,9 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 	if r.Kind == request.Deliver {
 		c.countHops(r.Delivery)
 	}
+	if r.Lane.Since.IsZero() {
+		r.Lane.Since = c.now
+	}
 	switch {
 	case r.Kind == request.Acknowledge:
 		s.acknowledge(r)

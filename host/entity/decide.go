@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/frames"
 	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
@@ -109,7 +110,7 @@ func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) 
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel}
-	v.frames = commandFrames(v.frames[:0], e, r, v.env)
+	v.frames = frames.Command(v.frames[:0], e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 
@@ -166,10 +167,7 @@ func (d *decider) query(e *entity, r *request.Request) {
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
 	v.env = binding.Env{Now: s.logNow(), Seed: binding.Seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
-	f := abi.AppendSequence(v.frames[:0], uint64(e.sequence))
-	f = abi.AppendName(f, r.Name)
-	f = abi.AppendPayload(f, r.Payload)
-	v.frames = abi.AppendNow(binding.AppendPrincipal(f, r), v.env.Now)
+	v.frames = frames.Query(v.frames[:0], e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 
@@ -197,19 +195,6 @@ func (d *decider) queried(e *entity, v *Call) {
 // cutOff reports that a call was ended for a reason that is not the guest's.
 func cutOff(err error) bool {
 	return errors.Is(err, request.ErrDeadline) || errors.Is(err, request.ErrStopped)
-}
-
-func commandFrames(f []byte, e *entity, r *request.Request, env binding.Env) []byte {
-	f = abi.AppendSequence(f, uint64(e.sequence))
-	f = abi.AppendName(f, r.Name)
-	f = abi.AppendPayload(f, r.Payload)
-	f = abi.AppendCommandID(f, string(r.ID))
-	f = abi.AppendNow(f, env.Now)
-	f = abi.AppendSeed(f, env.Seed)
-	if t := timers.Of(r); t != nil {
-		f = abi.AppendDue(f, t.Timer.Due)
-	}
-	return abi.AppendSource(binding.AppendPrincipal(f, r), sourceOf(r))
 }
 
 // handled takes what a guest answered to a command.

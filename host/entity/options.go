@@ -10,6 +10,7 @@ import (
 	"github.com/hostd/hostd/host/entity/autostart"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/stages"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -46,6 +47,8 @@ type Options struct {
 	// ahead of this node's, by their median, where it is known: a lane gives no
 	// times more than clockMost past it. It must not block. Nil: it is not known.
 	Median func() (offset time.Duration, known bool)
+	// Stages counts how long commands take. Nil: nothing does.
+	Stages *stages.Table
 	// States is given the states of some entities that leave. Nil: none is
 	// checked.
 	States StateCheck

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/frames"
 	"github.com/hostd/hostd/host/entity/record"
-	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -59,16 +59,10 @@ func (e *entity) outbox() int {
 	return e.extra.messages.outbox
 }
 
-// internal reports that the command comes from within: its id is not
-// remembered, for something else keeps it from having its effect again.
-func internal(r *request.Request) bool {
-	return timers.Of(r) != nil || r.Kind == request.Deliver || r.Kind == request.Redeliver
-}
-
 // refusesClient reports that a client's command is one that the type takes from
 // entities and timers only.
 func refusesClient(t *binding.Type, r *request.Request) bool {
-	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !internal(r)
+	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !frames.Internal(r)
 }
 
 // room reports whether what the output sends fits. A send that only answers

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/frames"
 	"github.com/hostd/hostd/host/entity/intake"
 	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/entity/shardlog"
@@ -65,7 +66,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	s.log.AddRecord(s.term, encoded, shardlog.Command[*entity]{Entity: e, Req: r})
 	reply := bytes.Clone(rec.Reply)
 	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
-	if !internal(r) {
+	if !frames.Internal(r) {
 		e.note(window.Command{
 			ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Sequence: e.sequence,
 			Events: uint16(len(rec.Events)), Server: r.ServerID,

@@ -39,7 +39,7 @@ type residentsLane interface {
 
 func newResidents(b *base, lane residentsLane) *residents {
 	m := &residents{
-		base: b, lane: lane, types: &instances.Counters{},
+		base: b, lane: lane, types: &instances.Counters{Table: b.opts.Stages},
 		pools: instances.NewPools[*entity](), idle: make(map[string]*idle),
 	}
 	m.dormant = resident.NewStore[*binding.Type](dormantOwner{m})

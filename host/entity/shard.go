@@ -228,6 +228,7 @@ func (s *shard) settleCommands(commands []shardlog.Command[*entity], err error) 
 		case err != nil:
 			s.settle(x.Req, request.Result{Err: err})
 		default:
+			x.Req.Lane.Committed(s.now)
 			s.settle(x.Req, x.Req.Result)
 		}
 	}

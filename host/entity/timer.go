@@ -59,18 +59,6 @@ func (d *decider) endTimer(e *entity, r *request.Request, env binding.Env, evolv
 	}
 }
 
-// sourceOf says who sent a request.
-func sourceOf(r *request.Request) abi.Source {
-	if timers.Of(r) != nil {
-		return abi.Source{Kind: abi.SourceTimer}
-	}
-	if internal(r) {
-		from := r.Delivery.Source
-		return abi.Source{Kind: abi.SourceEntity, EntityType: []byte(from.Type), EntityID: []byte(from.ID)}
-	}
-	return abi.Source{Kind: abi.SourceClient}
-}
-
 // skipTimer cancels a timer in a person's name.
 func (d *decider) skipTimer(e *entity, r *request.Request) {
 	now, hash, done := d.acted(e, r, SkipTimerAction+r.Name)

@@ -132,6 +132,11 @@ type LaneState struct {
 	Asks bool
 	// Next follows in its queue.
 	Next *Request
+	// Since is when the lane was asked.
+	Since time.Time
+
+	took    *Took     // where its type's commands are counted
+	decided time.Time // when the guest had ended
 }
 
 // Completer receives completed requests. Complete must not block and must not

@@ -10,13 +10,14 @@ import (
 
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/host/telemetry/latency"
 )
 
 // metrics count what the server does. It is a connect.Interceptor. Labels are
 // names of procedures and codes, never anything a caller chose.
 type metrics struct {
-	seconds *prometheus.HistogramVec // procedure: calls that are not streams
-	calls   *prometheus.CounterVec   // procedure, code
+	seconds *latency.Vec           // procedure: calls that are not streams
+	calls   *prometheus.CounterVec // procedure, code
 	streams prometheus.Gauge
 }
 
@@ -26,7 +27,7 @@ const codeOK = "ok"
 // then.
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: latency.NewVec(prometheus.HistogramOpts{
 			Name: "hostd_rpc_seconds", Help: "Duration of calls, from the decoded request to the answer.",
 			Buckets: telemetry.LatencyBuckets(),
 		}, []string{"procedure"}),
@@ -79,13 +80,14 @@ func (m *metrics) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		start := time.Now()
 		res, err := next(ctx, req)
 		procedure := strings.TrimPrefix(req.Spec().Procedure, "/")
-		m.seconds.WithLabelValues(procedure).Observe(time.Since(start).Seconds())
+		m.seconds.Of(procedure).ObserveTraced(time.Since(start), telemetry.SampledTrace(req.Header().Get("Traceparent")))
 		m.calls.WithLabelValues(procedure, codeLabel(err)).Inc()
 		return res, err
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor; the server has no clients.
+// WrapStreamingClient implements connect.Interceptor; the server has no
+// clients.
 func (m *metrics) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

@@ -53,15 +53,16 @@ func NewRegistry(version string) *prometheus.Registry {
 	return r
 }
 
-// Handler serves the registry in the Prometheus text format. At most four
-// scrapes run at a time; a metric that cannot be collected is left out and
-// counted.
+// Handler serves the registry in the Prometheus text format, or in OpenMetrics'
+// or Prometheus' binary one where that is asked for. At most four scrapes run
+// at a time; a metric that cannot be collected is left out and counted.
 func Handler(r *prometheus.Registry, logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		Registry:            r,
 		MaxRequestsInFlight: 4,
+		EnableOpenMetrics:   true,
 	})
 }
 

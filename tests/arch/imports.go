@@ -355,7 +355,7 @@ var soleImporters = []struct {
 	{library: "go.etcd.io/raft", importers: []string{"journal/raftgroup", "tests/sim"}, reason: "consensus is driven in one place, and by the simulator"},
 	{library: "github.com/hashicorp/memberlist", importers: []string{"sharding/membership"}, reason: "gossip is a hint that one package reads"},
 	{library: "github.com/tetratelabs/wazero", importers: []string{"host/engine"}, exact: true, reason: "guests run in one place, behind its limits"},
-	{library: "gopkg.in/yaml.v3", importers: []string{"host/config", "cmd/hostd/internal/cases"}, reason: "there is one configuration file, and one form of cases"},
+	{library: "gopkg.in/yaml.v3", importers: []string{"host/config", "cmd/hostd/internal/cases", "deploy/generate"}, reason: "there is one configuration file, one form of cases, and Prometheus' own"},
 	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/schema"}, reason: "schemas are checked in one place, and payloads by a walk of our own"},
@@ -388,7 +388,7 @@ var topLevel = []string{
 	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile",
 	"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
 	"sources.go", // no other folder has both the SDK and the contract below it
-	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs",
+	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs", "deploy",
 }
 
 // maxFileLines bounds Go files, tests included; generated ones are excepted.

@@ -3,6 +3,9 @@ package instances
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/hostd/hostd/host/entity/stages"
+	"github.com/hostd/hostd/host/request"
 )
 
 // TypeStats counts what the entities of one type have done in a lane.
@@ -16,12 +19,15 @@ type TypeStats struct {
 type Counter struct {
 	commands, fuel atomic.Uint64
 	resident       atomic.Int64
+	took           *request.Took
 }
 
-// Command counts one that was given to a guest.
-func (t *Counter) Command(fuel uint64) {
+// Command counts one that was given to a guest, and returns where it is counted
+// how long it took; nil for nowhere.
+func (t *Counter) Command(fuel uint64) *request.Took {
 	t.commands.Add(1)
 	t.fuel.Add(fuel)
+	return t.took
 }
 
 // Resident counts entities that came into memory, or left it.
@@ -35,6 +41,8 @@ func (t *Counter) Stats() TypeStats {
 // Counters are a lane's, by entity type. The lane's goroutine adds types, of
 // which there are as many as are bound to modules; any may ask for Stats.
 type Counters struct {
+	Table *stages.Table // nil: no times are counted
+
 	mu  sync.Mutex
 	all map[string]*Counter
 }
@@ -47,7 +55,7 @@ func (t *Counters) Of(entityType string) *Counter {
 		t.all = make(map[string]*Counter)
 	}
 	if t.all[entityType] == nil {
-		t.all[entityType] = &Counter{}
+		t.all[entityType] = &Counter{took: t.Table.Of(entityType)}
 	}
 	return t.all[entityType]
 }

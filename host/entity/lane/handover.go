@@ -53,7 +53,9 @@ func (l *Lane) visit(call *entity.Call) bool {
 		}
 		long = v.long
 	}
+	began := l.opts.Now()
 	call.Exec(long)
+	call.Between(began, l.opts.Now())
 	if v.state.CompareAndSwap(mark, 0) {
 		return true
 	}

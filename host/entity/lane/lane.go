@@ -84,6 +84,10 @@ func (l *Lane) Submit(reqs []*request.Request) {
 		}
 		return
 	}
+	now := l.opts.Now()
+	for _, r := range reqs {
+		r.Lane.Since = now
+	}
 	l.reqs = append(l.reqs, reqs...)
 	l.mu.Unlock()
 	l.signal()

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/telemetry/latency"
+
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -61,7 +63,7 @@ type Service struct {
 // metrics count what subscribers are sent, without what other nodes are.
 type metrics struct {
 	subscribers prometheus.Gauge
-	lag         prometheus.Histogram
+	lag         *latency.Vec
 	delivered   prometheus.Counter
 }
 
@@ -71,10 +73,10 @@ func New(o Options) *Service {
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
 		}),
-		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
+		lag: latency.NewVec(prometheus.HistogramOpts{
 			Name: "hostd_rpc_subscription_lag_seconds", Help: "Age of events when they were sent to subscribers, since their command ran: how far they are behind.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
-		}),
+		}, nil),
 		delivered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",
 		}),

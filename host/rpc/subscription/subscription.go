@@ -208,7 +208,7 @@ func (s *subscription) send(m *entityv1.SubscribeResponse) error {
 	}
 	if m.GetSequence() > 0 && !s.fromPeer {
 		s.service.metrics.delivered.Inc()
-		s.service.metrics.lag.Observe(max(0, time.Since(m.GetRecordedAt().AsTime()).Seconds()))
+		s.service.metrics.lag.Alone().Observe(time.Since(m.GetRecordedAt().AsTime()))
 	}
 	return nil
 }

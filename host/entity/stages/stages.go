@@ -1,0 +1,99 @@
+// Package stages counts how long commands take on a node, by entity type and by
+// what they wait for: their turn, their guest, or their commit.
+//
+// It decides nothing and starts no goroutine.
+package stages
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/host/telemetry/latency"
+)
+
+// mostTypes bounds the types that are told apart.
+const mostTypes = 100
+
+var names = [request.Stages]string{request.StageQueue: "queue", request.StageGuest: "guest", request.StageCommit: "commit"}
+
+// Table has the counts of all lanes of a node. It is a prometheus.Collector,
+// and safe for concurrent use. Nil counts nothing.
+type Table struct {
+	desc   *prometheus.Desc
+	bounds *latency.Bounds
+
+	mu    sync.Mutex
+	all   map[string][]*counts // by entity type
+	other *counts              // of the types beyond mostTypes
+}
+
+// New returns a table without counts.
+func New() *Table {
+	return &Table{
+		desc: latency.NewDesc(prometheus.HistogramOpts{
+			Name: "hostd_command_seconds", Help: "Time of commands by what they waited for: queue until a lane gave them to the guest, guest in it, commit until their record was applied. Types beyond the first 100 that ran on the node are together, without their name.",
+		}, []string{"entity_type", "stage"}),
+		bounds: latency.NewBounds(telemetry.LatencyBuckets()), all: make(map[string][]*counts),
+	}
+}
+
+// counts are those of a type, in one lane.
+type counts struct {
+	request.Took
+	histograms [request.Stages]*latency.Histogram
+}
+
+// Of returns counts for the commands of a type in one lane; nil for none. Of
+// the types that are told apart each lane has its own.
+func (t *Table) Of(entityType string) *request.Took {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all[entityType] == nil && len(t.all) >= mostTypes {
+		if t.other == nil {
+			t.other = t.counts()
+		}
+		return &t.other.Took
+	}
+	c := t.counts()
+	t.all[entityType] = append(t.all[entityType], c)
+	return &c.Took
+}
+
+func (t *Table) counts() *counts {
+	var c counts
+	for stage := range c.histograms {
+		c.histograms[stage] = latency.NewHistogram(t.bounds)
+		c.Took[stage] = c.histograms[stage]
+	}
+	return &c
+}
+
+// Describe implements prometheus.Collector.
+func (t *Table) Describe(out chan<- *prometheus.Desc) { out <- t.desc }
+
+// Collect implements prometheus.Collector.
+func (t *Table) Collect(out chan<- prometheus.Metric) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tell := func(entityType string, of []*counts) {
+		for stage, name := range names {
+			var sum latency.Snapshot
+			for _, c := range of {
+				sum.Add(c.histograms[stage])
+			}
+			out <- sum.Metric(t.desc, entityType, name)
+		}
+	}
+	for entityType, of := range t.all {
+		tell(entityType, of)
+	}
+	if t.other != nil {
+		tell("", []*counts{t.other})
+	}
+}
