@@ -80,7 +80,6 @@ func rejoin(dir string, logger *slog.Logger) error {
 
 // serve runs the node until ctx ends, then stops it in order.
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
-	takeProcessors()
 	tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var heap sync.WaitGroup
 	heap.Go(func() { runCollector(tending) })
