@@ -51,16 +51,20 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 				return err
 			}
 		}
+		if done, ok := begun(going, b); ok {
+			revision = done
+			return r.modules.ServedEverywhere(ctx, done)
+		}
 		revision, err = r.rebind(ctx, b.Digest, func(ctx context.Context) ([]byte, error) {
 			var puts []meta.PutRollout
 			for _, g := range going {
-				p, err := r.begun(ctx, view, going, g, m, b)
+				p, err := r.begin(ctx, view, going, g, m, b)
 				if err != nil {
 					return nil, err
 				}
 				puts = append(puts, p)
 			}
-			return by(view, b.By, meta.PutRollouts(meta.ChangeCanary, r.now().UnixNano(), puts...)), nil
+			return by(view, b.By, r.puts(meta.ChangeCanary, puts)), nil
 		})
 		return err
 	})
@@ -143,9 +147,27 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *engine.Module) e
 	return nil
 }
 
-// begun is how one type of those that go together begins, or goes on with a
+// begun is the revision under which the module is on its way already, at one of
+// the shares that it is to have, and with those after it to come: a call that
+// is made again changes nothing, and no pause begins anew.
+func begun(going []meta.Binding, b rollout.Begin) (revision uint64, ok bool) {
+	shares := append([]uint32{b.Share}, b.Steps...)
+	for _, g := range going {
+		was := g.Rollout
+		if !was.Active() || b.Prefix != "" && b.Prefix != was.Prefix || was.Pause != int64(b.Pause) {
+			return 0, false
+		}
+		if i := slices.Index(shares, was.Share); i < 0 || !slices.Equal(was.Steps, shares[i+1:]) {
+			return 0, false
+		}
+		revision = max(revision, g.Revision)
+	}
+	return revision, true
+}
+
+// begin is how one type of those that go together begins, or goes on with a
 // larger part.
-func (r *Rollouts) begun(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b rollout.Begin) (p meta.PutRollout, err error) {
+func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b rollout.Begin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
 	next.Steps, next.Pause = b.Steps, int64(b.Pause)
 	if _, index, ok := m.Manifest().Type(g.EntityType); ok {
@@ -167,17 +189,22 @@ func (r *Rollouts) begun(ctx context.Context, view *meta.View, going []meta.Bind
 		}
 	}
 	next.By = b.By
-	r.wait(&next)
 	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
 }
 
-// wait has the next step of a rollout be due a pause from now, where it is to
-// go on by itself.
-func (r *Rollouts) wait(next *meta.Rollout) {
-	if next.DueAt = 0; next.State == meta.RolloutRunning && len(next.Steps) > 0 {
-		next.DueAt = r.now().UnixNano() + next.Pause
+// puts is the command that puts rollouts now. The next steps of those that are
+// to go on by themselves are due a pause from now.
+func (r *Rollouts) puts(kind meta.ChangeKind, puts []meta.PutRollout) []byte {
+	at := r.now().UnixNano()
+	for _, p := range puts {
+		if next := p.Rollout; next != nil {
+			if next.DueAt = 0; next.State == meta.RolloutRunning && len(next.Steps) > 0 {
+				next.DueAt = at + next.Pause
+			}
+		}
 	}
+	return meta.PutRollouts(kind, at, puts...)
 }
 
 func typesOf(going []meta.Binding) (out []string) {
@@ -244,13 +271,8 @@ func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, 
 		if o.Action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE {
 			kind = meta.ChangePromote
 		}
-		for _, p := range puts {
-			if p.Rollout != nil {
-				r.wait(p.Rollout)
-			}
-		}
 		_, err := r.rebind(ctx, journal.Digest(b.Rollout.Digest), func(context.Context) ([]byte, error) {
-			return by(view, o.By, meta.PutRollouts(kind, r.now().UnixNano(), puts...)), nil
+			return by(view, o.By, r.puts(kind, puts)), nil
 		})
 		return err
 	})

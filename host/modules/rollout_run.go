@@ -126,7 +126,6 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 	return r.put(ctx, view, going, meta.ChangeCanary, func(g meta.Binding) meta.PutRollout {
 		p := following(g, meta.RolloutRunning, "")
 		p.Rollout.Share, p.Rollout.Steps = share, p.Rollout.Steps[1:]
-		r.wait(p.Rollout)
 		return p
 	})
 }
@@ -223,7 +222,7 @@ func olderThan(b meta.Binding) []journal.Digest {
 // following is a rollout in its next state.
 func following(g meta.Binding, state meta.RolloutState, note string) meta.PutRollout {
 	next := *g.Rollout
-	next.State, next.Note, next.DueAt = state, note, 0
+	next.State, next.Note = state, note
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 }
 
@@ -235,7 +234,7 @@ func (r *Rollouts) put(ctx context.Context, view *meta.View, going []meta.Bindin
 	for i, g := range going {
 		puts[i] = next(g)
 	}
-	if _, err := r.metadata.Do(ctx, by(view, going[0].Rollout.By, meta.PutRollouts(kind, r.now().UnixNano(), puts...))); err != nil {
+	if _, err := r.metadata.Do(ctx, by(view, going[0].Rollout.By, r.puts(kind, puts))); err != nil {
 		return err
 	}
 	if err := r.metadata.CatchUp(ctx); err != nil {

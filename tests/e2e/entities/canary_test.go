@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
@@ -347,6 +348,13 @@ func TestStepsAreTakenByTheCluster(t *testing.T) {
 	r, err := client.Rollout(t.Context(), c.c, "note")
 	if err != nil || r.GetState() != modulev1.Rollout_STATE_RUNNING || time.Until(r.GetDueAt().AsTime()) < 30*time.Minute || !slices.Equal(r.GetSteps(), []uint32{3000, 10_000}) {
 		t.Fatal(r, err)
+	}
+	// The same call again changes nothing: no pause begins anew.
+	if err := plan(time.Hour, 500, 3000, 10_000); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := client.Rollout(t.Context(), c.c, "note"); err != nil || !proto.Equal(again, r) {
+		t.Fatalf("%v, after %v: %v", again, r, err)
 	}
 	if r, err = c.change(modulev1.ChangeRolloutRequest_ACTION_PAUSE, false); err != nil || r.GetState() != modulev1.Rollout_STATE_PAUSED || r.GetDueAt() != nil {
 		t.Fatal(r, err)
