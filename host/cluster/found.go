@@ -142,7 +142,6 @@ func (e Entry) found(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	// A name that is not known stays an address, which does not answer.
 	addresses := e.addresses(ctx)
 	answers := make([]founding.Answer, len(addresses))
 	ask := &peerv1.PledgeRequest{Round: attempt.Round, Back: back, Ordered: attempt.Ordered}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/membership/seeds"
 	"github.com/hostd/hostd/sharding/meta"
 	"github.com/hostd/hostd/sharding/probation"
 )
@@ -37,12 +37,12 @@ type Entry struct {
 	Self  meta.Member // as it is to be admitted
 	// PeersAt is where other nodes reach this one now, at any level.
 	PeersAt string
-	Seeds   []string // host:port; a name may have several addresses
+	Seeds   []string // as package seeds has them; a name may have several addresses
 	// Founding decides whether the node founds a cluster; nil is a node that may
 	// not.
 	Founding *Founding
-	// Resolve returns the addresses of a name; net.DefaultResolver's when nil.
-	Resolve func(ctx context.Context, name string) ([]string, error)
+	// Lookup looks names up; the zero value asks the system.
+	Lookup seeds.Lookup
 	// Raise makes this start's incarnation a higher one, durably. It is called
 	// where the cluster has seen a later start of the node than its clock gives:
 	// one on another disk, with another clock. May be nil.
@@ -205,26 +205,17 @@ func (e Entry) probe(ctx context.Context) []answer {
 	return out
 }
 
-// addresses resolves the seeds; this node's own address is no seed.
+// addresses resolves the seeds; this node's own address is no seed. A name that
+// is not known stays an address, which does not answer.
 func (e Entry) addresses(ctx context.Context) []string {
-	resolve := e.Resolve
-	if resolve == nil {
-		resolve = net.DefaultResolver.LookupHost
-	}
 	var out []string
 	for _, seed := range e.Seeds {
-		host, port, err := net.SplitHostPort(seed)
+		found, err := e.Lookup.Addresses(ctx, seed)
 		if err != nil {
-			continue // the configuration was checked
+			found = []string{seed}
 		}
-		hosts := []string{host}
-		if net.ParseIP(host) == nil {
-			if found, err := resolve(ctx, host); err == nil {
-				hosts = found
-			}
-		}
-		for _, h := range hosts {
-			if a := net.JoinHostPort(h, port); !e.own(a) && !slices.Contains(out, a) {
+		for _, a := range found {
+			if !e.own(a) && !slices.Contains(out, a) {
 				out = append(out, a)
 			}
 		}

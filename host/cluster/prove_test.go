@@ -2,13 +2,17 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding/membership/seeds"
 	"github.com/hostd/hostd/sharding/meta"
 	"github.com/hostd/hostd/sharding/probation"
 )
@@ -45,5 +49,36 @@ func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
 	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil })
 	if err != nil || verdict != probation.Passed {
 		t.Errorf("%v, %v", verdict, err)
+	}
+}
+
+// A seed whose nodes are in DNS, as records SRV, leads to them; while its name
+// is not known it is a seed that does not answer.
+func TestSeedsAreRecordsSRV(t *testing.T) {
+	n1 := &vouching{reaches: "b:2"}
+	_, at := answering(t, "n1", n1)
+	self, here := answering(t, "n2", peer.NoControl{})
+	host, text, err := net.SplitHostPort(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := 0
+	look := seeds.Lookup{SRV: func(_ context.Context, name string) ([]*net.SRV, error) {
+		if looks++; name != "_hostd._tcp.cluster.test" || looks < 3 {
+			return nil, errors.New("no such host")
+		}
+		return []*net.SRV{{Target: host, Port: uint16(port)}}, nil
+	}}
+	start := probation.Start{Node: "n2", Vouched: 4, Asked: 5}
+	entry := func() cluster.Entry {
+		return cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:2", Seeds: []string{"srv+_hostd._tcp.cluster.test"}, Lookup: look}
+	}
+	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil })
+	if err != nil || verdict != probation.Passed || n1.asked.Load() == 0 {
+		t.Errorf("%v, %v, asked %d times", verdict, err, n1.asked.Load())
 	}
 }

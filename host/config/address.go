@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"slices"
@@ -191,16 +190,4 @@ func wildcard(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
-}
-
-// checkSeed checks one address to join through.
-func checkSeed(seed string) error {
-	host, port, err := net.SplitHostPort(seed)
-	if err != nil || host == "" || len(seed) > maxAddressBytes {
-		return fmt.Errorf("%.64q is not HOST:PORT", seed)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("%.64q has no port from 1 to 65535", seed)
-	}
-	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
 // Role is something that a node takes on.
@@ -35,7 +37,7 @@ func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 		fault("seeds", "has %d addresses, at most %d are used", len(c.Seeds), maxSeeds)
 	}
 	for _, seed := range c.Seeds {
-		if err := checkSeed(seed); err != nil {
+		if err := seeds.Check(seed); err != nil {
 			fault("seeds", "%w", err)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 )
 
 func TestSeedsComeAsASequenceOrWithCommas(t *testing.T) {
-	want := []string{"a.example:7070", "127.0.0.1:7071"}
+	want := []string{"a.example:7070", "srv+_hostd._tcp.example"}
 	for _, src := range []config.Sources{
-		{File: file(t, "seeds: [a.example:7070, '127.0.0.1:7071']\n")},
-		{File: file(t, "seeds:\n  - a.example:7070\n  - 127.0.0.1:7071\n")},
-		{File: file(t, "seeds: a.example:7070, 127.0.0.1:7071\n")},
-		{LookupEnv: env(map[string]string{"HOSTD_SEEDS": "a.example:7070,127.0.0.1:7071,"})},
-		{File: file(t, "seeds: [b:1, c:2]\n"), Flags: map[string]string{"seeds": "a.example:7070,127.0.0.1:7071"}},
+		{File: file(t, "seeds: [a.example:7070, 'srv+_hostd._tcp.example']\n")},
+		{File: file(t, "seeds:\n  - a.example:7070\n  - srv+_hostd._tcp.example\n")},
+		{File: file(t, "seeds: a.example:7070, srv+_hostd._tcp.example\n")},
+		{LookupEnv: env(map[string]string{"HOSTD_SEEDS": "a.example:7070,srv+_hostd._tcp.example,"})},
+		{File: file(t, "seeds: [b:1, c:2]\n"), Flags: map[string]string{"seeds": "a.example:7070,srv+_hostd._tcp.example"}},
 	} {
 		c, err := config.Load(src)
 		if err != nil || !slices.Equal(c.Seeds, want) {
@@ -32,7 +32,7 @@ func TestSeedsComeAsASequenceOrWithCommas(t *testing.T) {
 		}
 	}
 	many := strings.Repeat("a:1,", 65)
-	for _, bad := range []string{"a", ":1", "a:0", "a:65536", "a:http", "http://a:1", many} {
+	for _, bad := range []string{"a", ":1", "a:0", "a:65536", "a:http", "http://a:1", "srv+", "srv+a:1", many} {
 		if _, err := config.Load(config.Sources{Flags: map[string]string{"seeds": bad}}); err == nil || !strings.Contains(err.Error(), "seeds: ") {
 			t.Errorf("%.20q: got %v", bad, err)
 		}

@@ -75,7 +75,7 @@ func (c *Config) Fields() []Field {
 		text("module-trust-file", "`file` with the public keys whose signatures of modules count, a line for each, read again when it changes", &c.ModuleTrustFile),
 		text("module-signatures", "what becomes of modules that none of these has signed, `mode` off (nothing), warn or require (they are neither taken nor served)", &c.ModuleSignatures),
 
-		list("seeds", "`addresses` HOST:PORT of nodes to join through, where they serve other nodes, names of DNS too; a node without data and without seeds founds a cluster of one", &c.Seeds),
+		list("seeds", "`addresses` HOST:PORT of nodes to join through, where they serve other nodes, names of DNS too, or srv+NAME, whose records SRV have them; a node without data and without seeds founds a cluster of one", &c.Seeds),
 		boolean("bootstrap", "found the cluster when each of the seeds has answered that it has none", &c.Bootstrap),
 		number("bootstrap-expect", "found the cluster when this `number` of nodes is there and each of the seeds has answered that it has none; 0 leaves it to bootstrap", &c.BootstrapExpect),
 		text("advertise", "`address` HOST:PORT that the clients reach; listen unless it is given", &c.Advertise),

@@ -71,32 +71,16 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 
 // advertised is the address that others gossip to.
 func (m *Membership) advertised(ctx context.Context) (net.IP, int, error) {
-	host, text, err := net.SplitHostPort(m.opts.Address)
+	found, err := m.opts.Lookup.Addresses(ctx, m.opts.Address)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", m.opts.Address, err)
+	}
+	host, text, err := net.SplitHostPort(found[0])
 	if err != nil {
 		return nil, 0, err
 	}
 	port, err := strconv.Atoi(text)
-	if err != nil {
-		return nil, 0, err
-	}
-	addresses, err := m.lookUp(ctx, host)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, a := range addresses {
-		if ip := net.ParseIP(a); ip != nil {
-			return ip, port, nil
-		}
-	}
-	return nil, 0, fmt.Errorf("%s has no IP address", host)
-}
-
-// lookUp returns the IP addresses of a host.
-func (m *Membership) lookUp(ctx context.Context, host string) ([]string, error) {
-	if net.ParseIP(host) != nil {
-		return []string{host}, nil
-	}
-	return m.opts.Resolve(ctx, host)
+	return net.ParseIP(host), port, err
 }
 
 // config is what memberlist runs with; package membership's comment says why.

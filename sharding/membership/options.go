@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
 // Transport is the gossip half of a node's port.
@@ -55,14 +56,15 @@ type Options struct {
 	// Key encrypts everything, with AES-128, -192 or -256 by its length: 16, 24
 	// or 32 bytes. Empty: nothing is encrypted or authenticated.
 	Key []byte
-	// Seeds are addresses of nodes to find the others through, host:port. A
-	// name with several addresses stands for all of them, as of each attempt.
+	// Seeds are addresses of nodes to find the others through, host:port, or
+	// names of DNS that have them, as package seeds says. A name with several
+	// addresses stands for all of them, as of each attempt.
 	Seeds []string
 
 	// Transport carries the gossip. It is closed by Close.
 	Transport Transport
-	// Resolve looks a name up; nil asks the system.
-	Resolve func(ctx context.Context, host string) (addresses []string, err error)
+	// Lookup looks names up; the zero value asks the system.
+	Lookup seeds.Lookup
 	// Latest is the highest incarnation that a node can have now: one that says
 	// more is not seen. It must not block. nil: any is.
 	Latest func(node sharding.NodeID) uint64
@@ -81,9 +83,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Resolve == nil {
-		o.Resolve = net.DefaultResolver.LookupHost
 	}
 	if o.Latest == nil {
 		o.Latest = func(sharding.NodeID) uint64 { return math.MaxUint64 }
@@ -125,7 +124,7 @@ func (o Options) Validate() error {
 		faults = append(faults, err)
 	}
 	for _, seed := range o.Seeds {
-		if err := checkAddress(seed); err != nil {
+		if err := seeds.Check(seed); err != nil {
 			faults = append(faults, fmt.Errorf("seed: %w", err))
 		}
 	}

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -42,21 +41,14 @@ func (m *Membership) rejoin(ctx context.Context) {
 func (m *Membership) targets(ctx context.Context) []string {
 	targets, inSight := m.peers.missing()
 	for _, seed := range m.opts.Seeds {
-		host, port, err := net.SplitHostPort(seed)
-		if err != nil {
-			continue // Validate has checked them
-		}
-		addresses, err := m.lookUp(ctx, host)
+		found, err := m.opts.Lookup.Addresses(ctx, seed)
 		if err != nil {
 			m.opts.Logger.Debug("a seed's name is not known", "seed", seed, "error", err)
 			continue
 		}
-		for _, a := range addresses {
-			if ip := net.ParseIP(a); ip != nil {
-				target := net.JoinHostPort(ip.String(), port)
-				if target != m.self && !inSight[target] && !slices.Contains(targets, target) {
-					targets = append(targets, target)
-				}
+		for _, target := range found {
+			if target != m.self && !inSight[target] && !slices.Contains(targets, target) {
+				targets = append(targets, target)
 			}
 		}
 	}

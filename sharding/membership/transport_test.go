@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
 // tcpPort is the gossip half of a port that serves nothing else.
@@ -189,12 +191,12 @@ func TestAdvertisedName(t *testing.T) {
 		_, port, _ := net.SplitHostPort(l.Addr().String())
 		m, err := Start(t.Context(), Options{
 			Node: "n", Incarnation: 1, Address: net.JoinHostPort("node.test", port), Transport: tcpPort{l},
-			Resolve: func(_ context.Context, host string) ([]string, error) {
+			Lookup: seeds.Lookup{Host: func(_ context.Context, host string) ([]string, error) {
 				if !known || host != "node.test" {
 					return nil, errors.New("no such host")
 				}
 				return []string{"127.0.0.1"}, nil
-			},
+			}},
 		})
 		if (err == nil) != known {
 			t.Errorf("known %v: %v", known, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -320,16 +321,31 @@ func TestLeave(t *testing.T) {
 
 // A seed that is a name stands for all its addresses, as of each attempt.
 func TestSeedIsAName(t *testing.T) {
+	for _, seed := range []string{"cluster.test:7000", "srv+_hostd._tcp.cluster.test"} {
+		t.Run(seed, func(t *testing.T) { seedIsAName(t, seed) })
+	}
+}
+
+func seedIsAName(t *testing.T, seed string) {
 	inBubble(t, func(w *world) {
 		var known atomic.Pointer[[]string]
 		known.Store(&[]string{host(9)}) // nobody is there
 		named := func(o *membership.Options) {
-			o.Seeds = []string{"cluster.test:7000"}
-			o.Resolve = func(_ context.Context, name string) ([]string, error) {
+			o.Seeds = []string{seed}
+			o.Lookup.Host = func(_ context.Context, name string) ([]string, error) {
 				if name != "cluster.test" {
 					return nil, fmt.Errorf("no such host: %s", name)
 				}
 				return *known.Load(), nil
+			}
+			o.Lookup.SRV = func(_ context.Context, name string) (out []*net.SRV, err error) {
+				if name != "_hostd._tcp.cluster.test" {
+					return nil, fmt.Errorf("no such host: %s", name)
+				}
+				for _, a := range *known.Load() {
+					out = append(out, &net.SRV{Target: a + ".", Port: 7000})
+				}
+				return out, nil
 			}
 		}
 		w.net.Host(host(9))

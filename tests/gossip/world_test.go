@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/membership"
+	dns "github.com/hostd/hostd/sharding/membership/seeds"
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
@@ -78,10 +79,10 @@ func (w *world) start(i int, incarnation uint64, settings ...setting) *node {
 	opts := membership.Options{
 		Node: id(i), Incarnation: incarnation, Address: address(i), Cluster: "c1", Disk: fmt.Sprint("disk", i), Label: "test",
 		Transport: network.NewGossip(on, nil, gossip),
-		Resolve: func(context.Context, string) ([]string, error) {
+		Lookup: dns.Lookup{Host: func(context.Context, string) ([]string, error) {
 			w.t.Error("a name was looked up")
 			return nil, nil
-		},
+		}},
 	}
 	for _, s := range settings {
 		s(&opts)
