@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -68,20 +67,4 @@ func WriteJSON(w io.Writer, v any, indent string) error {
 	}
 	_, err := io.WriteString(w, escapeJSON(text.String()))
 	return err
-}
-
-// Table writes rows under a header, in columns.
-func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
-	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, header)
-	rows(func(columns ...any) {
-		for i, c := range columns {
-			if i > 0 {
-				fmt.Fprint(tw, "\t")
-			}
-			fmt.Fprint(tw, Clean(fmt.Sprint(c)))
-		}
-		fmt.Fprintln(tw)
-	})
-	tw.Flush()
 }

@@ -21,8 +21,11 @@ func (p Paint) Bad(text string) string  { return p.colour("31", text) }
 func (p Paint) Warn(text string) string { return p.colour("33", text) }
 func (p Paint) Note(text string) string { return p.colour("2", text) }
 
+// Head is for what stands above others.
+func (p Paint) Head(text string) string { return p.colour("1", text) }
+
 func (p Paint) colour(code, text string) string {
-	if !p.on {
+	if !p.on || text == "" {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"

@@ -28,3 +28,25 @@ func TestPaint(t *testing.T) {
 		})
 	}
 }
+
+// A table is painted on a terminal, and as it always was elsewhere.
+func TestTablesOnTerminals(t *testing.T) {
+	screen, keys := testkit.Terminal(t)
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("TERM", "xterm")
+	rows := func(row func(...any)) { row("a", 5) }
+	Table(screen, "KEY\tVALUE", rows)
+	text := make([]byte, 200)
+	n, err := keys.Read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(text[:n]), "\x1b[1mKEY\x1b[0m  \x1b[1mVALUE\x1b[0m\r\na        5\r\n"; got != want {
+		t.Errorf("on a terminal: %q", got)
+	}
+	var file bytes.Buffer
+	Table(&file, "KEY\tVALUE", rows)
+	if got := file.String(); got != "KEY  VALUE\na    5\n" {
+		t.Errorf("in a file: %q", got)
+	}
+}

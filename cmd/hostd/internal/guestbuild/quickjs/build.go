@@ -27,7 +27,7 @@ const (
 	maxEngine = 4 << 20
 )
 
-const install = "Run 'npm install " + enginePackage + "@" + engineVersion + "' in the project."
+const install = "Run 'npm ci' in the project, or 'npm install " + enginePackage + "@" + engineVersion + "' where its package.json does not name it."
 
 // scriptName is what the script is called in the engine's traces.
 const scriptName = "app.js"

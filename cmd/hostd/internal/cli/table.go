@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Table writes rows under a header, whose columns are apart by tabs. On a
+// terminal numbers are aligned to the right, and unless NewPaint says otherwise
+// the header and what wants a look have colours. Where the rows are wider than
+// the terminal, columns in which nothing stands are left out there.
+func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
+	var cells [][]string
+	rows(func(columns ...any) {
+		line := make([]string, len(columns))
+		for i, c := range columns {
+			line[i] = Clean(fmt.Sprint(c))
+		}
+		cells = append(cells, line)
+	})
+	if !OnTerminal(w) {
+		plainTable(w, header, cells)
+		return
+	}
+	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil || width <= 0 {
+		width = 1 << 20 // one that does not say has room for all
+	}
+	io.WriteString(w, screenTable(strings.Split(header, "\t"), cells, width, NewPaint(w)))
+}
+
+// plainTable is for what is no terminal.
+func plainTable(w io.Writer, header string, cells [][]string) {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, header)
+	for _, line := range cells {
+		fmt.Fprintln(tw, strings.Join(line, "\t"))
+	}
+	tw.Flush()
+}
+
+// A column is one of a table on a terminal.
+type column struct {
+	index, width int
+	head         string
+	right        bool // its values are numbers
+	empty        bool // nothing stands in it
+}
+
+// columnGap is the room between columns, in characters.
+const columnGap = 2
+
+// screenTable is a table for a terminal that is width characters wide.
+func screenTable(head []string, cells [][]string, width int, paint Paint) string {
+	var columns []column
+	wide := 0
+	for i, h := range head {
+		c := measure(i, h, cells)
+		columns = append(columns, c)
+		wide += c.width + columnGap
+	}
+	if wide-columnGap > width {
+		var some []column
+		for _, c := range columns {
+			if !c.empty {
+				some = append(some, c)
+			}
+		}
+		columns = some
+	}
+	var out strings.Builder
+	writeLine(&out, columns, func(c column) (string, string) { return c.head, paint.Head(c.head) })
+	for _, line := range cells {
+		writeLine(&out, columns, func(c column) (string, string) {
+			text := ""
+			if c.index < len(line) {
+				text = line[c.index]
+			}
+			return text, paint.cell(c.head, text)
+		})
+	}
+	return out.String()
+}
+
+// measure looks at what a column has.
+func measure(index int, head string, cells [][]string) column {
+	c := column{index: index, width: utf8.RuneCountInString(head), head: head, empty: len(cells) > 0}
+	numbers := 0
+	for _, line := range cells {
+		if index >= len(line) {
+			continue
+		}
+		text := line[index]
+		c.width = max(c.width, utf8.RuneCountInString(text))
+		if text == "" || text == "-" {
+			continue
+		}
+		c.empty = false
+		if _, err := strconv.ParseFloat(text, 64); err != nil {
+			numbers = -1
+		} else if numbers >= 0 {
+			numbers++
+		}
+	}
+	c.right = numbers > 0
+	return c
+}
+
+// writeLine writes one line. of returns what stands in a column, as it is and
+// painted.
+func writeLine(out *strings.Builder, columns []column, of func(c column) (text, painted string)) {
+	var line strings.Builder
+	room := 0 // that is to be left free before the next text
+	for _, c := range columns {
+		text, painted := of(c)
+		free := c.width - utf8.RuneCountInString(text)
+		if c.right {
+			room, free = room+free, 0
+		}
+		if text != "" {
+			line.WriteString(strings.Repeat(" ", room) + painted)
+			room = 0
+		} else {
+			free = c.width
+		}
+		room += free + columnGap
+	}
+	out.WriteString(line.String() + "\n")
+}
+
+// cell paints what stands in a column by what it says. Words that are not
+// listed are as they are.
+func (p Paint) cell(head, text string) string {
+	switch head {
+	case "STATUS":
+		word, more, _ := strings.Cut(text, ",")
+		switch word {
+		case "up", "passed", "active":
+			if more != "" {
+				return p.Warn(text) // such as up,draining
+			}
+			return p.Good(text)
+		case "joining", "weakly_up", "leaving":
+			return p.Warn(text)
+		case "down", "failed", "parked":
+			return p.Bad(text)
+		}
+	case "REACHABLE":
+		if text == "false" {
+			return p.Bad(text)
+		}
+	case "BREAKS", "STOPPED":
+		if text != "" {
+			return p.Bad(text)
+		}
+	}
+	return text
+}
