@@ -11,11 +11,12 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/entities"
 )
 
 func newEntity(std cli.Stdio) *cobra.Command {
 	return cli.Group("entity", "Send commands to entities and look at them",
-		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), newEntityGet(std), newEntityState(std),
+		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), entities.NewRecords(std), newEntityGet(std), newEntityState(std),
 		newEntityList(std), newEntityHot(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
 }
 

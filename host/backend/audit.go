@@ -2,6 +2,7 @@ package backend
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/rpc"
@@ -56,4 +57,24 @@ func (a *actions) made(r *journal.Record, name string) bool {
 func (a *actions) newestFirst() []rpc.AdminAction {
 	slices.Reverse(a.found)
 	return a.found
+}
+
+// passivateAction is what an operator's request is called that lets an entity
+// leave memory. Its command id says so.
+const passivateAction = "passivate"
+
+// actionOf is what an operator ordered with a record, and of which timer; empty
+// where a client made it.
+func actionOf(r *journal.Record) (action, timer string) {
+	var a actions
+	if len(r.Events) == 0 && r.Flags&journal.FlagServerID != 0 && r.Flags&journal.FlagStopped != 0 && strings.HasPrefix(string(r.CommandID), passivateAction+"-") {
+		return passivateAction, ""
+	}
+	if a.made(r, entity.DeleteAction) {
+		return rpc.ActionDelete, ""
+	}
+	if a.look(r); len(a.found) > 0 {
+		return a.found[0].Kind, a.found[0].Timer
+	}
+	return "", ""
 }

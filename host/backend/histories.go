@@ -9,10 +9,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// histories implements subscription.Histories.
+// histories implements subscription.Histories and records.Histories.
 type histories struct{ *Parts }
 
 func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	return s.Records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
+}
+
+// Records implements records.Histories.
+func (s histories) Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
 	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
 	if err != nil {
 		return err
@@ -21,14 +26,23 @@ func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.
 		return &journal.CutError{First: first}
 	}
 	first := true
-	return s.Machine.Read(ctx, s.Region.ShardOf(id), id, from, func(_ journal.Position, r *journal.Record) error {
+	return s.Machine.Read(ctx, s.Region.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
 		if first && r.Expected >= max(from, 1) { // it was cut between the two readings
 			return &journal.CutError{First: r.Expected + 1}
 		}
 		first = false
-		return fn(r)
+		return fn(at, r)
 	})
 }
+
+// Span implements records.Histories.
+func (s histories) Span(id sharding.EntityID) (first, last journal.Sequence, err error) {
+	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
+	return info.Begins(), info.Sequence, err
+}
+
+// Action implements records.Histories.
+func (s histories) Action(r *journal.Record) (action, timer string) { return actionOf(r) }
 
 // followPeriod is how often a follower looks for records by itself when there
 // are too many to wake.

@@ -17,6 +17,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/host/rpc/rollout"
@@ -46,6 +47,8 @@ type Deps struct {
 	Roles        roles.Store
 	// States folds and drops states; nil: such calls are unimplemented.
 	States States
+	// Records are what entities went through; nil: such calls are unimplemented.
+	Records records.Histories
 	// DeadLetters are those of the shards led here; nil: such calls are unimplemented.
 	DeadLetters DeadLetters
 	// EventOrder reads whole shards; nil: subscriptions are unimplemented.

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
@@ -38,6 +39,8 @@ type entityService struct {
 	roles  *authorize.Authorizer // nil: everybody may do everything
 	proxy  *leaderproxy.Proxy
 	events *subscription.Service
+	// record tells what commands did.
+	record records.Service
 }
 
 // ranBy names the node that ran a request.
@@ -51,6 +54,11 @@ func (s *entityService) ranBy(node sharding.NodeID) string {
 // ReadEvents streams an entity's events.
 func (s *entityService) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
 	return s.events.ReadEvents(ctx, r, stream)
+}
+
+// ReadRecords returns what commands did to an entity.
+func (s *entityService) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
+	return s.record.ReadRecords(ctx, r)
 }
 
 // Subscribe streams the events of a type.

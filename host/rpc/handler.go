@@ -28,6 +28,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/sendstream"
 	"github.com/hostd/hostd/host/rpc/subscription"
@@ -43,6 +44,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 		Types: encodings{deps.Types}, Sharding: deps.Entities, Histories: deps.Histories, EventOrder: deps.EventOrder,
 		Proxy: entities.proxy, Streams: guard, Log: opts.Logger, Registerer: opts.Registerer,
 	})
+	entities.record = records.Service{Encoding: encodings{deps.Types}.Encoding, ShardOf: deps.Entities.ShardOf, Histories: deps.Records, Proxy: entities.proxy, Log: opts.Logger}
 	entities.encodings, entities.ids = encodings{deps.Types}, new(command.IDs)
 	entities.calls = &command.Calls{
 		Runtime: deps.Runtime, Waiting: admission.NewWaiting(int64(opts.MaxWaitingBytes)), Arrivals: admission.NewArrivals(opts.Pauses),

@@ -10,11 +10,11 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/hostd/hostd/abi"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -74,7 +74,7 @@ func (s *entityService) getEntity(ctx context.Context, id sharding.EntityID) (*c
 		})
 	}
 	for _, t := range info.Timers {
-		out.Timers = append(out.Timers, timer(&t))
+		out.Timers = append(out.Timers, records.Timer(&t))
 	}
 	if info.Module != (journal.Digest{}) {
 		out.ModuleDigest = info.Module.String()
@@ -195,13 +195,4 @@ func filterHash(m *entityv1.ListEntitiesRequest) uint32 {
 		h.Write([]byte(status))
 	}
 	return h.Sum32()
-}
-
-// timer shows a timer that is set.
-func timer(t *journal.Timer) *entityv1.Timer {
-	out := &entityv1.Timer{Name: t.Name, Due: timestamppb.New(time.Unix(0, t.Due)), Command: string(t.Command)}
-	if s := t.Schedule; s != nil {
-		out.Schedule, out.TimeZone, out.Missed = string(s.Expression), string(s.Zone), abi.Missed(s.Missed).String()
-	}
-	return out
 }

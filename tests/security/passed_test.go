@@ -81,6 +81,7 @@ func (a at) everything(id string) map[string]error {
 		_ = events.Close() // it has ended
 	}
 	out["ReadEvents"] = err
+	_, out["ReadRecords"] = a.ReadRecords(a.ctx, connect.NewRequest(&entityv1.ReadRecordsRequest{EntityType: "counter", EntityId: id}))
 	return out
 }
 
@@ -163,7 +164,7 @@ func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
 	if node, err := bo.add(led[decidesNot.ID()]); err != nil || node != decidesNot.ID() {
 		t.Fatalf("the node that is not to decide does: %s, %v", node, err)
 	}
-	verbs := map[string]string{"Send": "invoke", "Query": "query", "GetState": "query", "GetEntity": "read", "ReadEvents": "read", "Passivate": "operate", "Delete": "operate"}
+	verbs := map[string]string{"Send": "invoke", "Query": "query", "GetState": "query", "GetEntity": "read", "ReadEvents": "read", "ReadRecords": "read", "Passivate": "operate", "Delete": "operate"}
 	for what, err := range bo.everything(here) {
 		if verbs[what] == "" || role(err) != verbs[what]+" counter" || !strings.Contains(err.Error(), `token "bo" lacks the verb `+verbs[what]) {
 			t.Errorf("%s of who has no role is answered %v", what, err)

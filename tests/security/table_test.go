@@ -53,6 +53,7 @@ var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/SendStream":        forClients,
 	"/hostd.entity.v1.EntityService/Query":             forClients,
 	"/hostd.entity.v1.EntityService/ReadEvents":        forClients,
+	"/hostd.entity.v1.EntityService/ReadRecords":       forClients,
 	"/hostd.entity.v1.EntityService/Subscribe":         forClients,
 	"/hostd.entity.v1.EntityService/GetEntity":         forClients,
 	"/hostd.entity.v1.EntityService/GetState":          forClients,

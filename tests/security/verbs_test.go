@@ -22,6 +22,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/Query":             "query",
 	"/hostd.entity.v1.EntityService/GetState":          "query",
 	"/hostd.entity.v1.EntityService/ReadEvents":        "read",
+	"/hostd.entity.v1.EntityService/ReadRecords":       "read",
 	"/hostd.entity.v1.EntityService/Subscribe":         "read",
 	"/hostd.entity.v1.EntityService/GetEntity":         "read",
 	"/hostd.entity.v1.EntityService/ListEntities":      "read",

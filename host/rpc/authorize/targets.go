@@ -79,6 +79,7 @@ var about = map[string]target{
 	entityv1connect.EntityServiceSendStreamProcedure:      {later: true},
 	entityv1connect.EntityServiceQueryProcedure:           {of: ofQuery},
 	entityv1connect.EntityServiceReadEventsProcedure:      {of: ofEntity},
+	entityv1connect.EntityServiceReadRecordsProcedure:     {of: ofEntity},
 	entityv1connect.EntityServiceSubscribeProcedure:       {of: ofTypeAndItsEntities},
 	entityv1connect.EntityServiceGetEntityProcedure:       {of: ofEntity},
 	entityv1connect.EntityServiceGetStateProcedure:        {of: ofEntity},

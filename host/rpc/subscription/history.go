@@ -133,7 +133,7 @@ func (e *eventReader) send(rec *journal.Record, i int, sequence journal.Sequence
 		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
 		Tags:         event.Tags,
 		ModuleDigest: rec.Module.String(),
-		Principal:    principalOf(rec),
+		Principal:    PrincipalOf(rec),
 	}
 	if v, data := codec.Render(e.kind, event.Payload); v != nil {
 		out.Payload = &entityv1.ReadEventsResponse_Json{Json: v}

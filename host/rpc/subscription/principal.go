@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// principalOf is who made the command of a record; nil where that is not kept.
+// PrincipalOf is who made the command of a record; nil where that is not kept.
 // What does not decode is of a later release.
-func principalOf(rec *journal.Record) *entityv1.Principal {
+func PrincipalOf(rec *journal.Record) *entityv1.Principal {
 	p, err := principal.Parse(rec.Section(journal.SectionPrincipal))
 	if err != nil {
 		return nil

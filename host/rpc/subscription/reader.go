@@ -313,7 +313,7 @@ func (rdr *reader) event(rec *journal.Record, i int) *entityv1.SubscribeResponse
 		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
 		Tags:         event.Tags,
 		ModuleDigest: rec.Module.String(),
-		Principal:    principalOf(rec),
+		Principal:    PrincipalOf(rec),
 	}
 	if v, data := codec.Render(rdr.sub.kind, event.Payload); v != nil {
 		out.Payload = &entityv1.SubscribeResponse_Json{Json: v}

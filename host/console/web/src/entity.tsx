@@ -1,6 +1,6 @@
 // One entity: what it is, what has happened to it, and what it can be asked.
 import { useEffect, useState } from "preact/hooks";
-import { call, HostdError, lineOf, newCommandId, num, once, Rejected, stream, textOf } from "./api.ts";
+import { call, HostdError, lineOf, newCommandId, num, once, Rejected, textOf } from "./api.ts";
 import { statusKind } from "./entities.tsx";
 import { brief, changes, payload, pretty } from "./json.ts";
 import { useRead } from "./live.ts";
@@ -14,7 +14,14 @@ interface Entity {
   acts?: { kind: string; timer?: string; recordedAt: string; sequence?: string }[]; parkedUntil?: string;
 }
 
-interface Event { sequence: string; eventType: string; json?: unknown; data?: string; commandId?: string; recordedAt: string; tags?: string[]; moduleDigest?: string; principal?: { kind: string; name?: string } }
+interface Event { sequence: string; eventType: string; json?: unknown; data?: string; tags?: string[] }
+interface Source { kind: string; timer?: string; due?: string; entityType?: string; entityId?: string; number?: string; act?: string }
+interface Send { entityType: string; entityId: string; command: string; data?: string; onReply?: string }
+interface JournalRecord {
+  sequence?: string; eventCount?: number; events?: Event[]; commandId?: string; recordedAt: string; moduleDigest?: string; principal?: { kind: string; name?: string }; fuel?: string; source?: Source;
+  json?: unknown; data?: string; sends?: Send[]; timers?: { timer: { name: string; due?: string; command?: string; schedule?: string }; cancelled?: boolean }[];
+  refusal?: { code: string; message?: string; command?: string }; deleted?: boolean; shortened?: boolean;
+}
 
 export function EntityView({ type, id }: { type: string; id: string }) {
   const name = { entityType: type, entityId: id };
@@ -211,68 +218,100 @@ function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named
 
 const page = 200;
 
-/** Events, the newest first, a page at a time. */
+/** What commands did, the newest first, a page at a time. */
 function Timeline({ name, last }: { name: Name; last: number }) {
-  const [to, setTo] = useState<number | undefined>(undefined); // undefined: the newest
-  const [events, setEvents] = useState<Event[]>([]);
-  const [error, setError] = useState("");
-  const end = to ?? last;
-  const from = Math.max(1, end - page + 1);
+  const [from, begin] = useState<number | undefined>(undefined); // undefined: the newest
+  const [tokens, setTokens] = useState<string[]>([]); // of the pages on the way here
+  const request = { ...name, newestFirst: true, pageSize: page, ...(from === undefined ? {} : { fromSequence: from }), ...(tokens.length ? { pageToken: tokens[tokens.length - 1] } : {}) };
+  const newest = from === undefined && tokens.length === 0;
+  const { data, error, reload } = useRead<{ records?: JournalRecord[]; nextPageToken?: string }>("entity.ReadRecords", request);
   useEffect(() => {
-    const stop = new AbortController();
-    void (async () => {
-      const got: Event[] = [];
-      try {
-        for await (const e of stream<Event>("entity.ReadEvents", { ...name, fromSequence: from, toSequence: end }, stop.signal)) got.push(e);
-        if (!stop.signal.aborted) {
-          setEvents(got.reverse());
-          setError("");
-        }
-      } catch (e) {
-        if (!stop.signal.aborted) setError(textOf(e));
-      }
-    })();
-    return () => stop.abort();
-  }, [from, end, name.entityType, name.entityId]);
+    if (newest) reload();
+  }, [last]);
+  const records = data?.records ?? [];
+  const go = (to: number | undefined) => {
+    setTokens([]);
+    begin(to);
+  };
+  const later = () => {
+    if (tokens.length) setTokens(tokens.slice(0, -1));
+    else go(from === undefined || from + page >= last ? undefined : from + page);
+  };
+  const line = lineOf("entity", "records", name.entityType, name.entityId, ...(from === undefined ? [] : ["--from", from]));
   return (
-    <Panel title="Events" label="Events" aside={<AsCommand line={lineOf("entity", "events", name.entityType, name.entityId)} method="entity.ReadEvents" request={{ ...name, fromSequence: from, toSequence: end }} />}>
+    <Panel title="Events" label="Events" aside={<AsCommand line={line} method="entity.ReadRecords" request={request} />}>
       <Fault text={error} />
       <nav class="pager" aria-label="Pages of events">
-        <button type="button" disabled={to === undefined} onClick={() => setTo(undefined)}>Newest</button>
-        <button type="button" disabled={end >= last} onClick={() => setTo(end + page >= last ? undefined : end + page)}>Later</button>
-        <span>{count(from)}–{count(end)} of {count(last)}</span>
-        <button type="button" disabled={from <= 1} onClick={() => setTo(from - 1)}>Earlier</button>
+        <button type="button" disabled={newest} onClick={() => go(undefined)}>Newest</button>
+        <button type="button" disabled={newest} onClick={later}>Later</button>
+        <span>{records.length > 0 && <>{count(Math.min(last, firstOf(records[records.length - 1]!)))}–{count(num(records[0]!.sequence))} of {count(last)}</>}</span>
+        <button type="button" disabled={!data?.nextPageToken} onClick={() => setTokens([...tokens, data!.nextPageToken!])}>Earlier</button>
+        <form class="bar" onSubmit={(e) => {
+          e.preventDefault();
+          const to = Math.floor(Number(new FormData(e.currentTarget).get("from")));
+          if (to >= 1) go(Math.min(to, last));
+        }}><label>Go to <input type="number" name="from" min={1} max={last} aria-label="Go to the event with this sequence" /></label></form>
       </nav>
       <Wide name="Table of events">
         <table class="events">
-          <thead><tr><th class="n">Sequence</th><th>Event</th><th>Recorded</th><th>Content</th></tr></thead>
-          <tbody>{events.map((e) => <Row key={e.sequence} event={e} />)}</tbody>
+          <thead><tr><th class="n">Sequence</th><th>Events</th><th>Made by</th><th class="n">Fuel</th><th>Recorded</th><th>Content</th></tr></thead>
+          <tbody>{records.map((r) => <Row key={`${r.sequence} ${r.commandId}`} record={r} />)}</tbody>
         </table>
       </Wide>
+      {data && records.length === 0 && <Empty>Nothing is kept.</Empty>}
     </Panel>
   );
 }
 
-function Row({ event: e }: { event: Event }) {
+/** The first sequence of a record, or that which it left as it was. */
+const firstOf = (r: JournalRecord) => num(r.sequence) - Math.max(0, (r.eventCount ?? 0) - 1);
+
+/** What made a command. */
+function MadeBy({ of: r }: { of: JournalRecord }) {
+  const s = r.source ?? { kind: "client" };
+  if (s.entityType) return <a href={router.path("entities", s.entityType, s.entityId ?? "")}>{s.entityType}/{s.entityId}</a>;
+  if (s.kind === "timer") return <>timer {s.timer}</>;
+  if (s.kind === "operator") return <>operator: {s.act} {s.timer}</>;
+  if (r.principal?.name) return <>{r.principal.kind}:{r.principal.name}</>;
+  return <span class="quiet">{s.kind}</span>;
+}
+
+function Row({ record: r }: { record: JournalRecord }) {
   const [open, set] = useState(false);
-  const content = payload(e);
+  const events = r.events ?? [];
+  const several = events.length > 1;
+  const content = several ? events.map(payload) : events[0] ? payload(events[0]) : undefined;
+  const reply = payload(r);
+  const first = firstOf(r);
   return (
     <>
       <tr>
-        <td class="n"><button type="button" class="plain" aria-expanded={open} onClick={() => set(!open)}>{e.sequence}</button></td>
-        <td>{e.eventType}</td>
-        <td><When at={e.recordedAt} /></td>
-        <td class="content">{brief(content, 160)}</td>
+        <td class="n"><button type="button" class="plain" aria-expanded={open} onClick={() => set(!open)}>{several ? `${first}–${r.sequence}` : (r.sequence ?? 0)}</button></td>
+        <td>
+          {[...new Set(events.map((e) => e.eventType))].slice(0, 4).join(", ") || <span class="quiet">none</span>}{several && <span class="quiet"> × {count(r.eventCount ?? 0)}</span>}
+          {r.deleted && <> <Badge kind="warn">deleted</Badge></>}
+          {r.refusal && <> <Badge kind="bad">{r.refusal.code}</Badge></>}
+          {r.sends?.length ? <> <Badge kind="accent">{r.sends.length} sent</Badge></> : null}
+          {r.timers?.length ? <> <Badge>{r.timers.length === 1 ? "timer" : `${r.timers.length} timers`}</Badge></> : null}
+        </td>
+        <td class="by"><MadeBy of={r} /></td>
+        <td class="n">{count(num(r.fuel))}</td>
+        <td><When at={r.recordedAt} /></td>
+        <td class="content">{r.shortened ? "too long to be shown here" : content === undefined ? "" : brief(content, 160)}</td>
       </tr>
       {open && (
-        <tr class="more"><td /><td colSpan={3}>
-          <pre>{pretty(content)}</pre>
+        <tr class="more"><td /><td colSpan={5}>
+          {events.map((e) => <div key={e.sequence}>{several && <h3>{e.sequence} {e.eventType}</h3>}{!r.shortened && <pre>{pretty(payload(e))}</pre>}{e.tags?.length ? <p class="quiet">Tags: {e.tags.join(", ")}</p> : null}</div>)}
           <dl class="facts tight">
-            <Fact name="Command id"><code>{e.commandId || "–"}</code></Fact>
-            <Fact name="Module"><Digest of={e.moduleDigest} /></Fact>
-            {e.tags?.length ? <Fact name="Tags">{e.tags.join(", ")}</Fact> : null}
-            {e.principal && <Fact name="By">{e.principal.kind}:{e.principal.name}</Fact>}
+            <Fact name="Command id"><code>{r.commandId || "–"}</code></Fact>
+            <Fact name="Module"><Digest of={r.moduleDigest} /></Fact>
+            <Fact name="Made by"><MadeBy of={r} /></Fact>
+            {r.source?.due && <Fact name="Due"><When at={r.source.due} /></Fact>}
+            {reply !== undefined && <Fact name="Reply"><code>{brief(reply, 300)}</code></Fact>}
+            {r.refusal && <Fact name="Refused">{r.refusal.command}: {r.refusal.message || r.refusal.code}</Fact>}
           </dl>
+          {(r.sends ?? []).length > 0 && <ul class="parts">{r.sends!.map((m, i) => <li key={i}>sent <b>{m.command}</b> to <a href={router.path("entities", m.entityType, m.entityId)}>{m.entityType}/{m.entityId}</a> <code>{brief(payload(m), 160)}</code>{m.onReply && <span class="quiet"> answer to {m.onReply}</span>}</li>)}</ul>}
+          {(r.timers ?? []).length > 0 && <ul class="parts">{r.timers!.map((t, i) => <li key={i}>timer <b>{t.timer.name}</b> {t.cancelled ? "cancelled" : <>set to <When at={t.timer.due} />: {t.timer.command} {t.timer.schedule && <span class="quiet">again {t.timer.schedule}</span>}</>}</li>)}</ul>}
         </td></tr>
       )}
     </>

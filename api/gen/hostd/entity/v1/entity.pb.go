@@ -1167,6 +1167,154 @@ func (*ReadEventsResponse_Json) isReadEventsResponse_Payload() {}
 
 func (*ReadEventsResponse_Data) isReadEventsResponse_Payload() {}
 
+// ReadRecordsRequest selects records of an entity.
+type ReadRecordsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type: 1 to 64 bytes of [a-z0-9-].
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Entity id: 1 to 256 bytes of printable UTF-8.
+	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The record with this event is the first; 0 is the oldest that is kept, or
+	// with newest_first the newest. It counts for the first page alone.
+	FromSequence uint64 `protobuf:"varint,3,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
+	// From the newest back to the oldest.
+	NewestFirst bool `protobuf:"varint,4,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	// At most this many a page, up to 500; 0 means 100.
+	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, of the same entity and direction; empty
+	// starts.
+	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsRequest) Reset() {
+	*x = ReadRecordsRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsRequest) ProtoMessage() {}
+
+func (x *ReadRecordsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsRequest.ProtoReflect.Descriptor instead.
+func (*ReadRecordsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReadRecordsRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ReadRecordsRequest) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ReadRecordsRequest) GetFromSequence() uint64 {
+	if x != nil {
+		return x.FromSequence
+	}
+	return 0
+}
+
+func (x *ReadRecordsRequest) GetNewestFirst() bool {
+	if x != nil {
+		return x.NewestFirst
+	}
+	return false
+}
+
+func (x *ReadRecordsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ReadRecordsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ReadRecordsResponse is one page.
+type ReadRecordsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The records of this page, in the direction that was asked for.
+	Records []*ReadRecordsResponse_Record `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// Give it back for the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse) Reset() {
+	*x = ReadRecordsResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse) ProtoMessage() {}
+
+func (x *ReadRecordsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReadRecordsResponse) GetRecords() []*ReadRecordsResponse_Record {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // Principal is who made a command.
 type Principal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1183,7 +1331,7 @@ type Principal struct {
 
 func (x *Principal) Reset() {
 	*x = Principal{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1343,7 @@ func (x *Principal) String() string {
 func (*Principal) ProtoMessage() {}
 
 func (x *Principal) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[12]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1356,7 @@ func (x *Principal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Principal.ProtoReflect.Descriptor instead.
 func (*Principal) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{12}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Principal) GetKind() string {
@@ -1264,7 +1412,7 @@ type SubscribeRequest struct {
 
 func (x *SubscribeRequest) Reset() {
 	*x = SubscribeRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1424,7 @@ func (x *SubscribeRequest) String() string {
 func (*SubscribeRequest) ProtoMessage() {}
 
 func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[13]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1437,7 @@ func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubscribeRequest) GetEntityType() string {
@@ -1387,7 +1535,7 @@ type SubscribeResponse struct {
 
 func (x *SubscribeResponse) Reset() {
 	*x = SubscribeResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1547,7 @@ func (x *SubscribeResponse) String() string {
 func (*SubscribeResponse) ProtoMessage() {}
 
 func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[14]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1560,7 @@ func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{14}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubscribeResponse) GetSequence() uint64 {
@@ -1541,7 +1689,7 @@ type GetEntityRequest struct {
 
 func (x *GetEntityRequest) Reset() {
 	*x = GetEntityRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1701,7 @@ func (x *GetEntityRequest) String() string {
 func (*GetEntityRequest) ProtoMessage() {}
 
 func (x *GetEntityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1714,7 @@ func (x *GetEntityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEntityRequest.ProtoReflect.Descriptor instead.
 func (*GetEntityRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetEntityRequest) GetEntityType() string {
@@ -1628,7 +1776,7 @@ type GetEntityResponse struct {
 
 func (x *GetEntityResponse) Reset() {
 	*x = GetEntityResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1788,7 @@ func (x *GetEntityResponse) String() string {
 func (*GetEntityResponse) ProtoMessage() {}
 
 func (x *GetEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1801,7 @@ func (x *GetEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEntityResponse.ProtoReflect.Descriptor instead.
 func (*GetEntityResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetEntityResponse) GetStatus() string {
@@ -1780,7 +1928,7 @@ type Act struct {
 
 func (x *Act) Reset() {
 	*x = Act{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1940,7 @@ func (x *Act) String() string {
 func (*Act) ProtoMessage() {}
 
 func (x *Act) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[17]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1953,7 @@ func (x *Act) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Act.ProtoReflect.Descriptor instead.
 func (*Act) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{17}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Act) GetKind() string {
@@ -1865,7 +2013,7 @@ type Timer struct {
 
 func (x *Timer) Reset() {
 	*x = Timer{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2025,7 @@ func (x *Timer) String() string {
 func (*Timer) ProtoMessage() {}
 
 func (x *Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[18]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2038,7 @@ func (x *Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timer.ProtoReflect.Descriptor instead.
 func (*Timer) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{18}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Timer) GetName() string {
@@ -1951,7 +2099,7 @@ type GetStateRequest struct {
 
 func (x *GetStateRequest) Reset() {
 	*x = GetStateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2111,7 @@ func (x *GetStateRequest) String() string {
 func (*GetStateRequest) ProtoMessage() {}
 
 func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2124,7 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetStateRequest) GetEntityType() string {
@@ -2023,7 +2171,7 @@ type GetStateResponse struct {
 
 func (x *GetStateResponse) Reset() {
 	*x = GetStateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2183,7 @@ func (x *GetStateResponse) String() string {
 func (*GetStateResponse) ProtoMessage() {}
 
 func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[20]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2196,7 @@ func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateResponse.ProtoReflect.Descriptor instead.
 func (*GetStateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{20}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetStateResponse) GetPayload() isGetStateResponse_Payload {
@@ -2140,7 +2288,7 @@ type ListEntitiesRequest struct {
 
 func (x *ListEntitiesRequest) Reset() {
 	*x = ListEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2300,7 @@ func (x *ListEntitiesRequest) String() string {
 func (*ListEntitiesRequest) ProtoMessage() {}
 
 func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[21]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2313,7 @@ func (x *ListEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*ListEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{21}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListEntitiesRequest) GetEntityType() string {
@@ -2231,7 +2379,7 @@ type ListEntitiesResponse struct {
 
 func (x *ListEntitiesResponse) Reset() {
 	*x = ListEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2391,7 @@ func (x *ListEntitiesResponse) String() string {
 func (*ListEntitiesResponse) ProtoMessage() {}
 
 func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[22]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2404,7 @@ func (x *ListEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListEntitiesResponse) GetEntities() []*ListEntitiesResponse_Entity {
@@ -2286,7 +2434,7 @@ type PassivateRequest struct {
 
 func (x *PassivateRequest) Reset() {
 	*x = PassivateRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2446,7 @@ func (x *PassivateRequest) String() string {
 func (*PassivateRequest) ProtoMessage() {}
 
 func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[23]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2459,7 @@ func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateRequest.ProtoReflect.Descriptor instead.
 func (*PassivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{23}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PassivateRequest) GetEntityType() string {
@@ -2337,7 +2485,7 @@ type PassivateResponse struct {
 
 func (x *PassivateResponse) Reset() {
 	*x = PassivateResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2497,7 @@ func (x *PassivateResponse) String() string {
 func (*PassivateResponse) ProtoMessage() {}
 
 func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[24]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2510,7 @@ func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PassivateResponse.ProtoReflect.Descriptor instead.
 func (*PassivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
 }
 
 // ClearFaultsRequest names an entity.
@@ -2378,7 +2526,7 @@ type ClearFaultsRequest struct {
 
 func (x *ClearFaultsRequest) Reset() {
 	*x = ClearFaultsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2538,7 @@ func (x *ClearFaultsRequest) String() string {
 func (*ClearFaultsRequest) ProtoMessage() {}
 
 func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2551,7 @@ func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClearFaultsRequest) GetEntityType() string {
@@ -2429,7 +2577,7 @@ type ClearFaultsResponse struct {
 
 func (x *ClearFaultsResponse) Reset() {
 	*x = ClearFaultsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2589,7 @@ func (x *ClearFaultsResponse) String() string {
 func (*ClearFaultsResponse) ProtoMessage() {}
 
 func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2602,7 @@ func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
 }
 
 // ClearTypeFaultsRequest names an entity type.
@@ -2472,7 +2620,7 @@ type ClearTypeFaultsRequest struct {
 
 func (x *ClearTypeFaultsRequest) Reset() {
 	*x = ClearTypeFaultsRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2632,7 @@ func (x *ClearTypeFaultsRequest) String() string {
 func (*ClearTypeFaultsRequest) ProtoMessage() {}
 
 func (x *ClearTypeFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[27]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2645,7 @@ func (x *ClearTypeFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTypeFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearTypeFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{27}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClearTypeFaultsRequest) GetEntityType() string {
@@ -2534,7 +2682,7 @@ type ClearTypeFaultsResponse struct {
 
 func (x *ClearTypeFaultsResponse) Reset() {
 	*x = ClearTypeFaultsResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2694,7 @@ func (x *ClearTypeFaultsResponse) String() string {
 func (*ClearTypeFaultsResponse) ProtoMessage() {}
 
 func (x *ClearTypeFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[28]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2707,7 @@ func (x *ClearTypeFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTypeFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearTypeFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{28}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClearTypeFaultsResponse) GetCleared() uint32 {
@@ -2596,7 +2744,7 @@ type SkipTimerRequest struct {
 
 func (x *SkipTimerRequest) Reset() {
 	*x = SkipTimerRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2756,7 @@ func (x *SkipTimerRequest) String() string {
 func (*SkipTimerRequest) ProtoMessage() {}
 
 func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[29]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2769,7 @@ func (x *SkipTimerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerRequest.ProtoReflect.Descriptor instead.
 func (*SkipTimerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{29}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SkipTimerRequest) GetEntityType() string {
@@ -2670,7 +2818,7 @@ type SkipTimerResponse struct {
 
 func (x *SkipTimerResponse) Reset() {
 	*x = SkipTimerResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2830,7 @@ func (x *SkipTimerResponse) String() string {
 func (*SkipTimerResponse) ProtoMessage() {}
 
 func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[30]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2843,7 @@ func (x *SkipTimerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipTimerResponse.ProtoReflect.Descriptor instead.
 func (*SkipTimerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{30}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SkipTimerResponse) GetSequence() uint64 {
@@ -2722,7 +2870,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2882,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[31]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2895,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{31}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteRequest) GetEntityType() string {
@@ -2789,7 +2937,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2949,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[32]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2962,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{32}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteResponse) GetSequence() uint64 {
@@ -2840,7 +2988,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +3000,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +3013,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListDeadLettersRequest) GetShardId() uint32 {
@@ -2903,7 +3051,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3063,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3076,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2980,7 +3128,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3140,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[35]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3153,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{35}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -3103,7 +3251,7 @@ type RetryDeadLetterRequest struct {
 
 func (x *RetryDeadLetterRequest) Reset() {
 	*x = RetryDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3263,7 @@ func (x *RetryDeadLetterRequest) String() string {
 func (*RetryDeadLetterRequest) ProtoMessage() {}
 
 func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[36]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3276,7 @@ func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{36}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RetryDeadLetterRequest) GetId() string {
@@ -3148,7 +3296,7 @@ type RetryDeadLetterResponse struct {
 
 func (x *RetryDeadLetterResponse) Reset() {
 	*x = RetryDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3308,7 @@ func (x *RetryDeadLetterResponse) String() string {
 func (*RetryDeadLetterResponse) ProtoMessage() {}
 
 func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3321,7 @@ func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
 }
 
 // DiscardDeadLetterRequest names a dead letter.
@@ -3187,7 +3335,7 @@ type DiscardDeadLetterRequest struct {
 
 func (x *DiscardDeadLetterRequest) Reset() {
 	*x = DiscardDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3347,7 @@ func (x *DiscardDeadLetterRequest) String() string {
 func (*DiscardDeadLetterRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3360,7 @@ func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DiscardDeadLetterRequest) GetId() string {
@@ -3231,7 +3379,7 @@ type DiscardDeadLetterResponse struct {
 
 func (x *DiscardDeadLetterResponse) Reset() {
 	*x = DiscardDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3391,7 @@ func (x *DiscardDeadLetterResponse) String() string {
 func (*DiscardDeadLetterResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3404,7 @@ func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41}
 }
 
 // HotEntitiesRequest asks for the entities that are asked for most.
@@ -3270,7 +3418,7 @@ type HotEntitiesRequest struct {
 
 func (x *HotEntitiesRequest) Reset() {
 	*x = HotEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3430,7 @@ func (x *HotEntitiesRequest) String() string {
 func (*HotEntitiesRequest) ProtoMessage() {}
 
 func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3443,7 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HotEntitiesRequest) GetLimit() uint32 {
@@ -3319,7 +3467,7 @@ type HotEntitiesResponse struct {
 
 func (x *HotEntitiesResponse) Reset() {
 	*x = HotEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3479,7 @@ func (x *HotEntitiesResponse) String() string {
 func (*HotEntitiesResponse) ProtoMessage() {}
 
 func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3492,7 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
@@ -3374,7 +3522,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3534,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3582,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3446,7 +3594,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,6 +3660,659 @@ func (*SendStreamResponse_Item_Response) isSendStreamResponse_Item_Outcome() {}
 
 func (*SendStreamResponse_Item_Error) isSendStreamResponse_Item_Outcome() {}
 
+// Record is what one command did to the entity.
+type ReadRecordsResponse_Record struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's sequence after it: the number of its last event.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// How many events it has.
+	EventCount uint32 `protobuf:"varint,2,opt,name=event_count,json=eventCount,proto3" json:"event_count,omitempty"`
+	// Its events; the first 1,000 where it is shortened.
+	Events []*ReadRecordsResponse_Event `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
+	// The id of the command.
+	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// When the command ran, by the clock of the shard's log.
+	RecordedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=recorded_at,json=recordedAt,proto3" json:"recorded_at,omitempty"`
+	// SHA-256 of the module that decided it, in hex; empty where none did.
+	ModuleDigest string `protobuf:"bytes,6,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
+	// Who made the command, where the entity's type keeps that and the caller
+	// was known; absent otherwise.
+	Principal *Principal `protobuf:"bytes,7,opt,name=principal,proto3" json:"principal,omitempty"`
+	// What the command has cost, in units of fuel.
+	Fuel uint64 `protobuf:"varint,8,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	// What made the command.
+	Source *ReadRecordsResponse_Source `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`
+	// What it answered; absent when it is empty.
+	//
+	// Types that are valid to be assigned to Reply:
+	//
+	//	*ReadRecordsResponse_Record_Json
+	//	*ReadRecordsResponse_Record_Data
+	Reply isReadRecordsResponse_Record_Reply `protobuf_oneof:"reply"`
+	// The commands that it sent to entities; the first 1,000 where it is
+	// shortened.
+	Sends []*ReadRecordsResponse_Send `protobuf:"bytes,12,rep,name=sends,proto3" json:"sends,omitempty"`
+	// The timers that it set and cancelled, in order; the first 1,000 where it
+	// is shortened.
+	Timers []*ReadRecordsResponse_TimerChange `protobuf:"bytes,13,rep,name=timers,proto3" json:"timers,omitempty"`
+	// Why the send that made the command was not carried out; absent where it
+	// was.
+	Refusal *ReadRecordsResponse_Refusal `protobuf:"bytes,14,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	// The entity's life ended with it.
+	Deleted bool `protobuf:"varint,15,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// It has more than 128 KiB: payloads and tags are left out. ReadEvents has
+	// those of events.
+	Shortened     bool `protobuf:"varint,16,opt,name=shortened,proto3" json:"shortened,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse_Record) Reset() {
+	*x = ReadRecordsResponse_Record{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse_Record) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse_Record) ProtoMessage() {}
+
+func (x *ReadRecordsResponse_Record) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse_Record.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Record) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 0}
+}
+
+func (x *ReadRecordsResponse_Record) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ReadRecordsResponse_Record) GetEventCount() uint32 {
+	if x != nil {
+		return x.EventCount
+	}
+	return 0
+}
+
+func (x *ReadRecordsResponse_Record) GetEvents() []*ReadRecordsResponse_Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Record) GetRecordedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RecordedAt
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetModuleDigest() string {
+	if x != nil {
+		return x.ModuleDigest
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Record) GetPrincipal() *Principal {
+	if x != nil {
+		return x.Principal
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
+}
+
+func (x *ReadRecordsResponse_Record) GetSource() *ReadRecordsResponse_Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetReply() isReadRecordsResponse_Record_Reply {
+	if x != nil {
+		return x.Reply
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetJson() *structpb.Value {
+	if x != nil {
+		if x, ok := x.Reply.(*ReadRecordsResponse_Record_Json); ok {
+			return x.Json
+		}
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Reply.(*ReadRecordsResponse_Record_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetSends() []*ReadRecordsResponse_Send {
+	if x != nil {
+		return x.Sends
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetTimers() []*ReadRecordsResponse_TimerChange {
+	if x != nil {
+		return x.Timers
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetRefusal() *ReadRecordsResponse_Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Record) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *ReadRecordsResponse_Record) GetShortened() bool {
+	if x != nil {
+		return x.Shortened
+	}
+	return false
+}
+
+type isReadRecordsResponse_Record_Reply interface {
+	isReadRecordsResponse_Record_Reply()
+}
+
+type ReadRecordsResponse_Record_Json struct {
+	// The reply as a JSON value, from types with the encoding "json".
+	Json *structpb.Value `protobuf:"bytes,10,opt,name=json,proto3,oneof"`
+}
+
+type ReadRecordsResponse_Record_Data struct {
+	// The reply as bytes, from types with the encoding "bytes".
+	Data []byte `protobuf:"bytes,11,opt,name=data,proto3,oneof"`
+}
+
+func (*ReadRecordsResponse_Record_Json) isReadRecordsResponse_Record_Reply() {}
+
+func (*ReadRecordsResponse_Record_Data) isReadRecordsResponse_Record_Reply() {}
+
+// Event is one of a record.
+type ReadRecordsResponse_Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The event's number in the entity's history.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The event's type, named by the module.
+	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
+	// The event's content; absent when it is empty.
+	//
+	// Types that are valid to be assigned to Payload:
+	//
+	//	*ReadRecordsResponse_Event_Json
+	//	*ReadRecordsResponse_Event_Data
+	Payload isReadRecordsResponse_Event_Payload `protobuf_oneof:"payload"`
+	// The tags that the module put on the event.
+	Tags          []string `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse_Event) Reset() {
+	*x = ReadRecordsResponse_Event{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse_Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse_Event) ProtoMessage() {}
+
+func (x *ReadRecordsResponse_Event) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse_Event.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Event) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 1}
+}
+
+func (x *ReadRecordsResponse_Event) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ReadRecordsResponse_Event) GetEventType() string {
+	if x != nil {
+		return x.EventType
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Event) GetPayload() isReadRecordsResponse_Event_Payload {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Event) GetJson() *structpb.Value {
+	if x != nil {
+		if x, ok := x.Payload.(*ReadRecordsResponse_Event_Json); ok {
+			return x.Json
+		}
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Event) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Payload.(*ReadRecordsResponse_Event_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Event) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+type isReadRecordsResponse_Event_Payload interface {
+	isReadRecordsResponse_Event_Payload()
+}
+
+type ReadRecordsResponse_Event_Json struct {
+	// The content as a JSON value, from types with the encoding "json".
+	Json *structpb.Value `protobuf:"bytes,3,opt,name=json,proto3,oneof"`
+}
+
+type ReadRecordsResponse_Event_Data struct {
+	// The content as bytes, from types with the encoding "bytes".
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3,oneof"`
+}
+
+func (*ReadRecordsResponse_Event_Json) isReadRecordsResponse_Event_Payload() {}
+
+func (*ReadRecordsResponse_Event_Data) isReadRecordsResponse_Event_Payload() {}
+
+// Source is what made a command.
+type ReadRecordsResponse_Source struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "client"; "timer", one of the entity's own; "entity", a send; "dead-letter",
+	// a send that an operator had delivered again; or "operator", an order to the
+	// entity.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Of a timer its name, and of an operator that of the timer that was skipped.
+	Timer string `protobuf:"bytes,2,opt,name=timer,proto3" json:"timer,omitempty"`
+	// When a timer was due.
+	Due *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due,proto3" json:"due,omitempty"`
+	// Who sent it.
+	EntityType string `protobuf:"bytes,4,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Who sent it.
+	EntityId string `protobuf:"bytes,5,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// Which send between these two entities it was, from 1.
+	Number uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
+	// How many sends led to it, one after the other; 0 where that is not counted.
+	Hops uint32 `protobuf:"varint,7,opt,name=hops,proto3" json:"hops,omitempty"`
+	// What an operator ordered: "delete", "skip-timer" or "passivate".
+	Act           string `protobuf:"bytes,8,opt,name=act,proto3" json:"act,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse_Source) Reset() {
+	*x = ReadRecordsResponse_Source{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse_Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse_Source) ProtoMessage() {}
+
+func (x *ReadRecordsResponse_Source) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse_Source.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Source) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 2}
+}
+
+func (x *ReadRecordsResponse_Source) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Source) GetTimer() string {
+	if x != nil {
+		return x.Timer
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Source) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Source) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Source) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Source) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ReadRecordsResponse_Source) GetHops() uint32 {
+	if x != nil {
+		return x.Hops
+	}
+	return 0
+}
+
+func (x *ReadRecordsResponse_Source) GetAct() string {
+	if x != nil {
+		return x.Act
+	}
+	return ""
+}
+
+// Send is a command to an entity.
+type ReadRecordsResponse_Send struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The entity's id.
+	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The command's name.
+	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	// What the command is given.
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// The sender's command that gets the reply; empty where it wants none.
+	OnReply string `protobuf:"bytes,5,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
+	// The sender's command that gets a rejection.
+	OnReject      string `protobuf:"bytes,6,opt,name=on_reject,json=onReject,proto3" json:"on_reject,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse_Send) Reset() {
+	*x = ReadRecordsResponse_Send{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse_Send) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse_Send) ProtoMessage() {}
+
+func (x *ReadRecordsResponse_Send) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse_Send.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Send) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 3}
+}
+
+func (x *ReadRecordsResponse_Send) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Send) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Send) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Send) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_Send) GetOnReply() string {
+	if x != nil {
+		return x.OnReply
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Send) GetOnReject() string {
+	if x != nil {
+		return x.OnReject
+	}
+	return ""
+}
+
+// TimerChange is a timer that is set, or cancelled.
+type ReadRecordsResponse_TimerChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The timer; of one that is cancelled the name alone.
+	Timer *Timer `protobuf:"bytes,1,opt,name=timer,proto3" json:"timer,omitempty"`
+	// It is cancelled.
+	Cancelled     bool `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse_TimerChange) Reset() {
+	*x = ReadRecordsResponse_TimerChange{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse_TimerChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse_TimerChange) ProtoMessage() {}
+
+func (x *ReadRecordsResponse_TimerChange) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse_TimerChange.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_TimerChange) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 4}
+}
+
+func (x *ReadRecordsResponse_TimerChange) GetTimer() *Timer {
+	if x != nil {
+		return x.Timer
+	}
+	return nil
+}
+
+func (x *ReadRecordsResponse_TimerChange) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
+// Refusal says why a send was not carried out.
+type ReadRecordsResponse_Refusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The code, such as "not_found".
+	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	// The explanation.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// The command that was not carried out.
+	Command       string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRecordsResponse_Refusal) Reset() {
+	*x = ReadRecordsResponse_Refusal{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRecordsResponse_Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRecordsResponse_Refusal) ProtoMessage() {}
+
+func (x *ReadRecordsResponse_Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRecordsResponse_Refusal.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Refusal) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 5}
+}
+
+func (x *ReadRecordsResponse_Refusal) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Refusal) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ReadRecordsResponse_Refusal) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
 // Entity is one line of the listing.
 type ListEntitiesResponse_Entity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3529,7 +4330,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +4342,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +4355,7 @@ func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{22, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *ListEntitiesResponse_Entity) GetEntityId() string {
@@ -3610,7 +4411,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +4423,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +4436,7 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{43, 0}
 }
 
 func (x *HotEntitiesResponse_Entity) GetEntityType() string {
@@ -3783,7 +4584,75 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12#\n" +
 	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigest\x128\n" +
 	"\tprincipal\x18\t \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipalB\t\n" +
-	"\apayload\"K\n" +
+	"\apayload\"\xf6\x02\n" +
+	"\x12ReadRecordsRequest\x128\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
+	"entityType\x12}\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x124\n" +
+	"\rfrom_sequence\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
+	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\ffromSequence\x12!\n" +
+	"\fnewest_first\x18\x04 \x01(\bR\vnewestFirst\x12%\n" +
+	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xf4\x03R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tpageToken\"\xde\f\n" +
+	"\x13ReadRecordsResponse\x12E\n" +
+	"\arecords\x18\x01 \x03(\v2+.hostd.entity.v1.ReadRecordsResponse.RecordR\arecords\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xf5\x05\n" +
+	"\x06Record\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
+	"\vevent_count\x18\x02 \x01(\rR\n" +
+	"eventCount\x12B\n" +
+	"\x06events\x18\x03 \x03(\v2*.hostd.entity.v1.ReadRecordsResponse.EventR\x06events\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x04 \x01(\tR\tcommandId\x12;\n" +
+	"\vrecorded_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"recordedAt\x12#\n" +
+	"\rmodule_digest\x18\x06 \x01(\tR\fmoduleDigest\x128\n" +
+	"\tprincipal\x18\a \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipal\x12\x12\n" +
+	"\x04fuel\x18\b \x01(\x04R\x04fuel\x12C\n" +
+	"\x06source\x18\t \x01(\v2+.hostd.entity.v1.ReadRecordsResponse.SourceR\x06source\x12,\n" +
+	"\x04json\x18\n" +
+	" \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
+	"\x04data\x18\v \x01(\fH\x00R\x04data\x12?\n" +
+	"\x05sends\x18\f \x03(\v2).hostd.entity.v1.ReadRecordsResponse.SendR\x05sends\x12H\n" +
+	"\x06timers\x18\r \x03(\v20.hostd.entity.v1.ReadRecordsResponse.TimerChangeR\x06timers\x12F\n" +
+	"\arefusal\x18\x0e \x01(\v2,.hostd.entity.v1.ReadRecordsResponse.RefusalR\arefusal\x12\x18\n" +
+	"\adeleted\x18\x0f \x01(\bR\adeleted\x12\x1c\n" +
+	"\tshortened\x18\x10 \x01(\bR\tshortenedB\a\n" +
+	"\x05reply\x1a\xa5\x01\n" +
+	"\x05Event\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
+	"\n" +
+	"event_type\x18\x02 \x01(\tR\teventType\x12,\n" +
+	"\x04json\x18\x03 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
+	"\x04data\x18\x04 \x01(\fH\x00R\x04data\x12\x12\n" +
+	"\x04tags\x18\x05 \x03(\tR\x04tagsB\t\n" +
+	"\apayload\x1a\xdc\x01\n" +
+	"\x06Source\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05timer\x18\x02 \x01(\tR\x05timer\x12,\n" +
+	"\x03due\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1f\n" +
+	"\ventity_type\x18\x04 \x01(\tR\n" +
+	"entityType\x12\x1b\n" +
+	"\tentity_id\x18\x05 \x01(\tR\bentityId\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04hops\x18\a \x01(\rR\x04hops\x12\x10\n" +
+	"\x03act\x18\b \x01(\tR\x03act\x1a\xaa\x01\n" +
+	"\x04Send\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x1b\n" +
+	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x18\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x19\n" +
+	"\bon_reply\x18\x05 \x01(\tR\aonReply\x12\x1b\n" +
+	"\ton_reject\x18\x06 \x01(\tR\bonReject\x1aY\n" +
+	"\vTimerChange\x12,\n" +
+	"\x05timer\x18\x01 \x01(\v2\x16.hostd.entity.v1.TimerR\x05timer\x12\x1c\n" +
+	"\tcancelled\x18\x02 \x01(\bR\tcancelled\x1aQ\n" +
+	"\aRefusal\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\"K\n" +
 	"\tPrincipal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -3974,14 +4843,15 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\xeb\f\n" +
+	"\x05STALE\x10\x012\xce\r\n" +
 	"\rEntityService\x12I\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\"\x04\xf0\xe4\x19\x01\x12_\n" +
 	"\n" +
 	"SendStream\x12\".hostd.entity.v1.SendStreamRequest\x1a#.hostd.entity.v1.SendStreamResponse\"\x04\xf0\xe4\x19\x01(\x010\x01\x12O\n" +
 	"\x05Query\x12\x1d.hostd.entity.v1.QueryRequest\x1a\x1e.hostd.entity.v1.QueryResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12`\n" +
 	"\n" +
-	"ReadEvents\x12\".hostd.entity.v1.ReadEventsRequest\x1a#.hostd.entity.v1.ReadEventsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12]\n" +
+	"ReadEvents\x12\".hostd.entity.v1.ReadEventsRequest\x1a#.hostd.entity.v1.ReadEventsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12a\n" +
+	"\vReadRecords\x12#.hostd.entity.v1.ReadRecordsRequest\x1a$.hostd.entity.v1.ReadRecordsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12]\n" +
 	"\tSubscribe\x12!.hostd.entity.v1.SubscribeRequest\x1a\".hostd.entity.v1.SubscribeResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12[\n" +
 	"\tGetEntity\x12!.hostd.entity.v1.GetEntityRequest\x1a\".hostd.entity.v1.GetEntityResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
 	"\bGetState\x12 .hostd.entity.v1.GetStateRequest\x1a!.hostd.entity.v1.GetStateResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12d\n" +
@@ -4009,126 +4879,148 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
-	(Consistency)(0),                    // 0: hostd.entity.v1.Consistency
-	(*SendRequest)(nil),                 // 1: hostd.entity.v1.SendRequest
-	(*SendResponse)(nil),                // 2: hostd.entity.v1.SendResponse
-	(*SendStreamRequest)(nil),           // 3: hostd.entity.v1.SendStreamRequest
-	(*SendStreamResponse)(nil),          // 4: hostd.entity.v1.SendStreamResponse
-	(*Error)(nil),                       // 5: hostd.entity.v1.Error
-	(*Rejection)(nil),                   // 6: hostd.entity.v1.Rejection
-	(*SequenceMismatch)(nil),            // 7: hostd.entity.v1.SequenceMismatch
-	(*EventsCut)(nil),                   // 8: hostd.entity.v1.EventsCut
-	(*QueryRequest)(nil),                // 9: hostd.entity.v1.QueryRequest
-	(*QueryResponse)(nil),               // 10: hostd.entity.v1.QueryResponse
-	(*ReadEventsRequest)(nil),           // 11: hostd.entity.v1.ReadEventsRequest
-	(*ReadEventsResponse)(nil),          // 12: hostd.entity.v1.ReadEventsResponse
-	(*Principal)(nil),                   // 13: hostd.entity.v1.Principal
-	(*SubscribeRequest)(nil),            // 14: hostd.entity.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),           // 15: hostd.entity.v1.SubscribeResponse
-	(*GetEntityRequest)(nil),            // 16: hostd.entity.v1.GetEntityRequest
-	(*GetEntityResponse)(nil),           // 17: hostd.entity.v1.GetEntityResponse
-	(*Act)(nil),                         // 18: hostd.entity.v1.Act
-	(*Timer)(nil),                       // 19: hostd.entity.v1.Timer
-	(*GetStateRequest)(nil),             // 20: hostd.entity.v1.GetStateRequest
-	(*GetStateResponse)(nil),            // 21: hostd.entity.v1.GetStateResponse
-	(*ListEntitiesRequest)(nil),         // 22: hostd.entity.v1.ListEntitiesRequest
-	(*ListEntitiesResponse)(nil),        // 23: hostd.entity.v1.ListEntitiesResponse
-	(*PassivateRequest)(nil),            // 24: hostd.entity.v1.PassivateRequest
-	(*PassivateResponse)(nil),           // 25: hostd.entity.v1.PassivateResponse
-	(*ClearFaultsRequest)(nil),          // 26: hostd.entity.v1.ClearFaultsRequest
-	(*ClearFaultsResponse)(nil),         // 27: hostd.entity.v1.ClearFaultsResponse
-	(*ClearTypeFaultsRequest)(nil),      // 28: hostd.entity.v1.ClearTypeFaultsRequest
-	(*ClearTypeFaultsResponse)(nil),     // 29: hostd.entity.v1.ClearTypeFaultsResponse
-	(*SkipTimerRequest)(nil),            // 30: hostd.entity.v1.SkipTimerRequest
-	(*SkipTimerResponse)(nil),           // 31: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),               // 32: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),              // 33: hostd.entity.v1.DeleteResponse
-	(*ListDeadLettersRequest)(nil),      // 34: hostd.entity.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),     // 35: hostd.entity.v1.ListDeadLettersResponse
-	(*DeadLetter)(nil),                  // 36: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),      // 37: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),     // 38: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),    // 39: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),   // 40: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),          // 41: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),         // 42: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),      // 43: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),     // 44: hostd.entity.v1.SendStreamResponse.Item
-	(*ListEntitiesResponse_Entity)(nil), // 45: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*HotEntitiesResponse_Entity)(nil),  // 46: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),              // 47: google.protobuf.Value
-	(*anypb.Any)(nil),                   // 48: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),       // 49: google.protobuf.Timestamp
+	(Consistency)(0),                        // 0: hostd.entity.v1.Consistency
+	(*SendRequest)(nil),                     // 1: hostd.entity.v1.SendRequest
+	(*SendResponse)(nil),                    // 2: hostd.entity.v1.SendResponse
+	(*SendStreamRequest)(nil),               // 3: hostd.entity.v1.SendStreamRequest
+	(*SendStreamResponse)(nil),              // 4: hostd.entity.v1.SendStreamResponse
+	(*Error)(nil),                           // 5: hostd.entity.v1.Error
+	(*Rejection)(nil),                       // 6: hostd.entity.v1.Rejection
+	(*SequenceMismatch)(nil),                // 7: hostd.entity.v1.SequenceMismatch
+	(*EventsCut)(nil),                       // 8: hostd.entity.v1.EventsCut
+	(*QueryRequest)(nil),                    // 9: hostd.entity.v1.QueryRequest
+	(*QueryResponse)(nil),                   // 10: hostd.entity.v1.QueryResponse
+	(*ReadEventsRequest)(nil),               // 11: hostd.entity.v1.ReadEventsRequest
+	(*ReadEventsResponse)(nil),              // 12: hostd.entity.v1.ReadEventsResponse
+	(*ReadRecordsRequest)(nil),              // 13: hostd.entity.v1.ReadRecordsRequest
+	(*ReadRecordsResponse)(nil),             // 14: hostd.entity.v1.ReadRecordsResponse
+	(*Principal)(nil),                       // 15: hostd.entity.v1.Principal
+	(*SubscribeRequest)(nil),                // 16: hostd.entity.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),               // 17: hostd.entity.v1.SubscribeResponse
+	(*GetEntityRequest)(nil),                // 18: hostd.entity.v1.GetEntityRequest
+	(*GetEntityResponse)(nil),               // 19: hostd.entity.v1.GetEntityResponse
+	(*Act)(nil),                             // 20: hostd.entity.v1.Act
+	(*Timer)(nil),                           // 21: hostd.entity.v1.Timer
+	(*GetStateRequest)(nil),                 // 22: hostd.entity.v1.GetStateRequest
+	(*GetStateResponse)(nil),                // 23: hostd.entity.v1.GetStateResponse
+	(*ListEntitiesRequest)(nil),             // 24: hostd.entity.v1.ListEntitiesRequest
+	(*ListEntitiesResponse)(nil),            // 25: hostd.entity.v1.ListEntitiesResponse
+	(*PassivateRequest)(nil),                // 26: hostd.entity.v1.PassivateRequest
+	(*PassivateResponse)(nil),               // 27: hostd.entity.v1.PassivateResponse
+	(*ClearFaultsRequest)(nil),              // 28: hostd.entity.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),             // 29: hostd.entity.v1.ClearFaultsResponse
+	(*ClearTypeFaultsRequest)(nil),          // 30: hostd.entity.v1.ClearTypeFaultsRequest
+	(*ClearTypeFaultsResponse)(nil),         // 31: hostd.entity.v1.ClearTypeFaultsResponse
+	(*SkipTimerRequest)(nil),                // 32: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),               // 33: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),                   // 34: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),                  // 35: hostd.entity.v1.DeleteResponse
+	(*ListDeadLettersRequest)(nil),          // 36: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),         // 37: hostd.entity.v1.ListDeadLettersResponse
+	(*DeadLetter)(nil),                      // 38: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),          // 39: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),         // 40: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),        // 41: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),       // 42: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),              // 43: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),             // 44: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),          // 45: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),         // 46: hostd.entity.v1.SendStreamResponse.Item
+	(*ReadRecordsResponse_Record)(nil),      // 47: hostd.entity.v1.ReadRecordsResponse.Record
+	(*ReadRecordsResponse_Event)(nil),       // 48: hostd.entity.v1.ReadRecordsResponse.Event
+	(*ReadRecordsResponse_Source)(nil),      // 49: hostd.entity.v1.ReadRecordsResponse.Source
+	(*ReadRecordsResponse_Send)(nil),        // 50: hostd.entity.v1.ReadRecordsResponse.Send
+	(*ReadRecordsResponse_TimerChange)(nil), // 51: hostd.entity.v1.ReadRecordsResponse.TimerChange
+	(*ReadRecordsResponse_Refusal)(nil),     // 52: hostd.entity.v1.ReadRecordsResponse.Refusal
+	(*ListEntitiesResponse_Entity)(nil),     // 53: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*HotEntitiesResponse_Entity)(nil),      // 54: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),                  // 55: google.protobuf.Value
+	(*anypb.Any)(nil),                       // 56: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),           // 57: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	47, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	47, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	43, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	44, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	48, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	47, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	55, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	55, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	45, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	46, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	56, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	55, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	47, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	47, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	49, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	13, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
-	47, // 11: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	49, // 12: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	13, // 13: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
-	19, // 14: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	18, // 15: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	49, // 16: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
-	49, // 17: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
-	49, // 18: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	47, // 19: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	45, // 20: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	36, // 21: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	49, // 22: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	46, // 23: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
-	1,  // 24: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 25: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 26: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	1,  // 27: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 28: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 29: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	11, // 30: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	14, // 31: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	16, // 32: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	20, // 33: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	22, // 34: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	41, // 35: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	24, // 36: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	26, // 37: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	28, // 38: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
-	30, // 39: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	32, // 40: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	34, // 41: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	37, // 42: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	39, // 43: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 44: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 45: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 46: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 47: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	15, // 48: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	17, // 49: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	21, // 50: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	23, // 51: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	42, // 52: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	25, // 53: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	27, // 54: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	29, // 55: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
-	31, // 56: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	33, // 57: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	35, // 58: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	38, // 59: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	40, // 60: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	44, // [44:61] is the sub-list for method output_type
-	27, // [27:44] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	55, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	55, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	57, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
+	47, // 11: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
+	55, // 12: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	57, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 14: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
+	21, // 15: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
+	20, // 16: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
+	57, // 17: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
+	57, // 18: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	57, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	55, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	53, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	38, // 22: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	57, // 23: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	54, // 24: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	1,  // 25: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 26: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 27: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	48, // 28: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
+	57, // 29: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 30: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
+	49, // 31: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
+	55, // 32: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
+	50, // 33: hostd.entity.v1.ReadRecordsResponse.Record.sends:type_name -> hostd.entity.v1.ReadRecordsResponse.Send
+	51, // 34: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
+	52, // 35: hostd.entity.v1.ReadRecordsResponse.Record.refusal:type_name -> hostd.entity.v1.ReadRecordsResponse.Refusal
+	55, // 36: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
+	57, // 37: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
+	21, // 38: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
+	1,  // 39: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 40: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	9,  // 41: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 42: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 43: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
+	16, // 44: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	18, // 45: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	22, // 46: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	24, // 47: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	43, // 48: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	26, // 49: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	28, // 50: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	30, // 51: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
+	32, // 52: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	34, // 53: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	36, // 54: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	39, // 55: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	41, // 56: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 57: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 58: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 59: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 60: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 61: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
+	17, // 62: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	19, // 63: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	23, // 64: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	25, // 65: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	44, // 66: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	27, // 67: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	29, // 68: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	31, // 69: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
+	33, // 70: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	35, // 71: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	37, // 72: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	40, // 73: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	42, // 74: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	57, // [57:75] is the sub-list for method output_type
+	39, // [39:57] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -4156,18 +5048,26 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*ReadEventsResponse_Json)(nil),
 		(*ReadEventsResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[14].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[16].OneofWrappers = []any{
 		(*SubscribeResponse_Json)(nil),
 		(*SubscribeResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[19].OneofWrappers = []any{}
-	file_hostd_entity_v1_entity_proto_msgTypes[20].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[21].OneofWrappers = []any{}
+	file_hostd_entity_v1_entity_proto_msgTypes[22].OneofWrappers = []any{
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[43].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[45].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
+	}
+	file_hostd_entity_v1_entity_proto_msgTypes[46].OneofWrappers = []any{
+		(*ReadRecordsResponse_Record_Json)(nil),
+		(*ReadRecordsResponse_Record_Data)(nil),
+	}
+	file_hostd_entity_v1_entity_proto_msgTypes[47].OneofWrappers = []any{
+		(*ReadRecordsResponse_Event_Json)(nil),
+		(*ReadRecordsResponse_Event_Data)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4175,7 +5075,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -70,6 +70,9 @@ const (
 	// EntityServiceReadEventsProcedure is the fully-qualified name of the EntityService's ReadEvents
 	// RPC.
 	EntityServiceReadEventsProcedure = "/hostd.entity.v1.EntityService/ReadEvents"
+	// EntityServiceReadRecordsProcedure is the fully-qualified name of the EntityService's ReadRecords
+	// RPC.
+	EntityServiceReadRecordsProcedure = "/hostd.entity.v1.EntityService/ReadRecords"
 	// EntityServiceSubscribeProcedure is the fully-qualified name of the EntityService's Subscribe RPC.
 	EntityServiceSubscribeProcedure = "/hostd.entity.v1.EntityService/Subscribe"
 	// EntityServiceGetEntityProcedure is the fully-qualified name of the EntityService's GetEntity RPC.
@@ -124,6 +127,13 @@ type EntityServiceClient interface {
 	// first of them were cut, as their type retains no more, it fails with
 	// out_of_range, and the message names the first that is kept.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest]) (*connect.ServerStreamForClient[v1.ReadEventsResponse], error)
+	// ReadRecords returns what the commands of an entity did, a page at a time:
+	// beside their events what made them, what they answered and cost, and the
+	// sends and timers that they made. It may begin with the oldest or the newest.
+	// A page may hold less than was asked for, even nothing, and be followed by
+	// more: its token says so. Before the first event that is kept it fails with
+	// out_of_range; a node of a release before this one, with unimplemented.
+	ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error)
 	// Subscribe streams the events of a whole entity type, optionally only those
 	// with a tag, in the order of each shard's log: the events of an entity come
 	// in order, those of different shards in any. Resumed with the cursor of the
@@ -205,6 +215,13 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			httpClient,
 			baseURL+EntityServiceReadEventsProcedure,
 			connect.WithSchema(entityServiceMethods.ByName("ReadEvents")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		readRecords: connect.NewClient[v1.ReadRecordsRequest, v1.ReadRecordsResponse](
+			httpClient,
+			baseURL+EntityServiceReadRecordsProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ReadRecords")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -301,6 +318,7 @@ type entityServiceClient struct {
 	sendStream        *connect.Client[v1.SendStreamRequest, v1.SendStreamResponse]
 	query             *connect.Client[v1.QueryRequest, v1.QueryResponse]
 	readEvents        *connect.Client[v1.ReadEventsRequest, v1.ReadEventsResponse]
+	readRecords       *connect.Client[v1.ReadRecordsRequest, v1.ReadRecordsResponse]
 	subscribe         *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
 	getEntity         *connect.Client[v1.GetEntityRequest, v1.GetEntityResponse]
 	getState          *connect.Client[v1.GetStateRequest, v1.GetStateResponse]
@@ -334,6 +352,11 @@ func (c *entityServiceClient) Query(ctx context.Context, req *connect.Request[v1
 // ReadEvents calls hostd.entity.v1.EntityService.ReadEvents.
 func (c *entityServiceClient) ReadEvents(ctx context.Context, req *connect.Request[v1.ReadEventsRequest]) (*connect.ServerStreamForClient[v1.ReadEventsResponse], error) {
 	return c.readEvents.CallServerStream(ctx, req)
+}
+
+// ReadRecords calls hostd.entity.v1.EntityService.ReadRecords.
+func (c *entityServiceClient) ReadRecords(ctx context.Context, req *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error) {
+	return c.readRecords.CallUnary(ctx, req)
 }
 
 // Subscribe calls hostd.entity.v1.EntityService.Subscribe.
@@ -420,6 +443,13 @@ type EntityServiceHandler interface {
 	// first of them were cut, as their type retains no more, it fails with
 	// out_of_range, and the message names the first that is kept.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest], *connect.ServerStream[v1.ReadEventsResponse]) error
+	// ReadRecords returns what the commands of an entity did, a page at a time:
+	// beside their events what made them, what they answered and cost, and the
+	// sends and timers that they made. It may begin with the oldest or the newest.
+	// A page may hold less than was asked for, even nothing, and be followed by
+	// more: its token says so. Before the first event that is kept it fails with
+	// out_of_range; a node of a release before this one, with unimplemented.
+	ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error)
 	// Subscribe streams the events of a whole entity type, optionally only those
 	// with a tag, in the order of each shard's log: the events of an entity come
 	// in order, those of different shards in any. Resumed with the cursor of the
@@ -497,6 +527,13 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		EntityServiceReadEventsProcedure,
 		svc.ReadEvents,
 		connect.WithSchema(entityServiceMethods.ByName("ReadEvents")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	entityServiceReadRecordsHandler := connect.NewUnaryHandler(
+		EntityServiceReadRecordsProcedure,
+		svc.ReadRecords,
+		connect.WithSchema(entityServiceMethods.ByName("ReadRecords")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -594,6 +631,8 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServiceQueryHandler.ServeHTTP(w, r)
 		case EntityServiceReadEventsProcedure:
 			entityServiceReadEventsHandler.ServeHTTP(w, r)
+		case EntityServiceReadRecordsProcedure:
+			entityServiceReadRecordsHandler.ServeHTTP(w, r)
 		case EntityServiceSubscribeProcedure:
 			entityServiceSubscribeHandler.ServeHTTP(w, r)
 		case EntityServiceGetEntityProcedure:
@@ -643,6 +682,10 @@ func (UnimplementedEntityServiceHandler) Query(context.Context, *connect.Request
 
 func (UnimplementedEntityServiceHandler) ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest], *connect.ServerStream[v1.ReadEventsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ReadEvents is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ReadRecords is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) Subscribe(context.Context, *connect.Request[v1.SubscribeRequest], *connect.ServerStream[v1.SubscribeResponse]) error {

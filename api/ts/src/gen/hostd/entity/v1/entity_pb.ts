@@ -41,7 +41,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/entity/v1/entity.proto.
  */
 export const file_hostd_entity_v1_entity: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9lbnRpdHkvdjEvZW50aXR5LnByb3RvEg9ob3N0ZC5lbnRpdHkudjEi8QEKC1NlbmRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIPCgdjb21tYW5kGAMgASgJEiYKBGpzb24YBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAUgASgMSAASEgoKY29tbWFuZF9pZBgGIAEoCRIeChFleHBlY3RlZF9zZXF1ZW5jZRgHIAEoBEgBiAEBEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAggASgEQgkKB3BheWxvYWRCFAoSX2V4cGVjdGVkX3NlcXVlbmNlIqoBCgxTZW5kUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBITCgtldmVudF9jb3VudBgEIAEoDRIRCglkdXBsaWNhdGUYBSABKAgSDwoHbm9kZV9pZBgGIAEoCRIMCgRmdWVsGAcgASgEQgkKB3BheWxvYWQinQEKEVNlbmRTdHJlYW1SZXF1ZXN0EjkKCHJlcXVlc3RzGAEgAygLMicuaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXF1ZXN0Lkl0ZW0aTQoESXRlbRIWCg5jb3JyZWxhdGlvbl9pZBgBIAEoBBItCgdyZXF1ZXN0GAIgASgLMhwuaG9zdGQuZW50aXR5LnYxLlNlbmRSZXF1ZXN0ItkBChJTZW5kU3RyZWFtUmVzcG9uc2USOwoJcmVzcG9uc2VzGAEgAygLMiguaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXNwb25zZS5JdGVtGoUBCgRJdGVtEhYKDmNvcnJlbGF0aW9uX2lkGAEgASgEEjEKCHJlc3BvbnNlGAIgASgLMh0uaG9zdGQuZW50aXR5LnYxLlNlbmRSZXNwb25zZUgAEicKBWVycm9yGAMgASgLMhYuaG9zdGQuZW50aXR5LnYxLkVycm9ySABCCQoHb3V0Y29tZSJNCgVFcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJQoHZGV0YWlscxgDIAMoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnkiKgoJUmVqZWN0aW9uEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSIiChBTZXF1ZW5jZU1pc21hdGNoEg4KBmFjdHVhbBgBIAEoBCIaCglFdmVudHNDdXQSDQoFZmlyc3QYASABKAQiuwEKDFF1ZXJ5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSDQoFcXVlcnkYAyABKAkSJgoEanNvbhgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYBSABKAxIABIxCgtjb25zaXN0ZW5jeRgGIAEoDjIcLmhvc3RkLmVudGl0eS52MS5Db25zaXN0ZW5jeUIJCgdwYXlsb2FkInIKDVF1ZXJ5UmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIMCgRmdWVsGAQgASgEQgkKB3BheWxvYWQiiAEKEVJlYWRFdmVudHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIVCg1mcm9tX3NlcXVlbmNlGAMgASgEEhMKC3RvX3NlcXVlbmNlGAQgASgEEg4KBmZvbGxvdxgFIAEoCBIPCgdhc19kYXRhGAYgASgIIpYCChJSZWFkRXZlbnRzUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEhIKCmNvbW1hbmRfaWQYBSABKAkSLwoLcmVjb3JkZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRhZ3MYByADKAkSFQoNbW9kdWxlX2RpZ2VzdBgIIAEoCRItCglwcmluY2lwYWwYCSABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQiNwoJUHJpbmNpcGFsEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZncm91cHMYAyADKAkioAEKEFN1YnNjcmliZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSCwoDdGFnGAIgASgJEg4KBmN1cnNvchgDIAEoCRIOCgZmb2xsb3cYBCABKAgSDgoGc2hhcmRzGAUgAygNEg8KB2FzX2RhdGEYBiABKAgSFwoPcGFydGlhbF9jdXJzb3JzGAcgASgIEhAKCHNraXBfY3V0GAggASgIIskCChFTdWJzY3JpYmVSZXNwb25zZRIQCghzZXF1ZW5jZRgBIAEoBBISCgpldmVudF90eXBlGAIgASgJEiYKBGpzb24YAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAQgASgMSAASEgoKY29tbWFuZF9pZBgFIAEoCRIvCgtyZWNvcmRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGFncxgHIAMoCRIVCg1tb2R1bGVfZGlnZXN0GAggASgJEhEKCWVudGl0eV9pZBgJIAEoCRIOCgZjdXJzb3IYCiABKAkSDwoHc2tpcHBlZBgLIAEoBBItCglwcmluY2lwYWwYDCABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQiOgoQR2V0RW50aXR5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAki+AIKEUdldEVudGl0eVJlc3BvbnNlEg4KBnN0YXR1cxgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIZChFzbmFwc2hvdF9zZXF1ZW5jZRgDIAEoBBIQCghzaGFyZF9pZBgEIAEoDRIPCgdub2RlX2lkGAUgASgJEhUKDW1vZHVsZV9kaWdlc3QYBiABKAkSEAoIcmVzaWRlbnQYByABKAgSEwoLc3RhdGVfYnl0ZXMYCCABKAQSJgoGdGltZXJzGAkgAygLMhYuaG9zdGQuZW50aXR5LnYxLlRpbWVyEhIKCmxhc3RfZXJyb3IYCiABKAkSDgoGZmF1bHRzGAsgASgNEgwKBGZ1ZWwYDCABKAQSFQoNcGVuZGluZ19zZW5kcxgNIAEoBBIiCgRhY3RzGA4gAygLMhQuaG9zdGQuZW50aXR5LnYxLkFjdBIwCgxwYXJrZWRfdW50aWwYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wInkKA0FjdBIMCgRraW5kGAEgASgJEg0KBXRpbWVyGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSLwoLcmVjb3JkZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHNlcXVlbmNlGAUgASgEIoQBCgVUaW1lchIMCgRuYW1lGAEgASgJEicKA2R1ZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY29tbWFuZBgDIAEoCRIQCghzY2hlZHVsZRgEIAEoCRIRCgl0aW1lX3pvbmUYBSABKAkSDgoGbWlzc2VkGAYgASgJImMKD0dldFN0YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSGAoLYXRfc2VxdWVuY2UYAyABKARIAIgBAUIOCgxfYXRfc2VxdWVuY2UikAEKEEdldFN0YXRlUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIVCg1tb2R1bGVfZGlnZXN0GAQgASgJEhAKB2RlbGV0ZWQYpAMgASgIQgkKB3BheWxvYWQinQEKE0xpc3RFbnRpdGllc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJaWRfcHJlZml4GAIgASgJEhAKCHNoYXJkX2lkGAMgASgNEhUKDXJlc2lkZW50X29ubHkYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkSDgoGc3RhdHVzGAcgASgJIsABChRMaXN0RW50aXRpZXNSZXNwb25zZRI+CghlbnRpdGllcxgBIAMoCzIsLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJGk8KBkVudGl0eRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSDgoGc3RhdHVzGAMgASgJEhAKCHJlc2lkZW50GAQgASgIIjoKEFBhc3NpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJIhMKEVBhc3NpdmF0ZVJlc3BvbnNlIjwKEkNsZWFyRmF1bHRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkiFQoTQ2xlYXJGYXVsdHNSZXNwb25zZSJOChZDbGVhclR5cGVGYXVsdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBWxpbWl0GAIgASgNEhAKCHNoYXJkX2lkGAMgASgNIjgKF0NsZWFyVHlwZUZhdWx0c1Jlc3BvbnNlEg8KB2NsZWFyZWQYASABKA0SDAoEbW9yZRgCIAEoCCJ7ChBTa2lwVGltZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRINCgV0aW1lchgDIAEoCRISCgpjb21tYW5kX2lkGAQgASgJEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAUgASgEIiUKEVNraXBUaW1lclJlc3BvbnNlEhAKCHNlcXVlbmNlGAEgASgEImkKDURlbGV0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSHAoUZmlyc3RfYXR0ZW1wdF9hZ2VfbXMYBCABKAQiIgoORGVsZXRlUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQiUQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJgChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIsCgdsZXR0ZXJzGAEgAygLMhsuaG9zdGQuZW50aXR5LnYxLkRlYWRMZXR0ZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIvgBCgpEZWFkTGV0dGVyEgoKAmlkGAEgASgJEhAKCHNoYXJkX2lkGAIgASgNEhMKC3NvdXJjZV90eXBlGAMgASgJEhEKCXNvdXJjZV9pZBgEIAEoCRITCgtlbnRpdHlfdHlwZRgFIAEoCRIRCgllbnRpdHlfaWQYBiABKAkSDwoHY29tbWFuZBgHIAEoCRIMCgRkYXRhGAggASgMEgwKBGNvZGUYCSABKAkSDwoHbWVzc2FnZRgKIAEoCRIuCgpyZWZ1c2VkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZudW1iZXIYDCABKAQiJAoWUmV0cnlEZWFkTGV0dGVyUmVxdWVzdBIKCgJpZBgBIAEoCSIZChdSZXRyeURlYWRMZXR0ZXJSZXNwb25zZSImChhEaXNjYXJkRGVhZExldHRlclJlcXVlc3QSCgoCaWQYASABKAkiGwoZRGlzY2FyZERlYWRMZXR0ZXJSZXNwb25zZSIjChJIb3RFbnRpdGllc1JlcXVlc3QSDQoFbGltaXQYASABKA0ipAIKE0hvdEVudGl0aWVzUmVzcG9uc2USPQoIZW50aXRpZXMYASADKAsyKy5ob3N0ZC5lbnRpdHkudjEuSG90RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFQoNbWlzc2luZ19ub2RlcxgCIAMoCRq2AQoGRW50aXR5EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIQCghzaGFyZF9pZBgDIAEoDRIPCgdub2RlX2lkGAQgASgJEhsKE2NvbW1hbmRzX3Blcl9zZWNvbmQYBSABKAESFwoPb3Zlcl9wZXJfc2Vjb25kGAYgASgBEhcKD2Z1ZWxfcGVyX3NlY29uZBgHIAEoARISCgpmdWVsX3NoYXJlGAggASgBKioKC0NvbnNpc3RlbmN5EhAKDExJTkVBUklaQUJMRRAAEgkKBVNUQUxFEAEy6wwKDUVudGl0eVNlcnZpY2USSQoEU2VuZBIcLmhvc3RkLmVudGl0eS52MS5TZW5kUmVxdWVzdBodLmhvc3RkLmVudGl0eS52MS5TZW5kUmVzcG9uc2UiBPDkGQESXwoKU2VuZFN0cmVhbRIiLmhvc3RkLmVudGl0eS52MS5TZW5kU3RyZWFtUmVxdWVzdBojLmhvc3RkLmVudGl0eS52MS5TZW5kU3RyZWFtUmVzcG9uc2UiBPDkGQEoATABEk8KBVF1ZXJ5Eh0uaG9zdGQuZW50aXR5LnYxLlF1ZXJ5UmVxdWVzdBoeLmhvc3RkLmVudGl0eS52MS5RdWVyeVJlc3BvbnNlIgeQAgHw5BkCEmAKClJlYWRFdmVudHMSIi5ob3N0ZC5lbnRpdHkudjEuUmVhZEV2ZW50c1JlcXVlc3QaIy5ob3N0ZC5lbnRpdHkudjEuUmVhZEV2ZW50c1Jlc3BvbnNlIgeQAgHw5BkDMAESXQoJU3Vic2NyaWJlEiEuaG9zdGQuZW50aXR5LnYxLlN1YnNjcmliZVJlcXVlc3QaIi5ob3N0ZC5lbnRpdHkudjEuU3Vic2NyaWJlUmVzcG9uc2UiB5ACAfDkGQMwARJbCglHZXRFbnRpdHkSIS5ob3N0ZC5lbnRpdHkudjEuR2V0RW50aXR5UmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5HZXRFbnRpdHlSZXNwb25zZSIHkAIB8OQZAxJYCghHZXRTdGF0ZRIgLmhvc3RkLmVudGl0eS52MS5HZXRTdGF0ZVJlcXVlc3QaIS5ob3N0ZC5lbnRpdHkudjEuR2V0U3RhdGVSZXNwb25zZSIHkAIB8OQZAhJkCgxMaXN0RW50aXRpZXMSJC5ob3N0ZC5lbnRpdHkudjEuTGlzdEVudGl0aWVzUmVxdWVzdBolLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZSIHkAIB8OQZAxJhCgtIb3RFbnRpdGllcxIjLmhvc3RkLmVudGl0eS52MS5Ib3RFbnRpdGllc1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuSG90RW50aXRpZXNSZXNwb25zZSIHkAIB8OQZAxJYCglQYXNzaXZhdGUSIS5ob3N0ZC5lbnRpdHkudjEuUGFzc2l2YXRlUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5QYXNzaXZhdGVSZXNwb25zZSIE8OQZBBJeCgtDbGVhckZhdWx0cxIjLmhvc3RkLmVudGl0eS52MS5DbGVhckZhdWx0c1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuQ2xlYXJGYXVsdHNSZXNwb25zZSIE8OQZBBJqCg9DbGVhclR5cGVGYXVsdHMSJy5ob3N0ZC5lbnRpdHkudjEuQ2xlYXJUeXBlRmF1bHRzUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5DbGVhclR5cGVGYXVsdHNSZXNwb25zZSIE8OQZBBJYCglTa2lwVGltZXISIS5ob3N0ZC5lbnRpdHkudjEuU2tpcFRpbWVyUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5Ta2lwVGltZXJSZXNwb25zZSIE8OQZBBJPCgZEZWxldGUSHi5ob3N0ZC5lbnRpdHkudjEuRGVsZXRlUmVxdWVzdBofLmhvc3RkLmVudGl0eS52MS5EZWxldGVSZXNwb25zZSIE8OQZBBJtCg9MaXN0RGVhZExldHRlcnMSJy5ob3N0ZC5lbnRpdHkudjEuTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5MaXN0RGVhZExldHRlcnNSZXNwb25zZSIHkAIB8OQZAxJqCg9SZXRyeURlYWRMZXR0ZXISJy5ob3N0ZC5lbnRpdHkudjEuUmV0cnlEZWFkTGV0dGVyUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5SZXRyeURlYWRMZXR0ZXJSZXNwb25zZSIE8OQZBBJwChFEaXNjYXJkRGVhZExldHRlchIpLmhvc3RkLmVudGl0eS52MS5EaXNjYXJkRGVhZExldHRlclJlcXVlc3QaKi5ob3N0ZC5lbnRpdHkudjEuRGlzY2FyZERlYWRMZXR0ZXJSZXNwb25zZSIE8OQZBEI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvZW50aXR5L3YxO2VudGl0eXYxYgZwcm90bzM", [file_google_protobuf_any, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9lbnRpdHkvdjEvZW50aXR5LnByb3RvEg9ob3N0ZC5lbnRpdHkudjEi8QEKC1NlbmRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIPCgdjb21tYW5kGAMgASgJEiYKBGpzb24YBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAUgASgMSAASEgoKY29tbWFuZF9pZBgGIAEoCRIeChFleHBlY3RlZF9zZXF1ZW5jZRgHIAEoBEgBiAEBEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAggASgEQgkKB3BheWxvYWRCFAoSX2V4cGVjdGVkX3NlcXVlbmNlIqoBCgxTZW5kUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBITCgtldmVudF9jb3VudBgEIAEoDRIRCglkdXBsaWNhdGUYBSABKAgSDwoHbm9kZV9pZBgGIAEoCRIMCgRmdWVsGAcgASgEQgkKB3BheWxvYWQinQEKEVNlbmRTdHJlYW1SZXF1ZXN0EjkKCHJlcXVlc3RzGAEgAygLMicuaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXF1ZXN0Lkl0ZW0aTQoESXRlbRIWCg5jb3JyZWxhdGlvbl9pZBgBIAEoBBItCgdyZXF1ZXN0GAIgASgLMhwuaG9zdGQuZW50aXR5LnYxLlNlbmRSZXF1ZXN0ItkBChJTZW5kU3RyZWFtUmVzcG9uc2USOwoJcmVzcG9uc2VzGAEgAygLMiguaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXNwb25zZS5JdGVtGoUBCgRJdGVtEhYKDmNvcnJlbGF0aW9uX2lkGAEgASgEEjEKCHJlc3BvbnNlGAIgASgLMh0uaG9zdGQuZW50aXR5LnYxLlNlbmRSZXNwb25zZUgAEicKBWVycm9yGAMgASgLMhYuaG9zdGQuZW50aXR5LnYxLkVycm9ySABCCQoHb3V0Y29tZSJNCgVFcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJQoHZGV0YWlscxgDIAMoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnkiKgoJUmVqZWN0aW9uEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSIiChBTZXF1ZW5jZU1pc21hdGNoEg4KBmFjdHVhbBgBIAEoBCIaCglFdmVudHNDdXQSDQoFZmlyc3QYASABKAQiuwEKDFF1ZXJ5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSDQoFcXVlcnkYAyABKAkSJgoEanNvbhgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYBSABKAxIABIxCgtjb25zaXN0ZW5jeRgGIAEoDjIcLmhvc3RkLmVudGl0eS52MS5Db25zaXN0ZW5jeUIJCgdwYXlsb2FkInIKDVF1ZXJ5UmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIMCgRmdWVsGAQgASgEQgkKB3BheWxvYWQiiAEKEVJlYWRFdmVudHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIVCg1mcm9tX3NlcXVlbmNlGAMgASgEEhMKC3RvX3NlcXVlbmNlGAQgASgEEg4KBmZvbGxvdxgFIAEoCBIPCgdhc19kYXRhGAYgASgIIpYCChJSZWFkRXZlbnRzUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEhIKCmNvbW1hbmRfaWQYBSABKAkSLwoLcmVjb3JkZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRhZ3MYByADKAkSFQoNbW9kdWxlX2RpZ2VzdBgIIAEoCRItCglwcmluY2lwYWwYCSABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQikAEKElJlYWRSZWNvcmRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSFQoNZnJvbV9zZXF1ZW5jZRgDIAEoBBIUCgxuZXdlc3RfZmlyc3QYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAki7AkKE1JlYWRSZWNvcmRzUmVzcG9uc2USPAoHcmVjb3JkcxgBIAMoCzIrLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlJlY29yZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAka4QQKBlJlY29yZBIQCghzZXF1ZW5jZRgBIAEoBBITCgtldmVudF9jb3VudBgCIAEoDRI6CgZldmVudHMYAyADKAsyKi5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZS5FdmVudBISCgpjb21tYW5kX2lkGAQgASgJEi8KC3JlY29yZGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1tb2R1bGVfZGlnZXN0GAYgASgJEi0KCXByaW5jaXBhbBgHIAEoCzIaLmhvc3RkLmVudGl0eS52MS5QcmluY2lwYWwSDAoEZnVlbBgIIAEoBBI7CgZzb3VyY2UYCSABKAsyKy5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZS5Tb3VyY2USJgoEanNvbhgKIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYCyABKAxIABI4CgVzZW5kcxgMIAMoCzIpLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlNlbmQSQAoGdGltZXJzGA0gAygLMjAuaG9zdGQuZW50aXR5LnYxLlJlYWRSZWNvcmRzUmVzcG9uc2UuVGltZXJDaGFuZ2USPQoHcmVmdXNhbBgOIAEoCzIsLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlJlZnVzYWwSDwoHZGVsZXRlZBgPIAEoCBIRCglzaG9ydGVuZWQYECABKAhCBwoFcmVwbHkafgoFRXZlbnQSEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEgwKBHRhZ3MYBSADKAlCCQoHcGF5bG9hZBqhAQoGU291cmNlEgwKBGtpbmQYASABKAkSDQoFdGltZXIYAiABKAkSJwoDZHVlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtlbnRpdHlfdHlwZRgEIAEoCRIRCgllbnRpdHlfaWQYBSABKAkSDgoGbnVtYmVyGAYgASgEEgwKBGhvcHMYByABKA0SCwoDYWN0GAggASgJGnIKBFNlbmQSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg8KB2NvbW1hbmQYAyABKAkSDAoEZGF0YRgEIAEoDBIQCghvbl9yZXBseRgFIAEoCRIRCglvbl9yZWplY3QYBiABKAkaRwoLVGltZXJDaGFuZ2USJQoFdGltZXIYASABKAsyFi5ob3N0ZC5lbnRpdHkudjEuVGltZXISEQoJY2FuY2VsbGVkGAIgASgIGjkKB1JlZnVzYWwSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg8KB2NvbW1hbmQYAyABKAkiNwoJUHJpbmNpcGFsEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZncm91cHMYAyADKAkioAEKEFN1YnNjcmliZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSCwoDdGFnGAIgASgJEg4KBmN1cnNvchgDIAEoCRIOCgZmb2xsb3cYBCABKAgSDgoGc2hhcmRzGAUgAygNEg8KB2FzX2RhdGEYBiABKAgSFwoPcGFydGlhbF9jdXJzb3JzGAcgASgIEhAKCHNraXBfY3V0GAggASgIIskCChFTdWJzY3JpYmVSZXNwb25zZRIQCghzZXF1ZW5jZRgBIAEoBBISCgpldmVudF90eXBlGAIgASgJEiYKBGpzb24YAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAQgASgMSAASEgoKY29tbWFuZF9pZBgFIAEoCRIvCgtyZWNvcmRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGFncxgHIAMoCRIVCg1tb2R1bGVfZGlnZXN0GAggASgJEhEKCWVudGl0eV9pZBgJIAEoCRIOCgZjdXJzb3IYCiABKAkSDwoHc2tpcHBlZBgLIAEoBBItCglwcmluY2lwYWwYDCABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQiOgoQR2V0RW50aXR5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAki+AIKEUdldEVudGl0eVJlc3BvbnNlEg4KBnN0YXR1cxgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIZChFzbmFwc2hvdF9zZXF1ZW5jZRgDIAEoBBIQCghzaGFyZF9pZBgEIAEoDRIPCgdub2RlX2lkGAUgASgJEhUKDW1vZHVsZV9kaWdlc3QYBiABKAkSEAoIcmVzaWRlbnQYByABKAgSEwoLc3RhdGVfYnl0ZXMYCCABKAQSJgoGdGltZXJzGAkgAygLMhYuaG9zdGQuZW50aXR5LnYxLlRpbWVyEhIKCmxhc3RfZXJyb3IYCiABKAkSDgoGZmF1bHRzGAsgASgNEgwKBGZ1ZWwYDCABKAQSFQoNcGVuZGluZ19zZW5kcxgNIAEoBBIiCgRhY3RzGA4gAygLMhQuaG9zdGQuZW50aXR5LnYxLkFjdBIwCgxwYXJrZWRfdW50aWwYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wInkKA0FjdBIMCgRraW5kGAEgASgJEg0KBXRpbWVyGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSLwoLcmVjb3JkZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHNlcXVlbmNlGAUgASgEIoQBCgVUaW1lchIMCgRuYW1lGAEgASgJEicKA2R1ZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY29tbWFuZBgDIAEoCRIQCghzY2hlZHVsZRgEIAEoCRIRCgl0aW1lX3pvbmUYBSABKAkSDgoGbWlzc2VkGAYgASgJImMKD0dldFN0YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSGAoLYXRfc2VxdWVuY2UYAyABKARIAIgBAUIOCgxfYXRfc2VxdWVuY2UikAEKEEdldFN0YXRlUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIVCg1tb2R1bGVfZGlnZXN0GAQgASgJEhAKB2RlbGV0ZWQYpAMgASgIQgkKB3BheWxvYWQinQEKE0xpc3RFbnRpdGllc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJaWRfcHJlZml4GAIgASgJEhAKCHNoYXJkX2lkGAMgASgNEhUKDXJlc2lkZW50X29ubHkYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkSDgoGc3RhdHVzGAcgASgJIsABChRMaXN0RW50aXRpZXNSZXNwb25zZRI+CghlbnRpdGllcxgBIAMoCzIsLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJGk8KBkVudGl0eRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSDgoGc3RhdHVzGAMgASgJEhAKCHJlc2lkZW50GAQgASgIIjoKEFBhc3NpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJIhMKEVBhc3NpdmF0ZVJlc3BvbnNlIjwKEkNsZWFyRmF1bHRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkiFQoTQ2xlYXJGYXVsdHNSZXNwb25zZSJOChZDbGVhclR5cGVGYXVsdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBWxpbWl0GAIgASgNEhAKCHNoYXJkX2lkGAMgASgNIjgKF0NsZWFyVHlwZUZhdWx0c1Jlc3BvbnNlEg8KB2NsZWFyZWQYASABKA0SDAoEbW9yZRgCIAEoCCJ7ChBTa2lwVGltZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRINCgV0aW1lchgDIAEoCRISCgpjb21tYW5kX2lkGAQgASgJEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAUgASgEIiUKEVNraXBUaW1lclJlc3BvbnNlEhAKCHNlcXVlbmNlGAEgASgEImkKDURlbGV0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSHAoUZmlyc3RfYXR0ZW1wdF9hZ2VfbXMYBCABKAQiIgoORGVsZXRlUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQiUQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJgChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIsCgdsZXR0ZXJzGAEgAygLMhsuaG9zdGQuZW50aXR5LnYxLkRlYWRMZXR0ZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIvgBCgpEZWFkTGV0dGVyEgoKAmlkGAEgASgJEhAKCHNoYXJkX2lkGAIgASgNEhMKC3NvdXJjZV90eXBlGAMgASgJEhEKCXNvdXJjZV9pZBgEIAEoCRITCgtlbnRpdHlfdHlwZRgFIAEoCRIRCgllbnRpdHlfaWQYBiABKAkSDwoHY29tbWFuZBgHIAEoCRIMCgRkYXRhGAggASgMEgwKBGNvZGUYCSABKAkSDwoHbWVzc2FnZRgKIAEoCRIuCgpyZWZ1c2VkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZudW1iZXIYDCABKAQiJAoWUmV0cnlEZWFkTGV0dGVyUmVxdWVzdBIKCgJpZBgBIAEoCSIZChdSZXRyeURlYWRMZXR0ZXJSZXNwb25zZSImChhEaXNjYXJkRGVhZExldHRlclJlcXVlc3QSCgoCaWQYASABKAkiGwoZRGlzY2FyZERlYWRMZXR0ZXJSZXNwb25zZSIjChJIb3RFbnRpdGllc1JlcXVlc3QSDQoFbGltaXQYASABKA0ipAIKE0hvdEVudGl0aWVzUmVzcG9uc2USPQoIZW50aXRpZXMYASADKAsyKy5ob3N0ZC5lbnRpdHkudjEuSG90RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFQoNbWlzc2luZ19ub2RlcxgCIAMoCRq2AQoGRW50aXR5EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIQCghzaGFyZF9pZBgDIAEoDRIPCgdub2RlX2lkGAQgASgJEhsKE2NvbW1hbmRzX3Blcl9zZWNvbmQYBSABKAESFwoPb3Zlcl9wZXJfc2Vjb25kGAYgASgBEhcKD2Z1ZWxfcGVyX3NlY29uZBgHIAEoARISCgpmdWVsX3NoYXJlGAggASgBKioKC0NvbnNpc3RlbmN5EhAKDExJTkVBUklaQUJMRRAAEgkKBVNUQUxFEAEyzg0KDUVudGl0eVNlcnZpY2USSQoEU2VuZBIcLmhvc3RkLmVudGl0eS52MS5TZW5kUmVxdWVzdBodLmhvc3RkLmVudGl0eS52MS5TZW5kUmVzcG9uc2UiBPDkGQESXwoKU2VuZFN0cmVhbRIiLmhvc3RkLmVudGl0eS52MS5TZW5kU3RyZWFtUmVxdWVzdBojLmhvc3RkLmVudGl0eS52MS5TZW5kU3RyZWFtUmVzcG9uc2UiBPDkGQEoATABEk8KBVF1ZXJ5Eh0uaG9zdGQuZW50aXR5LnYxLlF1ZXJ5UmVxdWVzdBoeLmhvc3RkLmVudGl0eS52MS5RdWVyeVJlc3BvbnNlIgeQAgHw5BkCEmAKClJlYWRFdmVudHMSIi5ob3N0ZC5lbnRpdHkudjEuUmVhZEV2ZW50c1JlcXVlc3QaIy5ob3N0ZC5lbnRpdHkudjEuUmVhZEV2ZW50c1Jlc3BvbnNlIgeQAgHw5BkDMAESYQoLUmVhZFJlY29yZHMSIy5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXF1ZXN0GiQuaG9zdGQuZW50aXR5LnYxLlJlYWRSZWNvcmRzUmVzcG9uc2UiB5ACAfDkGQMSXQoJU3Vic2NyaWJlEiEuaG9zdGQuZW50aXR5LnYxLlN1YnNjcmliZVJlcXVlc3QaIi5ob3N0ZC5lbnRpdHkudjEuU3Vic2NyaWJlUmVzcG9uc2UiB5ACAfDkGQMwARJbCglHZXRFbnRpdHkSIS5ob3N0ZC5lbnRpdHkudjEuR2V0RW50aXR5UmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5HZXRFbnRpdHlSZXNwb25zZSIHkAIB8OQZAxJYCghHZXRTdGF0ZRIgLmhvc3RkLmVudGl0eS52MS5HZXRTdGF0ZVJlcXVlc3QaIS5ob3N0ZC5lbnRpdHkudjEuR2V0U3RhdGVSZXNwb25zZSIHkAIB8OQZAhJkCgxMaXN0RW50aXRpZXMSJC5ob3N0ZC5lbnRpdHkudjEuTGlzdEVudGl0aWVzUmVxdWVzdBolLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZSIHkAIB8OQZAxJhCgtIb3RFbnRpdGllcxIjLmhvc3RkLmVudGl0eS52MS5Ib3RFbnRpdGllc1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuSG90RW50aXRpZXNSZXNwb25zZSIHkAIB8OQZAxJYCglQYXNzaXZhdGUSIS5ob3N0ZC5lbnRpdHkudjEuUGFzc2l2YXRlUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5QYXNzaXZhdGVSZXNwb25zZSIE8OQZBBJeCgtDbGVhckZhdWx0cxIjLmhvc3RkLmVudGl0eS52MS5DbGVhckZhdWx0c1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuQ2xlYXJGYXVsdHNSZXNwb25zZSIE8OQZBBJqCg9DbGVhclR5cGVGYXVsdHMSJy5ob3N0ZC5lbnRpdHkudjEuQ2xlYXJUeXBlRmF1bHRzUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5DbGVhclR5cGVGYXVsdHNSZXNwb25zZSIE8OQZBBJYCglTa2lwVGltZXISIS5ob3N0ZC5lbnRpdHkudjEuU2tpcFRpbWVyUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5Ta2lwVGltZXJSZXNwb25zZSIE8OQZBBJPCgZEZWxldGUSHi5ob3N0ZC5lbnRpdHkudjEuRGVsZXRlUmVxdWVzdBofLmhvc3RkLmVudGl0eS52MS5EZWxldGVSZXNwb25zZSIE8OQZBBJtCg9MaXN0RGVhZExldHRlcnMSJy5ob3N0ZC5lbnRpdHkudjEuTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5MaXN0RGVhZExldHRlcnNSZXNwb25zZSIHkAIB8OQZAxJqCg9SZXRyeURlYWRMZXR0ZXISJy5ob3N0ZC5lbnRpdHkudjEuUmV0cnlEZWFkTGV0dGVyUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5SZXRyeURlYWRMZXR0ZXJSZXNwb25zZSIE8OQZBBJwChFEaXNjYXJkRGVhZExldHRlchIpLmhvc3RkLmVudGl0eS52MS5EaXNjYXJkRGVhZExldHRlclJlcXVlc3QaKi5ob3N0ZC5lbnRpdHkudjEuRGlzY2FyZERlYWRMZXR0ZXJSZXNwb25zZSIE8OQZBEI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvZW50aXR5L3YxO2VudGl0eXYxYgZwcm90bzM", [file_google_protobuf_any, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * SendRequest is one command.
@@ -690,6 +690,481 @@ export const ReadEventsResponseSchema: GenMessage<ReadEventsResponse> = /*@__PUR
   messageDesc(file_hostd_entity_v1_entity, 11);
 
 /**
+ * ReadRecordsRequest selects records of an entity.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsRequest
+ */
+export type ReadRecordsRequest = Message<"hostd.entity.v1.ReadRecordsRequest"> & {
+  /**
+   * Entity type: 1 to 64 bytes of [a-z0-9-].
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * Entity id: 1 to 256 bytes of printable UTF-8.
+   *
+   * @generated from field: string entity_id = 2;
+   */
+  entityId: string;
+
+  /**
+   * The record with this event is the first; 0 is the oldest that is kept, or
+   * with newest_first the newest. It counts for the first page alone.
+   *
+   * @generated from field: uint64 from_sequence = 3;
+   */
+  fromSequence: bigint;
+
+  /**
+   * From the newest back to the oldest.
+   *
+   * @generated from field: bool newest_first = 4;
+   */
+  newestFirst: boolean;
+
+  /**
+   * At most this many a page, up to 500; 0 means 100.
+   *
+   * @generated from field: uint32 page_size = 5;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before, of the same entity and direction; empty
+   * starts.
+   *
+   * @generated from field: string page_token = 6;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsRequest.
+ * Use `create(ReadRecordsRequestSchema)` to create a new message.
+ */
+export const ReadRecordsRequestSchema: GenMessage<ReadRecordsRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 12);
+
+/**
+ * ReadRecordsResponse is one page.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse
+ */
+export type ReadRecordsResponse = Message<"hostd.entity.v1.ReadRecordsResponse"> & {
+  /**
+   * The records of this page, in the direction that was asked for.
+   *
+   * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.Record records = 1;
+   */
+  records: ReadRecordsResponse_Record[];
+
+  /**
+   * Give it back for the next page; empty after the last.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.
+ * Use `create(ReadRecordsResponseSchema)` to create a new message.
+ */
+export const ReadRecordsResponseSchema: GenMessage<ReadRecordsResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13);
+
+/**
+ * Record is what one command did to the entity.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse.Record
+ */
+export type ReadRecordsResponse_Record = Message<"hostd.entity.v1.ReadRecordsResponse.Record"> & {
+  /**
+   * The entity's sequence after it: the number of its last event.
+   *
+   * @generated from field: uint64 sequence = 1;
+   */
+  sequence: bigint;
+
+  /**
+   * How many events it has.
+   *
+   * @generated from field: uint32 event_count = 2;
+   */
+  eventCount: number;
+
+  /**
+   * Its events; the first 1,000 where it is shortened.
+   *
+   * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.Event events = 3;
+   */
+  events: ReadRecordsResponse_Event[];
+
+  /**
+   * The id of the command.
+   *
+   * @generated from field: string command_id = 4;
+   */
+  commandId: string;
+
+  /**
+   * When the command ran, by the clock of the shard's log.
+   *
+   * @generated from field: google.protobuf.Timestamp recorded_at = 5;
+   */
+  recordedAt?: Timestamp | undefined;
+
+  /**
+   * SHA-256 of the module that decided it, in hex; empty where none did.
+   *
+   * @generated from field: string module_digest = 6;
+   */
+  moduleDigest: string;
+
+  /**
+   * Who made the command, where the entity's type keeps that and the caller
+   * was known; absent otherwise.
+   *
+   * @generated from field: hostd.entity.v1.Principal principal = 7;
+   */
+  principal?: Principal | undefined;
+
+  /**
+   * What the command has cost, in units of fuel.
+   *
+   * @generated from field: uint64 fuel = 8;
+   */
+  fuel: bigint;
+
+  /**
+   * What made the command.
+   *
+   * @generated from field: hostd.entity.v1.ReadRecordsResponse.Source source = 9;
+   */
+  source?: ReadRecordsResponse_Source | undefined;
+
+  /**
+   * What it answered; absent when it is empty.
+   *
+   * @generated from oneof hostd.entity.v1.ReadRecordsResponse.Record.reply
+   */
+  reply: {
+    /**
+     * The reply as a JSON value, from types with the encoding "json".
+     *
+     * @generated from field: google.protobuf.Value json = 10;
+     */
+    value: Value;
+    case: "json";
+  } | {
+    /**
+     * The reply as bytes, from types with the encoding "bytes".
+     *
+     * @generated from field: bytes data = 11;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * The commands that it sent to entities; the first 1,000 where it is
+   * shortened.
+   *
+   * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.Send sends = 12;
+   */
+  sends: ReadRecordsResponse_Send[];
+
+  /**
+   * The timers that it set and cancelled, in order; the first 1,000 where it
+   * is shortened.
+   *
+   * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.TimerChange timers = 13;
+   */
+  timers: ReadRecordsResponse_TimerChange[];
+
+  /**
+   * Why the send that made the command was not carried out; absent where it
+   * was.
+   *
+   * @generated from field: hostd.entity.v1.ReadRecordsResponse.Refusal refusal = 14;
+   */
+  refusal?: ReadRecordsResponse_Refusal | undefined;
+
+  /**
+   * The entity's life ended with it.
+   *
+   * @generated from field: bool deleted = 15;
+   */
+  deleted: boolean;
+
+  /**
+   * It has more than 128 KiB: payloads and tags are left out. ReadEvents has
+   * those of events.
+   *
+   * @generated from field: bool shortened = 16;
+   */
+  shortened: boolean;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.Record.
+ * Use `create(ReadRecordsResponse_RecordSchema)` to create a new message.
+ */
+export const ReadRecordsResponse_RecordSchema: GenMessage<ReadRecordsResponse_Record> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13, 0);
+
+/**
+ * Event is one of a record.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse.Event
+ */
+export type ReadRecordsResponse_Event = Message<"hostd.entity.v1.ReadRecordsResponse.Event"> & {
+  /**
+   * The event's number in the entity's history.
+   *
+   * @generated from field: uint64 sequence = 1;
+   */
+  sequence: bigint;
+
+  /**
+   * The event's type, named by the module.
+   *
+   * @generated from field: string event_type = 2;
+   */
+  eventType: string;
+
+  /**
+   * The event's content; absent when it is empty.
+   *
+   * @generated from oneof hostd.entity.v1.ReadRecordsResponse.Event.payload
+   */
+  payload: {
+    /**
+     * The content as a JSON value, from types with the encoding "json".
+     *
+     * @generated from field: google.protobuf.Value json = 3;
+     */
+    value: Value;
+    case: "json";
+  } | {
+    /**
+     * The content as bytes, from types with the encoding "bytes".
+     *
+     * @generated from field: bytes data = 4;
+     */
+    value: Uint8Array;
+    case: "data";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * The tags that the module put on the event.
+   *
+   * @generated from field: repeated string tags = 5;
+   */
+  tags: string[];
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.Event.
+ * Use `create(ReadRecordsResponse_EventSchema)` to create a new message.
+ */
+export const ReadRecordsResponse_EventSchema: GenMessage<ReadRecordsResponse_Event> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13, 1);
+
+/**
+ * Source is what made a command.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse.Source
+ */
+export type ReadRecordsResponse_Source = Message<"hostd.entity.v1.ReadRecordsResponse.Source"> & {
+  /**
+   * "client"; "timer", one of the entity's own; "entity", a send; "dead-letter",
+   * a send that an operator had delivered again; or "operator", an order to the
+   * entity.
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * Of a timer its name, and of an operator that of the timer that was skipped.
+   *
+   * @generated from field: string timer = 2;
+   */
+  timer: string;
+
+  /**
+   * When a timer was due.
+   *
+   * @generated from field: google.protobuf.Timestamp due = 3;
+   */
+  due?: Timestamp | undefined;
+
+  /**
+   * Who sent it.
+   *
+   * @generated from field: string entity_type = 4;
+   */
+  entityType: string;
+
+  /**
+   * Who sent it.
+   *
+   * @generated from field: string entity_id = 5;
+   */
+  entityId: string;
+
+  /**
+   * Which send between these two entities it was, from 1.
+   *
+   * @generated from field: uint64 number = 6;
+   */
+  number: bigint;
+
+  /**
+   * How many sends led to it, one after the other; 0 where that is not counted.
+   *
+   * @generated from field: uint32 hops = 7;
+   */
+  hops: number;
+
+  /**
+   * What an operator ordered: "delete", "skip-timer" or "passivate".
+   *
+   * @generated from field: string act = 8;
+   */
+  act: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.Source.
+ * Use `create(ReadRecordsResponse_SourceSchema)` to create a new message.
+ */
+export const ReadRecordsResponse_SourceSchema: GenMessage<ReadRecordsResponse_Source> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13, 2);
+
+/**
+ * Send is a command to an entity.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse.Send
+ */
+export type ReadRecordsResponse_Send = Message<"hostd.entity.v1.ReadRecordsResponse.Send"> & {
+  /**
+   * The entity's type.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * The entity's id.
+   *
+   * @generated from field: string entity_id = 2;
+   */
+  entityId: string;
+
+  /**
+   * The command's name.
+   *
+   * @generated from field: string command = 3;
+   */
+  command: string;
+
+  /**
+   * What the command is given.
+   *
+   * @generated from field: bytes data = 4;
+   */
+  data: Uint8Array;
+
+  /**
+   * The sender's command that gets the reply; empty where it wants none.
+   *
+   * @generated from field: string on_reply = 5;
+   */
+  onReply: string;
+
+  /**
+   * The sender's command that gets a rejection.
+   *
+   * @generated from field: string on_reject = 6;
+   */
+  onReject: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.Send.
+ * Use `create(ReadRecordsResponse_SendSchema)` to create a new message.
+ */
+export const ReadRecordsResponse_SendSchema: GenMessage<ReadRecordsResponse_Send> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13, 3);
+
+/**
+ * TimerChange is a timer that is set, or cancelled.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse.TimerChange
+ */
+export type ReadRecordsResponse_TimerChange = Message<"hostd.entity.v1.ReadRecordsResponse.TimerChange"> & {
+  /**
+   * The timer; of one that is cancelled the name alone.
+   *
+   * @generated from field: hostd.entity.v1.Timer timer = 1;
+   */
+  timer?: Timer | undefined;
+
+  /**
+   * It is cancelled.
+   *
+   * @generated from field: bool cancelled = 2;
+   */
+  cancelled: boolean;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.TimerChange.
+ * Use `create(ReadRecordsResponse_TimerChangeSchema)` to create a new message.
+ */
+export const ReadRecordsResponse_TimerChangeSchema: GenMessage<ReadRecordsResponse_TimerChange> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13, 4);
+
+/**
+ * Refusal says why a send was not carried out.
+ *
+ * @generated from message hostd.entity.v1.ReadRecordsResponse.Refusal
+ */
+export type ReadRecordsResponse_Refusal = Message<"hostd.entity.v1.ReadRecordsResponse.Refusal"> & {
+  /**
+   * The code, such as "not_found".
+   *
+   * @generated from field: string code = 1;
+   */
+  code: string;
+
+  /**
+   * The explanation.
+   *
+   * @generated from field: string message = 2;
+   */
+  message: string;
+
+  /**
+   * The command that was not carried out.
+   *
+   * @generated from field: string command = 3;
+   */
+  command: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ReadRecordsResponse.Refusal.
+ * Use `create(ReadRecordsResponse_RefusalSchema)` to create a new message.
+ */
+export const ReadRecordsResponse_RefusalSchema: GenMessage<ReadRecordsResponse_Refusal> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 13, 5);
+
+/**
  * Principal is who made a command.
  *
  * @generated from message hostd.entity.v1.Principal
@@ -723,7 +1198,7 @@ export type Principal = Message<"hostd.entity.v1.Principal"> & {
  * Use `create(PrincipalSchema)` to create a new message.
  */
 export const PrincipalSchema: GenMessage<Principal> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 12);
+  messageDesc(file_hostd_entity_v1_entity, 14);
 
 /**
  * SubscribeRequest selects the events of a type.
@@ -800,7 +1275,7 @@ export type SubscribeRequest = Message<"hostd.entity.v1.SubscribeRequest"> & {
  * Use `create(SubscribeRequestSchema)` to create a new message.
  */
 export const SubscribeRequestSchema: GenMessage<SubscribeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 13);
+  messageDesc(file_hostd_entity_v1_entity, 15);
 
 /**
  * SubscribeResponse is one event of one entity.
@@ -910,7 +1385,7 @@ export type SubscribeResponse = Message<"hostd.entity.v1.SubscribeResponse"> & {
  * Use `create(SubscribeResponseSchema)` to create a new message.
  */
 export const SubscribeResponseSchema: GenMessage<SubscribeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 14);
+  messageDesc(file_hostd_entity_v1_entity, 16);
 
 /**
  * GetEntityRequest names an entity.
@@ -938,7 +1413,7 @@ export type GetEntityRequest = Message<"hostd.entity.v1.GetEntityRequest"> & {
  * Use `create(GetEntityRequestSchema)` to create a new message.
  */
 export const GetEntityRequestSchema: GenMessage<GetEntityRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 15);
+  messageDesc(file_hostd_entity_v1_entity, 17);
 
 /**
  * GetEntityResponse describes an entity.
@@ -1063,7 +1538,7 @@ export type GetEntityResponse = Message<"hostd.entity.v1.GetEntityResponse"> & {
  * Use `create(GetEntityResponseSchema)` to create a new message.
  */
 export const GetEntityResponseSchema: GenMessage<GetEntityResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 16);
+  messageDesc(file_hostd_entity_v1_entity, 18);
 
 /**
  * Act is what a person did to an entity.
@@ -1112,7 +1587,7 @@ export type Act = Message<"hostd.entity.v1.Act"> & {
  * Use `create(ActSchema)` to create a new message.
  */
 export const ActSchema: GenMessage<Act> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 17);
+  messageDesc(file_hostd_entity_v1_entity, 19);
 
 /**
  * Timer is a command that an entity will get at a time.
@@ -1169,7 +1644,7 @@ export type Timer = Message<"hostd.entity.v1.Timer"> & {
  * Use `create(TimerSchema)` to create a new message.
  */
 export const TimerSchema: GenMessage<Timer> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 18);
+  messageDesc(file_hostd_entity_v1_entity, 20);
 
 /**
  * GetStateRequest names an entity and a point of its history.
@@ -1205,7 +1680,7 @@ export type GetStateRequest = Message<"hostd.entity.v1.GetStateRequest"> & {
  * Use `create(GetStateRequestSchema)` to create a new message.
  */
 export const GetStateRequestSchema: GenMessage<GetStateRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 19);
+  messageDesc(file_hostd_entity_v1_entity, 21);
 
 /**
  * GetStateResponse is a folded state, in the module's snapshot format.
@@ -1264,7 +1739,7 @@ export type GetStateResponse = Message<"hostd.entity.v1.GetStateResponse"> & {
  * Use `create(GetStateResponseSchema)` to create a new message.
  */
 export const GetStateResponseSchema: GenMessage<GetStateResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 20);
+  messageDesc(file_hostd_entity_v1_entity, 22);
 
 /**
  * ListEntitiesRequest selects entities of a type.
@@ -1329,7 +1804,7 @@ export type ListEntitiesRequest = Message<"hostd.entity.v1.ListEntitiesRequest">
  * Use `create(ListEntitiesRequestSchema)` to create a new message.
  */
 export const ListEntitiesRequestSchema: GenMessage<ListEntitiesRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 21);
+  messageDesc(file_hostd_entity_v1_entity, 23);
 
 /**
  * ListEntitiesResponse is one page. Ids are ordered within a shard, and
@@ -1358,7 +1833,7 @@ export type ListEntitiesResponse = Message<"hostd.entity.v1.ListEntitiesResponse
  * Use `create(ListEntitiesResponseSchema)` to create a new message.
  */
 export const ListEntitiesResponseSchema: GenMessage<ListEntitiesResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 22);
+  messageDesc(file_hostd_entity_v1_entity, 24);
 
 /**
  * Entity is one line of the listing.
@@ -1400,7 +1875,7 @@ export type ListEntitiesResponse_Entity = Message<"hostd.entity.v1.ListEntitiesR
  * Use `create(ListEntitiesResponse_EntitySchema)` to create a new message.
  */
 export const ListEntitiesResponse_EntitySchema: GenMessage<ListEntitiesResponse_Entity> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 22, 0);
+  messageDesc(file_hostd_entity_v1_entity, 24, 0);
 
 /**
  * PassivateRequest names an entity.
@@ -1428,7 +1903,7 @@ export type PassivateRequest = Message<"hostd.entity.v1.PassivateRequest"> & {
  * Use `create(PassivateRequestSchema)` to create a new message.
  */
 export const PassivateRequestSchema: GenMessage<PassivateRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 23);
+  messageDesc(file_hostd_entity_v1_entity, 25);
 
 /**
  * PassivateResponse says that the entity is no longer in memory.
@@ -1443,7 +1918,7 @@ export type PassivateResponse = Message<"hostd.entity.v1.PassivateResponse"> & {
  * Use `create(PassivateResponseSchema)` to create a new message.
  */
 export const PassivateResponseSchema: GenMessage<PassivateResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 24);
+  messageDesc(file_hostd_entity_v1_entity, 26);
 
 /**
  * ClearFaultsRequest names an entity.
@@ -1471,7 +1946,7 @@ export type ClearFaultsRequest = Message<"hostd.entity.v1.ClearFaultsRequest"> &
  * Use `create(ClearFaultsRequestSchema)` to create a new message.
  */
 export const ClearFaultsRequestSchema: GenMessage<ClearFaultsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 25);
+  messageDesc(file_hostd_entity_v1_entity, 27);
 
 /**
  * ClearFaultsResponse says that the entity's faults are forgotten.
@@ -1486,7 +1961,7 @@ export type ClearFaultsResponse = Message<"hostd.entity.v1.ClearFaultsResponse">
  * Use `create(ClearFaultsResponseSchema)` to create a new message.
  */
 export const ClearFaultsResponseSchema: GenMessage<ClearFaultsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 26);
+  messageDesc(file_hostd_entity_v1_entity, 28);
 
 /**
  * ClearTypeFaultsRequest names an entity type.
@@ -1521,7 +1996,7 @@ export type ClearTypeFaultsRequest = Message<"hostd.entity.v1.ClearTypeFaultsReq
  * Use `create(ClearTypeFaultsRequestSchema)` to create a new message.
  */
 export const ClearTypeFaultsRequestSchema: GenMessage<ClearTypeFaultsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 27);
+  messageDesc(file_hostd_entity_v1_entity, 29);
 
 /**
  * ClearTypeFaultsResponse says what was done.
@@ -1549,7 +2024,7 @@ export type ClearTypeFaultsResponse = Message<"hostd.entity.v1.ClearTypeFaultsRe
  * Use `create(ClearTypeFaultsResponseSchema)` to create a new message.
  */
 export const ClearTypeFaultsResponseSchema: GenMessage<ClearTypeFaultsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 28);
+  messageDesc(file_hostd_entity_v1_entity, 30);
 
 /**
  * SkipTimerRequest names a timer of an entity.
@@ -1599,7 +2074,7 @@ export type SkipTimerRequest = Message<"hostd.entity.v1.SkipTimerRequest"> & {
  * Use `create(SkipTimerRequestSchema)` to create a new message.
  */
 export const SkipTimerRequestSchema: GenMessage<SkipTimerRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 29);
+  messageDesc(file_hostd_entity_v1_entity, 31);
 
 /**
  * SkipTimerResponse says that the timer is not set any more.
@@ -1620,7 +2095,7 @@ export type SkipTimerResponse = Message<"hostd.entity.v1.SkipTimerResponse"> & {
  * Use `create(SkipTimerResponseSchema)` to create a new message.
  */
 export const SkipTimerResponseSchema: GenMessage<SkipTimerResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 30);
+  messageDesc(file_hostd_entity_v1_entity, 32);
 
 /**
  * DeleteRequest names an entity.
@@ -1662,7 +2137,7 @@ export type DeleteRequest = Message<"hostd.entity.v1.DeleteRequest"> & {
  * Use `create(DeleteRequestSchema)` to create a new message.
  */
 export const DeleteRequestSchema: GenMessage<DeleteRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 31);
+  messageDesc(file_hostd_entity_v1_entity, 33);
 
 /**
  * DeleteResponse says that the tombstone is durable.
@@ -1683,7 +2158,7 @@ export type DeleteResponse = Message<"hostd.entity.v1.DeleteResponse"> & {
  * Use `create(DeleteResponseSchema)` to create a new message.
  */
 export const DeleteResponseSchema: GenMessage<DeleteResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 32);
+  messageDesc(file_hostd_entity_v1_entity, 34);
 
 /**
  * ListDeadLettersRequest selects dead letters.
@@ -1719,7 +2194,7 @@ export type ListDeadLettersRequest = Message<"hostd.entity.v1.ListDeadLettersReq
  * Use `create(ListDeadLettersRequestSchema)` to create a new message.
  */
 export const ListDeadLettersRequestSchema: GenMessage<ListDeadLettersRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 33);
+  messageDesc(file_hostd_entity_v1_entity, 35);
 
 /**
  * ListDeadLettersResponse is one page of dead letters.
@@ -1748,7 +2223,7 @@ export type ListDeadLettersResponse = Message<"hostd.entity.v1.ListDeadLettersRe
  * Use `create(ListDeadLettersResponseSchema)` to create a new message.
  */
 export const ListDeadLettersResponseSchema: GenMessage<ListDeadLettersResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 34);
+  messageDesc(file_hostd_entity_v1_entity, 36);
 
 /**
  * DeadLetter is a send that was refused.
@@ -1848,7 +2323,7 @@ export type DeadLetter = Message<"hostd.entity.v1.DeadLetter"> & {
  * Use `create(DeadLetterSchema)` to create a new message.
  */
 export const DeadLetterSchema: GenMessage<DeadLetter> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 35);
+  messageDesc(file_hostd_entity_v1_entity, 37);
 
 /**
  * RetryDeadLetterRequest names a dead letter.
@@ -1869,7 +2344,7 @@ export type RetryDeadLetterRequest = Message<"hostd.entity.v1.RetryDeadLetterReq
  * Use `create(RetryDeadLetterRequestSchema)` to create a new message.
  */
 export const RetryDeadLetterRequestSchema: GenMessage<RetryDeadLetterRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 36);
+  messageDesc(file_hostd_entity_v1_entity, 38);
 
 /**
  * RetryDeadLetterResponse says that the letter was carried out, or sent again
@@ -1885,7 +2360,7 @@ export type RetryDeadLetterResponse = Message<"hostd.entity.v1.RetryDeadLetterRe
  * Use `create(RetryDeadLetterResponseSchema)` to create a new message.
  */
 export const RetryDeadLetterResponseSchema: GenMessage<RetryDeadLetterResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 37);
+  messageDesc(file_hostd_entity_v1_entity, 39);
 
 /**
  * DiscardDeadLetterRequest names a dead letter.
@@ -1906,7 +2381,7 @@ export type DiscardDeadLetterRequest = Message<"hostd.entity.v1.DiscardDeadLette
  * Use `create(DiscardDeadLetterRequestSchema)` to create a new message.
  */
 export const DiscardDeadLetterRequestSchema: GenMessage<DiscardDeadLetterRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 38);
+  messageDesc(file_hostd_entity_v1_entity, 40);
 
 /**
  * DiscardDeadLetterResponse says that the letter is gone.
@@ -1921,7 +2396,7 @@ export type DiscardDeadLetterResponse = Message<"hostd.entity.v1.DiscardDeadLett
  * Use `create(DiscardDeadLetterResponseSchema)` to create a new message.
  */
 export const DiscardDeadLetterResponseSchema: GenMessage<DiscardDeadLetterResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 39);
+  messageDesc(file_hostd_entity_v1_entity, 41);
 
 /**
  * HotEntitiesRequest asks for the entities that are asked for most.
@@ -1942,7 +2417,7 @@ export type HotEntitiesRequest = Message<"hostd.entity.v1.HotEntitiesRequest"> &
  * Use `create(HotEntitiesRequestSchema)` to create a new message.
  */
 export const HotEntitiesRequestSchema: GenMessage<HotEntitiesRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 40);
+  messageDesc(file_hostd_entity_v1_entity, 42);
 
 /**
  * HotEntitiesResponse tells of the last 10 to 20 seconds. The numbers are
@@ -1971,7 +2446,7 @@ export type HotEntitiesResponse = Message<"hostd.entity.v1.HotEntitiesResponse">
  * Use `create(HotEntitiesResponseSchema)` to create a new message.
  */
 export const HotEntitiesResponseSchema: GenMessage<HotEntitiesResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 41);
+  messageDesc(file_hostd_entity_v1_entity, 43);
 
 /**
  * Entity is one that is asked for often.
@@ -2041,7 +2516,7 @@ export type HotEntitiesResponse_Entity = Message<"hostd.entity.v1.HotEntitiesRes
  * Use `create(HotEntitiesResponse_EntitySchema)` to create a new message.
  */
 export const HotEntitiesResponse_EntitySchema: GenMessage<HotEntitiesResponse_Entity> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 41, 0);
+  messageDesc(file_hostd_entity_v1_entity, 43, 0);
 
 /**
  * Consistency is what a query may answer from.
@@ -2127,6 +2602,21 @@ export const EntityService: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadEventsRequestSchema;
     output: typeof ReadEventsResponseSchema;
+  },
+  /**
+   * ReadRecords returns what the commands of an entity did, a page at a time:
+   * beside their events what made them, what they answered and cost, and the
+   * sends and timers that they made. It may begin with the oldest or the newest.
+   * A page may hold less than was asked for, even nothing, and be followed by
+   * more: its token says so. Before the first event that is kept it fails with
+   * out_of_range; a node of a release before this one, with unimplemented.
+   *
+   * @generated from rpc hostd.entity.v1.EntityService.ReadRecords
+   */
+  readRecords: {
+    methodKind: "unary";
+    input: typeof ReadRecordsRequestSchema;
+    output: typeof ReadRecordsResponseSchema;
   },
   /**
    * Subscribe streams the events of a whole entity type, optionally only those

@@ -1,0 +1,136 @@
+// Package entities has the commands that look deeper into entities than at
+// their events.
+package entities
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// recordList is a part of an entity's records.
+type recordList struct {
+	Records []*cli.Object `json:"records"`
+	records []*entityv1.ReadRecordsResponse_Record
+	more    bool // than were asked for
+}
+
+// mostPage is the most that a page may have.
+const mostPage = 500
+
+// NewRecords makes 'hostd entity records'.
+func NewRecords(std cli.Stdio) *cobra.Command {
+	var from uint64
+	var oldest bool
+	var limit int
+	c := cli.Ask(std, "records TYPE ID", "Print what the commands of an entity did, the newest first", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recordList, error) {
+		v := recordList{}
+		req := &entityv1.ReadRecordsRequest{EntityType: args[0], EntityId: args[1], FromSequence: from, NewestFirst: !oldest}
+		for {
+			req.PageSize = mostPage
+			if limit > 0 {
+				req.PageSize = uint32(min(mostPage, limit-len(v.records)))
+			}
+			page, err := cli.Unary(ctx, s, s.EntityService.ReadRecords, req)
+			if err != nil {
+				return v, err
+			}
+			v.records = append(v.records, page.GetRecords()...)
+			req.PageToken = page.GetNextPageToken()
+			if v.more = req.PageToken != ""; !v.more || limit > 0 && len(v.records) >= limit {
+				break
+			}
+		}
+		v.Records = cli.Views(v.records)
+		return v, nil
+	}, func(w io.Writer, v recordList) { v.write(w) })
+	c.Long = "Prints a line for each command that had an effect: its events, what made it, what it cost, and the sends and timers that it made. " +
+		"With -o json all of it is printed, with the payloads."
+	c.Flags().Uint64Var(&from, "from", 0, "begin with the record that has the event with this `sequence`")
+	c.Flags().BoolVar(&oldest, "oldest-first", false, "go from the oldest to the newest")
+	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
+	cli.Before(c, func([]string) error {
+		if limit < 0 {
+			return cli.Usagef("--limit is %d, must be 0 or more", limit)
+		}
+		return nil
+	})
+	return c
+}
+
+func (v recordList) write(w io.Writer) {
+	cli.Table(w, "SEQUENCE\tRECORDED\tMADE BY\tEVENTS\tFUEL\tSENDS\tTIMERS\tMODULE\tCOMMAND ID", func(row func(...any)) {
+		for _, r := range v.records {
+			row(r.GetSequence(), r.GetRecordedAt().AsTime().UTC().Format("2006-01-02T15:04:05.000000Z"), madeBy(r), eventsOf(r), r.GetFuel(), sendsOf(r), timersOf(r),
+				fmt.Sprintf("%.12s", r.GetModuleDigest()), cli.Clean(r.GetCommandId()))
+		}
+	})
+}
+
+// Remark implements cli.Remark.
+func (v recordList) Remark() (line string, failure error) {
+	if v.more {
+		line = "there are more; see them with --limit"
+	}
+	return line, nil
+}
+
+// madeBy is what made a command, in some words.
+func madeBy(r *entityv1.ReadRecordsResponse_Record) string {
+	s := r.GetSource()
+	text := s.GetKind()
+	switch {
+	case s.GetAct() != "":
+		text += " (" + s.GetAct() + strings.TrimRight(" "+cli.Clean(s.GetTimer()), " ") + ")"
+	case s.GetTimer() != "":
+		text += " " + cli.Clean(s.GetTimer())
+	case s.GetEntityType() != "":
+		text += " " + s.GetEntityType() + "/" + cli.Clean(s.GetEntityId())
+	case r.GetPrincipal() != nil:
+		text += " " + cli.Clean(r.GetPrincipal().GetKind()+":"+r.GetPrincipal().GetName())
+	}
+	if r.GetRefusal() != nil {
+		text += ", refused: " + cli.Clean(r.GetRefusal().GetCode())
+	}
+	return text
+}
+
+// shownParts is how many of one kind are named in a line.
+const shownParts = 3
+
+// some joins the first of what a record has so many of.
+func some[P any](parts []P, of int, text func(P) string) string {
+	out := make([]string, 0, shownParts+1)
+	for _, p := range parts[:min(shownParts, len(parts))] {
+		out = append(out, cli.Clean(text(p)))
+	}
+	if of > len(out) {
+		out = append(out, fmt.Sprintf("and %d more", of-len(out)))
+	}
+	return strings.Join(out, ", ")
+}
+
+func eventsOf(r *entityv1.ReadRecordsResponse_Record) string {
+	return some(r.GetEvents(), int(r.GetEventCount()), (*entityv1.ReadRecordsResponse_Event).GetEventType)
+}
+
+func sendsOf(r *entityv1.ReadRecordsResponse_Record) string {
+	return some(r.GetSends(), len(r.GetSends()), func(s *entityv1.ReadRecordsResponse_Send) string {
+		return s.GetEntityType() + "/" + s.GetEntityId() + " " + s.GetCommand()
+	})
+}
+
+func timersOf(r *entityv1.ReadRecordsResponse_Record) string {
+	return some(r.GetTimers(), len(r.GetTimers()), func(t *entityv1.ReadRecordsResponse_TimerChange) string {
+		if t.GetCancelled() {
+			return "-" + t.GetTimer().GetName()
+		}
+		return "+" + t.GetTimer().GetName()
+	})
+}

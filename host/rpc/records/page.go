@@ -1,0 +1,131 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/journal"
+)
+
+// errEnough ends the reading of a history where a page has ended.
+var errEnough = errors.New("enough records")
+
+// read returns the page.
+func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) {
+	first, last, err := p.Histories.Span(p.id)
+	if err != nil {
+		return nil, err
+	}
+	least := first // that can be read
+	if first <= 1 {
+		least = 0 // with the records before the first event
+	}
+	if p.newest {
+		return p.readBack(ctx, least, last)
+	}
+	from, after := max(p.from, least), journal.Position{}
+	if p.after != nil {
+		from, after = p.after.sequence, p.after.at
+	} else if p.from > 0 {
+		from = p.from
+	}
+	return p.readOn(ctx, from, after, nil)
+}
+
+// readOn returns the records after a position, up to and with a last one where
+// that is given, and otherwise as many as a page has.
+func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.Position, last *journal.Position) (*entityv1.ReadRecordsResponse, error) {
+	out := &entityv1.ReadRecordsResponse{}
+	bytes, end := 0, place{}
+	err := p.Histories.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
+		switch {
+		case !after.Less(at):
+			return ctx.Err()
+		case last == nil && (len(out.Records) == p.size || bytes >= pageBytes):
+			out.NextPageToken = p.token(end)
+			return errEnough
+		case last != nil && last.Less(at):
+			return errEnough
+		}
+		m, err := p.message(rec)
+		if err != nil {
+			return err
+		}
+		out.Records = append(out.Records, m)
+		bytes, end = bytes+weight(rec), place{rec.Last(), at}
+		return ctx.Err()
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	return out, nil
+}
+
+// mark is a record that was passed.
+type mark struct {
+	at       journal.Position
+	expected journal.Sequence
+	weight   int
+}
+
+// readBack returns the newest records before a place, the newest first. A
+// record moves an entity by any number of events, and by none, so it looks
+// first where the page begins.
+func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*entityv1.ReadRecordsResponse, error) {
+	newest, before := last, journal.Position{Index: math.MaxUint64}
+	wanted := journal.Sequence(math.MaxUint64) // the record before it, or with it, is the newest of the page
+	switch {
+	case p.after != nil:
+		newest, before = p.after.sequence, p.after.at
+	case p.from > 0:
+		newest, wanted = min(p.from, last), p.from
+	}
+	if asked := p.after != nil || p.from > 0; asked && newest < least && newest < last {
+		return nil, &journal.CutError{First: least}
+	}
+	from := least
+	if newest > least+journal.Sequence(p.size) {
+		from = newest - journal.Sequence(p.size) + 1
+	}
+	var found []mark
+	bytes, dropped := 0, from > least
+	err := p.Histories.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
+		if !at.Less(before) || rec.Expected >= wanted {
+			return errEnough
+		}
+		found = append(found, mark{at, rec.Expected, weight(rec)})
+		bytes += found[len(found)-1].weight
+		for len(found) > 1 && (len(found) > p.size || bytes-found[0].weight >= pageBytes) {
+			bytes, dropped = bytes-found[0].weight, true
+			found = slices.Delete(found, 0, 1)
+		}
+		return ctx.Err()
+	})
+	if err != nil && !errors.Is(err, errEnough) || len(found) == 0 {
+		if errors.Is(err, errEnough) {
+			err = nil
+		}
+		return &entityv1.ReadRecordsResponse{}, err
+	}
+	oldest := found[0]
+	out, err := p.readOn(ctx, from, previous(oldest.at), &found[len(found)-1].at)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(out.Records)
+	if dropped && oldest.expected >= least {
+		out.NextPageToken = p.token(place{oldest.expected, oldest.at})
+	}
+	return out, nil
+}
+
+// previous is the position before one, which no record behind it has.
+func previous(at journal.Position) journal.Position {
+	if at.Ordinal > 0 {
+		return journal.Position{Index: at.Index, Ordinal: at.Ordinal - 1}
+	}
+	return journal.Position{Index: at.Index - 1, Ordinal: math.MaxUint32}
+}
