@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/certs"
@@ -56,6 +57,13 @@ func TestMetricsAreListed(t *testing.T) {
 	c := dialNode(t, nodes[0])
 	ctx := t.Context()
 	if _, err := c.Upload(ctx, guest.Module{Good: "good"}.Build(), true); err != nil {
+		t.Fatal(err)
+	}
+	up, err := c.Upload(ctx, guest.Module{Good: "good", MemoryPages: 3}.Build(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "good", Digest: up.Digest, Rollout: &modulev1.RolloutPlan{Share: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	s := c.Stream(client.StreamOptions{})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/engine"
@@ -242,7 +243,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.replicas.raft.open(loop)
 	n.lifecycle.add("raft groups", loop.Close)
 	n.metrics.watch(n)
-	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n}, moduleCollector{n})
+	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n}, moduleCollector{n}, canary.Collector{Each: n.guests.modules.Types.EachCanary})
 	n.metrics.watchCluster(n)
 	return nil
 }

@@ -120,7 +120,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 		PrepareLevel: n.id.SaveLevel, Describe: n.membership.describe,
 		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata,
 		Starts: n.membership.starts, Recovered: n.membership.probation.Recovered(),
-		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitBindings: n.guests.modules.Types.Await, ReadOnly: n.watches.disk.ReadOnly,
+		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitBindings: n.guests.modules.Types.Await, Counts: n.guests.modules.Types.Counts, ReadOnly: n.watches.disk.ReadOnly,
 		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, ProbeAlone: n.peers.ProbeAlone, CompareRows: n.replicas.judge.Compare,
 	})
 	n.peers.Confirm(n.membership.confirmed)

@@ -43,6 +43,8 @@ type ControlOptions struct {
 	Prepare func(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
 	// AwaitBindings waits until every binding up to the revision is served.
 	AwaitBindings func(ctx context.Context, revision uint64) error
+	// Counts is what the two modules did of each of some types that two serve.
+	Counts func(entityTypes []string) ([]*peerv1.TypeCounts, error)
 	// PrepareLevel makes the data directory one of the level, durably.
 	PrepareLevel func(level sharding.Level) error
 	// Describe is this node as a member: its start, and where it serves nodes.
@@ -313,6 +315,15 @@ func (c *Control) AwaitBindings(ctx context.Context, revision uint64) error {
 		return err
 	}
 	return o.AwaitBindings(ctx, revision)
+}
+
+// Counts implements peer.Control.
+func (c *Control) Counts(_ context.Context, entityTypes []string) ([]*peerv1.TypeCounts, error) {
+	o, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	return o.Counts(entityTypes)
 }
 
 // OpenBlob implements peer.Control.

@@ -175,7 +175,7 @@ func (c *core) charge(e *entity, v *Call) {
 
 // failed answers a request whose guest call failed.
 func (c *core) failed(e *entity, r *request.Request, err error) {
-	if !cutOff(err) {
+	if !supervise.CutOff(err) {
 		c.fault(e, r, err)
 		return
 	}
@@ -196,6 +196,7 @@ func (c *core) fault(e *entity, r *request.Request, err error) {
 
 func (c *core) recordFault(e *entity, err error) {
 	e.noteError(err)
+	e.typ.Counts.Fault()
 	if e.extra.faults.Add(supervise.Rules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, e.typ.Revision, c.now) {
 		e.shard.parked.Add(e, c.now)
 		c.stats.Parked++

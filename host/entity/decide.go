@@ -2,7 +2,6 @@ package entity
 
 import (
 	"bytes"
-	"errors"
 	"time"
 
 	"github.com/hostd/hostd/abi"
@@ -109,7 +108,7 @@ func (d *decider) rated(e *entity, r *request.Request) bool {
 func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) {
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
-	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel}
+	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
 	v.frames = frames.Command(v.frames[:0], e.sequence, r, v.env)
 	d.lane.visit(v)
 }
@@ -190,11 +189,6 @@ func (d *decider) queried(e *entity, v *Call) {
 		r.Result = request.Result{Err: &request.RejectedError{Code: string(d.output.Reject.Code), Message: string(d.output.Reject.Message)}}
 	}
 	s.awaitCommit(r, e.last, r.Kind == request.Query)
-}
-
-// cutOff reports that a call was ended for a reason that is not the guest's.
-func cutOff(err error) bool {
-	return errors.Is(err, request.ErrDeadline) || errors.Is(err, request.ErrStopped)
 }
 
 // handled takes what a guest answered to a command.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/host/entity/history"
+	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
 )
@@ -91,7 +92,7 @@ func (c *core) chunkApplied(e *entity, v *Call) {
 	if l == nil || l != v.load {
 		return
 	}
-	if cutOff(v.err) {
+	if supervise.CutOff(v.err) {
 		c.giveUp(e, v.err)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/journal"
 )
 
@@ -132,7 +133,7 @@ func (c *core) takeSnapshot(e *entity) {
 
 // noSnapshot closes the instance of a guest that gave no state.
 func (c *core) noSnapshot(e *entity, err error) {
-	if !cutOff(err) {
+	if !supervise.CutOff(err) {
 		c.opts.Logger.Warn("a guest failed to make a snapshot", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 		c.stats.Faults++
 		c.snapshots.refused[e.typ.Digest] = c.now.Add(noSnapshotsFor)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine"
@@ -78,8 +79,26 @@ func (g *guest) Snapshot(handle uint64) ([]byte, error) {
 func (g *guest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
 
 func (g *guest) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+	if !env.Counts.Watched() {
+		out, err := g.Instance.Handle(handle, frames, g.env(env))
+		return out, g.ended(err)
+	}
+	begun := time.Now()
 	out, err := g.Instance.Handle(handle, frames, g.env(env))
+	env.Counts.Command(time.Since(begun), err == nil && rejects(out))
 	return out, g.ended(err)
+}
+
+// rejects reports that what a guest answered refuses a command.
+func rejects(out []byte) bool {
+	for frames := abi.NewReader(out); ; {
+		switch f, ok, err := frames.Next(); {
+		case err != nil || !ok:
+			return false
+		case f.Kind == abi.OutReject:
+			return true
+		}
+	}
 }
 
 func (g *guest) Query(handle uint64, frames []byte, env binding.Env) ([]byte, error) {

@@ -25,7 +25,9 @@ type Rollouts struct {
 	*Service
 	look Look // set before Run
 	now  func() time.Time
-	late map[string]retry // by type; of the runner
+	// Of the runner, by type.
+	late    map[string]retry
+	watched map[string]time.Time // when rules were looked at last
 }
 
 // Begin implements rollout.Rollouts.
@@ -154,7 +156,7 @@ func begun(going []meta.Binding, b rollout.Begin) (revision uint64, ok bool) {
 	shares := append([]uint32{b.Share}, b.Steps...)
 	for _, g := range going {
 		was := g.Rollout
-		if !was.Active() || b.Prefix != "" && b.Prefix != was.Prefix || was.Pause != int64(b.Pause) {
+		if !was.Active() || b.Prefix != "" && b.Prefix != was.Prefix || was.Pause != int64(b.Pause) || was.Rules != b.Rules {
 			return 0, false
 		}
 		if i := slices.Index(shares, was.Share); i < 0 || !slices.Equal(was.Steps, shares[i+1:]) {
@@ -169,7 +171,7 @@ func begun(going []meta.Binding, b rollout.Begin) (revision uint64, ok bool) {
 // larger part.
 func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b rollout.Begin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
-	next.Steps, next.Pause = b.Steps, int64(b.Pause)
+	next.Steps, next.Pause, next.Rules = b.Steps, int64(b.Pause), b.Rules
 	if _, index, ok := m.Manifest().Type(g.EntityType); ok {
 		next.TypeIndex = index
 	}
@@ -179,7 +181,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
 			return p, rollout.Refused("the module serves %d of %d entities of %s already, and those with the prefix %q: they do not go back but by 'hostd module rollout %s --abort'", was.Share, sharding.Buckets, g.EntityType, was.Prefix, g.EntityType)
 		}
-		next.Share, next.Note, next.Steps, next.Pause = b.Share, "", b.Steps, int64(b.Pause)
+		next.Share, next.Note, next.Steps, next.Pause, next.Rules = b.Share, "", b.Steps, int64(b.Pause), b.Rules
 	case was != nil:
 		next.Stay = was.Stay
 	}
@@ -229,7 +231,21 @@ func (r *Rollouts) State(ctx context.Context, entityType string) (out rollout.St
 	if err := r.metadata.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	return r.state(entityType)
+	if out, err = r.state(entityType); err != nil || out.Rollout == nil {
+		return out, err
+	}
+	view := r.metadata.View()
+	b, _ := view.Binding(entityType)
+	if !b.Rollout.Active() {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	by, silent, _ := r.counts(ctx, []meta.Binding{b})
+	if v := by[entityType]; v != nil {
+		out.Counts = &rollout.Counts{Older: v.older, Newer: v.newer, Silent: silent}
+	}
+	return out, nil
 }
 
 func (r *Rollouts) state(entityType string) (rollout.State, error) {
@@ -237,7 +253,11 @@ func (r *Rollouts) state(entityType string) (rollout.State, error) {
 	if !bound {
 		return rollout.State{}, request.ErrUnknownType
 	}
-	return rollout.State{EntityType: entityType, Older: journal.Digest(b.Digest), Revision: b.Revision, Rollout: b.Rollout}, nil
+	out := rollout.State{EntityType: entityType, Older: journal.Digest(b.Digest), Revision: b.Revision, Rollout: b.Rollout}
+	if log := b.Log(); len(log) > 0 && log[len(log)-1].Kind == meta.ChangeAbort {
+		out.Aborted = &log[len(log)-1]
+	}
+	return out, nil
 }
 
 // Change implements rollout.Rollouts.

@@ -2,6 +2,7 @@ package modules
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,10 @@ const (
 	// at one shard of it.
 	advanceTime = 40 * time.Second
 	lookTime    = 10 * time.Second
+	// watchPause is between two looks at what the modules of a rollout do, and
+	// countTime bounds one.
+	watchPause = time.Second
+	countTime  = 5 * time.Second
 	// Pauses between attempts that came to nothing.
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
@@ -75,6 +80,10 @@ func (r *Rollouts) pass(ctx context.Context) {
 			r.types.logger.Warn("a rollout is not brought on", "entity_type", b.EntityType, "state", string(b.Rollout.State), "retry_in", again.pause, "error", err)
 		}
 	}
+	maps.DeleteFunc(r.watched, func(name string, _ time.Time) bool {
+		b, _ := view.Binding(name)
+		return !b.Rollout.Active()
+	})
 	maps.DeleteFunc(r.late, func(name string, _ retry) bool {
 		b, _ := view.Binding(name)
 		return !b.Rollout.Active()
@@ -88,8 +97,13 @@ func (r *Rollouts) due(view *meta.View, b meta.Binding) bool {
 	if w == nil || sharing(view, b)[0].EntityType != b.EntityType || r.now().Before(r.late[b.EntityType].at) {
 		return false
 	}
-	steps := w.State == meta.RolloutRunning && len(w.Steps) > 0 && w.DueAt > 0 && w.DueAt <= r.now().UnixNano()
-	return steps || w.State == meta.RolloutAborting || w.State == meta.RolloutHeld
+	watched := w.State == meta.RolloutRunning && w.Rules != "" && r.now().Sub(r.watched[b.EntityType]) >= watchPause
+	return watched || r.stepDue(w) || w.State == meta.RolloutAborting || w.State == meta.RolloutHeld
+}
+
+// stepDue reports that the next step of a rollout is to be taken.
+func (r *Rollouts) stepDue(w *meta.Rollout) bool {
+	return w.State == meta.RolloutRunning && len(w.Steps) > 0 && w.DueAt > 0 && w.DueAt <= r.now().UnixNano()
 }
 
 // advance takes a rollout one step on.
@@ -99,6 +113,15 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 	case meta.RolloutHeld:
 		return r.takeBack(ctx, view, going)
 	case meta.RolloutRunning:
+		due := r.stepDue(b.Rollout)
+		if due { // what takes long comes before the look at the rules
+			if err := r.modules.PrepareEverywhere(ctx, journal.Digest(b.Rollout.Digest)); err != nil {
+				return err
+			}
+		}
+		if aborts, err := r.watch(ctx, view, going); err != nil || aborts || !due {
+			return err
+		}
 		return r.step(ctx, view, going)
 	}
 	// A look while they still write: what cannot be looked at now is not held up.
@@ -112,11 +135,36 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 	})
 }
 
-// step takes the next step of a rollout that is due.
-func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) error {
-	if err := r.modules.PrepareEverywhere(ctx, journal.Digest(going[0].Rollout.Digest)); err != nil {
-		return err
+// watch has rollouts that go together aborted where a rule of theirs is broken.
+// No step is taken that was not looked at before.
+func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Binding) (aborts bool, err error) {
+	of := going[0]
+	if of.Rollout.Rules == "" {
+		return false, nil
 	}
+	r.watched[of.EntityType] = r.now()
+	counting, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	by, _, err := r.counts(counting, going)
+	if by == nil {
+		return false, err
+	}
+	// What others say less does not mend a rule that is broken.
+	rule, why, fault := broken(going, by)
+	if fault != nil || why == "" {
+		return false, errors.Join(err, fault)
+	}
+	r.types.logger.Warn("a rollout is aborted, for a rule of it is broken", "entity_type", of.EntityType, "digest", of.Rollout.Digest.String(), "rule", rule.String(), "why", why)
+	return true, r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout {
+		p := following(g, meta.RolloutAborting, "aborted by the cluster, for a rule is broken: "+why)
+		p.Rollout.By = "rule:" + rule.String()
+		return p
+	})
+}
+
+// step takes the next step of a rollout that is due, which every node is ready
+// for.
+func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) error {
 	share := going[0].Rollout.Steps[0]
 	if share == sharding.Buckets {
 		return r.put(ctx, view, going, meta.ChangePromote, func(g meta.Binding) meta.PutRollout {
@@ -178,7 +226,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 		}
 		p := following(g, meta.RolloutAborted, fmt.Sprintf("the older module fails on %d entities, which stay with the newer one", len(stay)))
 		p.Rollout.Stay, p.Rollout.Part, p.Rollout.Types = stay, meta.Part{}, left
-		p.Rollout.Steps = nil
+		p.Rollout.Steps, p.Rollout.Pause, p.Rollout.Rules = nil, 0, ""
 		return p
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/limit"
@@ -35,10 +36,15 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 		return was, nil
 	}
 	s, err := t.made(ctx, b, b.Bound, was)
-	if err != nil || b.Rollout == nil {
-		return s, err
+	if err != nil {
+		return nil, err
+	}
+	if b.Rollout == nil {
+		s.Counts.Watch(0)
+		return s, nil
 	}
 	r := b.Rollout
+	s.Counts.Watch(r.Began)
 	s.Canary = &binding.Canary{Serves: r.Serves}
 	if m, _ := view.Module(r.Digest); t.modules.trust.Mode() == signing.Require {
 		if _, fault := judge(t.modules.trust.Keys(), m); fault != "" {
@@ -55,6 +61,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	}
 	n.Rate, n.FuelBudget, n.BytesBudget = s.Rate, s.FuelBudget, s.BytesBudget
 	n.Muted = r.State == meta.RolloutHeld
+	n.Counts.Watch(r.Began)
 	s.newer, s.Canary.Type = n, &n.Type
 	return s, nil
 }
@@ -104,6 +111,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 			Inputs:  binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries), Forms: t.forms(m.Manifest(), about)},
 			Ways:    binding.Ways{Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
+			Counts: &canary.Counter{},
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},

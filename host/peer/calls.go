@@ -147,6 +147,13 @@ func (p *Peers) Renew(ctx context.Context, address string) error {
 	return nil
 }
 
+// Counts asks a node what the two modules did there of each of some types that
+// two serve.
+func (p *Peers) Counts(ctx context.Context, node sharding.NodeID, entityTypes []string) ([]*peerv1.TypeCounts, error) {
+	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Counts, &peerv1.CountsRequest{EntityTypes: entityTypes})
+	return res.GetTypes(), err
+}
+
 // Propose has a node carry a metadata command out and returns what the state
 // machine answered. After an error that wraps ErrUnknownOutcome it may take
 // effect; after any other it had none.

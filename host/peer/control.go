@@ -64,6 +64,9 @@ type Control interface {
 	// AwaitBindings returns when the node serves every binding up to the
 	// revision.
 	AwaitBindings(ctx context.Context, revision uint64) error
+	// Counts returns what the two modules did of each of some types that two
+	// serve.
+	Counts(ctx context.Context, entityTypes []string) ([]*peerv1.TypeCounts, error)
 	// OpenBlob opens a module's bytes, of the given size; the caller closes it.
 	OpenBlob(ctx context.Context, module Digest) (blob io.ReadCloser, size int64, err error)
 	// PutBlob stores a module's bytes and returns when they are durable. blob
@@ -137,6 +140,11 @@ func (NoControl) HandOver(context.Context, []*peerv1.Transfer) error { return er
 
 // Prepare implements Control.
 func (NoControl) Prepare(context.Context, Digest, sharding.NodeID) error { return errNoControl }
+
+// Counts implements Control.
+func (NoControl) Counts(context.Context, []string) ([]*peerv1.TypeCounts, error) {
+	return nil, errNoControl
+}
 
 // AwaitBindings implements Control.
 func (NoControl) AwaitBindings(context.Context, uint64) error { return errNoControl }
@@ -289,6 +297,13 @@ func (s *controlService) Prepare(ctx context.Context, r *connect.Request[peerv1.
 func (s *controlService) AwaitBindings(ctx context.Context, r *connect.Request[peerv1.AwaitBindingsRequest]) (*connect.Response[peerv1.AwaitBindingsResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.AwaitBindingsResponse, error) {
 		return &peerv1.AwaitBindingsResponse{}, s.peers.opts.Control.AwaitBindings(ctx, r.Msg.GetRevision())
+	})
+}
+
+func (s *controlService) Counts(ctx context.Context, r *connect.Request[peerv1.CountsRequest]) (*connect.Response[peerv1.CountsResponse], error) {
+	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.CountsResponse, error) {
+		types, err := s.peers.opts.Control.Counts(ctx, r.Msg.GetEntityTypes())
+		return &peerv1.CountsResponse{Types: types}, err
 	})
 }
 

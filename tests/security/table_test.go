@@ -132,6 +132,7 @@ var table = map[string]rule{
 	"/hostd.peer.v1.PeerService/CompareRows":   betweenNodes,
 	"/hostd.peer.v1.PeerService/Prepare":       betweenNodes,
 	"/hostd.peer.v1.PeerService/AwaitBindings": betweenNodes,
+	"/hostd.peer.v1.PeerService/Counts":        betweenNodes,
 	"/hostd.peer.v1.PeerService/GetBlob":       betweenNodes,
 	"/hostd.peer.v1.PeerService/PutBlob":       betweenNodes,
 	"/hostd.peer.v1.PeerService/SendSnapshot":  betweenNodes,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -23,6 +24,8 @@ type Env struct {
 	Deadline time.Time
 	// Fuel is what the call may spend; 0 is what the node allows.
 	Fuel int64
+	// Counts is told of a command while it is watched.
+	Counts *canary.Counter
 	// Long, where it is set, is called once, during the call and on its
 	// goroutine, when the call has spent what takes about half a millisecond.
 	Long func()
@@ -98,6 +101,8 @@ type Type struct {
 	// Limits, where they are set, take the place of the lane's for what a guest
 	// answers.
 	Limits *abi.Limits
+	// Counts are what the module does of the type; nil counts nothing.
+	Counts *canary.Counter
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
 }

@@ -1,6 +1,16 @@
 package supervise
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+)
+
+// CutOff reports that a call was ended for a reason that is not the guest's.
+func CutOff(err error) bool {
+	return errors.Is(err, request.ErrDeadline) || errors.Is(err, request.ErrStopped)
+}
 
 // faultsFor is how long the faults of an entity are remembered after the last
 // of them, and after the time for which it was parked.

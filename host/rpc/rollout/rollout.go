@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -25,6 +27,7 @@ type Plan struct {
 	meta.Part
 	Steps []uint32      // shares of sharding.Buckets, rising
 	Pause time.Duration // before each of them; 0 without any
+	Rules string        // see canary.Parse
 }
 
 // Begin is a module that is to serve a part of a type.
@@ -60,6 +63,16 @@ type State struct {
 	Revision   uint64         // of the binding
 	// Rollout is nil where one module serves all.
 	*meta.Rollout
+	Counts *Counts // nil where they are not known
+	// Aborted is how the last rollout ended, where that was what happened last.
+	Aborted *meta.BindingChange
+}
+
+// Counts are what the two modules of a rollout did since it began. Silent nodes
+// did not say what they counted.
+type Counts struct {
+	Older, Newer canary.Counts
+	Silent       int
 }
 
 // Rollouts are those of the cluster. All wait until what was decided before is
@@ -90,7 +103,11 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 	if err != nil {
 		return nil, err
 	}
-	if now.Rollout == nil {
+	switch {
+	case now.Rollout == nil && now.Aborted != nil:
+		a := now.Aborted
+		return nil, status.New(connect.CodeNotFound, fmt.Sprintf("one module serves all of the type; its last rollout was aborted by %s at %s", cmp.Or(a.By, "somebody"), time.Unix(0, a.At).UTC().Format(time.DateTime)))
+	case now.Rollout == nil:
 		return nil, errNone
 	}
 	return &modulev1.GetRolloutResponse{Rollout: now.message()}, nil
@@ -122,7 +139,10 @@ func (s State) message() *modulev1.Rollout {
 	out := &modulev1.Rollout{
 		EntityType: s.EntityType, Digest: s.Digest.String(), OlderDigest: s.Older.String(), Revision: s.Revision,
 		State: modulev1.Rollout_State(modulev1.Rollout_State_value["STATE_"+strings.ToUpper(string(s.Rollout.State))]),
-		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note, Steps: s.Steps,
+		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note, Steps: s.Steps, Rules: s.Rules,
+	}
+	if c := s.Counts; c != nil {
+		out.Newer, out.Older, out.SilentNodes = counts(&c.Newer), counts(&c.Older), uint32(c.Silent)
 	}
 	if s.Pause > 0 {
 		out.Pause = durationpb.New(time.Duration(s.Pause))
@@ -133,6 +153,10 @@ func (s State) message() *modulev1.Rollout {
 	return out
 }
 
+func counts(c *canary.Counts) *modulev1.VersionCounts {
+	return &modulev1.VersionCounts{Commands: c.Commands, Rejections: c.Rejections, Faults: c.Faults, P99: durationpb.New(c.P99())}
+}
+
 // minPause and maxPause bound the pause between two steps.
 const (
 	minPause = time.Second
@@ -141,7 +165,10 @@ const (
 
 // PlanOf is the plan that a request has.
 func PlanOf(p *modulev1.RolloutPlan) (Plan, error) {
-	out := Plan{Part: meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}, Steps: p.GetSteps(), Pause: p.GetPause().AsDuration()}
+	out := Plan{Part: meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}, Steps: p.GetSteps(), Pause: p.GetPause().AsDuration(), Rules: p.GetRules()}
+	if _, err := canary.Parse(out.Rules); err != nil {
+		return out, status.Argument(err.Error())
+	}
 	if out.Part == (meta.Part{}) {
 		return out, status.Argument("the module is to serve no entity: a share or a prefix is missing")
 	}

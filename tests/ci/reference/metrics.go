@@ -80,6 +80,9 @@ func metricsOf(f *ast.File) []metric {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			parts = n.Args
+			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "histogram" {
+				kind = "histogram"
+			}
 			if len(n.Args) == 2 {
 				labels[n.Args[0]] = stringsOf(n.Args[1])
 			}

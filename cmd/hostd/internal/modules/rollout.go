@@ -3,6 +3,7 @@ package modules
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -16,6 +17,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -27,6 +29,7 @@ type Part struct {
 	prefix  string
 	steps   []float64
 	pause   time.Duration
+	rules   string
 }
 
 // Flags adds the flags to a command.
@@ -34,16 +37,20 @@ func (p *Part) Flags(c *cobra.Command) {
 	c.Flags().Float64Var(&p.percent, "percent", 0, "serve only so many `percent` of the entities, chosen by a hash of type and id, in steps of 0.01; a later call may raise it")
 	c.Flags().Float64SliceVar(&p.steps, "steps", nil, "serve the first of these `percentages`, and each of the others --pause after the one before; 100 is to serve all")
 	c.Flags().DurationVar(&p.pause, "pause", 10*time.Minute, "`time` between two of --steps")
+	c.Flags().StringVar(&p.rules, "abort", "", "have the cluster abort it where one of these `rules` is broken, faults>0,rejections>+20%,p99>+50%: of faults and rejections a count, a percentage of the commands, or with a + one more than of the module that serves now; of p99, what guests take for 99 of 100 commands, a time or a percentage with a +")
 	c.Flags().StringVar(&p.prefix, "prefix", "", "serve only entities whose ids begin so, besides those of --percent")
 }
 
 // Parse takes the flags, once they are read.
 func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	percent, prefix, steps := c.Flags().Changed("percent"), c.Flags().Changed("prefix"), c.Flags().Changed("steps")
+	rules := c.Flags().Changed("abort")
 	p.Plan = nil
 	switch {
-	case !percent && !prefix && !steps && !c.Flags().Changed("pause"):
+	case !percent && !prefix && !steps && !rules && !c.Flags().Changed("pause"):
 		return nil
+	case rules && !percent && !prefix && !steps:
+		return cli.Usagef("--abort is for a part of the entities: --percent, --prefix or --steps")
 	case limits:
 		return cli.Usagef("--limit is of all of a type: change it before, or after")
 	case prefix && p.prefix == "":
@@ -57,7 +64,10 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	if percent {
 		shares = []float64{p.percent}
 	}
-	plan := &modulev1.RolloutPlan{Prefix: p.prefix}
+	if _, err := canary.Parse(p.rules); err != nil || rules && p.rules == "" {
+		return cli.Usagef("--abort: %v", cmp.Or(err, errors.New("there is no rule")))
+	}
+	plan := &modulev1.RolloutPlan{Prefix: p.prefix, Rules: p.rules}
 	for i, one := range shares {
 		share := math.Round(one * sharding.Buckets / 100)
 		all := i > 0 && i == len(shares)-1 && share == sharding.Buckets
@@ -109,6 +119,15 @@ func stateOf(r *modulev1.Rollout) string {
 	return strings.ToLower(strings.TrimPrefix(r.GetState().String(), "STATE_"))
 }
 
+// counted tells people what a module did since the rollout began.
+func counted(w io.Writer, which string, c *modulev1.VersionCounts) {
+	fmt.Fprintf(w, "%s: %d commands, %d rejections, %d faults", which, c.GetCommands(), c.GetRejections(), c.GetFaults())
+	if c.GetCommands() > 0 {
+		fmt.Fprintf(w, ", 99%% within %v", c.GetP99().AsDuration())
+	}
+	fmt.Fprintln(w)
+}
+
 // actions are those that the flags of rollout stand for.
 var actions = []struct {
 	name, usage string
@@ -150,6 +169,16 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 				text += "; the next one at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
 			}
 			fmt.Fprintln(w, text)
+		}
+		if r.GetRules() != "" {
+			fmt.Fprintln(w, "aborted by the cluster where: "+cli.Clean(r.GetRules()))
+		}
+		if r.GetNewer() != nil {
+			counted(w, "newer", r.GetNewer())
+			counted(w, "older", r.GetOlder())
+		}
+		if n := r.GetSilentNodes(); n > 0 {
+			fmt.Fprintf(w, "%d nodes did not say what they counted\n", n)
 		}
 		if r.GetNote() != "" {
 			fmt.Fprintln(w, cli.Clean(r.GetNote()))

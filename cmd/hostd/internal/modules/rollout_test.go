@@ -24,6 +24,9 @@ func TestPartsOfFlags(t *testing.T) {
 		for _, share := range p.Plan.GetSteps() {
 			text += " " + partText(share, "")
 		}
+		if p.Plan.GetRules() != "" {
+			text += " " + p.Plan.GetRules()
+		}
 		if p.Plan.GetPause() != nil {
 			text += " " + p.Plan.GetPause().AsDuration().String()
 		}
@@ -34,6 +37,7 @@ func TestPartsOfFlags(t *testing.T) {
 		"--percent=5":                            "5%",
 		"--percent=0.01":                         "0.01%",
 		"--prefix=a":                             "a*",
+		"--percent=5 --abort=faults>0,p99>+50%":  "5% faults>0,p99>+50%",
 		"--percent=99.99 --prefix=a":             "99.99% and a*",
 		"--steps=1,5,25,100":                     "1% 5% 25% 100% " + (10 * time.Minute).String(),
 		"--steps=1,50 --pause=30s --prefix=test": "1% and test* 50% 30s",
@@ -45,6 +49,7 @@ func TestPartsOfFlags(t *testing.T) {
 	for _, args := range []string{
 		"--percent=0", "--percent=100", "--percent=-1", "--percent=NaN", "--percent=x", "--prefix=", "--steps=5", "--steps=100",
 		"--steps=100,5", "--steps=5,101", "--percent=5 --steps=5,10", "--pause=5s", "--percent=5 --pause=5s",
+		"--abort=faults>0", "--percent=5 --abort=faults", "--percent=5 --abort=",
 	} {
 		if got, err := parse(strings.Fields(args)...); err == nil {
 			t.Errorf("%s: %q", args, got)

@@ -154,7 +154,7 @@ func (x ChangeRolloutRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeRolloutRequest_Action.Descriptor instead.
 func (ChangeRolloutRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 0}
 }
 
 // What was changed.
@@ -223,7 +223,7 @@ func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindingChange_Kind.Descriptor instead.
 func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32, 0}
 }
 
 // Module describes a stored module.
@@ -1502,7 +1502,13 @@ type RolloutPlan struct {
 	// all.
 	Steps []uint32 `protobuf:"varint,3,rep,packed,name=steps,proto3" json:"steps,omitempty"`
 	// How long each share stays before the next one, with steps: at least 1 s.
-	Pause         *durationpb.Duration `protobuf:"bytes,4,opt,name=pause,proto3" json:"pause,omitempty"`
+	Pause *durationpb.Duration `protobuf:"bytes,4,opt,name=pause,proto3" json:"pause,omitempty"`
+	// What has the cluster abort it by itself, rules with commas between:
+	// faults>0,rejections>+20%,p99>+50%. Of faults and rejections the value is a
+	// count, a percentage of the commands, or with a + one more than of the older
+	// module's; of p99, for which guests take the longest 1 of 100 commands, it is
+	// a time as 20ms, or a percentage with a +.
+	Rules         string `protobuf:"bytes,5,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1563,6 +1569,13 @@ func (x *RolloutPlan) GetPause() *durationpb.Duration {
 		return x.Pause
 	}
 	return nil
+}
+
+func (x *RolloutPlan) GetRules() string {
+	if x != nil {
+		return x.Rules
+	}
+	return ""
 }
 
 // ActivateResponse says that every node that is up serves the type with the
@@ -2075,7 +2088,16 @@ type Rollout struct {
 	Pause *durationpb.Duration `protobuf:"bytes,13,opt,name=pause,proto3" json:"pause,omitempty"`
 	// When the next one is due, by the clock of the node that takes the steps;
 	// absent where none is.
-	DueAt         *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	DueAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	// What has the cluster abort it, as RolloutPlan has it.
+	Rules string `protobuf:"bytes,15,opt,name=rules,proto3" json:"rules,omitempty"`
+	// What the newer module did since it began to serve a part, on the nodes that
+	// are up; what a node counted is lost when it stops.
+	Newer *VersionCounts `protobuf:"bytes,16,opt,name=newer,proto3" json:"newer,omitempty"`
+	// Likewise the older one.
+	Older *VersionCounts `protobuf:"bytes,17,opt,name=older,proto3" json:"older,omitempty"`
+	// Nodes that are up and did not say what they counted.
+	SilentNodes   uint32 `protobuf:"varint,18,opt,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2208,6 +2230,107 @@ func (x *Rollout) GetDueAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Rollout) GetRules() string {
+	if x != nil {
+		return x.Rules
+	}
+	return ""
+}
+
+func (x *Rollout) GetNewer() *VersionCounts {
+	if x != nil {
+		return x.Newer
+	}
+	return nil
+}
+
+func (x *Rollout) GetOlder() *VersionCounts {
+	if x != nil {
+		return x.Older
+	}
+	return nil
+}
+
+func (x *Rollout) GetSilentNodes() uint32 {
+	if x != nil {
+		return x.SilentNodes
+	}
+	return 0
+}
+
+// VersionCounts are what a module did of the commands of a type.
+type VersionCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Commands that were given to a guest, whatever came of them.
+	Commands uint64 `protobuf:"varint,1,opt,name=commands,proto3" json:"commands,omitempty"`
+	// Those that it refused.
+	Rejections uint64 `protobuf:"varint,2,opt,name=rejections,proto3" json:"rejections,omitempty"`
+	// Calls of all kinds that failed by the guest's fault.
+	Faults uint64 `protobuf:"varint,3,opt,name=faults,proto3" json:"faults,omitempty"`
+	// What guests took for 99 of 100 commands at most, up to a quarter too long.
+	P99           *durationpb.Duration `protobuf:"bytes,4,opt,name=p99,proto3" json:"p99,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionCounts) Reset() {
+	*x = VersionCounts{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionCounts) ProtoMessage() {}
+
+func (x *VersionCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionCounts.ProtoReflect.Descriptor instead.
+func (*VersionCounts) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *VersionCounts) GetCommands() uint64 {
+	if x != nil {
+		return x.Commands
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetRejections() uint64 {
+	if x != nil {
+		return x.Rejections
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetFaults() uint64 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *VersionCounts) GetP99() *durationpb.Duration {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
 // ChangeRolloutRequest says what is to become of a rollout.
 type ChangeRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2224,7 +2347,7 @@ type ChangeRolloutRequest struct {
 
 func (x *ChangeRolloutRequest) Reset() {
 	*x = ChangeRolloutRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2359,7 @@ func (x *ChangeRolloutRequest) String() string {
 func (*ChangeRolloutRequest) ProtoMessage() {}
 
 func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2372,7 @@ func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ChangeRolloutRequest) GetEntityType() string {
@@ -2286,7 +2409,7 @@ type ChangeRolloutResponse struct {
 
 func (x *ChangeRolloutResponse) Reset() {
 	*x = ChangeRolloutResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2421,7 @@ func (x *ChangeRolloutResponse) String() string {
 func (*ChangeRolloutResponse) ProtoMessage() {}
 
 func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2434,7 @@ func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutResponse.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ChangeRolloutResponse) GetRollout() *Rollout {
@@ -2339,7 +2462,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2474,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2487,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HistoryRequest) GetEntityType() string {
@@ -2386,7 +2509,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2521,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2534,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryResponse) GetChanges() []*BindingChange {
@@ -2449,7 +2572,7 @@ type BindingChange struct {
 
 func (x *BindingChange) Reset() {
 	*x = BindingChange{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2584,7 @@ func (x *BindingChange) String() string {
 func (*BindingChange) ProtoMessage() {}
 
 func (x *BindingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2597,7 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
 func (*BindingChange) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BindingChange) GetRevision() uint64 {
@@ -2553,7 +2676,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2688,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2701,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -2604,7 +2727,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2739,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2752,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
 }
 
 // VerifyRequest selects histories to replay.
@@ -2657,7 +2780,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2792,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2805,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -2786,7 +2909,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2921,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2934,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -2914,7 +3037,7 @@ type FitRequest struct {
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3049,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3062,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -3050,7 +3173,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3185,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3198,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -3135,7 +3258,7 @@ type QuotasResponse_Amounts struct {
 
 func (x *QuotasResponse_Amounts) Reset() {
 	*x = QuotasResponse_Amounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3270,7 @@ func (x *QuotasResponse_Amounts) String() string {
 func (*QuotasResponse_Amounts) ProtoMessage() {}
 
 func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3331,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3343,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3356,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -3301,7 +3424,7 @@ type VerifyResponse_PatchOperation struct {
 
 func (x *VerifyResponse_PatchOperation) Reset() {
 	*x = VerifyResponse_PatchOperation{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3436,7 @@ func (x *VerifyResponse_PatchOperation) String() string {
 func (*VerifyResponse_PatchOperation) ProtoMessage() {}
 
 func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3449,7 @@ func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_PatchOperation.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_PatchOperation) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36, 1}
 }
 
 func (x *VerifyResponse_PatchOperation) GetOp() string {
@@ -3363,7 +3486,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3498,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3511,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -3422,7 +3545,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3557,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3570,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -3582,12 +3705,13 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06limits\x18\x03 \x01(\v2\x17.hostd.module.v1.LimitsR\x06limits\x12\x15\n" +
 	"\x05force\x18\xb6\x02 \x01(\bR\x05force\x12.\n" +
 	"\x12accept_differences\x18\xd4\x02 \x01(\bR\x11acceptDifferences\x127\n" +
-	"\arollout\x18\xfd\x02 \x01(\v2\x1c.hostd.module.v1.RolloutPlanR\arollout\"\xa9\x01\n" +
+	"\arollout\x18\xfd\x02 \x01(\v2\x1c.hostd.module.v1.RolloutPlanR\arollout\"\xc9\x01\n" +
 	"\vRolloutPlan\x12\x1e\n" +
 	"\x05share\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\x05share\x12 \n" +
 	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\x12'\n" +
 	"\x05steps\x18\x03 \x03(\rB\x11\xbaH\x0e\x92\x01\v\x10 \"\a*\x05\x18\x90N \x00R\x05steps\x12/\n" +
-	"\x05pause\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05pause\"I\n" +
+	"\x05pause\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05pause\x12\x1e\n" +
+	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"I\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
 	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
@@ -3618,7 +3742,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\"H\n" +
 	"\x12GetRolloutResponse\x122\n" +
-	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\"\xb6\x04\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\"\xdb\x05\n" +
 	"\aRollout\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x16\n" +
@@ -3635,7 +3759,11 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x04note\x18\v \x01(\tR\x04note\x12\x14\n" +
 	"\x05steps\x18\f \x03(\rR\x05steps\x12/\n" +
 	"\x05pause\x18\r \x01(\v2\x19.google.protobuf.DurationR\x05pause\x121\n" +
-	"\x06due_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\"z\n" +
+	"\x06due_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x14\n" +
+	"\x05rules\x18\x0f \x01(\tR\x05rules\x124\n" +
+	"\x05newer\x18\x10 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05newer\x124\n" +
+	"\x05older\x18\x11 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05older\x12!\n" +
+	"\fsilent_nodes\x18\x12 \x01(\rR\vsilentNodes\"z\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x01\x12\x10\n" +
@@ -3643,7 +3771,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0eSTATE_ABORTING\x10\x03\x12\x0e\n" +
 	"\n" +
 	"STATE_HELD\x10\x04\x12\x11\n" +
-	"\rSTATE_ABORTED\x10\x05\"\x99\x02\n" +
+	"\rSTATE_ABORTED\x10\x05\"\x90\x01\n" +
+	"\rVersionCounts\x12\x1a\n" +
+	"\bcommands\x18\x01 \x01(\x04R\bcommands\x12\x1e\n" +
+	"\n" +
+	"rejections\x18\x02 \x01(\x04R\n" +
+	"rejections\x12\x16\n" +
+	"\x06faults\x18\x03 \x01(\x04R\x06faults\x12+\n" +
+	"\x03p99\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\x99\x02\n" +
 	"\x14ChangeRolloutRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12D\n" +
@@ -3785,7 +3920,7 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(Rollout_State)(0),                    // 0: hostd.module.v1.Rollout.State
 	(ChangeRolloutRequest_Action)(0),      // 1: hostd.module.v1.ChangeRolloutRequest.Action
@@ -3817,93 +3952,97 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*GetRolloutRequest)(nil),             // 27: hostd.module.v1.GetRolloutRequest
 	(*GetRolloutResponse)(nil),            // 28: hostd.module.v1.GetRolloutResponse
 	(*Rollout)(nil),                       // 29: hostd.module.v1.Rollout
-	(*ChangeRolloutRequest)(nil),          // 30: hostd.module.v1.ChangeRolloutRequest
-	(*ChangeRolloutResponse)(nil),         // 31: hostd.module.v1.ChangeRolloutResponse
-	(*HistoryRequest)(nil),                // 32: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),               // 33: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),                 // 34: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),               // 35: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),              // 36: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),                 // 37: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),                // 38: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                    // 39: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),                   // 40: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),        // 41: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil),     // 42: hostd.module.v1.VerifyResponse.Difference
-	(*VerifyResponse_PatchOperation)(nil), // 43: hostd.module.v1.VerifyResponse.PatchOperation
-	(*FitResponse_MissingEvents)(nil),     // 44: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),             // 45: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),         // 46: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),               // 47: google.protobuf.Struct
-	(*durationpb.Duration)(nil),           // 48: google.protobuf.Duration
-	(*structpb.Value)(nil),                // 49: google.protobuf.Value
+	(*VersionCounts)(nil),                 // 30: hostd.module.v1.VersionCounts
+	(*ChangeRolloutRequest)(nil),          // 31: hostd.module.v1.ChangeRolloutRequest
+	(*ChangeRolloutResponse)(nil),         // 32: hostd.module.v1.ChangeRolloutResponse
+	(*HistoryRequest)(nil),                // 33: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),               // 34: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),                 // 35: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),               // 36: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),              // 37: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),                 // 38: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),                // 39: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                    // 40: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),                   // 41: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),        // 42: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil),     // 43: hostd.module.v1.VerifyResponse.Difference
+	(*VerifyResponse_PatchOperation)(nil), // 44: hostd.module.v1.VerifyResponse.PatchOperation
+	(*FitResponse_MissingEvents)(nil),     // 45: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),             // 46: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),         // 47: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),               // 48: google.protobuf.Struct
+	(*durationpb.Duration)(nil),           // 49: google.protobuf.Duration
+	(*structpb.Value)(nil),                // 50: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	46, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	47, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	5,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	46, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	47, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
 	4,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
-	46, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
+	47, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
 	7,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	6,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	6,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	3,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	3,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	47, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	48, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	7,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
 	19, // 12: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
-	48, // 13: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	41, // 14: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	41, // 15: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	49, // 13: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	42, // 14: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	42, // 15: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
 	29, // 16: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
 	0,  // 17: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
-	48, // 18: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
-	46, // 19: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
-	1,  // 20: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
-	29, // 21: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	34, // 22: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	46, // 23: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	2,  // 24: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	42, // 25: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	44, // 26: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	45, // 27: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	43, // 28: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	49, // 29: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	8,  // 30: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	10, // 31: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	12, // 32: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	14, // 33: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	16, // 34: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	18, // 35: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	25, // 36: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	27, // 37: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	30, // 38: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	32, // 39: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	35, // 40: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	21, // 41: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	23, // 42: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	37, // 43: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	39, // 44: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	9,  // 45: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	11, // 46: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	13, // 47: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	15, // 48: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	17, // 49: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	20, // 50: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	26, // 51: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	28, // 52: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	31, // 53: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	33, // 54: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	36, // 55: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	22, // 56: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	24, // 57: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	38, // 58: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	40, // 59: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	45, // [45:60] is the sub-list for method output_type
-	30, // [30:45] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	49, // 18: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
+	47, // 19: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
+	30, // 20: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
+	30, // 21: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
+	49, // 22: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
+	1,  // 23: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	29, // 24: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	35, // 25: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	47, // 26: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	2,  // 27: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	43, // 28: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	45, // 29: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	46, // 30: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	44, // 31: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	50, // 32: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	8,  // 33: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	10, // 34: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	12, // 35: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	14, // 36: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	16, // 37: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	18, // 38: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	25, // 39: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	27, // 40: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	31, // 41: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	33, // 42: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	36, // 43: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	21, // 44: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	23, // 45: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	38, // 46: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	40, // 47: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	9,  // 48: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	11, // 49: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	13, // 50: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	15, // 51: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	17, // 52: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	20, // 53: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	26, // 54: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	28, // 55: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	32, // 56: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	34, // 57: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	37, // 58: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	22, // 59: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	24, // 60: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	39, // 61: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	41, // 62: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	48, // [48:63] is the sub-list for method output_type
+	33, // [33:48] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -3915,7 +4054,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[34].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[35].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -3925,7 +4064,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

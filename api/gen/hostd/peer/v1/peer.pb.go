@@ -185,7 +185,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -3179,6 +3179,246 @@ func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
 }
 
+// CountsRequest names types.
+type CountsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity types, at most 64.
+	EntityTypes   []string `protobuf:"bytes,1,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountsRequest) Reset() {
+	*x = CountsRequest{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountsRequest) ProtoMessage() {}
+
+func (x *CountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountsRequest.ProtoReflect.Descriptor instead.
+func (*CountsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *CountsRequest) GetEntityTypes() []string {
+	if x != nil {
+		return x.EntityTypes
+	}
+	return nil
+}
+
+// CountsResponse has those of the types that two modules serve here.
+type CountsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By type, in the order of the request.
+	Types         []*TypeCounts `protobuf:"bytes,1,rep,name=types,proto3" json:"types,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountsResponse) Reset() {
+	*x = CountsResponse{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountsResponse) ProtoMessage() {}
+
+func (x *CountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountsResponse.ProtoReflect.Descriptor instead.
+func (*CountsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CountsResponse) GetTypes() []*TypeCounts {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+// TypeCounts are what two modules did of a type since one of them began to serve
+// a part of it.
+type TypeCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Entity type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The revision under which it began.
+	Window uint64 `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
+	// Of the module that serves the others.
+	Older *ModuleCounts `protobuf:"bytes,3,opt,name=older,proto3" json:"older,omitempty"`
+	// Of that which serves the part.
+	Newer         *ModuleCounts `protobuf:"bytes,4,opt,name=newer,proto3" json:"newer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypeCounts) Reset() {
+	*x = TypeCounts{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypeCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypeCounts) ProtoMessage() {}
+
+func (x *TypeCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypeCounts.ProtoReflect.Descriptor instead.
+func (*TypeCounts) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *TypeCounts) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *TypeCounts) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *TypeCounts) GetOlder() *ModuleCounts {
+	if x != nil {
+		return x.Older
+	}
+	return nil
+}
+
+func (x *TypeCounts) GetNewer() *ModuleCounts {
+	if x != nil {
+		return x.Newer
+	}
+	return nil
+}
+
+// ModuleCounts are what one module did of the commands of a type.
+type ModuleCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Commands that were given to a guest, whatever came of them.
+	Commands uint64 `protobuf:"varint,1,opt,name=commands,proto3" json:"commands,omitempty"`
+	// Those that it refused.
+	Rejections uint64 `protobuf:"varint,2,opt,name=rejections,proto3" json:"rejections,omitempty"`
+	// Calls of all kinds that failed by the guest's fault.
+	Faults uint64 `protobuf:"varint,3,opt,name=faults,proto3" json:"faults,omitempty"`
+	// How many commands took how long: below 1,024 ns, then four steps to each
+	// doubling, at most 109 in all.
+	Took          []uint64 `protobuf:"varint,4,rep,packed,name=took,proto3" json:"took,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModuleCounts) Reset() {
+	*x = ModuleCounts{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModuleCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModuleCounts) ProtoMessage() {}
+
+func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModuleCounts.ProtoReflect.Descriptor instead.
+func (*ModuleCounts) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ModuleCounts) GetCommands() uint64 {
+	if x != nil {
+		return x.Commands
+	}
+	return 0
+}
+
+func (x *ModuleCounts) GetRejections() uint64 {
+	if x != nil {
+		return x.Rejections
+	}
+	return 0
+}
+
+func (x *ModuleCounts) GetFaults() uint64 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *ModuleCounts) GetTook() []uint64 {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
 // GetBlobRequest names a module.
 type GetBlobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3190,7 +3430,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3442,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3455,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -3238,7 +3478,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3490,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3503,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -3295,7 +3535,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3547,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3560,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -3353,7 +3593,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3605,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3618,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -3398,7 +3638,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3650,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3663,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -3458,7 +3698,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3710,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3723,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SendSnapshotResponse) GetAnswer() []byte {
@@ -3512,7 +3752,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +3764,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +3777,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -3784,7 +4024,25 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x0fPrepareResponse\"2\n" +
 	"\x14AwaitBindingsRequest\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"\x17\n" +
-	"\x15AwaitBindingsResponse\"(\n" +
+	"\x15AwaitBindingsResponse\"2\n" +
+	"\rCountsRequest\x12!\n" +
+	"\fentity_types\x18\x01 \x03(\tR\ventityTypes\"A\n" +
+	"\x0eCountsResponse\x12/\n" +
+	"\x05types\x18\x01 \x03(\v2\x19.hostd.peer.v1.TypeCountsR\x05types\"\xab\x01\n" +
+	"\n" +
+	"TypeCounts\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x16\n" +
+	"\x06window\x18\x02 \x01(\x04R\x06window\x121\n" +
+	"\x05older\x18\x03 \x01(\v2\x1b.hostd.peer.v1.ModuleCountsR\x05older\x121\n" +
+	"\x05newer\x18\x04 \x01(\v2\x1b.hostd.peer.v1.ModuleCountsR\x05newer\"v\n" +
+	"\fModuleCounts\x12\x1a\n" +
+	"\bcommands\x18\x01 \x01(\x04R\bcommands\x12\x1e\n" +
+	"\n" +
+	"rejections\x18\x02 \x01(\x04R\n" +
+	"rejections\x12\x16\n" +
+	"\x06faults\x18\x03 \x01(\x04R\x06faults\x12\x12\n" +
+	"\x04took\x18\x04 \x03(\x04R\x04took\"(\n" +
 	"\x0eGetBlobRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\";\n" +
 	"\x0fGetBlobResponse\x12\x14\n" +
@@ -3830,7 +4088,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17STOP_REASON_UNSUPPORTED\x10\x01\x12\x17\n" +
 	"\x13STOP_REASON_DAMAGED\x10\x02\x12\x18\n" +
-	"\x14STOP_REASON_DISPUTED\x10\x032\xbf\v\n" +
+	"\x14STOP_REASON_DISPUTED\x10\x032\x8b\f\n" +
 	"\vPeerService\x12C\n" +
 	"\x04Link\x12\x1a.hostd.peer.v1.LinkRequest\x1a\x1b.hostd.peer.v1.LinkResponse(\x010\x01\x12G\n" +
 	"\x05Probe\x12\x1b.hostd.peer.v1.ProbeRequest\x1a\x1c.hostd.peer.v1.ProbeResponse\"\x03\x90\x02\x01\x12E\n" +
@@ -3847,7 +4105,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\bHandOver\x12\x1e.hostd.peer.v1.HandOverRequest\x1a\x1f.hostd.peer.v1.HandOverResponse\x12T\n" +
 	"\vCompareRows\x12!.hostd.peer.v1.CompareRowsRequest\x1a\".hostd.peer.v1.CompareRowsResponse\x12H\n" +
 	"\aPrepare\x12\x1d.hostd.peer.v1.PrepareRequest\x1a\x1e.hostd.peer.v1.PrepareResponse\x12_\n" +
-	"\rAwaitBindings\x12#.hostd.peer.v1.AwaitBindingsRequest\x1a$.hostd.peer.v1.AwaitBindingsResponse\"\x03\x90\x02\x01\x12O\n" +
+	"\rAwaitBindings\x12#.hostd.peer.v1.AwaitBindingsRequest\x1a$.hostd.peer.v1.AwaitBindingsResponse\"\x03\x90\x02\x01\x12J\n" +
+	"\x06Counts\x12\x1c.hostd.peer.v1.CountsRequest\x1a\x1d.hostd.peer.v1.CountsResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\aGetBlob\x12\x1d.hostd.peer.v1.GetBlobRequest\x1a\x1e.hostd.peer.v1.GetBlobResponse\"\x03\x90\x02\x010\x01\x12J\n" +
 	"\aPutBlob\x12\x1d.hostd.peer.v1.PutBlobRequest\x1a\x1e.hostd.peer.v1.PutBlobResponse(\x01\x12Y\n" +
 	"\fSendSnapshot\x12\".hostd.peer.v1.SendSnapshotRequest\x1a#.hostd.peer.v1.SendSnapshotResponse(\x01B5Z3github.com/hostd/hostd/api/gen/hostd/peer/v1;peerv1b\x06proto3"
@@ -3865,7 +4124,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(StopReason)(0),               // 0: hostd.peer.v1.StopReason
 	(Fault_Kind)(0),               // 1: hostd.peer.v1.Fault.Kind
@@ -3914,13 +4173,17 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*PrepareResponse)(nil),       // 44: hostd.peer.v1.PrepareResponse
 	(*AwaitBindingsRequest)(nil),  // 45: hostd.peer.v1.AwaitBindingsRequest
 	(*AwaitBindingsResponse)(nil), // 46: hostd.peer.v1.AwaitBindingsResponse
-	(*GetBlobRequest)(nil),        // 47: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 48: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 49: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 50: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 51: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 52: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 53: hostd.peer.v1.Fault
+	(*CountsRequest)(nil),         // 47: hostd.peer.v1.CountsRequest
+	(*CountsResponse)(nil),        // 48: hostd.peer.v1.CountsResponse
+	(*TypeCounts)(nil),            // 49: hostd.peer.v1.TypeCounts
+	(*ModuleCounts)(nil),          // 50: hostd.peer.v1.ModuleCounts
+	(*GetBlobRequest)(nil),        // 51: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 52: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 53: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 54: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 55: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 56: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 57: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	11, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
@@ -3941,50 +4204,55 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	42, // 15: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
 	27, // 16: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
 	41, // 17: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
-	1,  // 18: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	2,  // 19: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	4,  // 20: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	7,  // 21: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
-	9,  // 22: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
-	12, // 23: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	14, // 24: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
-	16, // 25: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
-	21, // 26: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	23, // 27: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	25, // 28: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	32, // 29: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
-	34, // 30: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
-	37, // 31: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
-	30, // 32: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
-	43, // 33: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	45, // 34: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	47, // 35: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	49, // 36: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	51, // 37: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	3,  // 38: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	5,  // 39: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	8,  // 40: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
-	10, // 41: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
-	13, // 42: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	15, // 43: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
-	18, // 44: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
-	22, // 45: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	24, // 46: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	29, // 47: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	33, // 48: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
-	35, // 49: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
-	38, // 50: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
-	31, // 51: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
-	44, // 52: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	46, // 53: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	48, // 54: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	50, // 55: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	52, // 56: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	38, // [38:57] is the sub-list for method output_type
-	19, // [19:38] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	49, // 18: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
+	50, // 19: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
+	50, // 20: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
+	1,  // 21: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	2,  // 22: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	4,  // 23: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	7,  // 24: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
+	9,  // 25: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
+	12, // 26: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	14, // 27: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
+	16, // 28: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
+	21, // 29: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	23, // 30: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	25, // 31: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	32, // 32: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
+	34, // 33: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
+	37, // 34: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	30, // 35: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
+	43, // 36: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	45, // 37: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	47, // 38: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
+	51, // 39: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	53, // 40: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	55, // 41: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	3,  // 42: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	5,  // 43: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	8,  // 44: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
+	10, // 45: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
+	13, // 46: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	15, // 47: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
+	18, // 48: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
+	22, // 49: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	24, // 50: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	29, // 51: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	33, // 52: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
+	35, // 53: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
+	38, // 54: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	31, // 55: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
+	44, // 56: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	46, // 57: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	48, // 58: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
+	52, // 59: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	54, // 60: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	56, // 61: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	42, // [42:62] is the sub-list for method output_type
+	22, // [22:42] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -3998,7 +4266,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   52,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -70,6 +70,8 @@ const (
 	// PeerServiceAwaitBindingsProcedure is the fully-qualified name of the PeerService's AwaitBindings
 	// RPC.
 	PeerServiceAwaitBindingsProcedure = "/hostd.peer.v1.PeerService/AwaitBindings"
+	// PeerServiceCountsProcedure is the fully-qualified name of the PeerService's Counts RPC.
+	PeerServiceCountsProcedure = "/hostd.peer.v1.PeerService/Counts"
 	// PeerServiceGetBlobProcedure is the fully-qualified name of the PeerService's GetBlob RPC.
 	PeerServiceGetBlobProcedure = "/hostd.peer.v1.PeerService/GetBlob"
 	// PeerServicePutBlobProcedure is the fully-qualified name of the PeerService's PutBlob RPC.
@@ -124,6 +126,8 @@ type PeerServiceClient interface {
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
 	// AwaitBindings returns when the node serves every binding up to a revision.
 	AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error)
+	// Counts returns what the two modules did here of each type that two serve.
+	Counts(context.Context, *connect.Request[v1.CountsRequest]) (*connect.Response[v1.CountsResponse], error)
 	// GetBlob returns a module's bytes.
 	GetBlob(context.Context, *connect.Request[v1.GetBlobRequest]) (*connect.ServerStreamForClient[v1.GetBlobResponse], error)
 	// PutBlob stores a module's bytes; it returns when they are durable.
@@ -244,6 +248,13 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		counts: connect.NewClient[v1.CountsRequest, v1.CountsResponse](
+			httpClient,
+			baseURL+PeerServiceCountsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Counts")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getBlob: connect.NewClient[v1.GetBlobRequest, v1.GetBlobResponse](
 			httpClient,
 			baseURL+PeerServiceGetBlobProcedure,
@@ -284,6 +295,7 @@ type peerServiceClient struct {
 	compareRows   *connect.Client[v1.CompareRowsRequest, v1.CompareRowsResponse]
 	prepare       *connect.Client[v1.PrepareRequest, v1.PrepareResponse]
 	awaitBindings *connect.Client[v1.AwaitBindingsRequest, v1.AwaitBindingsResponse]
+	counts        *connect.Client[v1.CountsRequest, v1.CountsResponse]
 	getBlob       *connect.Client[v1.GetBlobRequest, v1.GetBlobResponse]
 	putBlob       *connect.Client[v1.PutBlobRequest, v1.PutBlobResponse]
 	sendSnapshot  *connect.Client[v1.SendSnapshotRequest, v1.SendSnapshotResponse]
@@ -369,6 +381,11 @@ func (c *peerServiceClient) AwaitBindings(ctx context.Context, req *connect.Requ
 	return c.awaitBindings.CallUnary(ctx, req)
 }
 
+// Counts calls hostd.peer.v1.PeerService.Counts.
+func (c *peerServiceClient) Counts(ctx context.Context, req *connect.Request[v1.CountsRequest]) (*connect.Response[v1.CountsResponse], error) {
+	return c.counts.CallUnary(ctx, req)
+}
+
 // GetBlob calls hostd.peer.v1.PeerService.GetBlob.
 func (c *peerServiceClient) GetBlob(ctx context.Context, req *connect.Request[v1.GetBlobRequest]) (*connect.ServerStreamForClient[v1.GetBlobResponse], error) {
 	return c.getBlob.CallServerStream(ctx, req)
@@ -429,6 +446,8 @@ type PeerServiceHandler interface {
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
 	// AwaitBindings returns when the node serves every binding up to a revision.
 	AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error)
+	// Counts returns what the two modules did here of each type that two serve.
+	Counts(context.Context, *connect.Request[v1.CountsRequest]) (*connect.Response[v1.CountsResponse], error)
 	// GetBlob returns a module's bytes.
 	GetBlob(context.Context, *connect.Request[v1.GetBlobRequest], *connect.ServerStream[v1.GetBlobResponse]) error
 	// PutBlob stores a module's bytes; it returns when they are durable.
@@ -545,6 +564,13 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceCountsHandler := connect.NewUnaryHandler(
+		PeerServiceCountsProcedure,
+		svc.Counts,
+		connect.WithSchema(peerServiceMethods.ByName("Counts")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceGetBlobHandler := connect.NewServerStreamHandler(
 		PeerServiceGetBlobProcedure,
 		svc.GetBlob,
@@ -598,6 +624,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServicePrepareHandler.ServeHTTP(w, r)
 		case PeerServiceAwaitBindingsProcedure:
 			peerServiceAwaitBindingsHandler.ServeHTTP(w, r)
+		case PeerServiceCountsProcedure:
+			peerServiceCountsHandler.ServeHTTP(w, r)
 		case PeerServiceGetBlobProcedure:
 			peerServiceGetBlobHandler.ServeHTTP(w, r)
 		case PeerServicePutBlobProcedure:
@@ -675,6 +703,10 @@ func (UnimplementedPeerServiceHandler) Prepare(context.Context, *connect.Request
 
 func (UnimplementedPeerServiceHandler) AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.AwaitBindings is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Counts(context.Context, *connect.Request[v1.CountsRequest]) (*connect.Response[v1.CountsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.peer.v1.PeerService.Counts is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) GetBlob(context.Context, *connect.Request[v1.GetBlobRequest], *connect.ServerStream[v1.GetBlobResponse]) error {

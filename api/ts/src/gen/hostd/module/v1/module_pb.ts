@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file hostd/module/v1/module.proto.
  */
 export const file_hostd_module_v1_module: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwivAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJlCgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iNgoQQWN0aXZhdGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0ItkBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGj4KB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl0KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEAoHcmVtYXJrcxjfAiADKAkiKAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiPwoSR2V0Um9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dCLDAwoHUm9sbG91dBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSFAoMb2xkZXJfZGlnZXN0GAMgASgJEi0KBXN0YXRlGAQgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUSDQoFc2hhcmUYBSABKA0SDgoGcHJlZml4GAYgASgJEgwKBHN0YXkYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEgoKAmJ5GAogASgJEgwKBG5vdGUYCyABKAkSDQoFc3RlcHMYDCADKA0SKAoFcGF1c2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGZHVlX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ6CgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1JVTk5JTkcQARIQCgxTVEFURV9QQVVTRUQQAhISCg5TVEFURV9BQk9SVElORxADEg4KClNUQVRFX0hFTEQQBBIRCg1TVEFURV9BQk9SVEVEEAUi5QEKFENoYW5nZVJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEjwKBmFjdGlvbhgCIAEoDjIsLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdC5BY3Rpb24SDQoFZm9yY2UYAyABKAgiawoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEhAKDEFDVElPTl9QQVVTRRABEhEKDUFDVElPTl9SRVNVTUUQAhISCg5BQ1RJT05fUFJPTU9URRADEhAKDEFDVElPTl9BQk9SVBAEIlQKFUNoYW5nZVJvbGxvdXRSZXNwb25zZRIpCgdyb2xsb3V0GAEgASgLMhguaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQSEAoIcmV2aXNpb24YAiABKAQiJQoOSGlzdG9yeVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiQgoPSGlzdG9yeVJlc3BvbnNlEi8KB2NoYW5nZXMYASADKAsyHi5ob3N0ZC5tb2R1bGUudjEuQmluZGluZ0NoYW5nZSLlAgoNQmluZGluZ0NoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoEa2luZBgDIAEoDjIjLmhvc3RkLm1vZHVsZS52MS5CaW5kaW5nQ2hhbmdlLktpbmQSDgoGZGlnZXN0GAQgASgJEgoKAmJ5GAUgASgJEg4KBmZvcmNlZBgGIAEoCBIRCgl0b29rX2JhY2sYByABKAQSDgoFc2hhcmUY/QIgASgNEg8KBnByZWZpeBj+AiABKAkihgEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhEKDUtJTkRfQUNUSVZBVEUQARIPCgtLSU5EX0xJTUlUUxACEhEKDUtJTkRfUk9MTEJBQ0sQAxIPCgtLSU5EX0NBTkFSWRAEEhAKDEtJTkRfUFJPTU9URRAFEg4KCktJTkRfQUJPUlQQBiI1Cg9TZXRPd25lclJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFb3duZXIYAiABKAkiEgoQU2V0T3duZXJSZXNwb25zZSKDAQoNVmVyaWZ5UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSEAoGc2FtcGxlGAMgASgNSAASDQoDYWxsGAQgASgISAASEAoIc2hhcmRfaWQYBSABKA0SEQoIcmV2aXNpb24Y1AIgASgEQgcKBXNjb3BlIpkECg5WZXJpZnlSZXNwb25zZRIQCghlbnRpdGllcxgBIAEoBBIOCgZldmVudHMYAiABKAQSPwoLZGlmZmVyZW5jZXMYAyADKAsyKi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UuRGlmZmVyZW5jZRIUCgxjdXRfZW50aXRpZXMYBCABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgFIAEoBBIbChJkaWZmZXJpbmdfZW50aXRpZXMY1AIgASgEEhgKD2ZhdWx0eV9lbnRpdGllcxjVAiABKAQSDQoEa2VwdBjWAiABKAgSEQoIbm90X2tlcHQY1wIgASgJGsQBCgpEaWZmZXJlbmNlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBITCgtkZXNjcmlwdGlvbhgDIAEoCRINCgVmYXVsdBgEIAEoCBITCgpldmVudF90eXBlGNQCIAEoCRI+CgVwYXRjaBiGAyADKAsyLi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UuUGF0Y2hPcGVyYXRpb24SGAoPcGF0Y2hfdHJ1bmNhdGVkGIcDIAEoCBpRCg5QYXRjaE9wZXJhdGlvbhIKCgJvcBgBIAEoCRIMCgRwYXRoGAIgASgJEiUKBXZhbHVlGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIoUCCgpGaXRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIOCgZzYW1wbGUYAyABKA0SEAoIc2hhcmRfaWQYBCABKA0SFAoMc2hhcmRfbWlsbGlzGAUgASgNEhUKDXByZXNlbmNlX29ubHkYBiABKAgSFwoOd3JpdHRlbl9ub3RfYnkY3gIgAygJEhQKC2ZpcnN0X3NoYXJlGP0CIAEoDRIVCgxmaXJzdF9wcmVmaXgY/gIgASgJEhUKDHdpdGhpbl9zaGFyZRiAAyABKA0SFgoNd2l0aGluX3ByZWZpeBiBAyABKAkSDgoFZmVuY2UY/wIgASgEItECCgtGaXRSZXNwb25zZRI7CgdtaXNzaW5nGAEgAygLMiouaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlLk1pc3NpbmdFdmVudHMSMgoGZmF1bHRzGAIgAygLMiIuaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlLkZhdWx0EhAKCGVudGl0aWVzGAMgASgEEhUKDXVucmVhZF9zaGFyZHMYBCABKA0SDwoHcHJlc2VudBgFIAEoCBIQCgdmYWlsaW5nGN4CIAEoBBoyCg1NaXNzaW5nRXZlbnRzEhIKCmV2ZW50X3R5cGUYASABKAkSDQoFY291bnQYAiABKAQaUQoFRmF1bHQSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhIKCmV2ZW50X3R5cGUYAyABKAkSDwoHbWVzc2FnZRgEIAEoCTKdCgoNTW9kdWxlU2VydmljZRJPCgZVcGxvYWQSHi5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXNwb25zZSIE8OQZBRJjCgxVcGxvYWRTdHJlYW0SJC5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVxdWVzdBolLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXNwb25zZSIE8OQZBSgBEkwKBExpc3QSHC5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlcXVlc3QaHS5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlc3BvbnNlIgeQAgHw5BkDEkkKA0dldBIbLmhvc3RkLm1vZHVsZS52MS5HZXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkdldFJlc3BvbnNlIgeQAgHw5BkDElgKCERvd25sb2FkEiAuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlc3BvbnNlIgeQAgHw5BkGElUKCEFjdGl2YXRlEiAuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlc3BvbnNlIgTw5BkFElUKCFJvbGxiYWNrEiAuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1Jlc3BvbnNlIgTw5BkFEl4KCkdldFJvbGxvdXQSIi5ob3N0ZC5tb2R1bGUudjEuR2V0Um9sbG91dFJlcXVlc3QaIy5ob3N0ZC5tb2R1bGUudjEuR2V0Um9sbG91dFJlc3BvbnNlIgeQAgHw5BkDEmQKDUNoYW5nZVJvbGxvdXQSJS5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QaJi5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlc3BvbnNlIgTw5BkFElUKB0hpc3RvcnkSHy5ob3N0ZC5tb2R1bGUudjEuSGlzdG9yeVJlcXVlc3QaIC5ob3N0ZC5tb2R1bGUudjEuSGlzdG9yeVJlc3BvbnNlIgeQAgHw5BkDElUKCFNldE93bmVyEiAuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlc3BvbnNlIgTw5BkFEk8KBlJlbW92ZRIeLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlJlbW92ZVJlc3BvbnNlIgTw5BkFElIKBlF1b3RhcxIeLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlIgeQAgHw5BkDElEKBlZlcmlmeRIeLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlIgTw5BkFMAESSQoDRml0EhsuaG9zdGQubW9kdWxlLnYxLkZpdFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UiB5ACAfDkGQVCOVo3Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL21vZHVsZS92MTttb2R1bGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwivAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJ0CgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcnVsZXMYBSABKAkiNgoQQWN0aXZhdGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0ItkBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGj4KB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl0KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEAoHcmVtYXJrcxjfAiADKAkiKAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiPwoSR2V0Um9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dCLGBAoHUm9sbG91dBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSFAoMb2xkZXJfZGlnZXN0GAMgASgJEi0KBXN0YXRlGAQgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUSDQoFc2hhcmUYBSABKA0SDgoGcHJlZml4GAYgASgJEgwKBHN0YXkYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEgoKAmJ5GAogASgJEgwKBG5vdGUYCyABKAkSDQoFc3RlcHMYDCADKA0SKAoFcGF1c2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGZHVlX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVydWxlcxgPIAEoCRItCgVuZXdlchgQIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEi0KBW9sZGVyGBEgASgLMh4uaG9zdGQubW9kdWxlLnYxLlZlcnNpb25Db3VudHMSFAoMc2lsZW50X25vZGVzGBIgASgNInoKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEQoNU1RBVEVfUlVOTklORxABEhAKDFNUQVRFX1BBVVNFRBACEhIKDlNUQVRFX0FCT1JUSU5HEAMSDgoKU1RBVEVfSEVMRBAEEhEKDVNUQVRFX0FCT1JURUQQBSJtCg1WZXJzaW9uQ291bnRzEhAKCGNvbW1hbmRzGAEgASgEEhIKCnJlamVjdGlvbnMYAiABKAQSDgoGZmF1bHRzGAMgASgEEiYKA3A5ORgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLlAQoUQ2hhbmdlUm9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSPAoGYWN0aW9uGAIgASgOMiwuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0LkFjdGlvbhINCgVmb3JjZRgDIAEoCCJrCgZBY3Rpb24SFgoSQUNUSU9OX1VOU1BFQ0lGSUVEEAASEAoMQUNUSU9OX1BBVVNFEAESEQoNQUNUSU9OX1JFU1VNRRACEhIKDkFDVElPTl9QUk9NT1RFEAMSEAoMQUNUSU9OX0FCT1JUEAQiVAoVQ2hhbmdlUm9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dBIQCghyZXZpc2lvbhgCIAEoBCIlCg5IaXN0b3J5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCSJCCg9IaXN0b3J5UmVzcG9uc2USLwoHY2hhbmdlcxgBIAMoCzIeLmhvc3RkLm1vZHVsZS52MS5CaW5kaW5nQ2hhbmdlIuUCCg1CaW5kaW5nQ2hhbmdlEhAKCHJldmlzaW9uGAEgASgEEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCgRraW5kGAMgASgOMiMuaG9zdGQubW9kdWxlLnYxLkJpbmRpbmdDaGFuZ2UuS2luZBIOCgZkaWdlc3QYBCABKAkSCgoCYnkYBSABKAkSDgoGZm9yY2VkGAYgASgIEhEKCXRvb2tfYmFjaxgHIAEoBBIOCgVzaGFyZRj9AiABKA0SDwoGcHJlZml4GP4CIAEoCSKGAQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEQoNS0lORF9BQ1RJVkFURRABEg8KC0tJTkRfTElNSVRTEAISEQoNS0lORF9ST0xMQkFDSxADEg8KC0tJTkRfQ0FOQVJZEAQSEAoMS0lORF9QUk9NT1RFEAUSDgoKS0lORF9BQk9SVBAGIjUKD1NldE93bmVyUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRINCgVvd25lchgCIAEoCSISChBTZXRPd25lclJlc3BvbnNlIoMBCg1WZXJpZnlSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIQCgZzYW1wbGUYAyABKA1IABINCgNhbGwYBCABKAhIABIQCghzaGFyZF9pZBgFIAEoDRIRCghyZXZpc2lvbhjUAiABKARCBwoFc2NvcGUimQQKDlZlcmlmeVJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBmV2ZW50cxgCIAEoBBI/CgtkaWZmZXJlbmNlcxgDIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZS5EaWZmZXJlbmNlEhQKDGN1dF9lbnRpdGllcxgEIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAUgASgEEhsKEmRpZmZlcmluZ19lbnRpdGllcxjUAiABKAQSGAoPZmF1bHR5X2VudGl0aWVzGNUCIAEoBBINCgRrZXB0GNYCIAEoCBIRCghub3Rfa2VwdBjXAiABKAkaxAEKCkRpZmZlcmVuY2USEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhMKC2Rlc2NyaXB0aW9uGAMgASgJEg0KBWZhdWx0GAQgASgIEhMKCmV2ZW50X3R5cGUY1AIgASgJEj4KBXBhdGNoGIYDIAMoCzIuLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZS5QYXRjaE9wZXJhdGlvbhIYCg9wYXRjaF90cnVuY2F0ZWQYhwMgASgIGlEKDlBhdGNoT3BlcmF0aW9uEgoKAm9wGAEgASgJEgwKBHBhdGgYAiABKAkSJQoFdmFsdWUYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUihQIKCkZpdFJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEg4KBnNhbXBsZRgDIAEoDRIQCghzaGFyZF9pZBgEIAEoDRIUCgxzaGFyZF9taWxsaXMYBSABKA0SFQoNcHJlc2VuY2Vfb25seRgGIAEoCBIXCg53cml0dGVuX25vdF9ieRjeAiADKAkSFAoLZmlyc3Rfc2hhcmUY/QIgASgNEhUKDGZpcnN0X3ByZWZpeBj+AiABKAkSFQoMd2l0aGluX3NoYXJlGIADIAEoDRIWCg13aXRoaW5fcHJlZml4GIEDIAEoCRIOCgVmZW5jZRj/AiABKAQi0QIKC0ZpdFJlc3BvbnNlEjsKB21pc3NpbmcYASADKAsyKi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuTWlzc2luZ0V2ZW50cxIyCgZmYXVsdHMYAiADKAsyIi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuRmF1bHQSEAoIZW50aXRpZXMYAyABKAQSFQoNdW5yZWFkX3NoYXJkcxgEIAEoDRIPCgdwcmVzZW50GAUgASgIEhAKB2ZhaWxpbmcY3gIgASgEGjIKDU1pc3NpbmdFdmVudHMSEgoKZXZlbnRfdHlwZRgBIAEoCRINCgVjb3VudBgCIAEoBBpRCgVGYXVsdBIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEgoKZXZlbnRfdHlwZRgDIAEoCRIPCgdtZXNzYWdlGAQgASgJMp0KCg1Nb2R1bGVTZXJ2aWNlEk8KBlVwbG9hZBIeLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlc3BvbnNlIgTw5BkFEmMKDFVwbG9hZFN0cmVhbRIkLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXF1ZXN0GiUuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlc3BvbnNlIgTw5BkFKAESTAoETGlzdBIcLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVxdWVzdBodLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVzcG9uc2UiB5ACAfDkGQMSSQoDR2V0EhsuaG9zdGQubW9kdWxlLnYxLkdldFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuR2V0UmVzcG9uc2UiB5ACAfDkGQMSWAoIRG93bmxvYWQSIC5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVzcG9uc2UiB5ACAfDkGQYSVQoIQWN0aXZhdGUSIC5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlUmVzcG9uc2UiBPDkGQUSVQoIUm9sbGJhY2sSIC5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrUmVzcG9uc2UiBPDkGQUSXgoKR2V0Um9sbG91dBIiLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVxdWVzdBojLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVzcG9uc2UiB5ACAfDkGQMSZAoNQ2hhbmdlUm9sbG91dBIlLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdBomLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVzcG9uc2UiBPDkGQUSVQoHSGlzdG9yeRIfLmhvc3RkLm1vZHVsZS52MS5IaXN0b3J5UmVxdWVzdBogLmhvc3RkLm1vZHVsZS52MS5IaXN0b3J5UmVzcG9uc2UiB5ACAfDkGQMSVQoIU2V0T3duZXISIC5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVzcG9uc2UiBPDkGQUSTwoGUmVtb3ZlEh4uaG9zdGQubW9kdWxlLnYxLlJlbW92ZVJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVzcG9uc2UiBPDkGQUSUgoGUXVvdGFzEh4uaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1JlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVzcG9uc2UiB5ACAfDkGQMSUQoGVmVyaWZ5Eh4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UiBPDkGQUwARJJCgNGaXQSGy5ob3N0ZC5tb2R1bGUudjEuRml0UmVxdWVzdBocLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZSIHkAIB8OQZBUI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvbW9kdWxlL3YxO21vZHVsZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Module describes a stored module.
@@ -793,6 +793,17 @@ export type RolloutPlan = Message<"hostd.module.v1.RolloutPlan"> & {
    * @generated from field: google.protobuf.Duration pause = 4;
    */
   pause?: Duration | undefined;
+
+  /**
+   * What has the cluster abort it by itself, rules with commas between:
+   * faults>0,rejections>+20%,p99>+50%. Of faults and rejections the value is a
+   * count, a percentage of the commands, or with a + one more than of the older
+   * module's; of p99, for which guests take the longest 1 of 100 commands, it is
+   * a time as 20ms, or a percentage with a +.
+   *
+   * @generated from field: string rules = 5;
+   */
+  rules: string;
 };
 
 /**
@@ -1185,6 +1196,35 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
    * @generated from field: google.protobuf.Timestamp due_at = 14;
    */
   dueAt?: Timestamp | undefined;
+
+  /**
+   * What has the cluster abort it, as RolloutPlan has it.
+   *
+   * @generated from field: string rules = 15;
+   */
+  rules: string;
+
+  /**
+   * What the newer module did since it began to serve a part, on the nodes that
+   * are up; what a node counted is lost when it stops.
+   *
+   * @generated from field: hostd.module.v1.VersionCounts newer = 16;
+   */
+  newer?: VersionCounts | undefined;
+
+  /**
+   * Likewise the older one.
+   *
+   * @generated from field: hostd.module.v1.VersionCounts older = 17;
+   */
+  older?: VersionCounts | undefined;
+
+  /**
+   * Nodes that are up and did not say what they counted.
+   *
+   * @generated from field: uint32 silent_nodes = 18;
+   */
+  silentNodes: number;
 };
 
 /**
@@ -1250,6 +1290,48 @@ export const Rollout_StateSchema: GenEnum<Rollout_State> = /*@__PURE__*/
   enumDesc(file_hostd_module_v1_module, 26, 0);
 
 /**
+ * VersionCounts are what a module did of the commands of a type.
+ *
+ * @generated from message hostd.module.v1.VersionCounts
+ */
+export type VersionCounts = Message<"hostd.module.v1.VersionCounts"> & {
+  /**
+   * Commands that were given to a guest, whatever came of them.
+   *
+   * @generated from field: uint64 commands = 1;
+   */
+  commands: bigint;
+
+  /**
+   * Those that it refused.
+   *
+   * @generated from field: uint64 rejections = 2;
+   */
+  rejections: bigint;
+
+  /**
+   * Calls of all kinds that failed by the guest's fault.
+   *
+   * @generated from field: uint64 faults = 3;
+   */
+  faults: bigint;
+
+  /**
+   * What guests took for 99 of 100 commands at most, up to a quarter too long.
+   *
+   * @generated from field: google.protobuf.Duration p99 = 4;
+   */
+  p99?: Duration | undefined;
+};
+
+/**
+ * Describes the message hostd.module.v1.VersionCounts.
+ * Use `create(VersionCountsSchema)` to create a new message.
+ */
+export const VersionCountsSchema: GenMessage<VersionCounts> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 27);
+
+/**
  * ChangeRolloutRequest says what is to become of a rollout.
  *
  * @generated from message hostd.module.v1.ChangeRolloutRequest
@@ -1283,7 +1365,7 @@ export type ChangeRolloutRequest = Message<"hostd.module.v1.ChangeRolloutRequest
  * Use `create(ChangeRolloutRequestSchema)` to create a new message.
  */
 export const ChangeRolloutRequestSchema: GenMessage<ChangeRolloutRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 27);
+  messageDesc(file_hostd_module_v1_module, 28);
 
 /**
  * What is to be done.
@@ -1331,7 +1413,7 @@ export enum ChangeRolloutRequest_Action {
  * Describes the enum hostd.module.v1.ChangeRolloutRequest.Action.
  */
 export const ChangeRolloutRequest_ActionSchema: GenEnum<ChangeRolloutRequest_Action> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 27, 0);
+  enumDesc(file_hostd_module_v1_module, 28, 0);
 
 /**
  * ChangeRolloutResponse says what came of it.
@@ -1359,7 +1441,7 @@ export type ChangeRolloutResponse = Message<"hostd.module.v1.ChangeRolloutRespon
  * Use `create(ChangeRolloutResponseSchema)` to create a new message.
  */
 export const ChangeRolloutResponseSchema: GenMessage<ChangeRolloutResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 28);
+  messageDesc(file_hostd_module_v1_module, 29);
 
 /**
  * HistoryRequest names an entity type.
@@ -1380,7 +1462,7 @@ export type HistoryRequest = Message<"hostd.module.v1.HistoryRequest"> & {
  * Use `create(HistoryRequestSchema)` to create a new message.
  */
 export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 29);
+  messageDesc(file_hostd_module_v1_module, 30);
 
 /**
  * HistoryResponse lists changes.
@@ -1402,7 +1484,7 @@ export type HistoryResponse = Message<"hostd.module.v1.HistoryResponse"> & {
  * Use `create(HistoryResponseSchema)` to create a new message.
  */
 export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 30);
+  messageDesc(file_hostd_module_v1_module, 31);
 
 /**
  * BindingChange is one change of what serves an entity type, or under which
@@ -1480,7 +1562,7 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
  * Use `create(BindingChangeSchema)` to create a new message.
  */
 export const BindingChangeSchema: GenMessage<BindingChange> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 31);
+  messageDesc(file_hostd_module_v1_module, 32);
 
 /**
  * What was changed.
@@ -1542,7 +1624,7 @@ export enum BindingChange_Kind {
  * Describes the enum hostd.module.v1.BindingChange.Kind.
  */
 export const BindingChange_KindSchema: GenEnum<BindingChange_Kind> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 31, 0);
+  enumDesc(file_hostd_module_v1_module, 32, 0);
 
 /**
  * SetOwnerRequest names a type and a subject.
@@ -1570,7 +1652,7 @@ export type SetOwnerRequest = Message<"hostd.module.v1.SetOwnerRequest"> & {
  * Use `create(SetOwnerRequestSchema)` to create a new message.
  */
 export const SetOwnerRequestSchema: GenMessage<SetOwnerRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 32);
+  messageDesc(file_hostd_module_v1_module, 33);
 
 /**
  * SetOwnerResponse says that the type has the owner.
@@ -1585,7 +1667,7 @@ export type SetOwnerResponse = Message<"hostd.module.v1.SetOwnerResponse"> & {
  * Use `create(SetOwnerResponseSchema)` to create a new message.
  */
 export const SetOwnerResponseSchema: GenMessage<SetOwnerResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 33);
+  messageDesc(file_hostd_module_v1_module, 34);
 
 /**
  * VerifyRequest selects histories to replay.
@@ -1651,7 +1733,7 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 34);
+  messageDesc(file_hostd_module_v1_module, 35);
 
 /**
  * VerifyResponse reports progress and differences.
@@ -1731,7 +1813,7 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 35);
+  messageDesc(file_hostd_module_v1_module, 36);
 
 /**
  * Difference is one place where the module disagrees with the record.
@@ -1795,7 +1877,7 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
  * Use `create(VerifyResponse_DifferenceSchema)` to create a new message.
  */
 export const VerifyResponse_DifferenceSchema: GenMessage<VerifyResponse_Difference> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 35, 0);
+  messageDesc(file_hostd_module_v1_module, 36, 0);
 
 /**
  * PatchOperation is a step of a JSON patch (RFC 6902).
@@ -1831,7 +1913,7 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
  * Use `create(VerifyResponse_PatchOperationSchema)` to create a new message.
  */
 export const VerifyResponse_PatchOperationSchema: GenMessage<VerifyResponse_PatchOperation> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 35, 1);
+  messageDesc(file_hostd_module_v1_module, 36, 1);
 
 /**
  * FitRequest names a module and a type that is served.
@@ -1933,7 +2015,7 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
  * Use `create(FitRequestSchema)` to create a new message.
  */
 export const FitRequestSchema: GenMessage<FitRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 36);
+  messageDesc(file_hostd_module_v1_module, 37);
 
 /**
  * FitResponse says what does not fit.
@@ -1992,7 +2074,7 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
  * Use `create(FitResponseSchema)` to create a new message.
  */
 export const FitResponseSchema: GenMessage<FitResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 37);
+  messageDesc(file_hostd_module_v1_module, 38);
 
 /**
  * MissingEvents are stored events of a type that the manifest does not list.
@@ -2020,7 +2102,7 @@ export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.Mis
  * Use `create(FitResponse_MissingEventsSchema)` to create a new message.
  */
 export const FitResponse_MissingEventsSchema: GenMessage<FitResponse_MissingEvents> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 37, 0);
+  messageDesc(file_hostd_module_v1_module, 38, 0);
 
 /**
  * Fault is an entity that the module fails on.
@@ -2062,7 +2144,7 @@ export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
  * Use `create(FitResponse_FaultSchema)` to create a new message.
  */
 export const FitResponse_FaultSchema: GenMessage<FitResponse_Fault> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 37, 1);
+  messageDesc(file_hostd_module_v1_module, 38, 1);
 
 /**
  * ModuleService stores modules and binds entity types to them.
