@@ -49,8 +49,9 @@ func (g *group) believes(m *pb.Message) bool {
 	case pb.MsgHeartbeat:
 		return m.GetCommit() <= last // a leader tells what it knows this log to hold
 	case pb.MsgAppResp:
-		// Who led before a crash may hear of what was sent and not yet synced.
-		return m.GetReject() || m.GetIndex() <= last || g.node.BasicStatus().RaftState != raft.StateLeader
+		// Who led before a crash may hear of what was sent and not yet synced, also
+		// when it leads again: raft passes over what is of an earlier term.
+		return m.GetReject() || m.GetIndex() <= last || 0 < term && term < g.hard.Term || g.node.BasicStatus().RaftState != raft.StateLeader
 	case pb.MsgApp:
 		return term < g.hard.Term || g.log.Agrees(m, g.hard.Commit)
 	}

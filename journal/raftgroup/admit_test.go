@@ -32,7 +32,8 @@ func changes(t testing.TB, kind pb.ConfChangeType, ids ...uint64) []byte {
 func TestForgedMessagesAreRefused(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
-	d.lead(1, 1)
+	d.lead(1, 0)
+	d.lead(1, 1) // in a term that is not the first
 	d.write(1, "before", 0, 1, 2)
 	for _, n := range d.nodes {
 		n.driver.core.opts.Strange = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }
@@ -79,8 +80,9 @@ func TestForgedMessagesAreRefused(t *testing.T) {
 			before, _ := g.log.Term(last - 1)
 			m.Index, m.LogTerm, m.Entries, m.Term = new(last-1), new(before), []*pb.Entry{entry(last, term+1)}, new(term+1)
 		})},
-		"more than was ever sent":     {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Index = new(far) })},
-		"one more than was ever sent": {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Index = new(last + 1) })},
+		"more than was ever sent":       {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Index = new(far) })},
+		"an acknowledgement of no term": {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Term, m.Index = new(uint64(0)), new(last+1) })},
+		"one more than was ever sent":   {1, "n2", message(pb.MsgAppResp, 12, func(m *pb.Message) { m.Index = new(last + 1) })},
 	}
 	for name, tt := range tests {
 		core := d.nodes[tt.at].driver.Core()
@@ -91,6 +93,14 @@ func TestForgedMessagesAreRefused(t *testing.T) {
 			t.Errorf("%s: %d messages refused", name, n)
 		}
 		d.settle()
+	}
+	core := d.nodes[1].driver.Core()
+	before := core.Stats().MessagesForged
+	core.Step("n2", wire.Message{Shard: 1, Raft: message(pb.MsgAppResp, 12, func(m *pb.Message) {
+		m.To, m.Term, m.Index = new(uint64(d.replica(1, 1))), new(term-1), new(last+1)
+	})})
+	if n := core.Stats().MessagesForged - before; n != 0 {
+		t.Error("what was acknowledged to an earlier leadership, and lost in a crash, counts as forged")
 	}
 	if d.leader(1) != d.nodes[1] || d.nodes[1].sink.leader(1).Term != sharding.Term(term) {
 		t.Errorf("the leader is %+v now", d.nodes[1].sink.leader(1))

@@ -111,7 +111,7 @@ func TestElectionsBeginAtTheFurthestLog(t *testing.T) {
 	d := ledBy(t, shards)
 	d.cut[[2]int{0, 1}] = true
 	for s := 1; s <= shards; s++ {
-		d.write(s, "for two", 0, 2)
+		d.write(s, "for two", 0) // 2 has it in its log, and hears of the commit later
 	}
 	d.nodes[0].up = false
 	d.gone(0, 1, 2)

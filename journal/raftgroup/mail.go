@@ -1,7 +1,10 @@
 package raftgroup
 
 import (
+	"slices"
+
 	"github.com/hostd/hostd/journal/raftgroup/wire"
+	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
@@ -14,7 +17,7 @@ type mail struct {
 // post adds a message for the node of its replica, or drops it if nobody knows
 // that.
 func (p *mail) post(box []Posted, g *group, m *pb.Message) []Posted {
-	if g.delayed.keeps(m) {
+	if g.delayed.keeps(m, g.busy()) {
 		return box
 	}
 	to := g.routes.Locate(m.GetTo())
@@ -54,7 +57,8 @@ func (p *mail) sleeps(g *group, to uint64) {
 	}}})
 }
 
-// delayAfter entries in a tick make a group a busy one.
+// delayAfter entries in a tick make the metadata shard a busy group: all nodes
+// act on what it says. Of other shards one is enough.
 const delayAfter = 2
 
 // delayed are appends without entries, which only say what is committed: those
@@ -69,23 +73,21 @@ type delayed struct {
 
 // keeps says whether a message waits. One that does not takes the place of what
 // waits for its member.
-func (d *delayed) keeps(m *pb.Message) bool {
+func (d *delayed) keeps(m *pb.Message, busy bool) bool {
 	if m.GetType() != pb.MsgApp {
 		return false
 	}
-	for i, p := range d.messages {
-		if p.GetTo() == m.GetTo() {
-			last := len(d.messages) - 1
-			d.messages[i], d.messages[last] = d.messages[last], nil
-			d.messages = d.messages[:last]
-			break
-		}
-	}
-	if len(m.GetEntries()) > 0 || d.fresh < delayAfter {
+	d.messages = slices.DeleteFunc(d.messages, func(p *pb.Message) bool { return p.GetTo() == m.GetTo() })
+	if len(m.GetEntries()) > 0 || !busy {
 		return false
 	}
 	d.messages = append(d.messages, m)
 	return true
+}
+
+// busy reports whether further entries of the group may come soon.
+func (g *group) busy() bool {
+	return g.delayed.fresh >= delayAfter || g.delayed.fresh > 0 && g.shard != sharding.MetaShard
 }
 
 // flush lets what a group delayed go.

@@ -27,11 +27,6 @@ func TestCommitsOfABusyGroupTravelWithEntries(t *testing.T) {
 			t.Fatalf("%s is not committed", data)
 		}
 	}
-	propose("first") // of a group that is not busy: followers have it at once
-	if !slices.Contains(d.nodes[1].machine.data(1), "first") {
-		t.Error("a follower waits for the commit of a single entry")
-	}
-	propose("second")
 	before := n.driver.core.stats.MessagesSent
 	for i := range 20 {
 		propose(fmt.Sprint(i))
@@ -52,6 +47,21 @@ func TestCommitsOfABusyGroupTravelWithEntries(t *testing.T) {
 		t.Error("messages are kept back without end")
 	}
 	d.doze(1)
+}
+
+// TestTheMetadataShardIsToldAtOnce: all nodes act on what it says, and a change
+// of it comes alone.
+func TestTheMetadataShardIsToldAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		shard   sharding.ShardID
+		entries int
+		busy    bool
+	}{{sharding.MetaShard, 0, false}, {sharding.MetaShard, 1, false}, {sharding.MetaShard, 2, true}, {1, 0, false}, {1, 1, true}} {
+		g := &group{shard: tt.shard, delayed: delayed{fresh: tt.entries}}
+		if g.busy() != tt.busy {
+			t.Errorf("shard %d is busy with %d entries in a tick: %v", tt.shard, tt.entries, g.busy())
+		}
+	}
 }
 
 // TestParkedMessagesEndWithTheirTerm: a leader that lost its leadership says

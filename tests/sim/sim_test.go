@@ -45,7 +45,7 @@ func seeds(t *testing.T) (out, saved []uint64) {
 		first = 1
 	}
 	if n == 0 {
-		n = 60
+		n = 90
 		if testing.Short() {
 			n = 10
 		}
