@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,11 +10,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
-	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // stepPause is between the steps of a rollout, by the clocks of the nodes.
@@ -90,45 +87,6 @@ func TestStepsGoOnElsewhere(t *testing.T) {
 	if last := changes[len(changes)-1]; !slices.Equal(got, wanted) || last.GetKind() != modulev1.BindingChange_KIND_PROMOTE || last.GetDigest() != digests[1] {
 		t.Errorf("the shares were %d, want %d; at last: %v", got, wanted, last)
 	}
-}
-
-// TestRulesCountOnAllNodes: what breaks a rule came to pass on several nodes,
-// and on none of them often enough.
-func TestRulesCountOnAllNodes(t *testing.T) {
-	const entities, each = 12, 2
-	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
-	c := cluster.Client(client.Options{Timeout: testkit.Patience})
-	ctx := t.Context()
-	cluster.AwaitSpread()
-	if _, err := c.Upload(ctx, version(0).Build(), true); err != nil {
-		t.Fatal(err)
-	}
-	refuses := version(1)
-	refuses.Frames = abi.AppendReject(nil, "no", "not today")
-	refuses.Handle = guest.Span(guest.FramesAt, uint32(len(refuses.Frames)))
-	up, err := c.Upload(ctx, refuses.Build(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule := fmt.Sprintf("rejections>%d", entities*each-1)
-	persist(t, func() error {
-		_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: up.Digest, Rollout: &modulev1.RolloutPlan{Prefix: "e", Rules: rule}})
-		return err
-	})
-	for i := range entities * each {
-		var rejected *client.RejectedError
-		if _, err := c.Send(ctx, client.Command{EntityType: "versioned", EntityID: fmt.Sprint("e", i%entities), Name: "go"}); !errors.As(err, &rejected) {
-			t.Fatalf("command %d: %v", i, err)
-		}
-	}
-	cluster.Await("the rule is broken", func() bool { return shareOf(ctx, c) == 10_000 })
-	persist(t, func() error {
-		changes, err := client.ModuleHistory(ctx, c, "versioned")
-		if err == nil && (changes[0].GetKind() != modulev1.BindingChange_KIND_ABORT || changes[0].GetBy() != "rule:"+rule) {
-			t.Errorf("the last change is %v", changes[0])
-		}
-		return err
-	})
 }
 
 // shareOf is how many of 10,000 entities the newer module serves; 0 where that

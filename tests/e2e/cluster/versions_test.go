@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -32,9 +34,9 @@ func TestModulesChangeUnderLoad(t *testing.T) {
 	changeModules(t, changesPerKill+2, time.Hour)
 }
 
-// TestManyModulesChangeUnderLoad activates modules, at once or for a part of the
-// entities first, and aborts that and rolls them back under load, while nodes
-// are killed. It demands that no command fails or is done
+// TestManyModulesChangeUnderLoad activates modules, at once or for a part of
+// the entities first, in steps that the cluster takes too, and aborts that and
+// rolls them back under load, while nodes are killed. It demands that no command fails or is done
 // twice, and that no entity comes back to a module that served before another
 // one that it has run, but where that was rolled back to or aborted for.
 func TestManyModulesChangeUnderLoad(t *testing.T) {
@@ -117,6 +119,16 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		now := served[len(served)-1]
 		next := (now + 1) % len(digests)
 		switch {
+		case made%changesPerKill == changesPerKill/2 && made%3 != 2:
+			// The node that takes the steps may be the one that was killed.
+			persist(t, func() error {
+				_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{
+					Share: 2000, Steps: []uint32{6000, 10_000}, Pause: durationpb.New(stepPause), Rules: "faults>0,rejections>+20%",
+				}})
+				return err
+			})
+			cluster.Await("the steps are taken", func() bool { return shareOf(ctx, c) == 10_000 })
+			served, back = append(served, next), append(back, now)
 		case made > 0 && made%4 < 2 && made%3 != 2:
 			for _, share := range []uint32{3000, 6000} {
 				persist(t, func() error {

@@ -1,0 +1,94 @@
+package modules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/canary"
+	"github.com/hostd/hostd/host/rpc/rollout"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// TestStepsAreDueAfterTheirPause, by the clock of the node that takes them: one
+// that goes on is, and no other.
+func TestStepsAreDueAfterTheirPause(t *testing.T) {
+	now := time.Unix(1000, 7)
+	r := &Rollouts{now: func() time.Time { return now }}
+	const pause = 10 * time.Minute
+	for _, c := range []struct {
+		about meta.Rollout
+		goes  bool
+	}{
+		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause)}, true},
+		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, true}, // of the step before
+		{meta.Rollout{State: meta.RolloutRunning, Pause: int64(pause), DueAt: 5}, false},
+		{meta.Rollout{State: meta.RolloutPaused, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, false},
+		{meta.Rollout{State: meta.RolloutAborting, Steps: []uint32{500}, Pause: int64(pause)}, false},
+		{meta.Rollout{State: meta.RolloutHeld, Steps: []uint32{500}, Pause: int64(pause)}, false},
+		{meta.Rollout{State: meta.RolloutAborted}, false},
+	} {
+		now = time.Unix(1000, 7)
+		next := c.about
+		r.puts(meta.ChangeCanary, []meta.PutRollout{{Rollout: &next}, {Promote: true}})
+		if (next.DueAt != 0) != c.goes || c.goes && next.DueAt != now.UnixNano()+int64(pause) {
+			t.Errorf("%+v: the next step is due at %d", c.about, next.DueAt)
+		}
+		for _, wait := range []time.Duration{0, pause - 1, pause, 10 * pause} {
+			now = time.Unix(1000, 7).Add(wait)
+			if due := r.stepDue(&next); due != (c.goes && wait >= pause) {
+				t.Errorf("%+v: after %v a step is due: %v", c.about, wait, due)
+			}
+		}
+	}
+}
+
+// TestCallsMadeAgain: those find what they ask for under way, whichever step of
+// it was taken; any other plan is another.
+func TestCallsMadeAgain(t *testing.T) {
+	going := func(share uint32, steps ...uint32) []meta.Binding {
+		r := &meta.Rollout{State: meta.RolloutRunning, Part: meta.Part{Share: share, Prefix: "a"}, Steps: steps, Pause: 7, Rules: "faults>0"}
+		return []meta.Binding{{EntityType: "one", Bound: meta.Bound{Revision: 3}, Rollout: r}, {EntityType: "two", Bound: meta.Bound{Revision: 4}, Rollout: r}}
+	}
+	asked := func(change func(*rollout.Begin)) rollout.Begin {
+		b := rollout.Begin{Plan: rollout.Plan{Part: meta.Part{Share: 100, Prefix: "a"}, Steps: []uint32{200, 300}, Pause: 7, Rules: "faults>0"}}
+		change(&b)
+		return b
+	}
+	same := asked(func(*rollout.Begin) {})
+	for _, is := range [][]meta.Binding{going(100, 200, 300), going(200, 300), going(300)} {
+		if revision, ok := begun(is, same); !ok || revision != 4 {
+			t.Errorf("at %d: %d, %v", is[0].Rollout.Share, revision, ok)
+		}
+	}
+	for _, is := range [][]meta.Binding{going(100), going(100, 300), going(50, 200, 300), going(250, 300), {{EntityType: "one"}}} {
+		if _, ok := begun(is, same); ok {
+			t.Errorf("%+v is what was asked for", is[0].Rollout)
+		}
+	}
+	for name, other := range map[string]rollout.Begin{
+		"pause":  asked(func(b *rollout.Begin) { b.Pause = 8 }),
+		"rules":  asked(func(b *rollout.Begin) { b.Rules = "" }),
+		"prefix": asked(func(b *rollout.Begin) { b.Prefix = "b" }),
+		"share":  asked(func(b *rollout.Begin) { b.Share = 150 }),
+		"steps":  asked(func(b *rollout.Begin) { b.Steps = b.Steps[:1] }),
+	} {
+		if _, ok := begun(going(100, 200, 300), other); ok {
+			t.Errorf("another %s is what was asked for", name)
+		}
+	}
+}
+
+// TestRulesAreOfEachType: a rule that any of the types breaks which go together
+// is broken for all, and the type is told.
+func TestRulesAreOfEachType(t *testing.T) {
+	r := &meta.Rollout{Rules: "rejections>100,faults>2"}
+	going := []meta.Binding{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
+	by := map[string]*versions{"one": {newer: canary.Counts{Faults: 2}}, "two": {newer: canary.Counts{Faults: 2}}}
+	if rule, why, err := broken(going, by); why != "" || err != nil {
+		t.Error(rule, why, err) // they are not added up
+	}
+	by["two"].newer.Faults++
+	if rule, why, err := broken(going, by); err != nil || rule.String() != "faults>2" || why[:5] != "two: " {
+		t.Error(rule, why, err)
+	}
+}
