@@ -46,7 +46,7 @@ func (n *Node) openServer(context.Context) error {
 	path, peers := n.peers.Handler()
 	opts := rpc.Options{
 		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.metrics.registry, n.logger), Registerer: n.metrics.registry,
-		Ready: n.readiness, Remarks: n.remarks, Opened: n.opened, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
+		Ready: n.readiness, Remarks: n.remarks, Opened: n.opened, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Debug: n.cfg.Debug, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
 		MaxAddressConns: n.cfg.MaxAddressConns, MaxAddressStreams: n.cfg.MaxAddressStreams,
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
 		MaxMessageBytes: int(n.cfg.MaxMessageBytes), MaxStreamBytes: int(n.cfg.MaxStreamBytes), MaxWaitingBytes: int(n.cfg.MaxWaitingBytes), Pauses: n.watches.pauses,
@@ -141,6 +141,7 @@ func (n *Node) kick() {
 func (n *Node) follow(ctx context.Context) {
 	n.membership.addressBook.Follow(ctx, n.membership.metadata, func(view *meta.View) {
 		n.routing.leaders.Learn(view, n.shards)
+		n.learnLevels(view)
 		if n.membership.learnApart() {
 			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.Level()), "peer_address", n.membership.peersAt())
 			n.ports.part()

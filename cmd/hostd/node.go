@@ -12,10 +12,11 @@ import (
 	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/debugging"
 )
 
 func newNode(std cli.Stdio) *cobra.Command {
-	return cli.Group("node", "Look at nodes and take them out", newNodeList(std), newNodeDrain(std), newNodeResume(std), newNodeLeave(std), newNodeDown(std))
+	return cli.Group("node", "Look at nodes and take them out", newNodeList(std), newNodeDrain(std), newNodeResume(std), newNodeLeave(std), newNodeDown(std), debugging.NewProfile(std))
 }
 
 func newNodeList(std cli.Stdio) *cobra.Command {

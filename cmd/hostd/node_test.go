@@ -30,6 +30,7 @@ func TestDevelopmentNode(t *testing.T) {
 	node := first.ready(t, ports)
 	t.Setenv("HOSTD_ADDR", node.API)
 	checkClientCommands(t, node)
+	checkProfiles(t)
 
 	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

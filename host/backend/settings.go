@@ -7,6 +7,7 @@ import (
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -52,7 +53,7 @@ func (s settings) List(prefix string) ([]rpc.Setting, uint64, error) {
 }
 
 func (s settings) Put(ctx context.Context, key, value string) (uint64, error) {
-	if err := modules.CheckSetting(key, value); err != nil {
+	if err := errors.Join(modules.CheckSetting(key, value), telemetry.CheckSetting(key, value)); err != nil {
 		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
 	}
 	command := meta.PutSetting(key, []byte(value))

@@ -158,6 +158,7 @@ type Config struct {
 	TimerRate           int
 	LeastTick           time.Duration
 	TellFaults          bool
+	Debug               bool
 	CommandFuel         int
 	QueryFuel           int
 	WALSegmentBytes     Bytes

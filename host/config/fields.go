@@ -115,6 +115,7 @@ func (c *Config) Fields() []Field {
 		number("max-outbox-sends", "`sends` on their way from the shards that the node leads, twice as many where sends lead to sends; commands with more are refused", &c.MaxOutboxSends),
 		bytesField("max-outbox-bytes", "`size` of these, the same", &c.MaxOutboxBytes),
 		number("timer-rate", "`timers` that may fire in a second on the node beside commands; more do when there are none", &c.TimerRate),
+		boolean("debug", "serve profiles of the process at /debug/pprof/ to callers on this machine", &c.Debug),
 		boolean("tell-faults", "tell callers what a guest wrote before it failed, such as the text of a panic, which may hold what it was sent; lastError and the log have it in any case", &c.TellFaults),
 		duration("least-tick", "shortest `time` between two ticks of a schedule; shorter periods count as this", &c.LeastTick),
 		duration("default-deadline", "`time` a call without a deadline gets", &c.DefaultDeadline),

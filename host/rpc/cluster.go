@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/taillogs"
@@ -37,6 +38,7 @@ type clusterHandler struct {
 	policyHandler
 	roleHandler
 	logHandler
+	profileHandler
 }
 
 // adminHandler and settingHandler are parts of the service that a node may
@@ -60,6 +62,10 @@ type initHandler interface {
 
 type logHandler interface {
 	TailLogs(context.Context, *connect.Request[clusterv1.TailLogsRequest], *connect.ServerStream[clusterv1.TailLogsResponse]) error
+}
+
+type profileHandler interface {
+	ProfileNode(context.Context, *connect.Request[clusterv1.ProfileNodeRequest], *connect.ServerStream[clusterv1.ProfileNodeResponse]) error
 }
 
 type policyHandler interface {
@@ -95,6 +101,7 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy 
 	if deps.Lines != nil {
 		h.logHandler = &taillogs.Service{Self: string(opts.NodeID), Lines: deps.Lines, Members: reads.members, Known: deps.known, Proxy: proxy, Streams: guard, Log: opts.Logger}
 	}
+	h.profileHandler = &profiling.Service{Self: string(opts.NodeID), Members: reads.members, Unknown: ErrUnknownNode, Proxy: proxy, Streams: guard, Log: opts.Logger}
 	if deps.ClusterAdmin != nil {
 		h.adminHandler = &adminService{admin: deps.ClusterAdmin, cluster: deps.Cluster, log: opts.Logger}
 	}

@@ -50,6 +50,7 @@ var adminRows = map[string]struct {
 	"ListShards":    {false, `{}`},
 	"WatchCluster":  {false, ""},
 	"TailLogs":      {false, ""},
+	"ProfileNode":   {true, ""},
 	"MoveShard":     {true, `{"shardId":1,"toNode":"n1"}`},
 	"Drain":         {true, `{"nodeId":"n3"}`},
 	"Resume":        {true, `{"nodeId":"n3"}`},

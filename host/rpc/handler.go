@@ -28,6 +28,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/sendstream"
@@ -193,6 +194,9 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 	})
 	if opts.Metrics != nil {
 		mux.Handle("GET "+admission.MetricsPath, opts.Metrics)
+	}
+	if opts.Debug {
+		mux.Handle(profiling.Path, profiling.Local())
 	}
 	unknown := connect.NewErrorWriter()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

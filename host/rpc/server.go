@@ -61,6 +61,8 @@ type Options struct {
 	// Origins are those whose pages may call the node, such as
 	// https://app.example, beside its own; admission.AnyOrigin is all.
 	Origins []string
+	// Debug has profiles of the process served to clients on this machine.
+	Debug bool
 	// Console has the web console served to clients.
 	Console bool
 	// HealthHosts are those of the listener for health.

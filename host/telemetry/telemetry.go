@@ -18,14 +18,16 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// NewLogger returns a logger that writes to w from a level on. With
-// config.LogAuto it writes text when w is a terminal and JSON otherwise.
+// NewLogger returns a logger that writes to w from a level on, as long as its
+// Levels are not set otherwise. With config.LogAuto it writes text when w is a
+// terminal and JSON otherwise.
 func NewLogger(w io.Writer, level slog.Level, format config.LogFormat) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level}
+	levels := NewLevels(level, nil)
+	opts := &slog.HandlerOptions{Level: slog.LevelDebug}
 	if format == config.LogText || format == config.LogAuto && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, opts))
+		return slog.New(levels.Handler(slog.NewTextHandler(w, opts)))
 	}
-	return slog.New(slog.NewJSONHandler(w, opts))
+	return slog.New(levels.Handler(slog.NewJSONHandler(w, opts)))
 }
 
 func isTerminal(w io.Writer) bool {

@@ -29,6 +29,7 @@ var longLived = map[string]struct{ input bool }{
 	clusterv1connect.ClusterServiceWatchClusterProcedure:  {},
 	clusterv1connect.ClusterServiceWatchSettingsProcedure: {},
 	clusterv1connect.ClusterServiceTailLogsProcedure:      {},
+	clusterv1connect.ClusterServiceProfileNodeProcedure:   {},
 }
 
 // Bodies limits what every request may carry and lifts the server's timeouts

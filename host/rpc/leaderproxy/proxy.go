@@ -176,7 +176,7 @@ func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClien
 	return c, nil
 }
 
-// Cluster is Client with the cluster service, for TailLogs.
+// Cluster is Client with the cluster service, for TailLogs and ProfileNode.
 func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceClient, error) {
 	http, base, err := p.nodes.Client(node)
 	if err != nil {

@@ -28,6 +28,67 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Kind is what a profile is of.
+type ProfileNodeRequest_Kind int32
+
+const (
+	// No profile is of this.
+	ProfileNodeRequest_KIND_UNSPECIFIED ProfileNodeRequest_Kind = 0
+	// What the processors do.
+	ProfileNodeRequest_KIND_CPU ProfileNodeRequest_Kind = 1
+	// Who holds memory.
+	ProfileNodeRequest_KIND_HEAP ProfileNodeRequest_Kind = 2
+	// What each goroutine does now.
+	ProfileNodeRequest_KIND_GOROUTINE ProfileNodeRequest_Kind = 3
+	// What goroutines wait for.
+	ProfileNodeRequest_KIND_BLOCK ProfileNodeRequest_Kind = 4
+)
+
+// Enum value maps for ProfileNodeRequest_Kind.
+var (
+	ProfileNodeRequest_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_CPU",
+		2: "KIND_HEAP",
+		3: "KIND_GOROUTINE",
+		4: "KIND_BLOCK",
+	}
+	ProfileNodeRequest_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_CPU":         1,
+		"KIND_HEAP":        2,
+		"KIND_GOROUTINE":   3,
+		"KIND_BLOCK":       4,
+	}
+)
+
+func (x ProfileNodeRequest_Kind) Enum() *ProfileNodeRequest_Kind {
+	p := new(ProfileNodeRequest_Kind)
+	*p = x
+	return p
+}
+
+func (x ProfileNodeRequest_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProfileNodeRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_cluster_v1_cluster_proto_enumTypes[0].Descriptor()
+}
+
+func (ProfileNodeRequest_Kind) Type() protoreflect.EnumType {
+	return &file_hostd_cluster_v1_cluster_proto_enumTypes[0]
+}
+
+func (x ProfileNodeRequest_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProfileNodeRequest_Kind.Descriptor instead.
+func (ProfileNodeRequest_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13, 0}
+}
+
 // Member is one node of the cluster.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1068,6 +1129,126 @@ func (x *TailLogsResponse) GetMissingNodes() []string {
 	return nil
 }
 
+// ProfileNodeRequest says what of which node is measured.
+type ProfileNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node; empty means the one that is asked.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// What to measure.
+	Kind ProfileNodeRequest_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=hostd.cluster.v1.ProfileNodeRequest_Kind" json:"kind,omitempty"`
+	// For how many seconds KIND_CPU and KIND_BLOCK measure: 1 to 300, 10 unless it
+	// is given.
+	Seconds       uint32 `protobuf:"varint,3,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfileNodeRequest) Reset() {
+	*x = ProfileNodeRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfileNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfileNodeRequest) ProtoMessage() {}
+
+func (x *ProfileNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfileNodeRequest.ProtoReflect.Descriptor instead.
+func (*ProfileNodeRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ProfileNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ProfileNodeRequest) GetKind() ProfileNodeRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ProfileNodeRequest_KIND_UNSPECIFIED
+}
+
+func (x *ProfileNodeRequest) GetSeconds() uint32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+// ProfileNodeResponse is a part of a profile; all parts together are gzip.
+type ProfileNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that was measured.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// At most 256 KiB.
+	Part          []byte `protobuf:"bytes,2,opt,name=part,proto3" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfileNodeResponse) Reset() {
+	*x = ProfileNodeResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfileNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfileNodeResponse) ProtoMessage() {}
+
+func (x *ProfileNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfileNodeResponse.ProtoReflect.Descriptor instead.
+func (*ProfileNodeResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ProfileNodeResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ProfileNodeResponse) GetPart() []byte {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
 // MoveShardRequest names a shard and where its leadership goes.
 type MoveShardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1081,7 +1262,7 @@ type MoveShardRequest struct {
 
 func (x *MoveShardRequest) Reset() {
 	*x = MoveShardRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1274,7 @@ func (x *MoveShardRequest) String() string {
 func (*MoveShardRequest) ProtoMessage() {}
 
 func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1287,7 @@ func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardRequest.ProtoReflect.Descriptor instead.
 func (*MoveShardRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MoveShardRequest) GetShardId() uint32 {
@@ -1132,7 +1313,7 @@ type MoveShardResponse struct {
 
 func (x *MoveShardResponse) Reset() {
 	*x = MoveShardResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1325,7 @@ func (x *MoveShardResponse) String() string {
 func (*MoveShardResponse) ProtoMessage() {}
 
 func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1338,7 @@ func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardResponse.ProtoReflect.Descriptor instead.
 func (*MoveShardResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 // DrainRequest names a node.
@@ -1171,7 +1352,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1364,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1377,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainRequest) GetNodeId() string {
@@ -1217,7 +1398,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1410,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1423,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -1263,7 +1444,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1456,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1469,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResumeRequest) GetNodeId() string {
@@ -1307,7 +1488,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1500,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1513,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 // LeaveRequest names a node.
@@ -1346,7 +1527,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1539,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1552,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaveRequest) GetNodeId() string {
@@ -1390,7 +1571,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1583,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1596,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 // DownRequest names a node.
@@ -1429,7 +1610,7 @@ type DownRequest struct {
 
 func (x *DownRequest) Reset() {
 	*x = DownRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1622,7 @@ func (x *DownRequest) String() string {
 func (*DownRequest) ProtoMessage() {}
 
 func (x *DownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1635,7 @@ func (x *DownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownRequest.ProtoReflect.Descriptor instead.
 func (*DownRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DownRequest) GetNodeId() string {
@@ -1473,7 +1654,7 @@ type DownResponse struct {
 
 func (x *DownResponse) Reset() {
 	*x = DownResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1666,7 @@ func (x *DownResponse) String() string {
 func (*DownResponse) ProtoMessage() {}
 
 func (x *DownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1679,7 @@ func (x *DownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownResponse.ProtoReflect.Descriptor instead.
 func (*DownResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 // RebalanceRequest has no parameters.
@@ -1510,7 +1691,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1703,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1716,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 // RebalanceResponse says what was started.
@@ -1549,7 +1730,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1742,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1755,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RebalanceResponse) GetMoves() uint32 {
@@ -1599,7 +1780,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1792,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1805,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Setting) GetKey() string {
@@ -1661,7 +1842,7 @@ type PutSettingRequest struct {
 
 func (x *PutSettingRequest) Reset() {
 	*x = PutSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1854,7 @@ func (x *PutSettingRequest) String() string {
 func (*PutSettingRequest) ProtoMessage() {}
 
 func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1867,7 @@ func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PutSettingRequest) GetKey() string {
@@ -1714,7 +1895,7 @@ type PutSettingResponse struct {
 
 func (x *PutSettingResponse) Reset() {
 	*x = PutSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1907,7 @@ func (x *PutSettingResponse) String() string {
 func (*PutSettingResponse) ProtoMessage() {}
 
 func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1920,7 @@ func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutSettingResponse) GetRevision() uint64 {
@@ -1760,7 +1941,7 @@ type GetSettingRequest struct {
 
 func (x *GetSettingRequest) Reset() {
 	*x = GetSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1953,7 @@ func (x *GetSettingRequest) String() string {
 func (*GetSettingRequest) ProtoMessage() {}
 
 func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1966,7 @@ func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSettingRequest) GetKey() string {
@@ -1806,7 +1987,7 @@ type GetSettingResponse struct {
 
 func (x *GetSettingResponse) Reset() {
 	*x = GetSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1999,7 @@ func (x *GetSettingResponse) String() string {
 func (*GetSettingResponse) ProtoMessage() {}
 
 func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +2012,7 @@ func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSettingResponse) GetSetting() *Setting {
@@ -1852,7 +2033,7 @@ type ListSettingsRequest struct {
 
 func (x *ListSettingsRequest) Reset() {
 	*x = ListSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2045,7 @@ func (x *ListSettingsRequest) String() string {
 func (*ListSettingsRequest) ProtoMessage() {}
 
 func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2058,7 @@ func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ListSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListSettingsRequest) GetKeyPrefix() string {
@@ -1900,7 +2081,7 @@ type ListSettingsResponse struct {
 
 func (x *ListSettingsResponse) Reset() {
 	*x = ListSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2093,7 @@ func (x *ListSettingsResponse) String() string {
 func (*ListSettingsResponse) ProtoMessage() {}
 
 func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2106,7 @@ func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsResponse.ProtoReflect.Descriptor instead.
 func (*ListSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListSettingsResponse) GetSettings() []*Setting {
@@ -1953,7 +2134,7 @@ type WatchSettingsRequest struct {
 
 func (x *WatchSettingsRequest) Reset() {
 	*x = WatchSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2146,7 @@ func (x *WatchSettingsRequest) String() string {
 func (*WatchSettingsRequest) ProtoMessage() {}
 
 func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2159,7 @@ func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchSettingsRequest) GetKeyPrefix() string {
@@ -1999,7 +2180,7 @@ type WatchSettingsResponse struct {
 
 func (x *WatchSettingsResponse) Reset() {
 	*x = WatchSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2192,7 @@ func (x *WatchSettingsResponse) String() string {
 func (*WatchSettingsResponse) ProtoMessage() {}
 
 func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2205,7 @@ func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchSettingsResponse) GetSetting() *Setting {
@@ -2055,7 +2236,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2248,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2261,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Policy) GetReplication() uint32 {
@@ -2135,7 +2316,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2328,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2341,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetPolicyRequest) GetReplication() uint32 {
@@ -2202,7 +2383,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2395,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2408,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -2250,7 +2431,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2443,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2456,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RaiseLevelRequest) GetLevel() uint32 {
@@ -2307,7 +2488,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2500,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2513,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RaiseLevelResponse) GetLevel() uint32 {
@@ -2365,7 +2546,7 @@ type InitializeRequest struct {
 
 func (x *InitializeRequest) Reset() {
 	*x = InitializeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2558,7 @@ func (x *InitializeRequest) String() string {
 func (*InitializeRequest) ProtoMessage() {}
 
 func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2571,7 @@ func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeRequest.ProtoReflect.Descriptor instead.
 func (*InitializeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 // InitializeResponse names the cluster of the answering node.
@@ -2409,7 +2590,7 @@ type InitializeResponse struct {
 
 func (x *InitializeResponse) Reset() {
 	*x = InitializeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2602,7 @@ func (x *InitializeResponse) String() string {
 func (*InitializeResponse) ProtoMessage() {}
 
 func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2615,7 @@ func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeResponse.ProtoReflect.Descriptor instead.
 func (*InitializeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *InitializeResponse) GetClusterId() string {
@@ -2477,7 +2658,7 @@ type NodeLevels struct {
 
 func (x *NodeLevels) Reset() {
 	*x = NodeLevels{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2670,7 @@ func (x *NodeLevels) String() string {
 func (*NodeLevels) ProtoMessage() {}
 
 func (x *NodeLevels) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2683,7 @@ func (x *NodeLevels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLevels.ProtoReflect.Descriptor instead.
 func (*NodeLevels) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NodeLevels) GetNodeId() string {
@@ -2563,7 +2744,7 @@ type RoleRule struct {
 
 func (x *RoleRule) Reset() {
 	*x = RoleRule{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2756,7 @@ func (x *RoleRule) String() string {
 func (*RoleRule) ProtoMessage() {}
 
 func (x *RoleRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2769,7 @@ func (x *RoleRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRule.ProtoReflect.Descriptor instead.
 func (*RoleRule) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RoleRule) GetEffect() string {
@@ -2652,7 +2833,7 @@ type RoleQuotas struct {
 
 func (x *RoleQuotas) Reset() {
 	*x = RoleQuotas{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2845,7 @@ func (x *RoleQuotas) String() string {
 func (*RoleQuotas) ProtoMessage() {}
 
 func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2858,7 @@ func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleQuotas.ProtoReflect.Descriptor instead.
 func (*RoleQuotas) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RoleQuotas) GetCommandsPerSecond() int64 {
@@ -2748,7 +2929,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2941,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2954,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Role) GetName() string {
@@ -2826,7 +3007,7 @@ type RoleBinding struct {
 
 func (x *RoleBinding) Reset() {
 	*x = RoleBinding{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3019,7 @@ func (x *RoleBinding) String() string {
 func (*RoleBinding) ProtoMessage() {}
 
 func (x *RoleBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3032,7 @@ func (x *RoleBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleBinding.ProtoReflect.Descriptor instead.
 func (*RoleBinding) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RoleBinding) GetSubject() string {
@@ -2884,7 +3065,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2896,7 +3077,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2909,7 +3090,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 // ListRolesResponse has all roles.
@@ -2925,7 +3106,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3118,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3131,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListRolesResponse) GetRoles() []*Role {
@@ -2982,7 +3163,7 @@ type PutRoleRequest struct {
 
 func (x *PutRoleRequest) Reset() {
 	*x = PutRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3175,7 @@ func (x *PutRoleRequest) String() string {
 func (*PutRoleRequest) ProtoMessage() {}
 
 func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3188,7 @@ func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutRoleRequest) GetRoleName() string {
@@ -3042,7 +3223,7 @@ type PutRoleResponse struct {
 
 func (x *PutRoleResponse) Reset() {
 	*x = PutRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3235,7 @@ func (x *PutRoleResponse) String() string {
 func (*PutRoleResponse) ProtoMessage() {}
 
 func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3248,7 @@ func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutRoleResponse) GetRevision() uint64 {
@@ -3088,7 +3269,7 @@ type DeleteRoleRequest struct {
 
 func (x *DeleteRoleRequest) Reset() {
 	*x = DeleteRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3281,7 @@ func (x *DeleteRoleRequest) String() string {
 func (*DeleteRoleRequest) ProtoMessage() {}
 
 func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3294,7 @@ func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteRoleRequest) GetRoleName() string {
@@ -3132,7 +3313,7 @@ type DeleteRoleResponse struct {
 
 func (x *DeleteRoleResponse) Reset() {
 	*x = DeleteRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3325,7 @@ func (x *DeleteRoleResponse) String() string {
 func (*DeleteRoleResponse) ProtoMessage() {}
 
 func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3338,7 @@ func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 // ListRoleBindingsRequest has no parameters.
@@ -3169,7 +3350,7 @@ type ListRoleBindingsRequest struct {
 
 func (x *ListRoleBindingsRequest) Reset() {
 	*x = ListRoleBindingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3362,7 @@ func (x *ListRoleBindingsRequest) String() string {
 func (*ListRoleBindingsRequest) ProtoMessage() {}
 
 func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3375,7 @@ func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 // ListRoleBindingsResponse has all bindings.
@@ -3213,7 +3394,7 @@ type ListRoleBindingsResponse struct {
 
 func (x *ListRoleBindingsResponse) Reset() {
 	*x = ListRoleBindingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3406,7 @@ func (x *ListRoleBindingsResponse) String() string {
 func (*ListRoleBindingsResponse) ProtoMessage() {}
 
 func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3419,7 @@ func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListRoleBindingsResponse) GetBindings() []*RoleBinding {
@@ -3275,7 +3456,7 @@ type PutRoleBindingRequest struct {
 
 func (x *PutRoleBindingRequest) Reset() {
 	*x = PutRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3468,7 @@ func (x *PutRoleBindingRequest) String() string {
 func (*PutRoleBindingRequest) ProtoMessage() {}
 
 func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3481,7 @@ func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PutRoleBindingRequest) GetSubject() string {
@@ -3328,7 +3509,7 @@ type PutRoleBindingResponse struct {
 
 func (x *PutRoleBindingResponse) Reset() {
 	*x = PutRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3521,7 @@ func (x *PutRoleBindingResponse) String() string {
 func (*PutRoleBindingResponse) ProtoMessage() {}
 
 func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3534,7 @@ func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PutRoleBindingResponse) GetRevision() uint64 {
@@ -3374,7 +3555,7 @@ type DeleteRoleBindingRequest struct {
 
 func (x *DeleteRoleBindingRequest) Reset() {
 	*x = DeleteRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3567,7 @@ func (x *DeleteRoleBindingRequest) String() string {
 func (*DeleteRoleBindingRequest) ProtoMessage() {}
 
 func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3580,7 @@ func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeleteRoleBindingRequest) GetSubject() string {
@@ -3418,7 +3599,7 @@ type DeleteRoleBindingResponse struct {
 
 func (x *DeleteRoleBindingResponse) Reset() {
 	*x = DeleteRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3430,7 +3611,7 @@ func (x *DeleteRoleBindingResponse) String() string {
 func (*DeleteRoleBindingResponse) ProtoMessage() {}
 
 func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3443,7 +3624,7 @@ func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 // Token is one that the cluster keeps. Nobody can show it by what is kept.
@@ -3468,7 +3649,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3661,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3674,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Token) GetTokenName() string {
@@ -3547,7 +3728,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3740,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3753,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 // ListTokensResponse has all tokens.
@@ -3588,7 +3769,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3781,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3794,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -3648,7 +3829,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3841,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3854,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CreateTokenRequest) GetTokenName() string {
@@ -3715,7 +3896,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +3908,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +3921,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CreateTokenResponse) GetRevision() uint64 {
@@ -3761,7 +3942,7 @@ type DeleteTokenRequest struct {
 
 func (x *DeleteTokenRequest) Reset() {
 	*x = DeleteTokenRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3954,7 @@ func (x *DeleteTokenRequest) String() string {
 func (*DeleteTokenRequest) ProtoMessage() {}
 
 func (x *DeleteTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3967,7 @@ func (x *DeleteTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTokenRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTokenRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeleteTokenRequest) GetTokenName() string {
@@ -3805,7 +3986,7 @@ type DeleteTokenResponse struct {
 
 func (x *DeleteTokenResponse) Reset() {
 	*x = DeleteTokenResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3998,7 @@ func (x *DeleteTokenResponse) String() string {
 func (*DeleteTokenResponse) ProtoMessage() {}
 
 func (x *DeleteTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +4011,7 @@ func (x *DeleteTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTokenResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 // CanIRequest describes a call.
@@ -3850,7 +4031,7 @@ type CanIRequest struct {
 
 func (x *CanIRequest) Reset() {
 	*x = CanIRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +4043,7 @@ func (x *CanIRequest) String() string {
 func (*CanIRequest) ProtoMessage() {}
 
 func (x *CanIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4056,7 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
 func (*CanIRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CanIRequest) GetVerb() string {
@@ -3927,7 +4108,7 @@ type CanIResponse struct {
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4120,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4133,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -4017,7 +4198,7 @@ type TailLogsResponse_Line struct {
 
 func (x *TailLogsResponse_Line) Reset() {
 	*x = TailLogsResponse_Line{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4029,7 +4210,7 @@ func (x *TailLogsResponse_Line) String() string {
 func (*TailLogsResponse_Line) ProtoMessage() {}
 
 func (x *TailLogsResponse_Line) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4352,22 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x14\n" +
 	"\x05level\x18\x03 \x01(\tR\x05level\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12#\n" +
-	"\rmodule_digest\x18\x05 \x01(\tR\fmoduleDigest\"R\n" +
+	"\rmodule_digest\x18\x05 \x01(\tR\fmoduleDigest\"\x85\x02\n" +
+	"\x12ProfileNodeRequest\x12!\n" +
+	"\anode_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x06nodeId\x12I\n" +
+	"\x04kind\x18\x02 \x01(\x0e2).hostd.cluster.v1.ProfileNodeRequest.KindB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x04kind\x12\"\n" +
+	"\aseconds\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xac\x02R\aseconds\"]\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bKIND_CPU\x10\x01\x12\r\n" +
+	"\tKIND_HEAP\x10\x02\x12\x12\n" +
+	"\x0eKIND_GOROUTINE\x10\x03\x12\x0e\n" +
+	"\n" +
+	"KIND_BLOCK\x10\x04\"B\n" +
+	"\x13ProfileNodeResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\fR\x04part\"R\n" +
 	"\x10MoveShardRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12#\n" +
 	"\ato_node\x18\x02 \x01(\tB\n" +
@@ -4358,14 +4554,15 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
 	"\x06groups\x18\x05 \x03(\tR\x06groups\x12\x14\n" +
-	"\x05roles\x18\x06 \x03(\tR\x05roles2\xa1\x14\n" +
+	"\x05roles\x18\x06 \x03(\tR\x05roles2\x85\x15\n" +
 	"\x0eClusterService\x12`\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12`\n" +
 	"\n" +
 	"ListShards\x12#.hostd.cluster.v1.ListShardsRequest\x1a$.hostd.cluster.v1.ListShardsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12h\n" +
 	"\fWatchCluster\x12%.hostd.cluster.v1.WatchClusterRequest\x1a&.hostd.cluster.v1.WatchClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12\\\n" +
-	"\bTailLogs\x12!.hostd.cluster.v1.TailLogsRequest\x1a\".hostd.cluster.v1.TailLogsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12Z\n" +
+	"\bTailLogs\x12!.hostd.cluster.v1.TailLogsRequest\x1a\".hostd.cluster.v1.TailLogsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12b\n" +
+	"\vProfileNode\x12$.hostd.cluster.v1.ProfileNodeRequest\x1a%.hostd.cluster.v1.ProfileNodeResponse\"\x04\xf0\xe4\x19\b0\x01\x12Z\n" +
 	"\tMoveShard\x12\".hostd.cluster.v1.MoveShardRequest\x1a#.hostd.cluster.v1.MoveShardResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
 	"\x05Drain\x12\x1e.hostd.cluster.v1.DrainRequest\x1a\x1f.hostd.cluster.v1.DrainResponse\"\x04\xf0\xe4\x19\b\x12Q\n" +
 	"\x06Resume\x12\x1f.hostd.cluster.v1.ResumeRequest\x1a .hostd.cluster.v1.ResumeResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
@@ -4417,164 +4614,171 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_hostd_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_hostd_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
-	(*Member)(nil),                    // 0: hostd.cluster.v1.Member
-	(*Trouble)(nil),                   // 1: hostd.cluster.v1.Trouble
-	(*Shard)(nil),                     // 2: hostd.cluster.v1.Shard
-	(*StoppedReplica)(nil),            // 3: hostd.cluster.v1.StoppedReplica
-	(*GetClusterRequest)(nil),         // 4: hostd.cluster.v1.GetClusterRequest
-	(*GetClusterResponse)(nil),        // 5: hostd.cluster.v1.GetClusterResponse
-	(*ShardKey)(nil),                  // 6: hostd.cluster.v1.ShardKey
-	(*ListShardsRequest)(nil),         // 7: hostd.cluster.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),        // 8: hostd.cluster.v1.ListShardsResponse
-	(*WatchClusterRequest)(nil),       // 9: hostd.cluster.v1.WatchClusterRequest
-	(*WatchClusterResponse)(nil),      // 10: hostd.cluster.v1.WatchClusterResponse
-	(*TailLogsRequest)(nil),           // 11: hostd.cluster.v1.TailLogsRequest
-	(*TailLogsResponse)(nil),          // 12: hostd.cluster.v1.TailLogsResponse
-	(*MoveShardRequest)(nil),          // 13: hostd.cluster.v1.MoveShardRequest
-	(*MoveShardResponse)(nil),         // 14: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),              // 15: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),             // 16: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),             // 17: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),            // 18: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),              // 19: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),             // 20: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),               // 21: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),              // 22: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),          // 23: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),         // 24: hostd.cluster.v1.RebalanceResponse
-	(*Setting)(nil),                   // 25: hostd.cluster.v1.Setting
-	(*PutSettingRequest)(nil),         // 26: hostd.cluster.v1.PutSettingRequest
-	(*PutSettingResponse)(nil),        // 27: hostd.cluster.v1.PutSettingResponse
-	(*GetSettingRequest)(nil),         // 28: hostd.cluster.v1.GetSettingRequest
-	(*GetSettingResponse)(nil),        // 29: hostd.cluster.v1.GetSettingResponse
-	(*ListSettingsRequest)(nil),       // 30: hostd.cluster.v1.ListSettingsRequest
-	(*ListSettingsResponse)(nil),      // 31: hostd.cluster.v1.ListSettingsResponse
-	(*WatchSettingsRequest)(nil),      // 32: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil),     // 33: hostd.cluster.v1.WatchSettingsResponse
-	(*Policy)(nil),                    // 34: hostd.cluster.v1.Policy
-	(*SetPolicyRequest)(nil),          // 35: hostd.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),         // 36: hostd.cluster.v1.SetPolicyResponse
-	(*RaiseLevelRequest)(nil),         // 37: hostd.cluster.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),        // 38: hostd.cluster.v1.RaiseLevelResponse
-	(*InitializeRequest)(nil),         // 39: hostd.cluster.v1.InitializeRequest
-	(*InitializeResponse)(nil),        // 40: hostd.cluster.v1.InitializeResponse
-	(*NodeLevels)(nil),                // 41: hostd.cluster.v1.NodeLevels
-	(*RoleRule)(nil),                  // 42: hostd.cluster.v1.RoleRule
-	(*RoleQuotas)(nil),                // 43: hostd.cluster.v1.RoleQuotas
-	(*Role)(nil),                      // 44: hostd.cluster.v1.Role
-	(*RoleBinding)(nil),               // 45: hostd.cluster.v1.RoleBinding
-	(*ListRolesRequest)(nil),          // 46: hostd.cluster.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),         // 47: hostd.cluster.v1.ListRolesResponse
-	(*PutRoleRequest)(nil),            // 48: hostd.cluster.v1.PutRoleRequest
-	(*PutRoleResponse)(nil),           // 49: hostd.cluster.v1.PutRoleResponse
-	(*DeleteRoleRequest)(nil),         // 50: hostd.cluster.v1.DeleteRoleRequest
-	(*DeleteRoleResponse)(nil),        // 51: hostd.cluster.v1.DeleteRoleResponse
-	(*ListRoleBindingsRequest)(nil),   // 52: hostd.cluster.v1.ListRoleBindingsRequest
-	(*ListRoleBindingsResponse)(nil),  // 53: hostd.cluster.v1.ListRoleBindingsResponse
-	(*PutRoleBindingRequest)(nil),     // 54: hostd.cluster.v1.PutRoleBindingRequest
-	(*PutRoleBindingResponse)(nil),    // 55: hostd.cluster.v1.PutRoleBindingResponse
-	(*DeleteRoleBindingRequest)(nil),  // 56: hostd.cluster.v1.DeleteRoleBindingRequest
-	(*DeleteRoleBindingResponse)(nil), // 57: hostd.cluster.v1.DeleteRoleBindingResponse
-	(*Token)(nil),                     // 58: hostd.cluster.v1.Token
-	(*ListTokensRequest)(nil),         // 59: hostd.cluster.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),        // 60: hostd.cluster.v1.ListTokensResponse
-	(*CreateTokenRequest)(nil),        // 61: hostd.cluster.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),       // 62: hostd.cluster.v1.CreateTokenResponse
-	(*DeleteTokenRequest)(nil),        // 63: hostd.cluster.v1.DeleteTokenRequest
-	(*DeleteTokenResponse)(nil),       // 64: hostd.cluster.v1.DeleteTokenResponse
-	(*CanIRequest)(nil),               // 65: hostd.cluster.v1.CanIRequest
-	(*CanIResponse)(nil),              // 66: hostd.cluster.v1.CanIResponse
-	(*TailLogsResponse_Line)(nil),     // 67: hostd.cluster.v1.TailLogsResponse.Line
-	(*timestamppb.Timestamp)(nil),     // 68: google.protobuf.Timestamp
+	(ProfileNodeRequest_Kind)(0),      // 0: hostd.cluster.v1.ProfileNodeRequest.Kind
+	(*Member)(nil),                    // 1: hostd.cluster.v1.Member
+	(*Trouble)(nil),                   // 2: hostd.cluster.v1.Trouble
+	(*Shard)(nil),                     // 3: hostd.cluster.v1.Shard
+	(*StoppedReplica)(nil),            // 4: hostd.cluster.v1.StoppedReplica
+	(*GetClusterRequest)(nil),         // 5: hostd.cluster.v1.GetClusterRequest
+	(*GetClusterResponse)(nil),        // 6: hostd.cluster.v1.GetClusterResponse
+	(*ShardKey)(nil),                  // 7: hostd.cluster.v1.ShardKey
+	(*ListShardsRequest)(nil),         // 8: hostd.cluster.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),        // 9: hostd.cluster.v1.ListShardsResponse
+	(*WatchClusterRequest)(nil),       // 10: hostd.cluster.v1.WatchClusterRequest
+	(*WatchClusterResponse)(nil),      // 11: hostd.cluster.v1.WatchClusterResponse
+	(*TailLogsRequest)(nil),           // 12: hostd.cluster.v1.TailLogsRequest
+	(*TailLogsResponse)(nil),          // 13: hostd.cluster.v1.TailLogsResponse
+	(*ProfileNodeRequest)(nil),        // 14: hostd.cluster.v1.ProfileNodeRequest
+	(*ProfileNodeResponse)(nil),       // 15: hostd.cluster.v1.ProfileNodeResponse
+	(*MoveShardRequest)(nil),          // 16: hostd.cluster.v1.MoveShardRequest
+	(*MoveShardResponse)(nil),         // 17: hostd.cluster.v1.MoveShardResponse
+	(*DrainRequest)(nil),              // 18: hostd.cluster.v1.DrainRequest
+	(*DrainResponse)(nil),             // 19: hostd.cluster.v1.DrainResponse
+	(*ResumeRequest)(nil),             // 20: hostd.cluster.v1.ResumeRequest
+	(*ResumeResponse)(nil),            // 21: hostd.cluster.v1.ResumeResponse
+	(*LeaveRequest)(nil),              // 22: hostd.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),             // 23: hostd.cluster.v1.LeaveResponse
+	(*DownRequest)(nil),               // 24: hostd.cluster.v1.DownRequest
+	(*DownResponse)(nil),              // 25: hostd.cluster.v1.DownResponse
+	(*RebalanceRequest)(nil),          // 26: hostd.cluster.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),         // 27: hostd.cluster.v1.RebalanceResponse
+	(*Setting)(nil),                   // 28: hostd.cluster.v1.Setting
+	(*PutSettingRequest)(nil),         // 29: hostd.cluster.v1.PutSettingRequest
+	(*PutSettingResponse)(nil),        // 30: hostd.cluster.v1.PutSettingResponse
+	(*GetSettingRequest)(nil),         // 31: hostd.cluster.v1.GetSettingRequest
+	(*GetSettingResponse)(nil),        // 32: hostd.cluster.v1.GetSettingResponse
+	(*ListSettingsRequest)(nil),       // 33: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),      // 34: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),      // 35: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil),     // 36: hostd.cluster.v1.WatchSettingsResponse
+	(*Policy)(nil),                    // 37: hostd.cluster.v1.Policy
+	(*SetPolicyRequest)(nil),          // 38: hostd.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),         // 39: hostd.cluster.v1.SetPolicyResponse
+	(*RaiseLevelRequest)(nil),         // 40: hostd.cluster.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),        // 41: hostd.cluster.v1.RaiseLevelResponse
+	(*InitializeRequest)(nil),         // 42: hostd.cluster.v1.InitializeRequest
+	(*InitializeResponse)(nil),        // 43: hostd.cluster.v1.InitializeResponse
+	(*NodeLevels)(nil),                // 44: hostd.cluster.v1.NodeLevels
+	(*RoleRule)(nil),                  // 45: hostd.cluster.v1.RoleRule
+	(*RoleQuotas)(nil),                // 46: hostd.cluster.v1.RoleQuotas
+	(*Role)(nil),                      // 47: hostd.cluster.v1.Role
+	(*RoleBinding)(nil),               // 48: hostd.cluster.v1.RoleBinding
+	(*ListRolesRequest)(nil),          // 49: hostd.cluster.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),         // 50: hostd.cluster.v1.ListRolesResponse
+	(*PutRoleRequest)(nil),            // 51: hostd.cluster.v1.PutRoleRequest
+	(*PutRoleResponse)(nil),           // 52: hostd.cluster.v1.PutRoleResponse
+	(*DeleteRoleRequest)(nil),         // 53: hostd.cluster.v1.DeleteRoleRequest
+	(*DeleteRoleResponse)(nil),        // 54: hostd.cluster.v1.DeleteRoleResponse
+	(*ListRoleBindingsRequest)(nil),   // 55: hostd.cluster.v1.ListRoleBindingsRequest
+	(*ListRoleBindingsResponse)(nil),  // 56: hostd.cluster.v1.ListRoleBindingsResponse
+	(*PutRoleBindingRequest)(nil),     // 57: hostd.cluster.v1.PutRoleBindingRequest
+	(*PutRoleBindingResponse)(nil),    // 58: hostd.cluster.v1.PutRoleBindingResponse
+	(*DeleteRoleBindingRequest)(nil),  // 59: hostd.cluster.v1.DeleteRoleBindingRequest
+	(*DeleteRoleBindingResponse)(nil), // 60: hostd.cluster.v1.DeleteRoleBindingResponse
+	(*Token)(nil),                     // 61: hostd.cluster.v1.Token
+	(*ListTokensRequest)(nil),         // 62: hostd.cluster.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),        // 63: hostd.cluster.v1.ListTokensResponse
+	(*CreateTokenRequest)(nil),        // 64: hostd.cluster.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),       // 65: hostd.cluster.v1.CreateTokenResponse
+	(*DeleteTokenRequest)(nil),        // 66: hostd.cluster.v1.DeleteTokenRequest
+	(*DeleteTokenResponse)(nil),       // 67: hostd.cluster.v1.DeleteTokenResponse
+	(*CanIRequest)(nil),               // 68: hostd.cluster.v1.CanIRequest
+	(*CanIResponse)(nil),              // 69: hostd.cluster.v1.CanIResponse
+	(*TailLogsResponse_Line)(nil),     // 70: hostd.cluster.v1.TailLogsResponse.Line
+	(*timestamppb.Timestamp)(nil),     // 71: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
-	1,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
-	68, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
-	3,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
-	0,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	6,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
-	34, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	2,  // 6: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	0,  // 7: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	34, // 8: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	67, // 9: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
-	25, // 10: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	25, // 11: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
-	25, // 12: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	34, // 13: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
-	41, // 14: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
-	42, // 15: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
-	43, // 16: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	44, // 17: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
-	42, // 18: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
-	43, // 19: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	45, // 20: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
-	68, // 21: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	68, // 22: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
-	58, // 23: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
-	68, // 24: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
-	68, // 25: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
-	4,  // 26: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	7,  // 27: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	9,  // 28: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	11, // 29: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
-	13, // 30: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	15, // 31: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	17, // 32: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	19, // 33: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	21, // 34: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	23, // 35: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	37, // 36: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
-	39, // 37: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
-	35, // 38: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
-	26, // 39: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	28, // 40: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	30, // 41: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	32, // 42: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	46, // 43: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
-	48, // 44: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
-	50, // 45: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
-	52, // 46: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
-	54, // 47: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
-	56, // 48: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
-	59, // 49: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
-	61, // 50: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
-	63, // 51: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
-	65, // 52: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
-	5,  // 53: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	8,  // 54: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	10, // 55: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	12, // 56: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
-	14, // 57: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	16, // 58: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	18, // 59: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	20, // 60: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	22, // 61: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	24, // 62: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	38, // 63: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
-	40, // 64: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
-	36, // 65: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
-	27, // 66: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	29, // 67: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	31, // 68: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	33, // 69: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	47, // 70: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
-	49, // 71: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
-	51, // 72: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
-	53, // 73: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
-	55, // 74: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
-	57, // 75: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
-	60, // 76: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
-	62, // 77: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
-	64, // 78: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
-	66, // 79: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
-	53, // [53:80] is the sub-list for method output_type
-	26, // [26:53] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	2,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
+	71, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	4,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
+	1,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	7,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
+	37, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	3,  // 6: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	1,  // 7: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	37, // 8: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	70, // 9: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
+	0,  // 10: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
+	28, // 11: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
+	28, // 12: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	28, // 13: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	37, // 14: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
+	44, // 15: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
+	45, // 16: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
+	46, // 17: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	47, // 18: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
+	45, // 19: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
+	46, // 20: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	48, // 21: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
+	71, // 22: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	71, // 23: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
+	61, // 24: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
+	71, // 25: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
+	71, // 26: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
+	5,  // 27: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	8,  // 28: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	10, // 29: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	12, // 30: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
+	14, // 31: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
+	16, // 32: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	18, // 33: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	20, // 34: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	22, // 35: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	24, // 36: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	26, // 37: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	40, // 38: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	42, // 39: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	38, // 40: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	29, // 41: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	31, // 42: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	33, // 43: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	35, // 44: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	49, // 45: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
+	51, // 46: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
+	53, // 47: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
+	55, // 48: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
+	57, // 49: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
+	59, // 50: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
+	62, // 51: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
+	64, // 52: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
+	66, // 53: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
+	68, // 54: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
+	6,  // 55: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	9,  // 56: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	11, // 57: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	13, // 58: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
+	15, // 59: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
+	17, // 60: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	19, // 61: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	21, // 62: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	23, // 63: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	25, // 64: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	27, // 65: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	41, // 66: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	43, // 67: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	39, // 68: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	30, // 69: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	32, // 70: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	34, // 71: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	36, // 72: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	50, // 73: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
+	52, // 74: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
+	54, // 75: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
+	56, // 76: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
+	58, // 77: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
+	60, // 78: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
+	63, // 79: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
+	65, // 80: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
+	67, // 81: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
+	69, // 82: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
+	55, // [55:83] is the sub-list for method output_type
+	27, // [27:55] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -4582,19 +4786,20 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 	if File_hostd_cluster_v1_cluster_proto != nil {
 		return
 	}
-	file_hostd_cluster_v1_cluster_proto_msgTypes[35].OneofWrappers = []any{}
+	file_hostd_cluster_v1_cluster_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   68,
+			NumEnums:      1,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_hostd_cluster_v1_cluster_proto_goTypes,
 		DependencyIndexes: file_hostd_cluster_v1_cluster_proto_depIdxs,
+		EnumInfos:         file_hostd_cluster_v1_cluster_proto_enumTypes,
 		MessageInfos:      file_hostd_cluster_v1_cluster_proto_msgTypes,
 	}.Build()
 	File_hostd_cluster_v1_cluster_proto = out.File

@@ -47,6 +47,9 @@ const (
 	ClusterServiceWatchClusterProcedure = "/hostd.cluster.v1.ClusterService/WatchCluster"
 	// ClusterServiceTailLogsProcedure is the fully-qualified name of the ClusterService's TailLogs RPC.
 	ClusterServiceTailLogsProcedure = "/hostd.cluster.v1.ClusterService/TailLogs"
+	// ClusterServiceProfileNodeProcedure is the fully-qualified name of the ClusterService's
+	// ProfileNode RPC.
+	ClusterServiceProfileNodeProcedure = "/hostd.cluster.v1.ClusterService/ProfileNode"
 	// ClusterServiceMoveShardProcedure is the fully-qualified name of the ClusterService's MoveShard
 	// RPC.
 	ClusterServiceMoveShardProcedure = "/hostd.cluster.v1.ClusterService/MoveShard"
@@ -126,6 +129,11 @@ type ClusterServiceClient interface {
 	// standard output and error, and how their calls failed. Each node keeps some
 	// of them, in memory. A line may hold what a guest was given.
 	TailLogs(context.Context, *connect.Request[v1.TailLogsRequest]) (*connect.ServerStreamForClient[v1.TailLogsResponse], error)
+	// ProfileNode measures the process of a node and sends a profile, as pprof
+	// reads it: what takes its processors or memory, what its goroutines do, or
+	// what they wait for. A node takes one at a time. It has names of functions and
+	// nothing of what callers sent.
+	ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest]) (*connect.ServerStreamForClient[v1.ProfileNodeResponse], error)
 	// MoveShard moves a shard's leadership to a node that votes in the shard. It
 	// returns when the node leads; a deadline that passes before does not take
 	// the order back.
@@ -241,6 +249,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			baseURL+ClusterServiceTailLogsProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("TailLogs")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		profileNode: connect.NewClient[v1.ProfileNodeRequest, v1.ProfileNodeResponse](
+			httpClient,
+			baseURL+ClusterServiceProfileNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ProfileNode")),
 			connect.WithClientOptions(opts...),
 		),
 		moveShard: connect.NewClient[v1.MoveShardRequest, v1.MoveShardResponse](
@@ -397,6 +411,7 @@ type clusterServiceClient struct {
 	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
 	watchCluster      *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
 	tailLogs          *connect.Client[v1.TailLogsRequest, v1.TailLogsResponse]
+	profileNode       *connect.Client[v1.ProfileNodeRequest, v1.ProfileNodeResponse]
 	moveShard         *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
 	drain             *connect.Client[v1.DrainRequest, v1.DrainResponse]
 	resume            *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
@@ -440,6 +455,11 @@ func (c *clusterServiceClient) WatchCluster(ctx context.Context, req *connect.Re
 // TailLogs calls hostd.cluster.v1.ClusterService.TailLogs.
 func (c *clusterServiceClient) TailLogs(ctx context.Context, req *connect.Request[v1.TailLogsRequest]) (*connect.ServerStreamForClient[v1.TailLogsResponse], error) {
 	return c.tailLogs.CallServerStream(ctx, req)
+}
+
+// ProfileNode calls hostd.cluster.v1.ClusterService.ProfileNode.
+func (c *clusterServiceClient) ProfileNode(ctx context.Context, req *connect.Request[v1.ProfileNodeRequest]) (*connect.ServerStreamForClient[v1.ProfileNodeResponse], error) {
+	return c.profileNode.CallServerStream(ctx, req)
 }
 
 // MoveShard calls hostd.cluster.v1.ClusterService.MoveShard.
@@ -571,6 +591,11 @@ type ClusterServiceHandler interface {
 	// standard output and error, and how their calls failed. Each node keeps some
 	// of them, in memory. A line may hold what a guest was given.
 	TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error
+	// ProfileNode measures the process of a node and sends a profile, as pprof
+	// reads it: what takes its processors or memory, what its goroutines do, or
+	// what they wait for. A node takes one at a time. It has names of functions and
+	// nothing of what callers sent.
+	ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest], *connect.ServerStream[v1.ProfileNodeResponse]) error
 	// MoveShard moves a shard's leadership to a node that votes in the shard. It
 	// returns when the node leads; a deadline that passes before does not take
 	// the order back.
@@ -682,6 +707,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		svc.TailLogs,
 		connect.WithSchema(clusterServiceMethods.ByName("TailLogs")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceProfileNodeHandler := connect.NewServerStreamHandler(
+		ClusterServiceProfileNodeProcedure,
+		svc.ProfileNode,
+		connect.WithSchema(clusterServiceMethods.ByName("ProfileNode")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceMoveShardHandler := connect.NewUnaryHandler(
@@ -839,6 +870,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceWatchClusterHandler.ServeHTTP(w, r)
 		case ClusterServiceTailLogsProcedure:
 			clusterServiceTailLogsHandler.ServeHTTP(w, r)
+		case ClusterServiceProfileNodeProcedure:
+			clusterServiceProfileNodeHandler.ServeHTTP(w, r)
 		case ClusterServiceMoveShardProcedure:
 			clusterServiceMoveShardHandler.ServeHTTP(w, r)
 		case ClusterServiceDrainProcedure:
@@ -908,6 +941,10 @@ func (UnimplementedClusterServiceHandler) WatchCluster(context.Context, *connect
 
 func (UnimplementedClusterServiceHandler) TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.TailLogs is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest], *connect.ServerStream[v1.ProfileNodeResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ProfileNode is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error) {

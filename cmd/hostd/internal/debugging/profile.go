@@ -1,0 +1,62 @@
+package debugging
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// profileKinds are the profiles of a node by their names.
+var profileKinds = map[string]clusterv1.ProfileNodeRequest_Kind{
+	"cpu": clusterv1.ProfileNodeRequest_KIND_CPU, "heap": clusterv1.ProfileNodeRequest_KIND_HEAP,
+	"goroutine": clusterv1.ProfileNodeRequest_KIND_GOROUTINE, "block": clusterv1.ProfileNodeRequest_KIND_BLOCK,
+}
+
+// NewProfile makes 'hostd node profile'.
+func NewProfile(std cli.Stdio) *cobra.Command {
+	var kind, path string
+	var seconds uint32
+	c := cli.Talk(std, "profile NODE", "Measure a node's process, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
+		var profile []byte
+		node := args[0]
+		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileNode, &clusterv1.ProfileNodeRequest{NodeId: node, Kind: profileKinds[kind], Seconds: seconds}) {
+			if err != nil {
+				return err
+			}
+			profile = append(profile, m.GetPart()...)
+		}
+		to := path
+		if to == "" {
+			to = fmt.Sprintf("%s-%s.pb.gz", strings.Trim(cli.Clean(node), "."), kind)
+		}
+		if err := writeProfile(to, profile); err != nil {
+			return err
+		}
+		fmt.Fprintf(std.Err, "%d bytes are in %s: go tool pprof %s\n", len(profile), to, to)
+		return nil
+	})
+	c.Long = "Measures the process of a node and writes a profile: what takes its processors (cpu) or memory (heap), what its goroutines do (goroutine), or what they wait for (block). " +
+		"It needs the verb admin. It has names of functions, and nothing of what callers sent. Measuring what blocks costs a few percent as long as it lasts."
+	c.Flags().StringVar(&kind, "type", "cpu", "what is measured, `kind` cpu, heap, goroutine or block")
+	c.Flags().Uint32Var(&seconds, "seconds", 10, "for how many `seconds` cpu and block are measured, 1 to 300")
+	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write; NODE-KIND.pb.gz unless it is given")
+	cli.SetTimeout(c, 6*time.Minute)
+	cli.Before(c, func([]string) error {
+		if _, ok := profileKinds[kind]; !ok {
+			return cli.Usagef("--type is one of %s", strings.Join(slices.Sorted(maps.Keys(profileKinds)), ", "))
+		}
+		if seconds < 1 || seconds > 300 {
+			return cli.Usagef("--seconds is from 1 to 300")
+		}
+		return nil
+	})
+	return c
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// checkProfiles: a profile lies in the file that is named, as a whole, and one
+// that cannot be taken leaves none.
+func checkProfiles(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "p.pb.gz")
+	if got := hostd(t, "node", "profile", "n1", "--type", "heap", "-o", path); got.code != cli.ExitDone || !strings.Contains(got.err, "go tool pprof "+path) {
+		t.Errorf("profile: %+v", got)
+	}
+	if content, err := os.ReadFile(path); err != nil || len(content) < 100 || string(content[:2]) != "\x1f\x8b" {
+		t.Errorf("the profile has %d bytes, %v", len(content), err)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		code int
+		said string
+		args []string
+	}{
+		{cli.ExitUsage, "cpu", []string{"n1", "--type", "everything"}},
+		{cli.ExitUsage, "300", []string{"n1", "--seconds", "301"}},
+		{cli.ExitFailed, "no such node", []string{"nobody", "--type", "heap"}},
+	} {
+		if got := hostd(t, append([]string{"node", "profile", "-o", none}, c.args...)...); got.code != c.code || !strings.Contains(got.err, c.said) {
+			t.Errorf("profile %v: %+v", c.args, got)
+		}
+	}
+	if _, err := os.Stat(none); !os.IsNotExist(err) {
+		t.Errorf("a profile that was not taken left a file: %v", err)
+	}
+}

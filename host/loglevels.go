@@ -1,0 +1,25 @@
+package host
+
+import (
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// learnLevels has the node log as the cluster's settings say.
+func (n *Node) learnLevels(view *meta.View) {
+	levels := telemetry.LevelsOf(n.logger)
+	if levels == nil {
+		return
+	}
+	set, ok := view.Setting(telemetry.LevelSetting + "." + string(n.id.Node))
+	if !ok {
+		set, _ = view.Setting(telemetry.LevelSetting)
+	}
+	long, _ := view.Setting(telemetry.LevelForSetting)
+	switch changed, err := levels.Set(string(set.Value), string(long.Value), set.Revision); {
+	case err != nil:
+		n.logger.Warn("a setting about logs is of a later release and has no effect", "error", err)
+	case changed != "":
+		n.logger.Warn("log levels are set", "levels", changed)
+	}
+}

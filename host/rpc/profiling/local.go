@@ -1,0 +1,35 @@
+package profiling
+
+import (
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"strings"
+)
+
+// Path is where profiles are served over HTTP.
+const Path = "GET /debug/pprof/"
+
+// Local serves the profiles that Go's tools ask for, to callers on this machine
+// alone.
+func Local() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are served to callers on the node's machine alone; hostd node profile takes one from elsewhere", http.StatusForbidden)
+			return
+		}
+		switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+		case "profile":
+			pprof.Profile(w, r)
+		case "trace":
+			pprof.Trace(w, r)
+		case "cmdline":
+			http.NotFound(w, r) // it may have names of files
+		case "symbol":
+			pprof.Symbol(w, r)
+		default:
+			pprof.Index(w, r)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package profiling
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// standardSeconds is how long a profile takes where nobody says.
+	standardSeconds = 10
+	// partBytes is the most of a profile in one message.
+	partBytes = 256 << 10
+	// nodeTime is how much longer than the profile another node may take.
+	nodeTime = 30 * time.Second
+)
+
+// Service answers ProfileNode. All its members are required.
+type Service struct {
+	Self string
+	// Members names the nodes of the cluster.
+	Members func(ctx context.Context) ([]sharding.NodeID, error)
+	Unknown error // where a node is none of them
+	Proxy   *leaderproxy.Proxy
+	Streams *admission.Streams
+	Log     *slog.Logger
+}
+
+// ProfileNode sends a profile of a node's process, in parts.
+func (s *Service) ProfileNode(ctx context.Context, r *connect.Request[clusterv1.ProfileNodeRequest], out *connect.ServerStream[clusterv1.ProfileNodeResponse]) error {
+	if err := s.profile(ctx, r.Msg, out); err != nil {
+		return status.Public(s.Log, err)
+	}
+	return nil
+}
+
+func (s *Service) profile(ctx context.Context, r *clusterv1.ProfileNodeRequest, out *connect.ServerStream[clusterv1.ProfileNodeResponse]) error {
+	open, err := s.Streams.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer open.Leave()
+	if r.Seconds == 0 {
+		r.Seconds = standardSeconds
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.GetSeconds())*time.Second+nodeTime)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-s.Streams.Stopping():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	send := func(m *clusterv1.ProfileNodeResponse) error {
+		open.BeginWrite()
+		defer open.EndWrite()
+		return out.Send(m)
+	}
+	if r.GetNodeId() != "" && r.GetNodeId() != s.Self {
+		return s.relay(ctx, r, send)
+	}
+	s.Log.Info("a profile of the node is taken", "kind", r.GetKind().String(), "seconds", r.GetSeconds())
+	profile, err := Take(ctx, r.GetKind(), r.GetSeconds())
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(profile, partBytes) {
+		if err := send(&clusterv1.ProfileNodeResponse{NodeId: s.Self, Part: part}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relay has another node take its profile.
+func (s *Service) relay(ctx context.Context, r *clusterv1.ProfileNodeRequest, send func(*clusterv1.ProfileNodeResponse) error) error {
+	members, err := s.Members(ctx)
+	if err != nil {
+		return err
+	}
+	if leaderproxy.FromPeer(ctx) || s.Proxy.Alone() || !slices.Contains(members, sharding.NodeID(r.GetNodeId())) {
+		return s.Unknown
+	}
+	c, err := s.Proxy.Cluster(sharding.NodeID(r.GetNodeId()))
+	if err != nil {
+		return err
+	}
+	in, err := c.ProfileNode(ctx, connect.NewRequest(r))
+	if err != nil {
+		return leaderproxy.Proxied(err)
+	}
+	defer in.Close()
+	for in.Receive() {
+		if err := send(in.Msg()); err != nil {
+			return err
+		}
+	}
+	if err := in.Err(); err != nil {
+		return leaderproxy.Proxied(err)
+	}
+	return nil
+}

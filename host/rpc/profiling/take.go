@@ -1,0 +1,110 @@
+package profiling
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"runtime"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/status"
+)
+
+// blockRate is how many nanoseconds a goroutine waits for each sample of a
+// profile of what blocks: less would cost more than a few percent.
+const blockRate = 10_000
+
+// mostBytes bounds a profile: one of a hundred thousand goroutines has a few
+// MiB.
+const mostBytes = 32 << 20
+
+var (
+	errBusy = status.New(connect.CodeResourceExhausted, "a profile of the node is being taken: wait until it has ended")
+	errSize = errors.New("the profile has more bytes than are sent")
+)
+
+// taking is held while a profile is taken: there is one profiler of a process.
+var taking sync.Mutex
+
+// Take returns a profile of this process, as pprof reads it. One of the
+// processor, and of what blocks, takes as many seconds, or until ctx ends.
+func Take(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, seconds uint32) ([]byte, error) {
+	if !taking.TryLock() {
+		return nil, errBusy
+	}
+	defer taking.Unlock()
+	var serve http.Handler
+	query := url.Values{}
+	switch kind {
+	case clusterv1.ProfileNodeRequest_KIND_CPU:
+		serve = http.HandlerFunc(pprof.Profile)
+	case clusterv1.ProfileNodeRequest_KIND_HEAP:
+		serve = pprof.Handler("heap")
+	case clusterv1.ProfileNodeRequest_KIND_GOROUTINE:
+		serve = pprof.Handler("goroutine")
+	case clusterv1.ProfileNodeRequest_KIND_BLOCK:
+		runtime.SetBlockProfileRate(blockRate)
+		defer runtime.SetBlockProfileRate(0)
+		serve = pprof.Handler("block")
+	default:
+		return nil, status.Argument("there is no such kind of profile")
+	}
+	if Lasts(kind) {
+		query.Set("seconds", fmt.Sprint(seconds))
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	var w answer
+	if serve.ServeHTTP(&w, r); ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	switch {
+	case w.full:
+		return nil, errSize
+	case w.code != 0 && w.code != http.StatusOK:
+		return nil, fmt.Errorf("the profiler answers %d: %s", w.code, w.body.String())
+	}
+	return w.body.Bytes(), nil
+}
+
+// Lasts reports that a profile is of what happens for some time.
+func Lasts(kind clusterv1.ProfileNodeRequest_Kind) bool {
+	return kind == clusterv1.ProfileNodeRequest_KIND_CPU || kind == clusterv1.ProfileNodeRequest_KIND_BLOCK
+}
+
+// answer keeps what a handler writes, up to mostBytes.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+	full   bool
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header {
+	if a.header == nil {
+		a.header = http.Header{}
+	}
+	return a.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) { a.code = code }
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	if a.body.Len()+len(b) > mostBytes {
+		a.full = true
+		return 0, errSize
+	}
+	return a.body.Write(b)
+}

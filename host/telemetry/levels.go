@@ -1,0 +1,245 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Settings of the cluster by which nodes log otherwise than they were
+// configured, for a while. LevelSetting followed by a dot and a node's id is
+// for that node, in the place of LevelSetting; LevelForSetting says for how
+// long.
+const (
+	LevelSetting    = "log.level"
+	LevelForSetting = "log.for"
+)
+
+const (
+	levelFor     = 10 * time.Minute
+	mostLevelFor = 24 * time.Hour
+	mostPackages = 32
+)
+
+// Levels say from which level on lines are logged, of all packages and of
+// some. They are safe for concurrent use.
+type Levels struct {
+	base slog.Level
+	now  func() time.Time
+	set  atomic.Pointer[levelSet]
+}
+
+// levelSet is what takes the place of the base for a while.
+type levelSet struct {
+	text     string // as it was set, with its time
+	until    time.Time
+	least    slog.Level // of all
+	other    slog.Level // of the packages that are not named
+	packages []packageLevel
+}
+
+type packageLevel struct {
+	path  string
+	level slog.Level
+}
+
+// NewLevels returns levels that are base everywhere. now is the clock; nil is
+// time.Now.
+func NewLevels(base slog.Level, now func() time.Time) *Levels {
+	if now == nil {
+		now = time.Now
+	}
+	return &Levels{base: base, now: now}
+}
+
+// Set takes what the settings say: value is that of LevelSetting, empty where
+// nothing is set, and for how long that of LevelForSetting. revision tells one
+// setting from another with the same value. It returns what has changed, empty
+// for nothing, and fails without an effect where the settings say nothing.
+func (l *Levels) Set(value, long string, revision uint64) (changed string, err error) {
+	was := l.set.Load()
+	if value == "" {
+		if was == nil {
+			return "", nil
+		}
+		l.set.Store(nil)
+		return "as configured", nil
+	}
+	text := fmt.Sprintf("%s for %s since revision %d", value, long, revision)
+	if was != nil && was.text == text {
+		return "", nil
+	}
+	next, err := parseLevels(value, l.base)
+	if err != nil {
+		return "", err
+	}
+	d, err := parseLevelFor(long)
+	if err != nil {
+		return "", err
+	}
+	next.text, next.until = text, l.now().Add(d)
+	l.set.Store(next)
+	return value, nil
+}
+
+// current is what is set and has not ended yet; nil for nothing.
+func (l *Levels) current() *levelSet {
+	s := l.set.Load()
+	if s == nil || !l.now().Before(s.until) {
+		return nil
+	}
+	return s
+}
+
+// enabled reports whether any package logs at a level.
+func (l *Levels) enabled(level slog.Level) bool {
+	if s := l.current(); s != nil {
+		return level >= s.least
+	}
+	return level >= l.base
+}
+
+// logs reports whether the function at a program counter logs at a level.
+func (l *Levels) logs(level slog.Level, pc uintptr) bool {
+	s := l.current()
+	if s == nil {
+		return level >= l.base
+	}
+	if len(s.packages) == 0 || pc == 0 {
+		return level >= s.other
+	}
+	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	return level >= s.of(packageOf(frame.Function))
+}
+
+// of is the level of a package: that of the longest path that it lies under.
+func (s *levelSet) of(path string) slog.Level {
+	level, longest := s.other, 0
+	for _, p := range s.packages {
+		if len(p.path) > longest && (path == p.path || strings.HasPrefix(path, p.path+"/")) {
+			level, longest = p.level, len(p.path)
+		}
+	}
+	return level
+}
+
+// module is the path of this repository's packages.
+const module = "github.com/hostd/hostd/"
+
+// packageOf is the package of a function, without what all have in common.
+func packageOf(function string) string {
+	function = strings.TrimPrefix(function, module)
+	slash := strings.LastIndexByte(function, '/') + 1
+	if dot := strings.IndexByte(function[slash:], '.'); dot >= 0 {
+		return function[:slash+dot]
+	}
+	return function
+}
+
+// CheckSetting refuses a setting about logs that says nothing.
+func CheckSetting(key, value string) error {
+	node, one := strings.CutPrefix(key, LevelSetting+".")
+	switch {
+	case value == "":
+		return nil
+	case key == LevelForSetting:
+		_, err := parseLevelFor(value)
+		return err
+	case key == LevelSetting, one && node != "":
+		_, err := parseLevels(value, slog.LevelInfo)
+		return err
+	case strings.HasPrefix(key, "log."):
+		return fmt.Errorf("keys that begin with log. are %s, %s.NODE and %s", LevelSetting, LevelSetting, LevelForSetting)
+	}
+	return nil
+}
+
+// parseLevels reads levels such as info,host/cluster=debug.
+func parseLevels(text string, base slog.Level) (*levelSet, error) {
+	s := &levelSet{other: base}
+	parts := strings.Split(text, ",")
+	if len(parts) > mostPackages {
+		return nil, fmt.Errorf("more than %d packages are named", mostPackages)
+	}
+	others := false
+	for _, part := range parts {
+		path, name, named := strings.Cut(strings.TrimSpace(part), "=")
+		if !named {
+			path, name = "", path
+		}
+		level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[name]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%.32q is not debug, info, warn or error, or PACKAGE= and one of these", part)
+		case !named && others:
+			return nil, errors.New("two levels are for all packages")
+		case !named:
+			s.other, others = level, true
+		case path == "" || strings.Trim(path, "abcdefghijklmnopqrstuvwxyz0123456789_-/") != "" || strings.Trim(path, "/") != path:
+			return nil, fmt.Errorf("%.32q is no package, such as host/cluster", path)
+		default:
+			s.packages = append(s.packages, packageLevel{path, level})
+		}
+	}
+	s.least = s.other
+	for _, p := range s.packages {
+		s.least = min(s.least, p.level)
+	}
+	return s, nil
+}
+
+func parseLevelFor(text string) (time.Duration, error) {
+	if text == "" {
+		return levelFor, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d > mostLevelFor {
+		return 0, fmt.Errorf("%.32q is not a time from 1s to 24h, such as 30m", text)
+	}
+	return d, nil
+}
+
+// leveled passes on the lines that Levels let through.
+type leveled struct {
+	slog.Handler
+	levels *Levels
+}
+
+// Enabled implements slog.Handler.
+func (h leveled) Enabled(_ context.Context, level slog.Level) bool { return h.levels.enabled(level) }
+
+// Handle implements slog.Handler.
+func (h leveled) Handle(ctx context.Context, r slog.Record) error {
+	if !h.levels.logs(r.Level, r.PC) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h leveled) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return leveled{h.Handler.WithAttrs(attrs), h.levels}
+}
+
+// WithGroup implements slog.Handler.
+func (h leveled) WithGroup(name string) slog.Handler {
+	return leveled{h.Handler.WithGroup(name), h.levels}
+}
+
+// Handler returns a handler that passes on to next what is to be logged; next
+// need not look at levels.
+func (l *Levels) Handler(next slog.Handler) slog.Handler { return leveled{next, l} }
+
+// LevelsOf returns the levels of a logger that NewLogger made, or of one that
+// came from it; nil for any other.
+func LevelsOf(l *slog.Logger) *Levels {
+	if h, ok := l.Handler().(leveled); ok {
+		return h.levels
+	}
+	return nil
+}
