@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/debugging"
 	"github.com/hostd/hostd/cmd/hostd/internal/modulecheck"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
 )
@@ -20,7 +21,7 @@ import (
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
 		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
-		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewRollout(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std))
+		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewRollout(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std), debugging.NewGuestProfile(std))
 }
 
 // pushed is a module that was uploaded.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,5 +37,20 @@ func checkProfiles(t *testing.T) {
 	}
 	if _, err := os.Stat(none); !os.IsNotExist(err) {
 		t.Errorf("a profile that was not taken left a file: %v", err)
+	}
+}
+
+// checkGuestProfiles: the file is one that the tools read, whatever guests do.
+func checkGuestProfiles(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "g.pb.gz")
+	if got := hostd(t, "module", "profile", "counter", "--seconds", "1", "-o", path); got.code != cli.ExitDone || !strings.Contains(got.err, "units of fuel") {
+		t.Errorf("profile of guests: %+v", got)
+	}
+	if out, err := exec.Command("go", "tool", "pprof", "-top", path).CombinedOutput(); err != nil || !strings.Contains(string(out), "counter") {
+		t.Errorf("the profile of guests is read as %s, %v", out, err)
+	}
+	if got := hostd(t, "module", "profile", "nobody", "--seconds", "1", "-o", path); got.code != cli.ExitFailed || !strings.Contains(got.err, "not_found") {
+		t.Errorf("profile of a type that there is not: %+v", got)
 	}
 }

@@ -87,7 +87,7 @@ func (b *Backend) Deps(f Founder) rpc.Deps {
 	return rpc.Deps{
 		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Records: histories{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
 		Modules: &b.late.modules, Rollouts: &b.late.rollouts, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
-		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, Founder: f,
+		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, ProfileGuests: profiles{p}.Take, Founder: f,
 	}
 }
 

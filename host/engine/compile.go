@@ -32,6 +32,7 @@ type Module struct {
 	image      *image
 	restorable bool
 	mutable    []uint32
+	functions  uint32 // imports too, without those of the meter
 
 	mu     sync.Mutex
 	users  int // instances, and one until Close
@@ -71,6 +72,7 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 		logger:      e.logger.With("module_digest", digest.String()[:shortDigest]),
 		restorable:  parsed.Restorable(),
 		mutable:     parsed.Mutable,
+		functions:   uint32(len(parsed.Imports) + len(parsed.Functions)),
 		users:       1,
 	}
 	if m.manifest, err = m.readManifest(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine/meter"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
 // sliceFuel is what a guest gets at a time. When it is spent the guest
@@ -51,6 +52,7 @@ type account struct {
 	interrupted atomic.Bool
 	slices      int  // given in this call
 	turn        bool // the call holds one of the engine's turns
+	sampling    sampling
 }
 
 // A call that goes on for shortCall slices, half a millisecond or so, takes
@@ -117,7 +119,7 @@ func (m *account) open(budget int64) {
 }
 
 func (m *account) give() {
-	slice := min(sliceFuel, m.rest)
+	slice := m.sampling.slice(min(sliceFuel, m.rest))
 	m.rest -= slice
 	m.fuel.Set(uint64(slice))
 }
@@ -125,6 +127,9 @@ func (m *account) give() {
 // close ends the account.
 func (m *account) close() {
 	m.used = m.budget - m.rest - int64(m.fuel.Get())
+	if m.sampling.profile != nil {
+		m.sampling.spend(int64(m.fuel.Get()))
+	}
 }
 
 // spendBytes charges for bytes that a function of the host reads or writes. The
@@ -144,14 +149,17 @@ func (g *Instance) refuel() {
 		panic(errFuel)
 	}
 	m.rest += int64(m.fuel.Get()) // what it spent beyond its slice
-	g.takeTurn()
+	turned := m.sampling.turned()
+	if turned {
+		g.takeTurn()
+	}
 	if m.interrupted.Load() {
 		panic(ErrInterrupted)
 	}
 	if !m.deadline.IsZero() && time.Now().After(m.deadline) {
 		panic(ErrDeadline)
 	}
-	if m.slices%yieldSlices == 0 {
+	if turned && m.slices%yieldSlices == 0 {
 		runtime.Gosched()
 	}
 	m.give()
@@ -216,6 +224,7 @@ func (e *Engine) registerMeter(ctx context.Context) error {
 	refuel := func(ctx context.Context, _ api.Module, _ []uint64) {
 		ctx.(*callContext).instance.refuel()
 	}
+	ctx = experimental.WithFunctionListenerFactory(ctx, sampler{})
 	_, err := e.runtime.NewHostModuleBuilder(meter.ImportModule).NewFunctionBuilder().
 		WithGoModuleFunction(api.GoModuleFunc(refuel), nil, nil).Export(meter.ImportRefuel).Instantiate(ctx)
 	return err

@@ -25,10 +25,15 @@ type guest struct {
 	lines  *guestlines.Lines
 	module journal.Digest
 	about  sharding.EntityID // that is visited; of a guest that has just started its type
+
+	profiles *profiles
 }
 
 // About implements binding.Guest.
-func (g *guest) About(e sharding.EntityID) { g.about = e }
+func (g *guest) About(e sharding.EntityID) {
+	g.about = e
+	g.Sample(g.profiles.taken(e.Type))
+}
 
 // line keeps what the guest writes.
 func (g *guest) line(level abi.LogLevel, text []byte) {
@@ -37,13 +42,14 @@ func (g *guest) line(level abi.LogLevel, text []byte) {
 
 // instantiate makes an instance for entities of a type.
 func (t *Types) instantiate(ctx context.Context, m *engine.Module, opts engine.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
-	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}}
+	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles}
 	opts.Lines = g.line
 	var err error
 	if g.Instance, err = m.InstantiateWith(ctx, opts); err != nil {
 		t.faults.count(err)
 		return nil, err
 	}
+	g.Sample(t.profiles.taken(entityType))
 	return g, nil
 }
 

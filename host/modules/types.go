@@ -28,6 +28,7 @@ type Types struct {
 	lines    *guestlines.Lines
 	logger   *slog.Logger
 	faults   faultCounts
+	profiles profiles
 
 	moved     func() // told when reached has risen
 	types     atomic.Pointer[map[string]*Served]

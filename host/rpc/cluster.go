@@ -39,6 +39,7 @@ type clusterHandler struct {
 	roleHandler
 	logHandler
 	profileHandler
+	guestProfileHandler
 }
 
 // adminHandler and settingHandler are parts of the service that a node may
@@ -66,6 +67,10 @@ type logHandler interface {
 
 type profileHandler interface {
 	ProfileNode(context.Context, *connect.Request[clusterv1.ProfileNodeRequest], *connect.ServerStream[clusterv1.ProfileNodeResponse]) error
+}
+
+type guestProfileHandler interface {
+	ProfileGuests(context.Context, *connect.Request[clusterv1.ProfileGuestsRequest], *connect.ServerStream[clusterv1.ProfileGuestsResponse]) error
 }
 
 type policyHandler interface {
@@ -97,11 +102,15 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy 
 	h := clusterHandler{clusterService: reads,
 		adminHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
 		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
-		roleHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, logHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+		guestProfileHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
+		roleHandler:         clusterv1connect.UnimplementedClusterServiceHandler{}, logHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
 	if deps.Lines != nil {
 		h.logHandler = &taillogs.Service{Self: string(opts.NodeID), Lines: deps.Lines, Members: reads.members, Known: deps.known, Proxy: proxy, Streams: guard, Log: opts.Logger}
 	}
 	h.profileHandler = &profiling.Service{Self: string(opts.NodeID), Members: reads.members, Unknown: ErrUnknownNode, Proxy: proxy, Streams: guard, Log: opts.Logger}
+	if deps.ProfileGuests != nil {
+		h.guestProfileHandler = &profiling.Guests{Self: string(opts.NodeID), Take: deps.ProfileGuests, Known: deps.known, Members: reads.members, Proxy: proxy, Streams: guard, Log: opts.Logger}
+	}
 	if deps.ClusterAdmin != nil {
 		h.adminHandler = &adminService{admin: deps.ClusterAdmin, cluster: deps.Cluster, log: opts.Logger}
 	}

@@ -51,6 +51,7 @@ var adminRows = map[string]struct {
 	"WatchCluster":  {false, ""},
 	"TailLogs":      {false, ""},
 	"ProfileNode":   {true, ""},
+	"ProfileGuests": {false, ""},
 	"MoveShard":     {true, `{"shardId":1,"toNode":"n1"}`},
 	"Drain":         {true, `{"nodeId":"n3"}`},
 	"Resume":        {true, `{"nodeId":"n3"}`},

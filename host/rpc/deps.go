@@ -17,6 +17,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollback"
@@ -55,6 +56,9 @@ type Deps struct {
 	EventOrder subscription.EventOrder
 	// Lines are of the node's guests; nil: such calls are unimplemented.
 	Lines *guestlines.Lines
+	// ProfileGuests measures the guests of a type on this node; nil: such calls
+	// are unimplemented.
+	ProfileGuests func(ctx context.Context, entityType string, long time.Duration) ([]profiling.Stack, error)
 	// Hot tells which entities are asked for most; nil: such calls are
 	// unimplemented.
 	Hot Hot

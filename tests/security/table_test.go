@@ -89,6 +89,7 @@ var table = map[string]rule{
 	"/hostd.cluster.v1.ClusterService/WatchCluster":  forClients,
 	"/hostd.cluster.v1.ClusterService/TailLogs":      forClients,
 	"/hostd.cluster.v1.ClusterService/ProfileNode":   forClients,
+	"/hostd.cluster.v1.ClusterService/ProfileGuests": forClients,
 	"/hostd.cluster.v1.ClusterService/MoveShard":     forClients,
 	"/hostd.cluster.v1.ClusterService/Drain":         forClients,
 	"/hostd.cluster.v1.ClusterService/Resume":        forClients,

@@ -57,6 +57,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.cluster.v1.ClusterService/WatchCluster":  "read",
 	"/hostd.cluster.v1.ClusterService/TailLogs":      "read",
 	"/hostd.cluster.v1.ClusterService/ProfileNode":   "admin",
+	"/hostd.cluster.v1.ClusterService/ProfileGuests": "read",
 	"/hostd.cluster.v1.ClusterService/GetSetting":    "read",
 	"/hostd.cluster.v1.ClusterService/ListSettings":  "read",
 	"/hostd.cluster.v1.ClusterService/WatchSettings": "read",

@@ -30,6 +30,7 @@ var longLived = map[string]struct{ input bool }{
 	clusterv1connect.ClusterServiceWatchSettingsProcedure: {},
 	clusterv1connect.ClusterServiceTailLogsProcedure:      {},
 	clusterv1connect.ClusterServiceProfileNodeProcedure:   {},
+	clusterv1connect.ClusterServiceProfileGuestsProcedure: {},
 }
 
 // Bodies limits what every request may carry and lifts the server's timeouts

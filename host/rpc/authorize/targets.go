@@ -108,8 +108,9 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceVerifyProcedure:        {of: ofTypeAndItsEntities},
 	modulev1connect.ModuleServiceFitProcedure:           {of: ofTypeAndItsEntities},
 
-	clusterv1connect.ClusterServiceInitializeProcedure: {founding: true},
-	clusterv1connect.ClusterServiceTailLogsProcedure:   {of: ofTypeOrEntity},
+	clusterv1connect.ClusterServiceInitializeProcedure:    {founding: true},
+	clusterv1connect.ClusterServiceTailLogsProcedure:      {of: ofTypeOrEntity},
+	clusterv1connect.ClusterServiceProfileGuestsProcedure: {of: ofTypeAndItsEntities},
 
 	journalv1connect.JournalServiceExportProcedure: {of: ofEverything},
 	journalv1connect.JournalServiceImportProcedure: {of: ofEverything},

@@ -156,7 +156,8 @@ func (p *Proxy) Changed() <-chan struct{} {
 	return p.nodes.Changed()
 }
 
-// Client returns a client of another node, or fails with request.ErrUnreachable.
+// Client returns a client of another node, or fails with
+// request.ErrUnreachable.
 func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +177,8 @@ func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClien
 	return c, nil
 }
 
-// Cluster is Client with the cluster service, for TailLogs and ProfileNode.
+// Cluster is Client with the cluster service, for TailLogs,
+// ProfileNode and ProfileGuests.
 func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceClient, error) {
 	http, base, err := p.nodes.Client(node)
 	if err != nil {

@@ -26,7 +26,8 @@ const blockRate = 10_000
 const mostBytes = 32 << 20
 
 var (
-	errBusy = status.New(connect.CodeResourceExhausted, "a profile of the node is being taken: wait until it has ended")
+	// ErrBusy: what is asked for is being measured for somebody else.
+	ErrBusy = status.New(connect.CodeResourceExhausted, "as many profiles of that are being taken as may be: wait until one has ended")
 	errSize = errors.New("the profile has more bytes than are sent")
 )
 
@@ -37,7 +38,7 @@ var taking sync.Mutex
 // processor, and of what blocks, takes as many seconds, or until ctx ends.
 func Take(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, seconds uint32) ([]byte, error) {
 	if !taking.TryLock() {
-		return nil, errBusy
+		return nil, ErrBusy
 	}
 	defer taking.Unlock()
 	var serve http.Handler

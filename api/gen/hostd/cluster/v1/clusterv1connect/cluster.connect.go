@@ -50,6 +50,9 @@ const (
 	// ClusterServiceProfileNodeProcedure is the fully-qualified name of the ClusterService's
 	// ProfileNode RPC.
 	ClusterServiceProfileNodeProcedure = "/hostd.cluster.v1.ClusterService/ProfileNode"
+	// ClusterServiceProfileGuestsProcedure is the fully-qualified name of the ClusterService's
+	// ProfileGuests RPC.
+	ClusterServiceProfileGuestsProcedure = "/hostd.cluster.v1.ClusterService/ProfileGuests"
 	// ClusterServiceMoveShardProcedure is the fully-qualified name of the ClusterService's MoveShard
 	// RPC.
 	ClusterServiceMoveShardProcedure = "/hostd.cluster.v1.ClusterService/MoveShard"
@@ -134,6 +137,11 @@ type ClusterServiceClient interface {
 	// what they wait for. A node takes one at a time. It has names of functions and
 	// nothing of what callers sent.
 	ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest]) (*connect.ServerStreamForClient[v1.ProfileNodeResponse], error)
+	// ProfileGuests measures where the guests of an entity type spend their fuel,
+	// on all nodes at the same time, and sends what each node has found once it is
+	// over: the functions that spend, and those that called them. Queries count,
+	// and so does building states; what nodes replay beside their lanes does not.
+	ProfileGuests(context.Context, *connect.Request[v1.ProfileGuestsRequest]) (*connect.ServerStreamForClient[v1.ProfileGuestsResponse], error)
 	// MoveShard moves a shard's leadership to a node that votes in the shard. It
 	// returns when the node leads; a deadline that passes before does not take
 	// the order back.
@@ -255,6 +263,13 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceProfileNodeProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("ProfileNode")),
+			connect.WithClientOptions(opts...),
+		),
+		profileGuests: connect.NewClient[v1.ProfileGuestsRequest, v1.ProfileGuestsResponse](
+			httpClient,
+			baseURL+ClusterServiceProfileGuestsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ProfileGuests")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		moveShard: connect.NewClient[v1.MoveShardRequest, v1.MoveShardResponse](
@@ -412,6 +427,7 @@ type clusterServiceClient struct {
 	watchCluster      *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
 	tailLogs          *connect.Client[v1.TailLogsRequest, v1.TailLogsResponse]
 	profileNode       *connect.Client[v1.ProfileNodeRequest, v1.ProfileNodeResponse]
+	profileGuests     *connect.Client[v1.ProfileGuestsRequest, v1.ProfileGuestsResponse]
 	moveShard         *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
 	drain             *connect.Client[v1.DrainRequest, v1.DrainResponse]
 	resume            *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
@@ -460,6 +476,11 @@ func (c *clusterServiceClient) TailLogs(ctx context.Context, req *connect.Reques
 // ProfileNode calls hostd.cluster.v1.ClusterService.ProfileNode.
 func (c *clusterServiceClient) ProfileNode(ctx context.Context, req *connect.Request[v1.ProfileNodeRequest]) (*connect.ServerStreamForClient[v1.ProfileNodeResponse], error) {
 	return c.profileNode.CallServerStream(ctx, req)
+}
+
+// ProfileGuests calls hostd.cluster.v1.ClusterService.ProfileGuests.
+func (c *clusterServiceClient) ProfileGuests(ctx context.Context, req *connect.Request[v1.ProfileGuestsRequest]) (*connect.ServerStreamForClient[v1.ProfileGuestsResponse], error) {
+	return c.profileGuests.CallServerStream(ctx, req)
 }
 
 // MoveShard calls hostd.cluster.v1.ClusterService.MoveShard.
@@ -596,6 +617,11 @@ type ClusterServiceHandler interface {
 	// what they wait for. A node takes one at a time. It has names of functions and
 	// nothing of what callers sent.
 	ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest], *connect.ServerStream[v1.ProfileNodeResponse]) error
+	// ProfileGuests measures where the guests of an entity type spend their fuel,
+	// on all nodes at the same time, and sends what each node has found once it is
+	// over: the functions that spend, and those that called them. Queries count,
+	// and so does building states; what nodes replay beside their lanes does not.
+	ProfileGuests(context.Context, *connect.Request[v1.ProfileGuestsRequest], *connect.ServerStream[v1.ProfileGuestsResponse]) error
 	// MoveShard moves a shard's leadership to a node that votes in the shard. It
 	// returns when the node leads; a deadline that passes before does not take
 	// the order back.
@@ -713,6 +739,13 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceProfileNodeProcedure,
 		svc.ProfileNode,
 		connect.WithSchema(clusterServiceMethods.ByName("ProfileNode")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceProfileGuestsHandler := connect.NewServerStreamHandler(
+		ClusterServiceProfileGuestsProcedure,
+		svc.ProfileGuests,
+		connect.WithSchema(clusterServiceMethods.ByName("ProfileGuests")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceMoveShardHandler := connect.NewUnaryHandler(
@@ -872,6 +905,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceTailLogsHandler.ServeHTTP(w, r)
 		case ClusterServiceProfileNodeProcedure:
 			clusterServiceProfileNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceProfileGuestsProcedure:
+			clusterServiceProfileGuestsHandler.ServeHTTP(w, r)
 		case ClusterServiceMoveShardProcedure:
 			clusterServiceMoveShardHandler.ServeHTTP(w, r)
 		case ClusterServiceDrainProcedure:
@@ -945,6 +980,10 @@ func (UnimplementedClusterServiceHandler) TailLogs(context.Context, *connect.Req
 
 func (UnimplementedClusterServiceHandler) ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest], *connect.ServerStream[v1.ProfileNodeResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ProfileNode is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ProfileGuests(context.Context, *connect.Request[v1.ProfileGuestsRequest], *connect.ServerStream[v1.ProfileGuestsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ProfileGuests is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error) {

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/cluster/v1/cluster.proto.
  */
 export const file_hostd_cluster_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9jbHVzdGVyL3YxL2NsdXN0ZXIucHJvdG8SEGhvc3RkLmNsdXN0ZXIudjEivQIKBk1lbWJlchIPCgdub2RlX2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDgoGc3RhdHVzGAMgASgJEhEKCXJlYWNoYWJsZRgEIAEoCBINCgVyb2xlcxgFIAMoCRIUCgxsZWFkZXJfY291bnQYBiABKA0SFQoNcmVwbGljYV9jb3VudBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEgwKBHpvbmUYCSABKAkSEAoIZHJhaW5pbmcYCiABKAgSGQoRY2xvY2tfc2tld19taWxsaXMYHiABKBISEQoJbWluX2xldmVsGBQgASgNEhEKCW1heF9sZXZlbBgVIAEoDRIqCgd0cm91YmxlGB8gASgLMhkuaG9zdGQuY2x1c3Rlci52MS5Ucm91YmxlEhQKDHBlZXJfYWRkcmVzcxggIAEoCSJYCgdUcm91YmxlEgwKBHNsb3cYASABKAgSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHF1aWV0X21pbGxpcxgDIAEoBCLIAQoFU2hhcmQSEAoIc2hhcmRfaWQYASABKA0SDgoGbGVhZGVyGAIgASgJEgwKBHRlcm0YAyABKAQSDgoGdm90ZXJzGAQgAygJEhAKCGxlYXJuZXJzGAUgAygJEhQKDGVudGl0eV9jb3VudBgGIAEoBBIVCg1hcHBsaWVkX2luZGV4GAcgASgEEg0KBWJ5dGVzGAggASgEEjEKB3N0b3BwZWQYKCADKAsyIC5ob3N0ZC5jbHVzdGVyLnYxLlN0b3BwZWRSZXBsaWNhIjEKDlN0b3BwZWRSZXBsaWNhEg8KB25vZGVfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIhMKEUdldENsdXN0ZXJSZXF1ZXN0IocCChJHZXRDbHVzdGVyUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLmhvc3RkLmNsdXN0ZXIudjEuTWVtYmVyEhMKC2Nvb3JkaW5hdG9yGAIgASgJEg4KBnF1b3J1bRgDIAEoCBIPCgdub2RlX2lkGAQgASgJEhMKC3NoYXJkX2NvdW50GAUgASgNEi4KCnNoYXJkX2tleXMYBiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkS2V5Eg0KBWxldmVsGBQgASgNEhIKCmNsdXN0ZXJfaWQYPCABKAkSKAoGcG9saWN5GG4gASgLMhguaG9zdGQuY2x1c3Rlci52MS5Qb2xpY3kiPQoIU2hhcmRLZXkSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFZ3JvdXAYAiABKAkSDQoFdW50aWwYAyABKAkiQAoRTGlzdFNoYXJkc1JlcXVlc3QSFAoMbGVhZGVyc19vbmx5GAEgASgIEhUKDXNpbmNlX3ZlcnNpb24YAiABKAkiXwoSTGlzdFNoYXJkc1Jlc3BvbnNlEicKBnNoYXJkcxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuU2hhcmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdjaGFuZ2VzGAMgASgIIhUKE1dhdGNoQ2x1c3RlclJlcXVlc3QixQEKFFdhdGNoQ2x1c3RlclJlc3BvbnNlEikKB21lbWJlcnMYASADKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLk1lbWJlchITCgtjb29yZGluYXRvchgCIAEoCRIOCgZxdW9ydW0YAyABKAgSDwoHbm9kZV9pZBgEIAEoCRITCgtzaGFyZF9jb3VudBgFIAEoDRINCgVsZXZlbBgUIAEoDRIoCgZwb2xpY3kYbiABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSJJCg9UYWlsTG9nc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg4KBmZvbGxvdxgDIAEoCCL/AQoQVGFpbExvZ3NSZXNwb25zZRI2CgVsaW5lcxgBIAMoCzInLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXNwb25zZS5MaW5lEgwKBGxvc3QYAiABKAQSDwoHbm9kZV9pZBgDIAEoCRIVCg1taXNzaW5nX25vZGVzGAQgAygJGn0KBExpbmUSLgoKd3JpdHRlbl9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZW50aXR5X2lkGAIgASgJEg0KBWxldmVsGAMgASgJEgwKBHRleHQYBCABKAkSFQoNbW9kdWxlX2RpZ2VzdBgFIAEoCSLOAQoSUHJvZmlsZU5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSNwoEa2luZBgCIAEoDjIpLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0LktpbmQSDwoHc2Vjb25kcxgDIAEoDSJdCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIMCghLSU5EX0NQVRABEg0KCUtJTkRfSEVBUBACEhIKDktJTkRfR09ST1VUSU5FEAMSDgoKS0lORF9CTE9DSxAEIjQKE1Byb2ZpbGVOb2RlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIMCgRwYXJ0GAIgASgMIjUKEE1vdmVTaGFyZFJlcXVlc3QSEAoIc2hhcmRfaWQYASABKA0SDwoHdG9fbm9kZRgCIAEoCSITChFNb3ZlU2hhcmRSZXNwb25zZSIfCgxEcmFpblJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIeCg1EcmFpblJlc3BvbnNlEg0KBW1vdmVkGAEgASgNIiAKDVJlc3VtZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIQCg5SZXN1bWVSZXNwb25zZSIfCgxMZWF2ZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIPCg1MZWF2ZVJlc3BvbnNlIh4KC0Rvd25SZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkiDgoMRG93blJlc3BvbnNlIhIKEFJlYmFsYW5jZVJlcXVlc3QiIgoRUmViYWxhbmNlUmVzcG9uc2USDQoFbW92ZXMYASABKA0iNwoHU2V0dGluZxILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAkSEAoIcmV2aXNpb24YAyABKAQiLwoRUHV0U2V0dGluZ1JlcXVlc3QSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJIiYKElB1dFNldHRpbmdSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCIgChFHZXRTZXR0aW5nUmVxdWVzdBILCgNrZXkYASABKAkiQAoSR2V0U2V0dGluZ1Jlc3BvbnNlEioKB3NldHRpbmcYASABKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmciKQoTTGlzdFNldHRpbmdzUmVxdWVzdBISCgprZXlfcHJlZml4GAEgASgJIlUKFExpc3RTZXR0aW5nc1Jlc3BvbnNlEisKCHNldHRpbmdzGAEgAygLMhkuaG9zdGQuY2x1c3Rlci52MS5TZXR0aW5nEhAKCHJldmlzaW9uGAIgASgEIioKFFdhdGNoU2V0dGluZ3NSZXF1ZXN0EhIKCmtleV9wcmVmaXgYASABKAkiQwoVV2F0Y2hTZXR0aW5nc1Jlc3BvbnNlEioKB3NldHRpbmcYASABKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmcicAoGUG9saWN5EhMKC3JlcGxpY2F0aW9uGAEgASgNEhMKC21pbl9tZW1iZXJzGAIgASgNEhEKCXJlYmFsYW5jZRgDIAEoCBIZChFkZWFkX2FmdGVyX21pbGxpcxgEIAEoBBIOCgZzdG9yZWQYBSABKAgiwgEKEFNldFBvbGljeVJlcXVlc3QSGAoLcmVwbGljYXRpb24YASABKA1IAIgBARIYCgttaW5fbWVtYmVycxgCIAEoDUgBiAEBEhYKCXJlYmFsYW5jZRgDIAEoCEgCiAEBEh4KEWRlYWRfYWZ0ZXJfbWlsbGlzGAQgASgESAOIAQFCDgoMX3JlcGxpY2F0aW9uQg4KDF9taW5fbWVtYmVyc0IMCgpfcmViYWxhbmNlQhQKEl9kZWFkX2FmdGVyX21pbGxpcyI9ChFTZXRQb2xpY3lSZXNwb25zZRIoCgZwb2xpY3kYASABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSIzChFSYWlzZUxldmVsUmVxdWVzdBINCgVsZXZlbBgBIAEoDRIPCgdkcnlfcnVuGAIgASgIImAKElJhaXNlTGV2ZWxSZXNwb25zZRINCgVsZXZlbBgBIAEoDRIOCgZ3YW50ZWQYAiABKA0SKwoFbm9kZXMYAyADKAsyHC5ob3N0ZC5jbHVzdGVyLnYxLk5vZGVMZXZlbHMiEwoRSW5pdGlhbGl6ZVJlcXVlc3QiTwoSSW5pdGlhbGl6ZVJlc3BvbnNlEhIKCmNsdXN0ZXJfaWQYASABKAkSDwoHZm91bmRlZBgCIAEoCBIUCgxzaWxlbnRfc2VlZHMYAyADKAkiZgoKTm9kZUxldmVscxIPCgdub2RlX2lkGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSEQoJbWluX2xldmVsGAMgASgNEhEKCW1heF9sZXZlbBgEIAEoDRIQCghvYnN0YWNsZRgFIAEoCSJfCghSb2xlUnVsZRIOCgZlZmZlY3QYASABKAkSDQoFdmVyYnMYAiADKAkSDQoFdHlwZXMYAyADKAkSEwoLaWRfcHJlZml4ZXMYBCADKAkSEAoIY29tbWFuZHMYBSADKAkitwEKClJvbGVRdW90YXMSGwoTY29tbWFuZHNfcGVyX3NlY29uZBgBIAEoAxIXCg9mdWVsX3Blcl9zZWNvbmQYAiABKAMSGAoQYnl0ZXNfcGVyX3NlY29uZBgDIAEoAxIPCgdzdHJlYW1zGAQgASgDEhMKC2Nvbm5lY3Rpb25zGAUgASgDEg8KB3VwbG9hZHMYBiABKAMSIgoaY29tcGlsZV9zZWNvbmRzX3Blcl9taW51dGUYByABKAMikQEKBFJvbGUSDAoEbmFtZRgBIAEoCRIpCgVydWxlcxgCIAMoCzIaLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVJ1bGUSEAoIcmV2aXNpb24YAyABKAQSEAoIYnVpbHRfaW4YBCABKAgSLAoGcXVvdGFzGAUgASgLMhwuaG9zdGQuY2x1c3Rlci52MS5Sb2xlUXVvdGFzIj8KC1JvbGVCaW5kaW5nEg8KB3N1YmplY3QYASABKAkSDQoFcm9sZXMYAiADKAkSEAoIcmV2aXNpb24YAyABKAQiEgoQTGlzdFJvbGVzUmVxdWVzdCJMChFMaXN0Um9sZXNSZXNwb25zZRIlCgVyb2xlcxgBIAMoCzIWLmhvc3RkLmNsdXN0ZXIudjEuUm9sZRIQCghyZXZpc2lvbhgCIAEoBCJ8Cg5QdXRSb2xlUmVxdWVzdBIRCglyb2xlX25hbWUYASABKAkSKQoFcnVsZXMYAiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVSdWxlEiwKBnF1b3RhcxgDIAEoCzIcLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVF1b3RhcyIjCg9QdXRSb2xlUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiJgoRRGVsZXRlUm9sZVJlcXVlc3QSEQoJcm9sZV9uYW1lGAEgASgJIhQKEkRlbGV0ZVJvbGVSZXNwb25zZSIZChdMaXN0Um9sZUJpbmRpbmdzUmVxdWVzdCJvChhMaXN0Um9sZUJpbmRpbmdzUmVzcG9uc2USLwoIYmluZGluZ3MYASADKAsyHS5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVCaW5kaW5nEhAKCHJldmlzaW9uGAIgASgEEhAKCGluX2ZvcmNlGAMgASgIIjcKFVB1dFJvbGVCaW5kaW5nUmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJEg0KBXJvbGVzGAIgAygJIioKFlB1dFJvbGVCaW5kaW5nUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiKwoYRGVsZXRlUm9sZUJpbmRpbmdSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkiGwoZRGVsZXRlUm9sZUJpbmRpbmdSZXNwb25zZSKqAQoFVG9rZW4SEgoKdG9rZW5fbmFtZRgBIAEoCRINCgVyb2xlcxgCIAMoCRIuCgpleHBpcmVzX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgdtYWRlX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgFIAEoBBIPCgdleHBpcmVkGAYgASgIIhMKEUxpc3RUb2tlbnNSZXF1ZXN0Ik8KEkxpc3RUb2tlbnNSZXNwb25zZRInCgZ0b2tlbnMYASADKAsyFy5ob3N0ZC5jbHVzdGVyLnYxLlRva2VuEhAKCHJldmlzaW9uGAIgASgEIn0KEkNyZWF0ZVRva2VuUmVxdWVzdBISCgp0b2tlbl9uYW1lGAEgASgJEhQKDHRva2VuX3NoYTI1NhgCIAEoDBINCgVyb2xlcxgDIAMoCRIuCgpleHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCInChNDcmVhdGVUb2tlblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEIigKEkRlbGV0ZVRva2VuUmVxdWVzdBISCgp0b2tlbl9uYW1lGAEgASgJIhUKE0RlbGV0ZVRva2VuUmVzcG9uc2UiVAoLQ2FuSVJlcXVlc3QSDAoEdmVyYhgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIRCgllbnRpdHlfaWQYAyABKAkSDwoHY29tbWFuZBgEIAEoCSJqCgxDYW5JUmVzcG9uc2USDwoHYWxsb3dlZBgBIAEoCBIOCgZyZWFzb24YAiABKAkSDAoEa2luZBgDIAEoCRIMCgRuYW1lGAQgASgJEg4KBmdyb3VwcxgFIAMoCRINCgVyb2xlcxgGIAMoCTKFFQoOQ2x1c3RlclNlcnZpY2USYAoKR2V0Q2x1c3RlchIjLmhvc3RkLmNsdXN0ZXIudjEuR2V0Q2x1c3RlclJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkdldENsdXN0ZXJSZXNwb25zZSIHkAIB8OQZAxJgCgpMaXN0U2hhcmRzEiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2hhcmRzUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFNoYXJkc1Jlc3BvbnNlIgeQAgHw5BkDEmgKDFdhdGNoQ2x1c3RlchIlLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hDbHVzdGVyUmVxdWVzdBomLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hDbHVzdGVyUmVzcG9uc2UiB5ACAfDkGQMwARJcCghUYWlsTG9ncxIhLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXF1ZXN0GiIuaG9zdGQuY2x1c3Rlci52MS5UYWlsTG9nc1Jlc3BvbnNlIgeQAgHw5BkDMAESYgoLUHJvZmlsZU5vZGUSJC5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVOb2RlUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXNwb25zZSIE8OQZCDABEloKCU1vdmVTaGFyZBIiLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVxdWVzdBojLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVzcG9uc2UiBPDkGQgSTgoFRHJhaW4SHi5ob3N0ZC5jbHVzdGVyLnYxLkRyYWluUmVxdWVzdBofLmhvc3RkLmNsdXN0ZXIudjEuRHJhaW5SZXNwb25zZSIE8OQZCBJRCgZSZXN1bWUSHy5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlcXVlc3QaIC5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlc3BvbnNlIgTw5BkIEk4KBUxlYXZlEh4uaG9zdGQuY2x1c3Rlci52MS5MZWF2ZVJlcXVlc3QaHy5ob3N0ZC5jbHVzdGVyLnYxLkxlYXZlUmVzcG9uc2UiBPDkGQgSSwoERG93bhIdLmhvc3RkLmNsdXN0ZXIudjEuRG93blJlcXVlc3QaHi5ob3N0ZC5jbHVzdGVyLnYxLkRvd25SZXNwb25zZSIE8OQZCBJaCglSZWJhbGFuY2USIi5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlc3BvbnNlIgTw5BkIEl0KClJhaXNlTGV2ZWwSIy5ob3N0ZC5jbHVzdGVyLnYxLlJhaXNlTGV2ZWxSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5SYWlzZUxldmVsUmVzcG9uc2UiBPDkGQgSXQoKSW5pdGlhbGl6ZRIjLmhvc3RkLmNsdXN0ZXIudjEuSW5pdGlhbGl6ZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkluaXRpYWxpemVSZXNwb25zZSIE8OQZCBJaCglTZXRQb2xpY3kSIi5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlc3BvbnNlIgTw5BkIEl0KClB1dFNldHRpbmcSIy5ob3N0ZC5jbHVzdGVyLnYxLlB1dFNldHRpbmdSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5QdXRTZXR0aW5nUmVzcG9uc2UiBPDkGQcSYAoKR2V0U2V0dGluZxIjLmhvc3RkLmNsdXN0ZXIudjEuR2V0U2V0dGluZ1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkdldFNldHRpbmdSZXNwb25zZSIHkAIB8OQZAxJmCgxMaXN0U2V0dGluZ3MSJS5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1JlcXVlc3QaJi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1Jlc3BvbnNlIgeQAgHw5BkDEmsKDVdhdGNoU2V0dGluZ3MSJi5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU2V0dGluZ3NSZXF1ZXN0GicuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNldHRpbmdzUmVzcG9uc2UiB5ACAfDkGQMwARJdCglMaXN0Um9sZXMSIi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1JlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1Jlc3BvbnNlIgeQAgHw5BkKElQKB1B1dFJvbGUSIC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVSZXF1ZXN0GiEuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlUmVzcG9uc2UiBPDkGQoSXQoKRGVsZXRlUm9sZRIjLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVSZXNwb25zZSIE8OQZChJyChBMaXN0Um9sZUJpbmRpbmdzEikuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZUJpbmRpbmdzUmVxdWVzdBoqLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFJvbGVCaW5kaW5nc1Jlc3BvbnNlIgeQAgHw5BkKEmkKDlB1dFJvbGVCaW5kaW5nEicuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlQmluZGluZ1JlcXVlc3QaKC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVCaW5kaW5nUmVzcG9uc2UiBPDkGQoScgoRRGVsZXRlUm9sZUJpbmRpbmcSKi5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVxdWVzdBorLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZUJpbmRpbmdSZXNwb25zZSIE8OQZChJgCgpMaXN0VG9rZW5zEiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0VG9rZW5zUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFRva2Vuc1Jlc3BvbnNlIgeQAgHw5BkKEmAKC0NyZWF0ZVRva2VuEiQuaG9zdGQuY2x1c3Rlci52MS5DcmVhdGVUb2tlblJlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLkNyZWF0ZVRva2VuUmVzcG9uc2UiBPDkGQoSYAoLRGVsZXRlVG9rZW4SJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVRva2VuUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlVG9rZW5SZXNwb25zZSIE8OQZChJOCgRDYW5JEh0uaG9zdGQuY2x1c3Rlci52MS5DYW5JUmVxdWVzdBoeLmhvc3RkLmNsdXN0ZXIudjEuQ2FuSVJlc3BvbnNlIgeQAgHw5BkLQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9jbHVzdGVyL3YxO2NsdXN0ZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9jbHVzdGVyL3YxL2NsdXN0ZXIucHJvdG8SEGhvc3RkLmNsdXN0ZXIudjEivQIKBk1lbWJlchIPCgdub2RlX2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDgoGc3RhdHVzGAMgASgJEhEKCXJlYWNoYWJsZRgEIAEoCBINCgVyb2xlcxgFIAMoCRIUCgxsZWFkZXJfY291bnQYBiABKA0SFQoNcmVwbGljYV9jb3VudBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEgwKBHpvbmUYCSABKAkSEAoIZHJhaW5pbmcYCiABKAgSGQoRY2xvY2tfc2tld19taWxsaXMYHiABKBISEQoJbWluX2xldmVsGBQgASgNEhEKCW1heF9sZXZlbBgVIAEoDRIqCgd0cm91YmxlGB8gASgLMhkuaG9zdGQuY2x1c3Rlci52MS5Ucm91YmxlEhQKDHBlZXJfYWRkcmVzcxggIAEoCSJYCgdUcm91YmxlEgwKBHNsb3cYASABKAgSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHF1aWV0X21pbGxpcxgDIAEoBCLIAQoFU2hhcmQSEAoIc2hhcmRfaWQYASABKA0SDgoGbGVhZGVyGAIgASgJEgwKBHRlcm0YAyABKAQSDgoGdm90ZXJzGAQgAygJEhAKCGxlYXJuZXJzGAUgAygJEhQKDGVudGl0eV9jb3VudBgGIAEoBBIVCg1hcHBsaWVkX2luZGV4GAcgASgEEg0KBWJ5dGVzGAggASgEEjEKB3N0b3BwZWQYKCADKAsyIC5ob3N0ZC5jbHVzdGVyLnYxLlN0b3BwZWRSZXBsaWNhIjEKDlN0b3BwZWRSZXBsaWNhEg8KB25vZGVfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIhMKEUdldENsdXN0ZXJSZXF1ZXN0IocCChJHZXRDbHVzdGVyUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLmhvc3RkLmNsdXN0ZXIudjEuTWVtYmVyEhMKC2Nvb3JkaW5hdG9yGAIgASgJEg4KBnF1b3J1bRgDIAEoCBIPCgdub2RlX2lkGAQgASgJEhMKC3NoYXJkX2NvdW50GAUgASgNEi4KCnNoYXJkX2tleXMYBiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkS2V5Eg0KBWxldmVsGBQgASgNEhIKCmNsdXN0ZXJfaWQYPCABKAkSKAoGcG9saWN5GG4gASgLMhguaG9zdGQuY2x1c3Rlci52MS5Qb2xpY3kiPQoIU2hhcmRLZXkSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFZ3JvdXAYAiABKAkSDQoFdW50aWwYAyABKAkiQAoRTGlzdFNoYXJkc1JlcXVlc3QSFAoMbGVhZGVyc19vbmx5GAEgASgIEhUKDXNpbmNlX3ZlcnNpb24YAiABKAkiXwoSTGlzdFNoYXJkc1Jlc3BvbnNlEicKBnNoYXJkcxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuU2hhcmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdjaGFuZ2VzGAMgASgIIhUKE1dhdGNoQ2x1c3RlclJlcXVlc3QixQEKFFdhdGNoQ2x1c3RlclJlc3BvbnNlEikKB21lbWJlcnMYASADKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLk1lbWJlchITCgtjb29yZGluYXRvchgCIAEoCRIOCgZxdW9ydW0YAyABKAgSDwoHbm9kZV9pZBgEIAEoCRITCgtzaGFyZF9jb3VudBgFIAEoDRINCgVsZXZlbBgUIAEoDRIoCgZwb2xpY3kYbiABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSJJCg9UYWlsTG9nc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg4KBmZvbGxvdxgDIAEoCCL/AQoQVGFpbExvZ3NSZXNwb25zZRI2CgVsaW5lcxgBIAMoCzInLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXNwb25zZS5MaW5lEgwKBGxvc3QYAiABKAQSDwoHbm9kZV9pZBgDIAEoCRIVCg1taXNzaW5nX25vZGVzGAQgAygJGn0KBExpbmUSLgoKd3JpdHRlbl9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZW50aXR5X2lkGAIgASgJEg0KBWxldmVsGAMgASgJEgwKBHRleHQYBCABKAkSFQoNbW9kdWxlX2RpZ2VzdBgFIAEoCSLOAQoSUHJvZmlsZU5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSNwoEa2luZBgCIAEoDjIpLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0LktpbmQSDwoHc2Vjb25kcxgDIAEoDSJdCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIMCghLSU5EX0NQVRABEg0KCUtJTkRfSEVBUBACEhIKDktJTkRfR09ST1VUSU5FEAMSDgoKS0lORF9CTE9DSxAEIjQKE1Byb2ZpbGVOb2RlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIMCgRwYXJ0GAIgASgMIjwKFFByb2ZpbGVHdWVzdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg8KB3NlY29uZHMYAiABKA0izAEKFVByb2ZpbGVHdWVzdHNSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJEhEKCWZ1bmN0aW9ucxgCIAMoCRI9CgZzdGFja3MYAyADKAsyLS5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZS5TdGFjaxIVCg1taXNzaW5nX25vZGVzGAQgAygJGjkKBVN0YWNrEhEKCWZ1bmN0aW9ucxgBIAMoDRIPCgdzYW1wbGVzGAIgASgDEgwKBGZ1ZWwYAyABKAMiNQoQTW92ZVNoYXJkUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIPCgd0b19ub2RlGAIgASgJIhMKEU1vdmVTaGFyZFJlc3BvbnNlIh8KDERyYWluUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIh4KDURyYWluUmVzcG9uc2USDQoFbW92ZWQYASABKA0iIAoNUmVzdW1lUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIhAKDlJlc3VtZVJlc3BvbnNlIh8KDExlYXZlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIg8KDUxlYXZlUmVzcG9uc2UiHgoLRG93blJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIOCgxEb3duUmVzcG9uc2UiEgoQUmViYWxhbmNlUmVxdWVzdCIiChFSZWJhbGFuY2VSZXNwb25zZRINCgVtb3ZlcxgBIAEoDSI3CgdTZXR0aW5nEgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIQCghyZXZpc2lvbhgDIAEoBCIvChFQdXRTZXR0aW5nUmVxdWVzdBILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAkiJgoSUHV0U2V0dGluZ1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEIiAKEUdldFNldHRpbmdSZXF1ZXN0EgsKA2tleRgBIAEoCSJAChJHZXRTZXR0aW5nUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyIpChNMaXN0U2V0dGluZ3NSZXF1ZXN0EhIKCmtleV9wcmVmaXgYASABKAkiVQoUTGlzdFNldHRpbmdzUmVzcG9uc2USKwoIc2V0dGluZ3MYASADKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmcSEAoIcmV2aXNpb24YAiABKAQiKgoUV2F0Y2hTZXR0aW5nc1JlcXVlc3QSEgoKa2V5X3ByZWZpeBgBIAEoCSJDChVXYXRjaFNldHRpbmdzUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyJwCgZQb2xpY3kSEwoLcmVwbGljYXRpb24YASABKA0SEwoLbWluX21lbWJlcnMYAiABKA0SEQoJcmViYWxhbmNlGAMgASgIEhkKEWRlYWRfYWZ0ZXJfbWlsbGlzGAQgASgEEg4KBnN0b3JlZBgFIAEoCCLCAQoQU2V0UG9saWN5UmVxdWVzdBIYCgtyZXBsaWNhdGlvbhgBIAEoDUgAiAEBEhgKC21pbl9tZW1iZXJzGAIgASgNSAGIAQESFgoJcmViYWxhbmNlGAMgASgISAKIAQESHgoRZGVhZF9hZnRlcl9taWxsaXMYBCABKARIA4gBAUIOCgxfcmVwbGljYXRpb25CDgoMX21pbl9tZW1iZXJzQgwKCl9yZWJhbGFuY2VCFAoSX2RlYWRfYWZ0ZXJfbWlsbGlzIj0KEVNldFBvbGljeVJlc3BvbnNlEigKBnBvbGljeRgBIAEoCzIYLmhvc3RkLmNsdXN0ZXIudjEuUG9saWN5IjMKEVJhaXNlTGV2ZWxSZXF1ZXN0Eg0KBWxldmVsGAEgASgNEg8KB2RyeV9ydW4YAiABKAgiYAoSUmFpc2VMZXZlbFJlc3BvbnNlEg0KBWxldmVsGAEgASgNEg4KBndhbnRlZBgCIAEoDRIrCgVub2RlcxgDIAMoCzIcLmhvc3RkLmNsdXN0ZXIudjEuTm9kZUxldmVscyITChFJbml0aWFsaXplUmVxdWVzdCJPChJJbml0aWFsaXplUmVzcG9uc2USEgoKY2x1c3Rlcl9pZBgBIAEoCRIPCgdmb3VuZGVkGAIgASgIEhQKDHNpbGVudF9zZWVkcxgDIAMoCSJmCgpOb2RlTGV2ZWxzEg8KB25vZGVfaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIRCgltaW5fbGV2ZWwYAyABKA0SEQoJbWF4X2xldmVsGAQgASgNEhAKCG9ic3RhY2xlGAUgASgJIl8KCFJvbGVSdWxlEg4KBmVmZmVjdBgBIAEoCRINCgV2ZXJicxgCIAMoCRINCgV0eXBlcxgDIAMoCRITCgtpZF9wcmVmaXhlcxgEIAMoCRIQCghjb21tYW5kcxgFIAMoCSK3AQoKUm9sZVF1b3RhcxIbChNjb21tYW5kc19wZXJfc2Vjb25kGAEgASgDEhcKD2Z1ZWxfcGVyX3NlY29uZBgCIAEoAxIYChBieXRlc19wZXJfc2Vjb25kGAMgASgDEg8KB3N0cmVhbXMYBCABKAMSEwoLY29ubmVjdGlvbnMYBSABKAMSDwoHdXBsb2FkcxgGIAEoAxIiChpjb21waWxlX3NlY29uZHNfcGVyX21pbnV0ZRgHIAEoAyKRAQoEUm9sZRIMCgRuYW1lGAEgASgJEikKBXJ1bGVzGAIgAygLMhouaG9zdGQuY2x1c3Rlci52MS5Sb2xlUnVsZRIQCghyZXZpc2lvbhgDIAEoBBIQCghidWlsdF9pbhgEIAEoCBIsCgZxdW90YXMYBSABKAsyHC5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVRdW90YXMiPwoLUm9sZUJpbmRpbmcSDwoHc3ViamVjdBgBIAEoCRINCgVyb2xlcxgCIAMoCRIQCghyZXZpc2lvbhgDIAEoBCISChBMaXN0Um9sZXNSZXF1ZXN0IkwKEUxpc3RSb2xlc1Jlc3BvbnNlEiUKBXJvbGVzGAEgAygLMhYuaG9zdGQuY2x1c3Rlci52MS5Sb2xlEhAKCHJldmlzaW9uGAIgASgEInwKDlB1dFJvbGVSZXF1ZXN0EhEKCXJvbGVfbmFtZRgBIAEoCRIpCgVydWxlcxgCIAMoCzIaLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVJ1bGUSLAoGcXVvdGFzGAMgASgLMhwuaG9zdGQuY2x1c3Rlci52MS5Sb2xlUXVvdGFzIiMKD1B1dFJvbGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCImChFEZWxldGVSb2xlUmVxdWVzdBIRCglyb2xlX25hbWUYASABKAkiFAoSRGVsZXRlUm9sZVJlc3BvbnNlIhkKF0xpc3RSb2xlQmluZGluZ3NSZXF1ZXN0Im8KGExpc3RSb2xlQmluZGluZ3NSZXNwb25zZRIvCghiaW5kaW5ncxgBIAMoCzIdLmhvc3RkLmNsdXN0ZXIudjEuUm9sZUJpbmRpbmcSEAoIcmV2aXNpb24YAiABKAQSEAoIaW5fZm9yY2UYAyABKAgiNwoVUHV0Um9sZUJpbmRpbmdSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSDQoFcm9sZXMYAiADKAkiKgoWUHV0Um9sZUJpbmRpbmdSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCIrChhEZWxldGVSb2xlQmluZGluZ1JlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSIbChlEZWxldGVSb2xlQmluZGluZ1Jlc3BvbnNlIqoBCgVUb2tlbhISCgp0b2tlbl9uYW1lGAEgASgJEg0KBXJvbGVzGAIgAygJEi4KCmV4cGlyZXNfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB21hZGVfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAUgASgEEg8KB2V4cGlyZWQYBiABKAgiEwoRTGlzdFRva2Vuc1JlcXVlc3QiTwoSTGlzdFRva2Vuc1Jlc3BvbnNlEicKBnRva2VucxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuVG9rZW4SEAoIcmV2aXNpb24YAiABKAQifQoSQ3JlYXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkSFAoMdG9rZW5fc2hhMjU2GAIgASgMEg0KBXJvbGVzGAMgAygJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIicKE0NyZWF0ZVRva2VuUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiKAoSRGVsZXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkiFQoTRGVsZXRlVG9rZW5SZXNwb25zZSJUCgtDYW5JUmVxdWVzdBIMCgR2ZXJiGAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhEKCWVudGl0eV9pZBgDIAEoCRIPCgdjb21tYW5kGAQgASgJImoKDENhbklSZXNwb25zZRIPCgdhbGxvd2VkGAEgASgIEg4KBnJlYXNvbhgCIAEoCRIMCgRraW5kGAMgASgJEgwKBG5hbWUYBCABKAkSDgoGZ3JvdXBzGAUgAygJEg0KBXJvbGVzGAYgAygJMvIVCg5DbHVzdGVyU2VydmljZRJgCgpHZXRDbHVzdGVyEiMuaG9zdGQuY2x1c3Rlci52MS5HZXRDbHVzdGVyUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuR2V0Q2x1c3RlclJlc3BvbnNlIgeQAgHw5BkDEmAKCkxpc3RTaGFyZHMSIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTaGFyZHNSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2hhcmRzUmVzcG9uc2UiB5ACAfDkGQMSaAoMV2F0Y2hDbHVzdGVyEiUuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXF1ZXN0GiYuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXNwb25zZSIHkAIB8OQZAzABElwKCFRhaWxMb2dzEiEuaG9zdGQuY2x1c3Rlci52MS5UYWlsTG9nc1JlcXVlc3QaIi5ob3N0ZC5jbHVzdGVyLnYxLlRhaWxMb2dzUmVzcG9uc2UiB5ACAfDkGQMwARJiCgtQcm9maWxlTm9kZRIkLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0GiUuaG9zdGQuY2x1c3Rlci52MS5Qcm9maWxlTm9kZVJlc3BvbnNlIgTw5BkIMAESawoNUHJvZmlsZUd1ZXN0cxImLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZUd1ZXN0c1JlcXVlc3QaJy5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZSIHkAIB8OQZAzABEloKCU1vdmVTaGFyZBIiLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVxdWVzdBojLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVzcG9uc2UiBPDkGQgSTgoFRHJhaW4SHi5ob3N0ZC5jbHVzdGVyLnYxLkRyYWluUmVxdWVzdBofLmhvc3RkLmNsdXN0ZXIudjEuRHJhaW5SZXNwb25zZSIE8OQZCBJRCgZSZXN1bWUSHy5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlcXVlc3QaIC5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlc3BvbnNlIgTw5BkIEk4KBUxlYXZlEh4uaG9zdGQuY2x1c3Rlci52MS5MZWF2ZVJlcXVlc3QaHy5ob3N0ZC5jbHVzdGVyLnYxLkxlYXZlUmVzcG9uc2UiBPDkGQgSSwoERG93bhIdLmhvc3RkLmNsdXN0ZXIudjEuRG93blJlcXVlc3QaHi5ob3N0ZC5jbHVzdGVyLnYxLkRvd25SZXNwb25zZSIE8OQZCBJaCglSZWJhbGFuY2USIi5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlc3BvbnNlIgTw5BkIEl0KClJhaXNlTGV2ZWwSIy5ob3N0ZC5jbHVzdGVyLnYxLlJhaXNlTGV2ZWxSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5SYWlzZUxldmVsUmVzcG9uc2UiBPDkGQgSXQoKSW5pdGlhbGl6ZRIjLmhvc3RkLmNsdXN0ZXIudjEuSW5pdGlhbGl6ZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkluaXRpYWxpemVSZXNwb25zZSIE8OQZCBJaCglTZXRQb2xpY3kSIi5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlc3BvbnNlIgTw5BkIEl0KClB1dFNldHRpbmcSIy5ob3N0ZC5jbHVzdGVyLnYxLlB1dFNldHRpbmdSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5QdXRTZXR0aW5nUmVzcG9uc2UiBPDkGQcSYAoKR2V0U2V0dGluZxIjLmhvc3RkLmNsdXN0ZXIudjEuR2V0U2V0dGluZ1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkdldFNldHRpbmdSZXNwb25zZSIHkAIB8OQZAxJmCgxMaXN0U2V0dGluZ3MSJS5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1JlcXVlc3QaJi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1Jlc3BvbnNlIgeQAgHw5BkDEmsKDVdhdGNoU2V0dGluZ3MSJi5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU2V0dGluZ3NSZXF1ZXN0GicuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNldHRpbmdzUmVzcG9uc2UiB5ACAfDkGQMwARJdCglMaXN0Um9sZXMSIi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1JlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1Jlc3BvbnNlIgeQAgHw5BkKElQKB1B1dFJvbGUSIC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVSZXF1ZXN0GiEuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlUmVzcG9uc2UiBPDkGQoSXQoKRGVsZXRlUm9sZRIjLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVSZXNwb25zZSIE8OQZChJyChBMaXN0Um9sZUJpbmRpbmdzEikuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZUJpbmRpbmdzUmVxdWVzdBoqLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFJvbGVCaW5kaW5nc1Jlc3BvbnNlIgeQAgHw5BkKEmkKDlB1dFJvbGVCaW5kaW5nEicuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlQmluZGluZ1JlcXVlc3QaKC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVCaW5kaW5nUmVzcG9uc2UiBPDkGQoScgoRRGVsZXRlUm9sZUJpbmRpbmcSKi5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVxdWVzdBorLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZUJpbmRpbmdSZXNwb25zZSIE8OQZChJgCgpMaXN0VG9rZW5zEiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0VG9rZW5zUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFRva2Vuc1Jlc3BvbnNlIgeQAgHw5BkKEmAKC0NyZWF0ZVRva2VuEiQuaG9zdGQuY2x1c3Rlci52MS5DcmVhdGVUb2tlblJlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLkNyZWF0ZVRva2VuUmVzcG9uc2UiBPDkGQoSYAoLRGVsZXRlVG9rZW4SJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVRva2VuUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlVG9rZW5SZXNwb25zZSIE8OQZChJOCgRDYW5JEh0uaG9zdGQuY2x1c3Rlci52MS5DYW5JUmVxdWVzdBoeLmhvc3RkLmNsdXN0ZXIudjEuQ2FuSVJlc3BvbnNlIgeQAgHw5BkLQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9jbHVzdGVyL3YxO2NsdXN0ZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Member is one node of the cluster.
@@ -805,6 +805,113 @@ export const ProfileNodeResponseSchema: GenMessage<ProfileNodeResponse> = /*@__P
   messageDesc(file_hostd_cluster_v1_cluster, 14);
 
 /**
+ * ProfileGuestsRequest says what is measured.
+ *
+ * @generated from message hostd.cluster.v1.ProfileGuestsRequest
+ */
+export type ProfileGuestsRequest = Message<"hostd.cluster.v1.ProfileGuestsRequest"> & {
+  /**
+   * Entity type: 1 to 64 bytes of [a-z0-9-].
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * For how many seconds: 1 to 300, 10 unless it is given.
+   *
+   * @generated from field: uint32 seconds = 2;
+   */
+  seconds: number;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.ProfileGuestsRequest.
+ * Use `create(ProfileGuestsRequestSchema)` to create a new message.
+ */
+export const ProfileGuestsRequestSchema: GenMessage<ProfileGuestsRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 15);
+
+/**
+ * ProfileGuestsResponse is a part of what one node has found, or names nodes
+ * that do not answer.
+ *
+ * @generated from message hostd.cluster.v1.ProfileGuestsResponse
+ */
+export type ProfileGuestsResponse = Message<"hostd.cluster.v1.ProfileGuestsResponse"> & {
+  /**
+   * The node that was measured.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Names of functions as the module has them, at most 256 bytes each; those
+   * without one are "function" and their index.
+   *
+   * @generated from field: repeated string functions = 2;
+   */
+  functions: string[];
+
+  /**
+   * What was spent where.
+   *
+   * @generated from field: repeated hostd.cluster.v1.ProfileGuestsResponse.Stack stacks = 3;
+   */
+  stacks: ProfileGuestsResponse_Stack[];
+
+  /**
+   * Nodes that were not measured.
+   *
+   * @generated from field: repeated string missing_nodes = 4;
+   */
+  missingNodes: string[];
+};
+
+/**
+ * Describes the message hostd.cluster.v1.ProfileGuestsResponse.
+ * Use `create(ProfileGuestsResponseSchema)` to create a new message.
+ */
+export const ProfileGuestsResponseSchema: GenMessage<ProfileGuestsResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 16);
+
+/**
+ * Stack is what was spent in one function, called by certain others.
+ *
+ * @generated from message hostd.cluster.v1.ProfileGuestsResponse.Stack
+ */
+export type ProfileGuestsResponse_Stack = Message<"hostd.cluster.v1.ProfileGuestsResponse.Stack"> & {
+  /**
+   * Indexes in functions, the one that spends first; at most 64.
+   *
+   * @generated from field: repeated uint32 functions = 1;
+   */
+  functions: number[];
+
+  /**
+   * How often guests were met there.
+   *
+   * @generated from field: int64 samples = 2;
+   */
+  samples: bigint;
+
+  /**
+   * Units of fuel that these samples stand for.
+   *
+   * @generated from field: int64 fuel = 3;
+   */
+  fuel: bigint;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.ProfileGuestsResponse.Stack.
+ * Use `create(ProfileGuestsResponse_StackSchema)` to create a new message.
+ */
+export const ProfileGuestsResponse_StackSchema: GenMessage<ProfileGuestsResponse_Stack> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 16, 0);
+
+/**
  * MoveShardRequest names a shard and where its leadership goes.
  *
  * @generated from message hostd.cluster.v1.MoveShardRequest
@@ -830,7 +937,7 @@ export type MoveShardRequest = Message<"hostd.cluster.v1.MoveShardRequest"> & {
  * Use `create(MoveShardRequestSchema)` to create a new message.
  */
 export const MoveShardRequestSchema: GenMessage<MoveShardRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 15);
+  messageDesc(file_hostd_cluster_v1_cluster, 17);
 
 /**
  * MoveShardResponse says that the shard has moved.
@@ -845,7 +952,7 @@ export type MoveShardResponse = Message<"hostd.cluster.v1.MoveShardResponse"> & 
  * Use `create(MoveShardResponseSchema)` to create a new message.
  */
 export const MoveShardResponseSchema: GenMessage<MoveShardResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 16);
+  messageDesc(file_hostd_cluster_v1_cluster, 18);
 
 /**
  * DrainRequest names a node.
@@ -866,7 +973,7 @@ export type DrainRequest = Message<"hostd.cluster.v1.DrainRequest"> & {
  * Use `create(DrainRequestSchema)` to create a new message.
  */
 export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 17);
+  messageDesc(file_hostd_cluster_v1_cluster, 19);
 
 /**
  * DrainResponse says that the node leads nothing any more.
@@ -887,7 +994,7 @@ export type DrainResponse = Message<"hostd.cluster.v1.DrainResponse"> & {
  * Use `create(DrainResponseSchema)` to create a new message.
  */
 export const DrainResponseSchema: GenMessage<DrainResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 18);
+  messageDesc(file_hostd_cluster_v1_cluster, 20);
 
 /**
  * ResumeRequest names a node.
@@ -908,7 +1015,7 @@ export type ResumeRequest = Message<"hostd.cluster.v1.ResumeRequest"> & {
  * Use `create(ResumeRequestSchema)` to create a new message.
  */
 export const ResumeRequestSchema: GenMessage<ResumeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 19);
+  messageDesc(file_hostd_cluster_v1_cluster, 21);
 
 /**
  * ResumeResponse says that the order is taken back.
@@ -923,7 +1030,7 @@ export type ResumeResponse = Message<"hostd.cluster.v1.ResumeResponse"> & {
  * Use `create(ResumeResponseSchema)` to create a new message.
  */
 export const ResumeResponseSchema: GenMessage<ResumeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 20);
+  messageDesc(file_hostd_cluster_v1_cluster, 22);
 
 /**
  * LeaveRequest names a node.
@@ -944,7 +1051,7 @@ export type LeaveRequest = Message<"hostd.cluster.v1.LeaveRequest"> & {
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema: GenMessage<LeaveRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 21);
+  messageDesc(file_hostd_cluster_v1_cluster, 23);
 
 /**
  * LeaveResponse says that the node is no member any more.
@@ -959,7 +1066,7 @@ export type LeaveResponse = Message<"hostd.cluster.v1.LeaveResponse"> & {
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 22);
+  messageDesc(file_hostd_cluster_v1_cluster, 24);
 
 /**
  * DownRequest names a node.
@@ -980,7 +1087,7 @@ export type DownRequest = Message<"hostd.cluster.v1.DownRequest"> & {
  * Use `create(DownRequestSchema)` to create a new message.
  */
 export const DownRequestSchema: GenMessage<DownRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 23);
+  messageDesc(file_hostd_cluster_v1_cluster, 25);
 
 /**
  * DownResponse says that the decision is durable.
@@ -995,7 +1102,7 @@ export type DownResponse = Message<"hostd.cluster.v1.DownResponse"> & {
  * Use `create(DownResponseSchema)` to create a new message.
  */
 export const DownResponseSchema: GenMessage<DownResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 24);
+  messageDesc(file_hostd_cluster_v1_cluster, 26);
 
 /**
  * RebalanceRequest has no parameters.
@@ -1010,7 +1117,7 @@ export type RebalanceRequest = Message<"hostd.cluster.v1.RebalanceRequest"> & {
  * Use `create(RebalanceRequestSchema)` to create a new message.
  */
 export const RebalanceRequestSchema: GenMessage<RebalanceRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 25);
+  messageDesc(file_hostd_cluster_v1_cluster, 27);
 
 /**
  * RebalanceResponse says what was started.
@@ -1031,7 +1138,7 @@ export type RebalanceResponse = Message<"hostd.cluster.v1.RebalanceResponse"> & 
  * Use `create(RebalanceResponseSchema)` to create a new message.
  */
 export const RebalanceResponseSchema: GenMessage<RebalanceResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 26);
+  messageDesc(file_hostd_cluster_v1_cluster, 28);
 
 /**
  * Setting is one entry of the replicated map.
@@ -1066,7 +1173,7 @@ export type Setting = Message<"hostd.cluster.v1.Setting"> & {
  * Use `create(SettingSchema)` to create a new message.
  */
 export const SettingSchema: GenMessage<Setting> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 27);
+  messageDesc(file_hostd_cluster_v1_cluster, 29);
 
 /**
  * PutSettingRequest writes a setting.
@@ -1094,7 +1201,7 @@ export type PutSettingRequest = Message<"hostd.cluster.v1.PutSettingRequest"> & 
  * Use `create(PutSettingRequestSchema)` to create a new message.
  */
 export const PutSettingRequestSchema: GenMessage<PutSettingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 28);
+  messageDesc(file_hostd_cluster_v1_cluster, 30);
 
 /**
  * PutSettingResponse says that the value is durable.
@@ -1115,7 +1222,7 @@ export type PutSettingResponse = Message<"hostd.cluster.v1.PutSettingResponse"> 
  * Use `create(PutSettingResponseSchema)` to create a new message.
  */
 export const PutSettingResponseSchema: GenMessage<PutSettingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 29);
+  messageDesc(file_hostd_cluster_v1_cluster, 31);
 
 /**
  * GetSettingRequest names a setting.
@@ -1136,7 +1243,7 @@ export type GetSettingRequest = Message<"hostd.cluster.v1.GetSettingRequest"> & 
  * Use `create(GetSettingRequestSchema)` to create a new message.
  */
 export const GetSettingRequestSchema: GenMessage<GetSettingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 30);
+  messageDesc(file_hostd_cluster_v1_cluster, 32);
 
 /**
  * GetSettingResponse carries a setting.
@@ -1157,7 +1264,7 @@ export type GetSettingResponse = Message<"hostd.cluster.v1.GetSettingResponse"> 
  * Use `create(GetSettingResponseSchema)` to create a new message.
  */
 export const GetSettingResponseSchema: GenMessage<GetSettingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 31);
+  messageDesc(file_hostd_cluster_v1_cluster, 33);
 
 /**
  * ListSettingsRequest selects settings.
@@ -1178,7 +1285,7 @@ export type ListSettingsRequest = Message<"hostd.cluster.v1.ListSettingsRequest"
  * Use `create(ListSettingsRequestSchema)` to create a new message.
  */
 export const ListSettingsRequestSchema: GenMessage<ListSettingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 32);
+  messageDesc(file_hostd_cluster_v1_cluster, 34);
 
 /**
  * ListSettingsResponse lists settings.
@@ -1206,7 +1313,7 @@ export type ListSettingsResponse = Message<"hostd.cluster.v1.ListSettingsRespons
  * Use `create(ListSettingsResponseSchema)` to create a new message.
  */
 export const ListSettingsResponseSchema: GenMessage<ListSettingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 33);
+  messageDesc(file_hostd_cluster_v1_cluster, 35);
 
 /**
  * WatchSettingsRequest selects settings.
@@ -1227,7 +1334,7 @@ export type WatchSettingsRequest = Message<"hostd.cluster.v1.WatchSettingsReques
  * Use `create(WatchSettingsRequestSchema)` to create a new message.
  */
 export const WatchSettingsRequestSchema: GenMessage<WatchSettingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 34);
+  messageDesc(file_hostd_cluster_v1_cluster, 36);
 
 /**
  * WatchSettingsResponse carries one setting.
@@ -1248,7 +1355,7 @@ export type WatchSettingsResponse = Message<"hostd.cluster.v1.WatchSettingsRespo
  * Use `create(WatchSettingsResponseSchema)` to create a new message.
  */
 export const WatchSettingsResponseSchema: GenMessage<WatchSettingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 35);
+  messageDesc(file_hostd_cluster_v1_cluster, 37);
 
 /**
  * Policy is what the operators decided for the whole cluster.
@@ -1299,7 +1406,7 @@ export type Policy = Message<"hostd.cluster.v1.Policy"> & {
  * Use `create(PolicySchema)` to create a new message.
  */
 export const PolicySchema: GenMessage<Policy> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 36);
+  messageDesc(file_hostd_cluster_v1_cluster, 38);
 
 /**
  * SetPolicyRequest has what is to change.
@@ -1341,7 +1448,7 @@ export type SetPolicyRequest = Message<"hostd.cluster.v1.SetPolicyRequest"> & {
  * Use `create(SetPolicyRequestSchema)` to create a new message.
  */
 export const SetPolicyRequestSchema: GenMessage<SetPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 37);
+  messageDesc(file_hostd_cluster_v1_cluster, 39);
 
 /**
  * SetPolicyResponse has the policy as it is now.
@@ -1362,7 +1469,7 @@ export type SetPolicyResponse = Message<"hostd.cluster.v1.SetPolicyResponse"> & 
  * Use `create(SetPolicyResponseSchema)` to create a new message.
  */
 export const SetPolicyResponseSchema: GenMessage<SetPolicyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 38);
+  messageDesc(file_hostd_cluster_v1_cluster, 40);
 
 /**
  * RaiseLevelRequest names a level.
@@ -1390,7 +1497,7 @@ export type RaiseLevelRequest = Message<"hostd.cluster.v1.RaiseLevelRequest"> & 
  * Use `create(RaiseLevelRequestSchema)` to create a new message.
  */
 export const RaiseLevelRequestSchema: GenMessage<RaiseLevelRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 39);
+  messageDesc(file_hostd_cluster_v1_cluster, 41);
 
 /**
  * RaiseLevelResponse says what the members speak.
@@ -1425,7 +1532,7 @@ export type RaiseLevelResponse = Message<"hostd.cluster.v1.RaiseLevelResponse"> 
  * Use `create(RaiseLevelResponseSchema)` to create a new message.
  */
 export const RaiseLevelResponseSchema: GenMessage<RaiseLevelResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 40);
+  messageDesc(file_hostd_cluster_v1_cluster, 42);
 
 /**
  * InitializeRequest has no parameters.
@@ -1440,7 +1547,7 @@ export type InitializeRequest = Message<"hostd.cluster.v1.InitializeRequest"> & 
  * Use `create(InitializeRequestSchema)` to create a new message.
  */
 export const InitializeRequestSchema: GenMessage<InitializeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 41);
+  messageDesc(file_hostd_cluster_v1_cluster, 43);
 
 /**
  * InitializeResponse names the cluster of the answering node.
@@ -1476,7 +1583,7 @@ export type InitializeResponse = Message<"hostd.cluster.v1.InitializeResponse"> 
  * Use `create(InitializeResponseSchema)` to create a new message.
  */
 export const InitializeResponseSchema: GenMessage<InitializeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 42);
+  messageDesc(file_hostd_cluster_v1_cluster, 44);
 
 /**
  * NodeLevels is what one member speaks.
@@ -1525,7 +1632,7 @@ export type NodeLevels = Message<"hostd.cluster.v1.NodeLevels"> & {
  * Use `create(NodeLevelsSchema)` to create a new message.
  */
 export const NodeLevelsSchema: GenMessage<NodeLevels> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 43);
+  messageDesc(file_hostd_cluster_v1_cluster, 45);
 
 /**
  * RoleRule matches calls by each list that it has.
@@ -1578,7 +1685,7 @@ export type RoleRule = Message<"hostd.cluster.v1.RoleRule"> & {
  * Use `create(RoleRuleSchema)` to create a new message.
  */
 export const RoleRuleSchema: GenMessage<RoleRule> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 44);
+  messageDesc(file_hostd_cluster_v1_cluster, 46);
 
 /**
  * RoleQuotas are how much callers may have, on each node. In each 0 says nothing
@@ -1644,7 +1751,7 @@ export type RoleQuotas = Message<"hostd.cluster.v1.RoleQuotas"> & {
  * Use `create(RoleQuotasSchema)` to create a new message.
  */
 export const RoleQuotasSchema: GenMessage<RoleQuotas> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 45);
+  messageDesc(file_hostd_cluster_v1_cluster, 47);
 
 /**
  * Role is a list of rules.
@@ -1693,7 +1800,7 @@ export type Role = Message<"hostd.cluster.v1.Role"> & {
  * Use `create(RoleSchema)` to create a new message.
  */
 export const RoleSchema: GenMessage<Role> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 46);
+  messageDesc(file_hostd_cluster_v1_cluster, 48);
 
 /**
  * RoleBinding gives a subject roles.
@@ -1728,7 +1835,7 @@ export type RoleBinding = Message<"hostd.cluster.v1.RoleBinding"> & {
  * Use `create(RoleBindingSchema)` to create a new message.
  */
 export const RoleBindingSchema: GenMessage<RoleBinding> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 47);
+  messageDesc(file_hostd_cluster_v1_cluster, 49);
 
 /**
  * ListRolesRequest has no parameters.
@@ -1743,7 +1850,7 @@ export type ListRolesRequest = Message<"hostd.cluster.v1.ListRolesRequest"> & {
  * Use `create(ListRolesRequestSchema)` to create a new message.
  */
 export const ListRolesRequestSchema: GenMessage<ListRolesRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 48);
+  messageDesc(file_hostd_cluster_v1_cluster, 50);
 
 /**
  * ListRolesResponse has all roles.
@@ -1771,7 +1878,7 @@ export type ListRolesResponse = Message<"hostd.cluster.v1.ListRolesResponse"> & 
  * Use `create(ListRolesResponseSchema)` to create a new message.
  */
 export const ListRolesResponseSchema: GenMessage<ListRolesResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 49);
+  messageDesc(file_hostd_cluster_v1_cluster, 51);
 
 /**
  * PutRoleRequest is a role.
@@ -1806,7 +1913,7 @@ export type PutRoleRequest = Message<"hostd.cluster.v1.PutRoleRequest"> & {
  * Use `create(PutRoleRequestSchema)` to create a new message.
  */
 export const PutRoleRequestSchema: GenMessage<PutRoleRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 50);
+  messageDesc(file_hostd_cluster_v1_cluster, 52);
 
 /**
  * PutRoleResponse tells of the role.
@@ -1827,7 +1934,7 @@ export type PutRoleResponse = Message<"hostd.cluster.v1.PutRoleResponse"> & {
  * Use `create(PutRoleResponseSchema)` to create a new message.
  */
 export const PutRoleResponseSchema: GenMessage<PutRoleResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 51);
+  messageDesc(file_hostd_cluster_v1_cluster, 53);
 
 /**
  * DeleteRoleRequest names a role.
@@ -1848,7 +1955,7 @@ export type DeleteRoleRequest = Message<"hostd.cluster.v1.DeleteRoleRequest"> & 
  * Use `create(DeleteRoleRequestSchema)` to create a new message.
  */
 export const DeleteRoleRequestSchema: GenMessage<DeleteRoleRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 52);
+  messageDesc(file_hostd_cluster_v1_cluster, 54);
 
 /**
  * DeleteRoleResponse says that the role is gone.
@@ -1863,7 +1970,7 @@ export type DeleteRoleResponse = Message<"hostd.cluster.v1.DeleteRoleResponse"> 
  * Use `create(DeleteRoleResponseSchema)` to create a new message.
  */
 export const DeleteRoleResponseSchema: GenMessage<DeleteRoleResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 53);
+  messageDesc(file_hostd_cluster_v1_cluster, 55);
 
 /**
  * ListRoleBindingsRequest has no parameters.
@@ -1878,7 +1985,7 @@ export type ListRoleBindingsRequest = Message<"hostd.cluster.v1.ListRoleBindings
  * Use `create(ListRoleBindingsRequestSchema)` to create a new message.
  */
 export const ListRoleBindingsRequestSchema: GenMessage<ListRoleBindingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 54);
+  messageDesc(file_hostd_cluster_v1_cluster, 56);
 
 /**
  * ListRoleBindingsResponse has all bindings.
@@ -1914,7 +2021,7 @@ export type ListRoleBindingsResponse = Message<"hostd.cluster.v1.ListRoleBinding
  * Use `create(ListRoleBindingsResponseSchema)` to create a new message.
  */
 export const ListRoleBindingsResponseSchema: GenMessage<ListRoleBindingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 55);
+  messageDesc(file_hostd_cluster_v1_cluster, 57);
 
 /**
  * PutRoleBindingRequest is a binding.
@@ -1942,7 +2049,7 @@ export type PutRoleBindingRequest = Message<"hostd.cluster.v1.PutRoleBindingRequ
  * Use `create(PutRoleBindingRequestSchema)` to create a new message.
  */
 export const PutRoleBindingRequestSchema: GenMessage<PutRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 56);
+  messageDesc(file_hostd_cluster_v1_cluster, 58);
 
 /**
  * PutRoleBindingResponse tells of the binding.
@@ -1963,7 +2070,7 @@ export type PutRoleBindingResponse = Message<"hostd.cluster.v1.PutRoleBindingRes
  * Use `create(PutRoleBindingResponseSchema)` to create a new message.
  */
 export const PutRoleBindingResponseSchema: GenMessage<PutRoleBindingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 57);
+  messageDesc(file_hostd_cluster_v1_cluster, 59);
 
 /**
  * DeleteRoleBindingRequest names a subject.
@@ -1984,7 +2091,7 @@ export type DeleteRoleBindingRequest = Message<"hostd.cluster.v1.DeleteRoleBindi
  * Use `create(DeleteRoleBindingRequestSchema)` to create a new message.
  */
 export const DeleteRoleBindingRequestSchema: GenMessage<DeleteRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 58);
+  messageDesc(file_hostd_cluster_v1_cluster, 60);
 
 /**
  * DeleteRoleBindingResponse says that the subject has no roles.
@@ -1999,7 +2106,7 @@ export type DeleteRoleBindingResponse = Message<"hostd.cluster.v1.DeleteRoleBind
  * Use `create(DeleteRoleBindingResponseSchema)` to create a new message.
  */
 export const DeleteRoleBindingResponseSchema: GenMessage<DeleteRoleBindingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 59);
+  messageDesc(file_hostd_cluster_v1_cluster, 61);
 
 /**
  * Token is one that the cluster keeps. Nobody can show it by what is kept.
@@ -2056,7 +2163,7 @@ export type Token = Message<"hostd.cluster.v1.Token"> & {
  * Use `create(TokenSchema)` to create a new message.
  */
 export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 60);
+  messageDesc(file_hostd_cluster_v1_cluster, 62);
 
 /**
  * ListTokensRequest has no parameters.
@@ -2071,7 +2178,7 @@ export type ListTokensRequest = Message<"hostd.cluster.v1.ListTokensRequest"> & 
  * Use `create(ListTokensRequestSchema)` to create a new message.
  */
 export const ListTokensRequestSchema: GenMessage<ListTokensRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 61);
+  messageDesc(file_hostd_cluster_v1_cluster, 63);
 
 /**
  * ListTokensResponse has all tokens.
@@ -2099,7 +2206,7 @@ export type ListTokensResponse = Message<"hostd.cluster.v1.ListTokensResponse"> 
  * Use `create(ListTokensResponseSchema)` to create a new message.
  */
 export const ListTokensResponseSchema: GenMessage<ListTokensResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 62);
+  messageDesc(file_hostd_cluster_v1_cluster, 64);
 
 /**
  * CreateTokenRequest is the hash of a token.
@@ -2142,7 +2249,7 @@ export type CreateTokenRequest = Message<"hostd.cluster.v1.CreateTokenRequest"> 
  * Use `create(CreateTokenRequestSchema)` to create a new message.
  */
 export const CreateTokenRequestSchema: GenMessage<CreateTokenRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 63);
+  messageDesc(file_hostd_cluster_v1_cluster, 65);
 
 /**
  * CreateTokenResponse tells of the token.
@@ -2163,7 +2270,7 @@ export type CreateTokenResponse = Message<"hostd.cluster.v1.CreateTokenResponse"
  * Use `create(CreateTokenResponseSchema)` to create a new message.
  */
 export const CreateTokenResponseSchema: GenMessage<CreateTokenResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 64);
+  messageDesc(file_hostd_cluster_v1_cluster, 66);
 
 /**
  * DeleteTokenRequest names a token.
@@ -2184,7 +2291,7 @@ export type DeleteTokenRequest = Message<"hostd.cluster.v1.DeleteTokenRequest"> 
  * Use `create(DeleteTokenRequestSchema)` to create a new message.
  */
 export const DeleteTokenRequestSchema: GenMessage<DeleteTokenRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 65);
+  messageDesc(file_hostd_cluster_v1_cluster, 67);
 
 /**
  * DeleteTokenResponse says that the token is not taken any more.
@@ -2199,7 +2306,7 @@ export type DeleteTokenResponse = Message<"hostd.cluster.v1.DeleteTokenResponse"
  * Use `create(DeleteTokenResponseSchema)` to create a new message.
  */
 export const DeleteTokenResponseSchema: GenMessage<DeleteTokenResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 66);
+  messageDesc(file_hostd_cluster_v1_cluster, 68);
 
 /**
  * CanIRequest describes a call.
@@ -2241,7 +2348,7 @@ export type CanIRequest = Message<"hostd.cluster.v1.CanIRequest"> & {
  * Use `create(CanIRequestSchema)` to create a new message.
  */
 export const CanIRequestSchema: GenMessage<CanIRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 67);
+  messageDesc(file_hostd_cluster_v1_cluster, 69);
 
 /**
  * CanIResponse is the answer.
@@ -2297,7 +2404,7 @@ export type CanIResponse = Message<"hostd.cluster.v1.CanIResponse"> & {
  * Use `create(CanIResponseSchema)` to create a new message.
  */
 export const CanIResponseSchema: GenMessage<CanIResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 68);
+  messageDesc(file_hostd_cluster_v1_cluster, 70);
 
 /**
  * ClusterService shows the cluster and moves work within it.
@@ -2361,6 +2468,19 @@ export const ClusterService: GenService<{
     methodKind: "server_streaming";
     input: typeof ProfileNodeRequestSchema;
     output: typeof ProfileNodeResponseSchema;
+  },
+  /**
+   * ProfileGuests measures where the guests of an entity type spend their fuel,
+   * on all nodes at the same time, and sends what each node has found once it is
+   * over: the functions that spend, and those that called them. Queries count,
+   * and so does building states; what nodes replay beside their lanes does not.
+   *
+   * @generated from rpc hostd.cluster.v1.ClusterService.ProfileGuests
+   */
+  profileGuests: {
+    methodKind: "server_streaming";
+    input: typeof ProfileGuestsRequestSchema;
+    output: typeof ProfileGuestsResponseSchema;
   },
   /**
    * MoveShard moves a shard's leadership to a node that votes in the shard. It

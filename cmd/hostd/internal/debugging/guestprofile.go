@@ -1,0 +1,74 @@
+package debugging
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/debugging/pprofile"
+)
+
+// NewGuestProfile makes 'hostd module profile'.
+func NewGuestProfile(std cli.Stdio) *cobra.Command {
+	var path string
+	var seconds uint32
+	c := cli.Talk(std, "profile TYPE", "Measure where the guests of a type spend their fuel, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
+		p := &pprofile.Profile{Of: args[0], Began: time.Now(), Long: time.Duration(seconds) * time.Second}
+		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileGuests, &clusterv1.ProfileGuestsRequest{EntityType: args[0], Seconds: seconds}) {
+			if err != nil {
+				return err
+			}
+			for _, node := range m.GetMissingNodes() {
+				fmt.Fprintf(std.Err, "node %s was not measured\n", cli.Clean(node))
+			}
+			if err := addStacks(p, m); err != nil {
+				return err
+			}
+		}
+		content, err := p.Encode()
+		if err != nil {
+			return err
+		}
+		to := path
+		if to == "" {
+			to = args[0] + ".pb.gz"
+		}
+		if err := writeProfile(to, content); err != nil {
+			return err
+		}
+		fuel, samples := p.Total()
+		fmt.Fprintf(std.Err, "%d units of fuel in %d samples are in %s: go tool pprof -top %s\n", fuel, samples, to, to)
+		return nil
+	})
+	c.Long = "Measures on all nodes, at the same time, in which functions the guests of an entity type spend their fuel, and writes a profile with the names that the module has. " +
+		"Each guest is looked at after every 40,000 units or so; commands, queries and the building of states count. It needs the verb read."
+	c.Flags().Uint32Var(&seconds, "seconds", 30, "for how many `seconds` guests are measured, 1 to 300")
+	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write; TYPE.pb.gz unless it is given")
+	cli.SetTimeout(c, 6*time.Minute)
+	cli.Before(c, func([]string) error {
+		if seconds < 1 || seconds > 300 {
+			return cli.Usagef("--seconds is from 1 to 300")
+		}
+		return nil
+	})
+	return c
+}
+
+// addStacks adds what a node has found.
+func addStacks(p *pprofile.Profile, m *clusterv1.ProfileGuestsResponse) error {
+	for _, s := range m.GetStacks() {
+		to := pprofile.Stack{Samples: s.GetSamples(), Fuel: s.GetFuel()}
+		for _, f := range s.GetFunctions() {
+			if int(f) >= len(m.GetFunctions()) {
+				return fmt.Errorf("node %s names a function that it does not tell", cli.Clean(m.GetNodeId()))
+			}
+			to.Functions = append(to.Functions, m.GetFunctions()[f])
+		}
+		p.Add(to)
+	}
+	return nil
+}

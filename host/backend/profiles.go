@@ -1,0 +1,16 @@
+package backend
+
+import (
+	"context"
+	"time"
+
+	"github.com/hostd/hostd/host/rpc/profiling"
+)
+
+// profiles measure the guests of this node's lanes.
+type profiles struct{ *Parts }
+
+// Take implements profiling.Guests.Take.
+func (p profiles) Take(ctx context.Context, entityType string, long time.Duration) ([]profiling.Stack, error) {
+	return p.Modules.Types.Profile(ctx, entityType, long)
+}
