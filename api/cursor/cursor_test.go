@@ -101,3 +101,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A cursor of a few shards is short, as pages of ours say, also when their logs
+// have billions of entries.
+func TestCursorsOfFewShardsAreShort(t *testing.T) {
+	c := Cursor{Mark: 1 << 31, Shards: MaxShards}
+	for shard := uint32(1); shard <= 7; shard++ {
+		c.Places = append(c.Places, Place{Shard: shard, Position: Position{Index: 1<<35 - 1, Ordinal: 100, Events: 100}})
+	}
+	if text := c.Text(); len(text) >= 100 {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+}

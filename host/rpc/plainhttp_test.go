@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -264,7 +265,73 @@ func TestEventsForBrowsers(t *testing.T) {
 		"/e/counter/events?cursor=none": 400,
 		"/e/counter/events?follow=may":  400,
 		"/e/counter/events?since=1":     400,
+		"/e/counter/events?shards=a":    400,
+		"/e/counter/events?shards=1,":   400,
+		"/e/counter/events?shards=0":    400,
+		"/e/counter/events?shards=1,1":  400,
+		"/e/counter/events?shards=9999": 400,
 	} {
 		s.plain(t, plainCall{"GET " + path, "", "Accept=text/html,text/event-stream;q=0.5", status, `"code":`, ""})
+	}
+}
+
+// TestEventsOfShards: a stream of some shards has their events alone, and a
+// cursor that is short however many shards there are. All streams together have
+// each event once.
+func TestEventsOfShards(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	const entities = 40
+	for i := range entities {
+		s.plain(t, plainCall{fmt.Sprintf("POST /e/counter/of-shards-%d/add", i), `{"amount":1}`, "", 200, `{"total":1}`, ""})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := map[string]int{}
+	for shard := uint32(1); shard <= rpctest.Shards; shard += 2 {
+		path := fmt.Sprintf("/e/counter/events?follow=false&shards=%d", shard)
+		if shard < rpctest.Shards {
+			path += fmt.Sprintf(",%d", shard+1)
+		}
+		last, after := "", 0
+		for stream := s.eventStream(ctx, t, path, ""); ; after++ {
+			id, text, ok := stream.next(t)
+			if !ok {
+				break
+			}
+			var e struct{ EntityID string }
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				t.Fatal(err)
+			}
+			of := uint32(sharding.ShardOf(sharding.EntityID{Type: rpctest.Counter, ID: e.EntityID}, rpctest.Shards))
+			if of != shard && of != shard+1 {
+				t.Errorf("of shard %d and the next: %s, of %d", shard, e.EntityID, of)
+			}
+			if seen[e.EntityID]++; last == "" {
+				last = id
+			}
+			if len(id) >= 100 {
+				t.Errorf("a cursor of two shards has %d bytes", len(id))
+			}
+		}
+		if last == "" {
+			continue
+		}
+		rest := 0
+		for stream := s.eventStream(ctx, t, path, last); ; rest++ {
+			if _, _, ok := stream.next(t); !ok {
+				break
+			}
+		}
+		if rest != after-1 {
+			t.Errorf("%d events come after the first of %d", rest, after)
+		}
+	}
+	for id, times := range seen {
+		if times != 1 {
+			t.Errorf("%s came %d times", id, times)
+		}
+	}
+	if len(seen) != entities {
+		t.Errorf("%d events of %d", len(seen), entities)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -44,13 +45,17 @@ type event struct {
 // EventSource takes them.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string) {
-	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut")
+	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut", "shards")
 	follow, skip := true, false
 	if err == nil {
 		follow, err = flagOf("follow", given.Get("follow"), true)
 	}
 	if err == nil {
 		skip, err = flagOf("skip_cut", given.Get("skip_cut"), false)
+	}
+	var shards []uint32
+	if err == nil {
+		shards, err = shardsOf(given.Get("shards"))
 	}
 	if err != nil {
 		refusal(w, err)
@@ -60,7 +65,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	if cursor == "" {
 		cursor = given.Get("cursor")
 	}
-	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, SkipCut: skip, AsData: true}
+	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, SkipCut: skip, Shards: shards, AsData: true}
 	s := &eventWriter{conn: w, header: http.Header{}, isJSON: func() bool { return h.contentType(r, entityType) == jsonType }}
 	ended := make(chan struct{})
 	var beat sync.WaitGroup
@@ -86,6 +91,23 @@ func flagOf(name, text string, standard bool) (bool, error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("%s is %q, must be true or false", name, text)
+}
+
+// shardsOf reads numbers of shards with commas between them; nothing is all
+// shards. The API bounds how many there are, and refuses those that there are
+// not.
+func shardsOf(text string) (out []uint32, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, one := range strings.Split(text, ",") {
+		n, err := strconv.ParseUint(one, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("shards is %.64q, must be numbers with commas between them", text)
+		}
+		out = append(out, uint32(n))
+	}
+	return out, nil
 }
 
 // eventWriter gives the messages of a stream of Connect the form of events as
