@@ -34,6 +34,7 @@ func vectors() []vector {
 		{"input due", AppendDue(nil, 1_700_000_060_000_000_000)},
 		{"input principal", AppendPrincipal(nil, "jwt", "bo", "staff", "auditors")},
 		{"input principal anonymous", AppendPrincipal(nil, "anonymous", "")},
+		{"input settings", AppendSettings(nil, AppendSetting(AppendSetting(nil, "currency", "EUR"), "limit", "räksmörgås"))},
 		{"input event", AppendInputEvent(nil, 7, 1_700_000_000_000_000_000, "added", []byte(`{"amount":1}`))},
 		{"output event", AppendEvent(nil, "added", []byte(`{"amount":1}`))},
 		{"output event, empty payload", AppendEvent(nil, "reset", nil)},

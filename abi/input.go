@@ -163,6 +163,9 @@ type Request struct {
 	Due       int64 // unix nanoseconds; 0 of a command that no timer made
 	// Principal is who made it, for DecodePrincipal; nil where nobody says.
 	Principal []byte
+	// Settings are the values that operators have set for the type, for the
+	// function of that name; nil where there are none.
+	Settings []byte
 }
 
 // ParseRequest reads input into request, which it resets first. Kinds it does
@@ -217,6 +220,8 @@ func ParseRequest(request *Request, input []byte) error {
 			request.Source = source
 		case InPrincipal:
 			request.Principal = body
+		case InSettings:
+			request.Settings = body
 		case InEntityID:
 			request.EntityID = body
 		case InSnapshot:

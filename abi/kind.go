@@ -19,6 +19,7 @@ const (
 	InSource    Kind = 21 // handle: see Source
 	InDue       Kind = 22 // handle, from a timer: i64 unix nanoseconds
 	InPrincipal Kind = 23 // handle, query, of a client that is known: see Principal
+	InSettings  Kind = 24 // handle, query, of a type that has some: see Settings
 	InEvent     Kind = 32 // apply: see InputEvent
 )
 

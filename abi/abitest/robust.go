@@ -15,8 +15,12 @@ const laterKind abi.Kind = 250
 func (t *typeSuite) unknownKinds() error {
 	random := t.random(uint64(t.typ)<<8 + 5)
 	later := func(dst []byte) []byte { return abi.AppendFrame(dst, laterKind, "of a later version") }
-	// A caller that is known is one too for a guest that does not ask.
-	known := func(dst []byte) []byte { return abi.AppendPrincipal(dst, "jwt", "conformance", "testers") }
+	// A caller that is known is one too for a guest that does not ask, and
+	// settings are there for one that reads none.
+	known := func(dst []byte) []byte {
+		dst = abi.AppendSettings(dst, abi.AppendSetting(nil, "conformance", "yes"))
+		return abi.AppendPrincipal(dst, "jwt", "conformance", "testers")
+	}
 	return t.with(t.options.Seed+5, func(g Instance) error {
 		for _, e := range t.history {
 			input := later(abi.AppendEntityID(later(nil), e.id))

@@ -64,6 +64,19 @@ func (v *View) Principal() (Principal, bool) {
 	return p, true
 }
 
+// Setting returns the value that operators have set for the entity's type
+// under a name, with hostd setting put entity.TYPE.value.NAME; false where
+// there is none. Calls on different nodes may see a new value a moment apart.
+// Event functions see no settings: an event carries what it is applied by.
+func (v *View) Setting(name string) (value string, ok bool) {
+	for n, value := range abi.Settings(v.request.Settings) {
+		if string(n) == name {
+			return string(value), true
+		}
+	}
+	return "", false
+}
+
 // Log writes a line to the node's log. The host keeps 32 lines of 1 KiB a
 // call.
 func (v *View) Log(level abi.LogLevel, line string) { v.guest.Log(level, line) }

@@ -79,11 +79,18 @@ func orders() *hostd.Type[order] {
 		text, err := json.Marshal(map[string]any{"kind": p.Kind, "name": p.Name, "groups": p.Groups, "known": known})
 		return text, err
 	}
+	setting := func(v *hostd.View) (hostd.RawJSON, error) {
+		value, ok := v.Setting("currency")
+		text, err := json.Marshal(map[string]any{"value": value, "ok": ok})
+		return text, err
+	}
+	hostd.Command(o, "setting", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.RawJSON, error) { return setting(&c.View) })
 	hostd.Command(o, "caller", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.RawJSON, error) { return caller(c.Principal()) })
 	hostd.Query(o, "length", func(v *hostd.View, s *order, _ hostd.None) (orderLen, error) {
 		return orderLen{len(s.Lines)}, nil
 	})
 	hostd.Query(o, "caller", func(v *hostd.View, _ *order, _ hostd.None) (hostd.RawJSON, error) { return caller(v.Principal()) })
+	hostd.Query(o, "setting", func(v *hostd.View, _ *order, _ hostd.None) (hostd.RawJSON, error) { return setting(v) })
 	return o
 }
 
@@ -105,6 +112,17 @@ func TestPrincipal(t *testing.T) {
 	d.Query("caller", nil).Reply(of("jwt", "bo", true, "staff", "auditors"))
 	d.From("account", "a").When("caller", nil).Reply(of("", "", false))
 	d.FromTimer().When("caller", nil).Reply(of("", "", false))
+}
+
+func TestSettings(t *testing.T) {
+	d := hostdtest.New(t, orders())
+	none := hostd.RawJSON(`{"ok":false,"value":""}`)
+	d.When("setting", nil).Reply(none)
+	d.Setting("limit", "3").Query("setting", nil).Reply(none)
+	d.Setting("currency", "SEK").Setting("currency", "EUR")
+	d.When("setting", nil).Reply(hostd.RawJSON(`{"ok":true,"value":"EUR"}`))
+	d.Query("setting", nil).Reply(hostd.RawJSON(`{"ok":true,"value":"EUR"}`))
+	d.From("account", "a").When("setting", nil).Reply(hostd.RawJSON(`{"ok":true,"value":"EUR"}`))
 }
 
 func TestCommandsEventsAndReplies(t *testing.T) {
@@ -226,7 +244,7 @@ func TestDescribeIsAManifest(t *testing.T) {
 	o, n := m.EntityTypes[0], m.EntityTypes[1]
 	if m.Name != "shop" || m.Version != "2.0.0" || o.Kind != manifest.EventSourced || o.Encoding != manifest.JSON ||
 		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.RememberEntities || o.ShardKey != (manifest.ShardKey{Group: "customer", Until: "-"}) ||
-		len(o.Commands) != 5 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
+		len(o.Commands) != 6 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
 		t.Errorf("%+v", m)
 	}
 	if o.Sends != nil || !slices.Equal(o.AcceptsFrom, []string{"account", "audit-*"}) || n.Sends == nil || len(n.Sends) != 0 || n.AcceptsFrom != nil {

@@ -69,7 +69,7 @@ func (g *Instance) Query(handle uint64, frames []byte, env Env) ([]byte, error) 
 
 func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env, budget int64) ([]byte, error) {
 	limits := &g.module.engine.limits
-	if err := g.put(frames, limits.RequestBytes+abi.PrincipalExtraBytes); err != nil {
+	if err := g.put(frames, limits.RequestBytes+abi.CallExtraBytes); err != nil {
 		return nil, err
 	}
 	g.stack = [3]uint64{handle, uint64(len(frames))}

@@ -132,10 +132,10 @@ func TestManifestAndDescription(t *testing.T) {
 func TestInputOverLimitLeavesInstanceAlive(t *testing.T) {
 	g := start(t, Options{}, &testGuest{})
 	limit := abi.DefaultLimits().RequestBytes
-	if _, err := g.Handle(0, make([]byte, limit+abi.PrincipalExtraBytes), Env{}); err != nil {
+	if _, err := g.Handle(0, make([]byte, limit+abi.CallExtraBytes), Env{}); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
-	if _, err := g.Handle(0, make([]byte, limit+abi.PrincipalExtraBytes+1), Env{}); !errors.Is(err, ErrInputTooLarge) {
+	if _, err := g.Handle(0, make([]byte, limit+abi.CallExtraBytes+1), Env{}); !errors.Is(err, ErrInputTooLarge) {
 		t.Errorf("over the limit: %v", err)
 	}
 	if _, err := g.Load(0, 1, make([]byte, limit+abi.LoadExtraBytes)); err != nil {

@@ -109,7 +109,7 @@ func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) 
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
-	v.frames = frames.Command(v.frames[:0], e.sequence, r, v.env)
+	v.frames = frames.Command(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 
@@ -166,7 +166,7 @@ func (d *decider) query(e *entity, r *request.Request) {
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
 	v.env = binding.Env{Now: s.logNow(), Seed: binding.Seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
-	v.frames = frames.Query(v.frames[:0], e.sequence, r, v.env)
+	v.frames = frames.Query(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity/binding"
@@ -30,6 +32,7 @@ import (
 //	validate           on or off: whether payloads are held to the schemas
 //	require-verify     off, sample or all: what of the entities is to be verified
 //	                   with a module before it serves
+//	value.NAME         what guests of the type read under the name
 const (
 	settingPrefix       = "entity."
 	passivateName       = "passivate-after"
@@ -38,6 +41,7 @@ const (
 	suspendedName       = "suspended"
 	validateName        = "validate"
 	requireVerifyName   = "require-verify"
+	valuePrefix         = "value."
 
 	neverIdle       = "never"
 	retainAll       = "all"
@@ -52,10 +56,14 @@ type overrides struct {
 	retention binding.RetentionOverride
 	suspended bool
 	validate  string // "on", "off" or not set
+	values    string // that guests read, as abi.AppendSetting has them
 }
 
 // set takes one setting in.
 func (o *overrides) set(name, value string) (err error) {
+	if named, ok := strings.CutPrefix(name, valuePrefix); ok {
+		return o.setValue(named, value)
+	}
 	switch name {
 	case passivateName:
 		o.idle, err = parseIdle(value)
@@ -77,9 +85,31 @@ func (o *overrides) set(name, value string) (err error) {
 			err = fmt.Errorf("%.32q is none of off, sample and all", value)
 		}
 	default:
-		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s and %s", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName)
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, valuePrefix)
 	}
 	return err
+}
+
+// Bounds of a value that guests read, in bytes.
+const (
+	maxValueName  = 64
+	maxValueBytes = 1 << 10
+)
+
+// setValue takes a value in that guests read.
+func (o *overrides) setValue(name, value string) error {
+	switch {
+	case name == "" || len(name) > maxValueName:
+		return fmt.Errorf("the name of a value has 1 to %d bytes, not %d", maxValueName, len(name))
+	case len(value) > maxValueBytes || !utf8.ValidString(value):
+		return fmt.Errorf("a value is UTF-8 of at most %d bytes; this one has %d", maxValueBytes, len(value))
+	}
+	values := abi.AppendSetting([]byte(o.values), name, value)
+	if len(values) > abi.MaxSettingsBytes {
+		return fmt.Errorf("the values of an entity type have %d bytes together, names included, at most %d are allowed", len(values), abi.MaxSettingsBytes)
+	}
+	o.values = string(values)
+	return nil
 }
 
 // Settings are the settings about entity types, as this node knows them.
@@ -120,6 +150,11 @@ func (t *Settings) Checked(entityType string, checked bool) bool {
 		return false
 	}
 	return checked
+}
+
+// Values are what guests of a type read of its settings, as a frame has them.
+func (t *Settings) Values(entityType string) string {
+	return (*t.of.Load())[entityType].values
 }
 
 // learn takes the settings of a view.
@@ -191,6 +226,26 @@ func CheckSetting(key, value string) error {
 		name = "" // that is none of them
 	}
 	return new(overrides).set(name, value)
+}
+
+// CheckRoom refuses a value that guests are to read where those of its type in
+// the view have no room for it. Two that are put at once may pass it together:
+// then guests do not read the last ones, by their names.
+func CheckRoom(view *meta.View, key, value string) error {
+	entityType, name, ok := rpc.TypeSetting(key)
+	if !ok || value == "" || !strings.HasPrefix(name, valuePrefix) {
+		return nil
+	}
+	var o overrides
+	for _, other := range view.SettingKeys() {
+		of, named, _ := rpc.TypeSetting(other)
+		if s, ok := view.Setting(other); ok && other != key && of == entityType && strings.HasPrefix(named, valuePrefix) {
+			if err := o.set(named, string(s.Value)); err != nil {
+				return err
+			}
+		}
+	}
+	return o.set(name, value)
 }
 
 // run keeps the settings up to the metadata until ctx ends.

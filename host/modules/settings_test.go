@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,11 @@ func TestTypeSettings(t *testing.T) {
 		"entity.session":                  {"30m": false},
 		"entity.passivate-after":          {"30m": false},
 		"entity..passivate-after":         {"30m": false},
+		"entity.session.value.currency":   {"EUR": true, "räksmörgås": true, "": true, "\xff": false, strings.Repeat("a", 1024): true, strings.Repeat("a", 1025): false},
+		"entity.session.value.a.b-c_D":    {"1": true},
+		"entity.session.value.":           {"1": false},
+		"entity.session.value":            {"1": false},
+		"entity.Session.value.a":          {"1": false},
 		"mine":                            {"30m": true, "anything": true},
 	} {
 		for value, ok := range values {
@@ -37,7 +43,7 @@ func TestTypeSettings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off"}
+	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off", ""}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

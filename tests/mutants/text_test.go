@@ -39,7 +39,7 @@ func TestFaultsCanBePlanted(t *testing.T) {
 func TestFaultsAreListed(t *testing.T) {
 	var page []byte
 	rows := 0
-	for _, name := range []string{"README.md", "FROM-200.md"} {
+	for _, name := range []string{"README.md", "FROM-200.md", "FROM-400.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,9 @@ func (d *Driver[S]) request(name string, payload any) []byte {
 	input := abi.AppendSequence(nil, uint64(len(d.history)))
 	input = abi.AppendName(input, name)
 	input = abi.AppendPayload(input, d.encode(payload))
+	if d.settings != nil {
+		input = abi.AppendSettings(input, d.settings)
+	}
 	return abi.AppendNow(input, d.now.UnixNano())
 }
 

@@ -48,6 +48,7 @@ type Driver[S any] struct {
 	source    abi.Source
 	due       time.Time // of the timer that is the source
 	principal []byte    // a frame
+	settings  []byte    // the body of a frame
 	commands  int
 	lines     []string
 }
@@ -102,6 +103,19 @@ func (d *Driver[S]) CommandID(id string) *Driver[S] {
 // and timers send has none.
 func (d *Driver[S]) As(kind, name string, groups ...string) *Driver[S] {
 	d.principal = abi.AppendPrincipal(nil, kind, name, groups...)
+	return d
+}
+
+// Setting has the commands and queries that follow read a value under a name,
+// as operators set it.
+func (d *Driver[S]) Setting(name, value string) *Driver[S] {
+	var next []byte
+	for n, v := range abi.Settings(d.settings) {
+		if string(n) != name {
+			next = abi.AppendSetting(next, string(n), string(v))
+		}
+	}
+	d.settings = abi.AppendSetting(next, name, value)
 	return d
 }
 

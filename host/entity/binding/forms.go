@@ -10,11 +10,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Inputs are what a type may be asked.
+// Inputs are what a type may be asked, and what it is told with that.
 type Inputs struct {
 	// Commands and Queries are the listed names; nil lets the guest decide.
 	Commands, Queries map[string]bool
 	Forms             Forms
+	// Settings are the values that operators have set for the type, as a frame
+	// has them; nil has none. It is called by lanes and must not block.
+	Settings func() string
 }
 
 // Forms are the schemas of the payloads of a type's commands and queries, of

@@ -6,8 +6,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// AppendPrincipal appends who makes a request, where that is known.
-func AppendPrincipal(f []byte, r *request.Request) []byte {
+// AppendAbout appends what a guest may know of a request beside its payload:
+// who makes it, where that is known, and what operators have set for the type.
+func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
+	if t.Settings != nil {
+		if values := t.Settings(); values != "" {
+			f = abi.AppendSettings(f, values)
+		}
+	}
 	if r.Principal == nil {
 		return f
 	}

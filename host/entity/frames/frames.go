@@ -11,26 +11,26 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Command appends a command of an entity that is at a sequence.
-func Command(f []byte, at journal.Sequence, r *request.Request, env binding.Env) []byte {
+// Command appends a command of an entity of the type that is at a sequence.
+func Command(f []byte, t *binding.Type, at journal.Sequence, r *request.Request, env binding.Env) []byte {
 	f = abi.AppendSequence(f, uint64(at))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
 	f = abi.AppendCommandID(f, string(r.ID))
 	f = abi.AppendNow(f, env.Now)
 	f = abi.AppendSeed(f, env.Seed)
-	if t := timers.Of(r); t != nil {
-		f = abi.AppendDue(f, t.Timer.Due)
+	if made := timers.Of(r); made != nil {
+		f = abi.AppendDue(f, made.Timer.Due)
 	}
-	return abi.AppendSource(binding.AppendPrincipal(f, r), sourceOf(r))
+	return abi.AppendSource(t.AppendAbout(f, r), sourceOf(r))
 }
 
 // Query appends a query, the same.
-func Query(f []byte, at journal.Sequence, r *request.Request, env binding.Env) []byte {
+func Query(f []byte, t *binding.Type, at journal.Sequence, r *request.Request, env binding.Env) []byte {
 	f = abi.AppendSequence(f, uint64(at))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
-	return abi.AppendNow(binding.AppendPrincipal(f, r), env.Now)
+	return abi.AppendNow(t.AppendAbout(f, r), env.Now)
 }
 
 // sourceOf says who sent a request.

@@ -23,6 +23,7 @@ type Case struct {
 	entityType string // empty: the only one of the module
 	id         string
 	now        time.Time
+	settings   []byte // a frame, of what operators have set for the type
 	given      []event
 	stored     *yaml.Node // state of a type that keeps its state as a whole
 	steps      []step
@@ -145,10 +146,14 @@ func (p parser) oneCase(n *yaml.Node) (Case, error) {
 	hasWhen, hasThen := false, false
 	steps := false
 	err := p.members(n, "a case", members{
-		"name":   p.text(&c.Name),
-		"type":   p.text(&c.entityType),
-		"id":     p.text(&c.id),
-		"now":    p.time(&c.now),
+		"name": p.text(&c.Name),
+		"type": p.text(&c.entityType),
+		"id":   p.text(&c.id),
+		"now":  p.time(&c.now),
+		"settings": func(n *yaml.Node) (err error) {
+			c.settings, err = p.settings(n)
+			return err
+		},
 		"stored": keep(&c.stored),
 		"given": func(n *yaml.Node) (err error) {
 			c.given, err = p.events(n, false)

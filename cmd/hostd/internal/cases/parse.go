@@ -209,6 +209,29 @@ func (p parser) address(n *yaml.Node) (a address, err error) {
 	return a, p.at(n, err)
 }
 
+// settings reads what guests of the type read: {NAME: VALUE}.
+func (p parser) settings(n *yaml.Node) ([]byte, error) {
+	if n = resolve(n); n.Kind != yaml.MappingNode {
+		return nil, p.fault(n, "settings are {NAME: VALUE}")
+	}
+	var body []byte
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], ""
+		if err := p.text(&value)(n.Content[i+1]); err != nil {
+			return nil, err
+		}
+		if seen[name.Value] {
+			return nil, p.fault(name, "there are two settings %.64q", name.Value)
+		}
+		seen[name.Value] = true
+		if body = abi.AppendSetting(body, name.Value, value); len(body) > abi.MaxSettingsBytes {
+			return nil, p.fault(name, "the settings have more than %d bytes, names included", abi.MaxSettingsBytes)
+		}
+	}
+	return abi.AppendSettings(nil, body), nil
+}
+
 // then reads what is wanted of a call.
 func (p parser) then(n *yaml.Node, w *want) error {
 	err := p.members(n, "a then", members{

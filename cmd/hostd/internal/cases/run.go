@@ -233,7 +233,7 @@ func (r *run) call(s *step, payload []byte) (*abi.Output, error) {
 	f := abi.AppendSequence(r.e.frames[:0], r.e.sequence)
 	f = abi.AppendPayload(abi.AppendName(f, s.name), payload)
 	f = abi.AppendNow(f, r.now)
-	f = append(f, s.principal...)
+	f = append(append(f, r.c.settings...), s.principal...)
 	mode := r.e.mode()
 	var raw []byte
 	var err error

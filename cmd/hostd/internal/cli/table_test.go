@@ -28,8 +28,8 @@ func TestTablesAreAligned(t *testing.T) {
 	}
 }
 
-// Where the terminal is too narrow, what is empty in each row gives way; what is
-// not empty never does.
+// Where the terminal is too narrow, what is empty in each row gives way, and
+// nothing else does.
 func TestNarrowTables(t *testing.T) {
 	got := screenTable(nodesHead, nodes, 50, Paint{})
 	if head, _, _ := strings.Cut(got, "\n"); head != "NODE      STATUS       REACHABLE  LEADS  VERSION" {

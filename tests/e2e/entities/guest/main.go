@@ -2,7 +2,11 @@
 // counts, sets and cancels timers, and deletes itself.
 package main
 
-import hostd "github.com/hostd/hostd/guest-sdk/go"
+import (
+	"strconv"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
 
 // State of an alarm.
 type State struct {
@@ -106,6 +110,22 @@ func Alarm() *hostd.Type[State] {
 	hostd.Command(alarm, "remove", func(c *hostd.Context, s *State, _ hostd.None) (State, error) {
 		c.Delete()
 		return *s, nil
+	})
+	// The event has what was added: replay knows nothing of settings.
+	hostd.Command(alarm, "add-setting", func(c *hostd.Context, s *State, _ hostd.None) (State, error) {
+		text, ok := c.Setting("amount")
+		if !ok {
+			return *s, hostd.Reject("not_set", "")
+		}
+		amount, err := strconv.ParseInt(text, 10, 64)
+		if err == nil {
+			c.Emit(Added{amount})
+		}
+		return *s, err
+	})
+	hostd.Query(alarm, "setting", func(v *hostd.View, _ *State, _ hostd.None) (Disarm, error) {
+		text, _ := v.Setting("amount")
+		return Disarm{text}, nil
 	})
 	hostd.Query(alarm, "state", func(_ *hostd.View, s *State, _ hostd.None) (State, error) { return *s, nil })
 	return alarm
