@@ -17,7 +17,7 @@ import (
 func newEntity(std cli.Stdio) *cobra.Command {
 	return cli.Group("entity", "Send commands to entities and look at them",
 		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), entities.NewRecords(std), newEntityGet(std), newEntityState(std),
-		newEntityList(std), newEntityHot(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
+		newEntityList(std), newEntityHot(std), newEntityTagged(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
 }
 
 // answer is what an entity answers, as it is printed.

@@ -15,7 +15,7 @@ func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
 		"version", "new", "build", "test", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module rm", "module keygen", "module sign",
-		"entity send", "entity query", "entity events", "entity records", "entity get", "entity state", "entity ls", "entity hot", "entity tail",
+		"entity send", "entity query", "entity events", "entity records", "entity get", "entity state", "entity ls", "entity hot", "entity tagged", "entity tail",
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
 		"cluster init", "cluster status", "cluster watch", "cluster rebalance", "cluster set", "shard ls", "shard move", "node ls", "node drain", "node resume", "node leave", "node down",
 		"type suspend", "type resume", "setting get", "setting put", "setting ls", "setting watch", "journal export", "journal import", "journal verify",
@@ -77,6 +77,8 @@ func TestExitCodes(t *testing.T) {
 		{"entity send counter a", cli.ExitUsage, "want 'hostd entity send TYPE ID COMMAND [JSON]"},
 		{"entity send counter a add --expected-sequence -1 --addr " + nowhere, cli.ExitUsage, "must be 0 or more"},
 		{"entity ls counter --status asleep", cli.ExitUsage, "must be one of active, parked"},
+		{"entity tagged counter t --limit 0", cli.ExitUsage, "--limit is 0"},
+		{"entity tagged counter", cli.ExitUsage, ""},
 		{"entity ls counter --limit -1", cli.ExitUsage, "--limit is -1"},
 		{"shard move one n1", cli.ExitUsage, "not a shard's number"},
 		{"module ls --timeout 0s", cli.ExitUsage, "--timeout"},
