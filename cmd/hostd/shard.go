@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -14,7 +16,7 @@ import (
 )
 
 func newShard(std cli.Stdio) *cobra.Command {
-	return cli.Group("shard", "Look at shards and move them", newShardList(std), newShardMove(std))
+	return cli.Group("shard", "Look at shards and move them", newShardList(std), newShardWatch(std), newShardMove(std))
 }
 
 type shardList struct {
@@ -48,6 +50,55 @@ func newShardList(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
+}
+
+// shardLine is what a shard has become, as it is printed.
+type shardLine struct {
+	*cli.Object
+	text string
+}
+
+func newShardWatch(std cli.Stdio) *cobra.Command {
+	c := cli.Follow(std, "watch", "Print who leads and holds each shard, and a line for each shard that changes", 0, 0, cli.Always,
+		func(ctx context.Context, s *cli.Session, _ []string) iter.Seq2[shardLine, error] {
+			return shardLines(cli.Stream(ctx, s.ClusterService.WatchShards, &clusterv1.WatchShardsRequest{}))
+		}, func(l shardLine) string { return l.text })
+	c.Long = "Prints a line for each shard, and another one whenever it is led or held by other nodes, as one node sees it."
+	return c
+}
+
+// shardLines are the lines of a watch.
+func shardLines(stream iter.Seq2[*clusterv1.WatchShardsResponse, error]) iter.Seq2[shardLine, error] {
+	return func(yield func(shardLine, error) bool) {
+		said := map[uint32]string{}
+		for m, err := range stream {
+			if err != nil {
+				yield(shardLine{}, err)
+				return
+			}
+			for _, s := range m.GetShards() {
+				l := shardLine{cli.View(s), shardText(s)}
+				l.Set("stopped", stoppedReplicas(s))
+				if l.text == said[s.GetShardId()] {
+					continue // no more than what it holds has changed
+				}
+				if said[s.GetShardId()] = l.text; !yield(l, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func shardText(s *clusterv1.Shard) string {
+	text := fmt.Sprintf("shard %d: led by %s, term %d, voters %s", s.GetShardId(), cli.Clean(cmp.Or(s.GetLeader(), "nobody")), s.GetTerm(), cli.Clean(strings.Join(s.GetVoters(), ",")))
+	if len(s.GetLearners()) > 0 {
+		text += ", learners " + cli.Clean(strings.Join(s.GetLearners(), ","))
+	}
+	if len(s.GetStopped()) > 0 {
+		text += ", stopped " + cli.Clean(strings.Join(stoppedReplicas(s), ","))
+	}
+	return text
 }
 
 func newShardMove(std cli.Stdio) *cobra.Command {

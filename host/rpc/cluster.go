@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/taillogs"
+	"github.com/hostd/hostd/host/rpc/watchshards"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -38,6 +39,7 @@ type clusterHandler struct {
 	policyHandler
 	roleHandler
 	logHandler
+	*watchshards.Service
 	profileHandler
 	guestProfileHandler
 }
@@ -104,6 +106,7 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy 
 		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
 		guestProfileHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
 		roleHandler:         clusterv1connect.UnimplementedClusterServiceHandler{}, logHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+	h.Service = &watchshards.Service{NodeID: reads.nodeID, Shards: reads.shards, Leaders: reads.cluster.Leaders, Streams: guard, Log: opts.Logger}
 	if deps.Lines != nil {
 		h.logHandler = &taillogs.Service{Self: string(opts.NodeID), Lines: deps.Lines, Members: reads.members, Known: deps.known, Proxy: proxy, Streams: guard, Log: opts.Logger}
 	}
@@ -191,11 +194,16 @@ func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clus
 		}
 		return connect.NewResponse(out), nil
 	}
-	shards, err := s.cluster.Shards(ctx)
+	shards, err := s.shards(ctx)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	out := &clusterv1.ListShardsResponse{}
+	return connect.NewResponse(&clusterv1.ListShardsResponse{Shards: shards}), nil
+}
+
+// shards are all, as this node sees them.
+func (s *clusterService) shards(ctx context.Context) (out []*clusterv1.Shard, err error) {
+	shards, err := s.cluster.Shards(ctx)
 	for _, sh := range shards {
 		shard := &clusterv1.Shard{
 			ShardId: uint32(sh.ID), Leader: string(sh.Leader), Term: uint64(sh.Term),
@@ -205,9 +213,9 @@ func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clus
 		for _, r := range sh.Stopped {
 			shard.Stopped = append(shard.Stopped, &clusterv1.StoppedReplica{NodeId: string(r.Node), Reason: r.Reason.String()})
 		}
-		out.Shards = append(out.Shards, shard)
+		out = append(out, shard)
 	}
-	return connect.NewResponse(out), nil
+	return out, err
 }
 
 func nodeNames(ids []sharding.NodeID) []string {

@@ -49,6 +49,7 @@ var adminRows = map[string]struct {
 	"GetCluster":    {false, `{}`},
 	"ListShards":    {false, `{}`},
 	"WatchCluster":  {false, ""},
+	"WatchShards":   {false, ""},
 	"TailLogs":      {false, ""},
 	"ProfileNode":   {true, ""},
 	"ProfileGuests": {false, ""},

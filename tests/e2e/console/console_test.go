@@ -221,6 +221,20 @@ func TestFormsNameWhatIsWrong(t *testing.T) {
 		`document.querySelector(".answer.good") && document.querySelector("table.events tbody tr") && document.querySelector("[data-state='1']")?.textContent.includes("apple")`)
 	p.shot("entity")
 	p.clean(node)
+	// One tab of a browser follows a stream of its own.
+	one, two := open(t, p.ctx), open(t, p.ctx)
+	one.run("open", chromedp.Navigate(node+"/console/logs/cart"))
+	one.await("it follows", `document.querySelector(".empty")`)
+	for deadline := time.Now().Add(testkit.Patience); evalAsync(one, `navigator.locks.query().then((q) => q.held.some((l) => l.name === "hostd follow"))`) != "true"; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no tab follows")
+		}
+	}
+	two.run("open", chromedp.Navigate(node+"/console/logs/cart"))
+	two.await("it says that another one does", `document.querySelector(".warning button")`)
+	two.run("take it", chromedp.Click(chromedp.CSS(".warning button")))
+	two.await("it follows", `!document.querySelector(".warning")`)
+	one.await("the first one says that another one does", `document.querySelector(".warning button")`)
 	if got := state(t, node, &entityv1.GetStateRequest{EntityType: "cart", EntityId: "c/1"}); !strings.Contains(got, `"apple"`) {
 		t.Errorf("%s", got)
 	}
@@ -243,18 +257,23 @@ func TestHistoryOf100000(t *testing.T) {
 
 func squeeze(text string) string { return strings.Join(strings.Fields(text), "") }
 
-// state asks a node for a state, as JSON.
+// state asks a node for a state, as JSON. A node that stood still is asked again.
 func state(t *testing.T, node string, req *entityv1.GetStateRequest) string {
 	t.Helper()
-	res, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, node).GetState(t.Context(), connect.NewRequest(req))
-	if err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(20 * time.Millisecond) {
+		res, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, node).GetState(t.Context(), connect.NewRequest(req))
+		if connect.CodeOf(err) == connect.CodeUnavailable && time.Now().Before(deadline) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := protojson.Marshal(res.Msg.GetJson())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	text, err := protojson.Marshal(res.Msg.GetJson())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // fill gives the counter "long" so many events.

@@ -1,7 +1,7 @@
 // The cluster: its nodes, and who holds and leads which shard.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, lineOf, num, token } from "./api.ts";
+import { call, lineOf, num, textOf, token } from "./api.ts";
 import { sleep, useShared, whileLooking } from "./live.ts";
 import { Ask, AsCommand, Badge, bytesText, count, Empty, Fact, Fault, Panel, Wide } from "./ui.tsx";
 
@@ -22,47 +22,39 @@ export interface Shard {
 export const cluster = signal<Cluster | undefined>(undefined);
 const shards = signal<Shard[]>([]);
 const lost = signal("");
+const lostShards = signal("");
 
-/** Keeps the cluster up to date while the page is looked at. */
-export function useCluster(): void {
-  useShared<Cluster>("cluster.WatchCluster", (c) => {
-    cluster.value = { ...cluster.value, ...c, quorum: c.quorum ?? false, members: c.members ?? [] };
-  });
+/** Keeps the cluster up to date while the page is looked at: closely where it is what is shown. */
+export function useCluster(closely: boolean): void {
   useEffect(() => whileLooking(async (signal) => {
     while (!signal.aborted) {
       try {
-        cluster.value = await call<Cluster>("cluster.GetCluster", {}, true, signal);
+        const c = await call<Cluster>("cluster.GetCluster", {}, true, signal);
+        cluster.value = { ...c, quorum: c.quorum ?? false, members: c.members ?? [] };
         lost.value = "";
       } catch (e) {
-        if (!signal.aborted) lost.value = String((e as Error).message);
+        if (!signal.aborted) lost.value = textOf(e);
       }
-      await sleep(10_000, signal);
+      await sleep(closely ? 1_000 : 10_000, signal);
     }
-  }), [token.value]);
+  }), [token.value, closely]);
 }
 
-/** Keeps the shards up to date: who leads each second, the rest each ten. */
+interface Shards { shards?: Shard[]; changes?: boolean }
+
+/** All shards, with what a message says of some. */
+function folded(was: Shards | undefined, m: Shards): Shards {
+  if (!m.changes || !was) return m;
+  const changed = new Map((m.shards ?? []).map((s) => [s.shardId ?? 0, s]));
+  return { shards: (was.shards ?? []).map((s) => changed.get(s.shardId ?? 0) ?? s) };
+}
+
+/** Keeps the shards up to date. */
 function useShards(): void {
-  useEffect(() => whileLooking(async (signal) => {
-    let version = "";
-    for (let turn = 0; !signal.aborted; turn++) {
-      try {
-        if (turn % 10 === 0) {
-          version = (await call("cluster.ListShards", { leadersOnly: true }, true, signal)).version ?? "";
-          shards.value = (await call("cluster.ListShards", {}, true, signal)).shards ?? [];
-        } else {
-          const changed = await call("cluster.ListShards", { leadersOnly: true, sinceVersion: version }, true, signal);
-          version = changed.version ?? "";
-          const leaders = new Map<number, string>((changed.shards ?? []).map((s: Shard) => [s.shardId ?? 0, s.leader ?? ""]));
-          if (leaders.size > 0) shards.value = shards.value.map((s) => (leaders.has(s.shardId ?? 0) ? { ...s, leader: leaders.get(s.shardId ?? 0)! } : s));
-        }
-        lost.value = "";
-      } catch (e) {
-        if (!signal.aborted) lost.value = String((e as Error).message);
-      }
-      await sleep(1_000, signal);
-    }
-  }), [token.value]);
+  useShared<Shards>("cluster.WatchShards", (now) => {
+    shards.value = now.shards ?? [];
+    lostShards.value = "";
+  }, folded, (why) => (lostShards.value = why));
 }
 
 export function ClusterView() {
@@ -74,7 +66,7 @@ export function ClusterView() {
   return (
     <>
       <Panel title="Cluster" aside={<AsCommand line={lineOf("node", "ls")} method="cluster.GetCluster" request={{}} />}>
-        <Fault text={lost.value} />
+        <Fault text={lost.value || lostShards.value} />
         <dl class="facts">
           <Fact name="Nodes">{count(c.members?.length ?? 0)}</Fact>
           <Fact name="Quorum">{c.quorum ? <Badge kind="good">yes</Badge> : <Badge kind="bad">no</Badge>}</Fact>

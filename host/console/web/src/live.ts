@@ -76,38 +76,77 @@ export function useRead<T = any>(method: Method, request: object | undefined, ev
 
 /**
  * Follows a stream that all tabs of the browser share: over HTTP/1.1 it has few
- * connections to a node. One tab holds it, by a lock, and tells the others.
+ * connections to a node. One tab holds it, by a lock, and tells the others what
+ * fold makes of its messages.
  */
-export function useShared<T>(method: Method, heard: (message: T) => void): void {
-  const latest = useRef(heard);
-  latest.current = heard;
+export function useShared<T>(method: Method, heard: (now: T) => void, fold: (was: T | undefined, message: T) => T, failed: (why: string) => void): void {
+  const latest = useRef({ heard, failed });
+  latest.current = { heard, failed };
   useEffect(() => whileLooking(async (signal) => {
     const name = `hostd ${method} ${token.value}`;
     const channel = new BroadcastChannel(name);
     signal.addEventListener("abort", () => channel.close(), { once: true });
-    let last: T | undefined;
+    let now: T | undefined;
     channel.onmessage = ({ data }) => {
       if (data.ask) {
-        if (last !== undefined) channel.postMessage({ message: last });
-      } else latest.current(data.message);
+        if (now !== undefined) channel.postMessage({ now });
+      } else if (data.failed) latest.current.failed(data.failed);
+      else latest.current.heard(data.now);
     };
     channel.postMessage({ ask: true });
     const hold = async () => {
       for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
+        let why = "the node ended the stream";
         try {
           for await (const message of stream<T>(method, {}, signal)) {
             pause = 500;
-            last = message;
-            latest.current(message);
-            channel.postMessage({ message });
+            now = fold(now, message);
+            latest.current.heard(now);
+            channel.postMessage({ now });
           }
-        } catch {
-          // The page says so itself: its other calls fail, too.
+        } catch (e) {
+          why = textOf(e);
         }
+        if (signal.aborted) return;
+        latest.current.failed(why);
+        channel.postMessage({ failed: why });
         await sleep(pause, signal);
       }
     };
     // Locks are for pages of a secure origin; others hold a stream a tab.
     await (navigator.locks ? navigator.locks.request(name, { signal }, hold) : hold()).catch(() => {});
   }), [method, token.value]);
+}
+
+/**
+ * Runs work that follows a stream of its own, in one tab of the browser at a
+ * time. taken says that another one does, until take is called.
+ */
+export function useOneTab(work: (signal: AbortSignal) => Promise<void>, of: string): { taken: boolean; take(): void } {
+  const [taken, setTaken] = useState(false);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => whileLooking(async (signal) => {
+    if (!navigator.locks) return work(signal);
+    for (let steal = turn > 0; !signal.aborted; steal = false) {
+      const stop = new AbortController();
+      signal.addEventListener("abort", () => stop.abort(), { once: true });
+      const waiting = setTimeout(setTaken, 300, true);
+      let done = false;
+      try {
+        await navigator.locks.request("hostd follow", steal ? { steal } : { signal }, async () => {
+          clearTimeout(waiting);
+          setTaken(false);
+          await work(stop.signal);
+          done = true;
+        });
+      } catch {
+        // Another tab has taken it over: it is waited for.
+        done = false;
+      }
+      clearTimeout(waiting);
+      stop.abort();
+      if (done) return;
+    }
+  }), [of, turn, token.value]);
+  return { taken, take: () => setTurn((n) => n + 1) };
 }

@@ -30,7 +30,7 @@ function View() {
 }
 
 function App() {
-  useCluster();
+  useCluster((at.value[0] ?? "") === "");
   const c = cluster.value;
   const out = (c?.members ?? []).filter((m) => !m.reachable).length;
   document.title = [views.find(([p]) => p === (at.value[0] ?? ""))?.[1], ...at.value.slice(1), "hostd"].filter(Boolean).join(" · ");

@@ -1,9 +1,9 @@
 // Modules, and what serves which entity type.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { call, lineOf, num, stream, textOf } from "./api.ts";
-import { useRead, whileLooking, sleep, type Loaded } from "./live.ts";
+import { sleep, useOneTab, useRead, type Loaded } from "./live.ts";
 import { router } from "./router.ts";
-import { Ask, AsCommand, Badge, bytesText, Digest, Empty, Fault, Panel, TypeTabs, When, Wide } from "./ui.tsx";
+import { Ask, AsCommand, Badge, bytesText, Digest, Empty, Fault, Panel, Taken, TypeTabs, When, Wide } from "./ui.tsx";
 
 export interface Module {
   digest: string; name?: string; version?: string; sizeBytes?: string; uploadedAt?: string; entityTypes?: string[]; activeFor?: string[];
@@ -125,30 +125,29 @@ function Lines({ type }: { type: string }) {
   const [state, setState] = useState({ error: "", lost: 0, missing: [] as string[] });
   const [held, setHeld] = useState(false);
   const request = { entityType: type, follow: true };
-  useEffect(() => {
+  const { taken, take } = useOneTab(async (signal) => {
     if (held) return;
     setLines([]);
-    return whileLooking(async (signal) => {
-      let shown: Line[] = [];
-      for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
-        shown = [];
-        try {
-          for await (const m of stream("cluster.TailLogs", request, signal)) {
-            pause = 500;
-            setState((s) => ({ error: "", lost: s.lost + num(m.lost), missing: m.missingNodes ?? s.missing }));
-            shown = [...shown, ...(m.lines ?? []).map((l: any) => ({ ...l, node: m.nodeId }))].slice(-most);
-            setLines(shown);
-          }
-        } catch (e) {
-          if (!signal.aborted) setState((s) => ({ ...s, error: textOf(e) }));
+    let shown: Line[] = [];
+    for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
+      shown = [];
+      try {
+        for await (const m of stream("cluster.TailLogs", request, signal)) {
+          pause = 500;
+          setState((s) => ({ error: "", lost: s.lost + num(m.lost), missing: m.missingNodes ?? s.missing }));
+          shown = [...shown, ...(m.lines ?? []).map((l: any) => ({ ...l, node: m.nodeId }))].slice(-most);
+          setLines(shown);
         }
-        await sleep(pause, signal);
+      } catch (e) {
+        if (!signal.aborted) setState((s) => ({ ...s, error: textOf(e) }));
       }
-    });
-  }, [type, held]);
+      await sleep(pause, signal);
+    }
+  }, `${type} ${held}`);
   return (
     <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Follow" : "Hold"}</button><AsCommand line={lineOf("logs", type, "--follow")} method="cluster.TailLogs" request={request} /></>}>
       <Fault text={state.error} />
+      {taken && <Taken take={take} />}
       {state.missing.length > 0 && <p class="warning">Without {state.missing.join(", ")}: no answer.</p>}
       {state.lost > 0 && <p class="warning">{state.lost} lines were written faster than they are kept.</p>}
       {lines.length === 0 && <Empty>Nothing is written. What a guest prints and logs comes here, and why its calls fail.</Empty>}

@@ -137,3 +137,8 @@ export function rate(n: number): string {
 export function TypeTabs({ types, chosen, to }: { types: string[]; chosen: string | undefined; to: (type: string) => string }) {
   return <nav class="tabs" aria-label="Entity types">{types.map((t) => <a key={t} href={to(t)} aria-current={t === chosen ? "page" : undefined}>{t}</a>)}</nav>;
 }
+
+/** Another tab has the one stream that a browser follows. */
+export function Taken({ take }: { take(): void }) {
+  return <p class="warning">Another tab of this browser follows something. <button type="button" class="small" onClick={take}>Follow here</button></p>;
+}

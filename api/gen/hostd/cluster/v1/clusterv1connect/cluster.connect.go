@@ -45,6 +45,9 @@ const (
 	// ClusterServiceWatchClusterProcedure is the fully-qualified name of the ClusterService's
 	// WatchCluster RPC.
 	ClusterServiceWatchClusterProcedure = "/hostd.cluster.v1.ClusterService/WatchCluster"
+	// ClusterServiceWatchShardsProcedure is the fully-qualified name of the ClusterService's
+	// WatchShards RPC.
+	ClusterServiceWatchShardsProcedure = "/hostd.cluster.v1.ClusterService/WatchShards"
 	// ClusterServiceTailLogsProcedure is the fully-qualified name of the ClusterService's TailLogs RPC.
 	ClusterServiceTailLogsProcedure = "/hostd.cluster.v1.ClusterService/TailLogs"
 	// ClusterServiceProfileNodeProcedure is the fully-qualified name of the ClusterService's
@@ -127,6 +130,11 @@ type ClusterServiceClient interface {
 	// WatchCluster sends the cluster as it is, and again after changes; changes
 	// that follow each other closely come as one.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest]) (*connect.ServerStreamForClient[v1.WatchClusterResponse], error)
+	// WatchShards sends all shards as this node sees them, and then those that have
+	// changed, at most five times a second: who leads, votes and follows at once,
+	// how much each holds every ten seconds. Changes that follow each other closely
+	// come as one.
+	WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest]) (*connect.ServerStreamForClient[v1.WatchShardsResponse], error)
 	// TailLogs sends the newest lines that guests wrote for the entities of a type,
 	// on all nodes, and the lines that come: what they logged, what they wrote to
 	// standard output and error, and how their calls failed. Each node keeps some
@@ -249,6 +257,13 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceWatchClusterProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("WatchCluster")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		watchShards: connect.NewClient[v1.WatchShardsRequest, v1.WatchShardsResponse](
+			httpClient,
+			baseURL+ClusterServiceWatchShardsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("WatchShards")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -425,6 +440,7 @@ type clusterServiceClient struct {
 	getCluster        *connect.Client[v1.GetClusterRequest, v1.GetClusterResponse]
 	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
 	watchCluster      *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
+	watchShards       *connect.Client[v1.WatchShardsRequest, v1.WatchShardsResponse]
 	tailLogs          *connect.Client[v1.TailLogsRequest, v1.TailLogsResponse]
 	profileNode       *connect.Client[v1.ProfileNodeRequest, v1.ProfileNodeResponse]
 	profileGuests     *connect.Client[v1.ProfileGuestsRequest, v1.ProfileGuestsResponse]
@@ -466,6 +482,11 @@ func (c *clusterServiceClient) ListShards(ctx context.Context, req *connect.Requ
 // WatchCluster calls hostd.cluster.v1.ClusterService.WatchCluster.
 func (c *clusterServiceClient) WatchCluster(ctx context.Context, req *connect.Request[v1.WatchClusterRequest]) (*connect.ServerStreamForClient[v1.WatchClusterResponse], error) {
 	return c.watchCluster.CallServerStream(ctx, req)
+}
+
+// WatchShards calls hostd.cluster.v1.ClusterService.WatchShards.
+func (c *clusterServiceClient) WatchShards(ctx context.Context, req *connect.Request[v1.WatchShardsRequest]) (*connect.ServerStreamForClient[v1.WatchShardsResponse], error) {
+	return c.watchShards.CallServerStream(ctx, req)
 }
 
 // TailLogs calls hostd.cluster.v1.ClusterService.TailLogs.
@@ -607,6 +628,11 @@ type ClusterServiceHandler interface {
 	// WatchCluster sends the cluster as it is, and again after changes; changes
 	// that follow each other closely come as one.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest], *connect.ServerStream[v1.WatchClusterResponse]) error
+	// WatchShards sends all shards as this node sees them, and then those that have
+	// changed, at most five times a second: who leads, votes and follows at once,
+	// how much each holds every ten seconds. Changes that follow each other closely
+	// come as one.
+	WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest], *connect.ServerStream[v1.WatchShardsResponse]) error
 	// TailLogs sends the newest lines that guests wrote for the entities of a type,
 	// on all nodes, and the lines that come: what they logged, what they wrote to
 	// standard output and error, and how their calls failed. Each node keeps some
@@ -725,6 +751,13 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceWatchClusterProcedure,
 		svc.WatchCluster,
 		connect.WithSchema(clusterServiceMethods.ByName("WatchCluster")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceWatchShardsHandler := connect.NewServerStreamHandler(
+		ClusterServiceWatchShardsProcedure,
+		svc.WatchShards,
+		connect.WithSchema(clusterServiceMethods.ByName("WatchShards")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -901,6 +934,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceListShardsHandler.ServeHTTP(w, r)
 		case ClusterServiceWatchClusterProcedure:
 			clusterServiceWatchClusterHandler.ServeHTTP(w, r)
+		case ClusterServiceWatchShardsProcedure:
+			clusterServiceWatchShardsHandler.ServeHTTP(w, r)
 		case ClusterServiceTailLogsProcedure:
 			clusterServiceTailLogsHandler.ServeHTTP(w, r)
 		case ClusterServiceProfileNodeProcedure:
@@ -972,6 +1007,10 @@ func (UnimplementedClusterServiceHandler) ListShards(context.Context, *connect.R
 
 func (UnimplementedClusterServiceHandler) WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest], *connect.ServerStream[v1.WatchClusterResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.WatchCluster is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest], *connect.ServerStream[v1.WatchShardsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.WatchShards is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error {

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/cluster/v1/cluster.proto.
  */
 export const file_hostd_cluster_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9jbHVzdGVyL3YxL2NsdXN0ZXIucHJvdG8SEGhvc3RkLmNsdXN0ZXIudjEivQIKBk1lbWJlchIPCgdub2RlX2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDgoGc3RhdHVzGAMgASgJEhEKCXJlYWNoYWJsZRgEIAEoCBINCgVyb2xlcxgFIAMoCRIUCgxsZWFkZXJfY291bnQYBiABKA0SFQoNcmVwbGljYV9jb3VudBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEgwKBHpvbmUYCSABKAkSEAoIZHJhaW5pbmcYCiABKAgSGQoRY2xvY2tfc2tld19taWxsaXMYHiABKBISEQoJbWluX2xldmVsGBQgASgNEhEKCW1heF9sZXZlbBgVIAEoDRIqCgd0cm91YmxlGB8gASgLMhkuaG9zdGQuY2x1c3Rlci52MS5Ucm91YmxlEhQKDHBlZXJfYWRkcmVzcxggIAEoCSJYCgdUcm91YmxlEgwKBHNsb3cYASABKAgSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHF1aWV0X21pbGxpcxgDIAEoBCLIAQoFU2hhcmQSEAoIc2hhcmRfaWQYASABKA0SDgoGbGVhZGVyGAIgASgJEgwKBHRlcm0YAyABKAQSDgoGdm90ZXJzGAQgAygJEhAKCGxlYXJuZXJzGAUgAygJEhQKDGVudGl0eV9jb3VudBgGIAEoBBIVCg1hcHBsaWVkX2luZGV4GAcgASgEEg0KBWJ5dGVzGAggASgEEjEKB3N0b3BwZWQYKCADKAsyIC5ob3N0ZC5jbHVzdGVyLnYxLlN0b3BwZWRSZXBsaWNhIjEKDlN0b3BwZWRSZXBsaWNhEg8KB25vZGVfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIhMKEUdldENsdXN0ZXJSZXF1ZXN0IocCChJHZXRDbHVzdGVyUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLmhvc3RkLmNsdXN0ZXIudjEuTWVtYmVyEhMKC2Nvb3JkaW5hdG9yGAIgASgJEg4KBnF1b3J1bRgDIAEoCBIPCgdub2RlX2lkGAQgASgJEhMKC3NoYXJkX2NvdW50GAUgASgNEi4KCnNoYXJkX2tleXMYBiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkS2V5Eg0KBWxldmVsGBQgASgNEhIKCmNsdXN0ZXJfaWQYPCABKAkSKAoGcG9saWN5GG4gASgLMhguaG9zdGQuY2x1c3Rlci52MS5Qb2xpY3kiPQoIU2hhcmRLZXkSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFZ3JvdXAYAiABKAkSDQoFdW50aWwYAyABKAkiQAoRTGlzdFNoYXJkc1JlcXVlc3QSFAoMbGVhZGVyc19vbmx5GAEgASgIEhUKDXNpbmNlX3ZlcnNpb24YAiABKAkiXwoSTGlzdFNoYXJkc1Jlc3BvbnNlEicKBnNoYXJkcxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuU2hhcmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdjaGFuZ2VzGAMgASgIIhUKE1dhdGNoQ2x1c3RlclJlcXVlc3QixQEKFFdhdGNoQ2x1c3RlclJlc3BvbnNlEikKB21lbWJlcnMYASADKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLk1lbWJlchITCgtjb29yZGluYXRvchgCIAEoCRIOCgZxdW9ydW0YAyABKAgSDwoHbm9kZV9pZBgEIAEoCRITCgtzaGFyZF9jb3VudBgFIAEoDRINCgVsZXZlbBgUIAEoDRIoCgZwb2xpY3kYbiABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSJJCg9UYWlsTG9nc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg4KBmZvbGxvdxgDIAEoCCL/AQoQVGFpbExvZ3NSZXNwb25zZRI2CgVsaW5lcxgBIAMoCzInLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXNwb25zZS5MaW5lEgwKBGxvc3QYAiABKAQSDwoHbm9kZV9pZBgDIAEoCRIVCg1taXNzaW5nX25vZGVzGAQgAygJGn0KBExpbmUSLgoKd3JpdHRlbl9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZW50aXR5X2lkGAIgASgJEg0KBWxldmVsGAMgASgJEgwKBHRleHQYBCABKAkSFQoNbW9kdWxlX2RpZ2VzdBgFIAEoCSLOAQoSUHJvZmlsZU5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSNwoEa2luZBgCIAEoDjIpLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0LktpbmQSDwoHc2Vjb25kcxgDIAEoDSJdCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIMCghLSU5EX0NQVRABEg0KCUtJTkRfSEVBUBACEhIKDktJTkRfR09ST1VUSU5FEAMSDgoKS0lORF9CTE9DSxAEIjQKE1Byb2ZpbGVOb2RlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIMCgRwYXJ0GAIgASgMIjwKFFByb2ZpbGVHdWVzdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg8KB3NlY29uZHMYAiABKA0izAEKFVByb2ZpbGVHdWVzdHNSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJEhEKCWZ1bmN0aW9ucxgCIAMoCRI9CgZzdGFja3MYAyADKAsyLS5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZS5TdGFjaxIVCg1taXNzaW5nX25vZGVzGAQgAygJGjkKBVN0YWNrEhEKCWZ1bmN0aW9ucxgBIAMoDRIPCgdzYW1wbGVzGAIgASgDEgwKBGZ1ZWwYAyABKAMiNQoQTW92ZVNoYXJkUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIPCgd0b19ub2RlGAIgASgJIhMKEU1vdmVTaGFyZFJlc3BvbnNlIh8KDERyYWluUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIh4KDURyYWluUmVzcG9uc2USDQoFbW92ZWQYASABKA0iIAoNUmVzdW1lUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIhAKDlJlc3VtZVJlc3BvbnNlIh8KDExlYXZlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIg8KDUxlYXZlUmVzcG9uc2UiHgoLRG93blJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIOCgxEb3duUmVzcG9uc2UiEgoQUmViYWxhbmNlUmVxdWVzdCIiChFSZWJhbGFuY2VSZXNwb25zZRINCgVtb3ZlcxgBIAEoDSI3CgdTZXR0aW5nEgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIQCghyZXZpc2lvbhgDIAEoBCIvChFQdXRTZXR0aW5nUmVxdWVzdBILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAkiJgoSUHV0U2V0dGluZ1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEIiAKEUdldFNldHRpbmdSZXF1ZXN0EgsKA2tleRgBIAEoCSJAChJHZXRTZXR0aW5nUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyIpChNMaXN0U2V0dGluZ3NSZXF1ZXN0EhIKCmtleV9wcmVmaXgYASABKAkiVQoUTGlzdFNldHRpbmdzUmVzcG9uc2USKwoIc2V0dGluZ3MYASADKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmcSEAoIcmV2aXNpb24YAiABKAQiKgoUV2F0Y2hTZXR0aW5nc1JlcXVlc3QSEgoKa2V5X3ByZWZpeBgBIAEoCSJDChVXYXRjaFNldHRpbmdzUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyJwCgZQb2xpY3kSEwoLcmVwbGljYXRpb24YASABKA0SEwoLbWluX21lbWJlcnMYAiABKA0SEQoJcmViYWxhbmNlGAMgASgIEhkKEWRlYWRfYWZ0ZXJfbWlsbGlzGAQgASgEEg4KBnN0b3JlZBgFIAEoCCLCAQoQU2V0UG9saWN5UmVxdWVzdBIYCgtyZXBsaWNhdGlvbhgBIAEoDUgAiAEBEhgKC21pbl9tZW1iZXJzGAIgASgNSAGIAQESFgoJcmViYWxhbmNlGAMgASgISAKIAQESHgoRZGVhZF9hZnRlcl9taWxsaXMYBCABKARIA4gBAUIOCgxfcmVwbGljYXRpb25CDgoMX21pbl9tZW1iZXJzQgwKCl9yZWJhbGFuY2VCFAoSX2RlYWRfYWZ0ZXJfbWlsbGlzIj0KEVNldFBvbGljeVJlc3BvbnNlEigKBnBvbGljeRgBIAEoCzIYLmhvc3RkLmNsdXN0ZXIudjEuUG9saWN5IjMKEVJhaXNlTGV2ZWxSZXF1ZXN0Eg0KBWxldmVsGAEgASgNEg8KB2RyeV9ydW4YAiABKAgiYAoSUmFpc2VMZXZlbFJlc3BvbnNlEg0KBWxldmVsGAEgASgNEg4KBndhbnRlZBgCIAEoDRIrCgVub2RlcxgDIAMoCzIcLmhvc3RkLmNsdXN0ZXIudjEuTm9kZUxldmVscyITChFJbml0aWFsaXplUmVxdWVzdCJPChJJbml0aWFsaXplUmVzcG9uc2USEgoKY2x1c3Rlcl9pZBgBIAEoCRIPCgdmb3VuZGVkGAIgASgIEhQKDHNpbGVudF9zZWVkcxgDIAMoCSJmCgpOb2RlTGV2ZWxzEg8KB25vZGVfaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIRCgltaW5fbGV2ZWwYAyABKA0SEQoJbWF4X2xldmVsGAQgASgNEhAKCG9ic3RhY2xlGAUgASgJIl8KCFJvbGVSdWxlEg4KBmVmZmVjdBgBIAEoCRINCgV2ZXJicxgCIAMoCRINCgV0eXBlcxgDIAMoCRITCgtpZF9wcmVmaXhlcxgEIAMoCRIQCghjb21tYW5kcxgFIAMoCSK3AQoKUm9sZVF1b3RhcxIbChNjb21tYW5kc19wZXJfc2Vjb25kGAEgASgDEhcKD2Z1ZWxfcGVyX3NlY29uZBgCIAEoAxIYChBieXRlc19wZXJfc2Vjb25kGAMgASgDEg8KB3N0cmVhbXMYBCABKAMSEwoLY29ubmVjdGlvbnMYBSABKAMSDwoHdXBsb2FkcxgGIAEoAxIiChpjb21waWxlX3NlY29uZHNfcGVyX21pbnV0ZRgHIAEoAyKRAQoEUm9sZRIMCgRuYW1lGAEgASgJEikKBXJ1bGVzGAIgAygLMhouaG9zdGQuY2x1c3Rlci52MS5Sb2xlUnVsZRIQCghyZXZpc2lvbhgDIAEoBBIQCghidWlsdF9pbhgEIAEoCBIsCgZxdW90YXMYBSABKAsyHC5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVRdW90YXMiPwoLUm9sZUJpbmRpbmcSDwoHc3ViamVjdBgBIAEoCRINCgVyb2xlcxgCIAMoCRIQCghyZXZpc2lvbhgDIAEoBCISChBMaXN0Um9sZXNSZXF1ZXN0IkwKEUxpc3RSb2xlc1Jlc3BvbnNlEiUKBXJvbGVzGAEgAygLMhYuaG9zdGQuY2x1c3Rlci52MS5Sb2xlEhAKCHJldmlzaW9uGAIgASgEInwKDlB1dFJvbGVSZXF1ZXN0EhEKCXJvbGVfbmFtZRgBIAEoCRIpCgVydWxlcxgCIAMoCzIaLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVJ1bGUSLAoGcXVvdGFzGAMgASgLMhwuaG9zdGQuY2x1c3Rlci52MS5Sb2xlUXVvdGFzIiMKD1B1dFJvbGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCImChFEZWxldGVSb2xlUmVxdWVzdBIRCglyb2xlX25hbWUYASABKAkiFAoSRGVsZXRlUm9sZVJlc3BvbnNlIhkKF0xpc3RSb2xlQmluZGluZ3NSZXF1ZXN0Im8KGExpc3RSb2xlQmluZGluZ3NSZXNwb25zZRIvCghiaW5kaW5ncxgBIAMoCzIdLmhvc3RkLmNsdXN0ZXIudjEuUm9sZUJpbmRpbmcSEAoIcmV2aXNpb24YAiABKAQSEAoIaW5fZm9yY2UYAyABKAgiNwoVUHV0Um9sZUJpbmRpbmdSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSDQoFcm9sZXMYAiADKAkiKgoWUHV0Um9sZUJpbmRpbmdSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCIrChhEZWxldGVSb2xlQmluZGluZ1JlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSIbChlEZWxldGVSb2xlQmluZGluZ1Jlc3BvbnNlIqoBCgVUb2tlbhISCgp0b2tlbl9uYW1lGAEgASgJEg0KBXJvbGVzGAIgAygJEi4KCmV4cGlyZXNfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB21hZGVfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAUgASgEEg8KB2V4cGlyZWQYBiABKAgiEwoRTGlzdFRva2Vuc1JlcXVlc3QiTwoSTGlzdFRva2Vuc1Jlc3BvbnNlEicKBnRva2VucxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuVG9rZW4SEAoIcmV2aXNpb24YAiABKAQifQoSQ3JlYXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkSFAoMdG9rZW5fc2hhMjU2GAIgASgMEg0KBXJvbGVzGAMgAygJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIicKE0NyZWF0ZVRva2VuUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiKAoSRGVsZXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkiFQoTRGVsZXRlVG9rZW5SZXNwb25zZSJUCgtDYW5JUmVxdWVzdBIMCgR2ZXJiGAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhEKCWVudGl0eV9pZBgDIAEoCRIPCgdjb21tYW5kGAQgASgJImoKDENhbklSZXNwb25zZRIPCgdhbGxvd2VkGAEgASgIEg4KBnJlYXNvbhgCIAEoCRIMCgRraW5kGAMgASgJEgwKBG5hbWUYBCABKAkSDgoGZ3JvdXBzGAUgAygJEg0KBXJvbGVzGAYgAygJMvIVCg5DbHVzdGVyU2VydmljZRJgCgpHZXRDbHVzdGVyEiMuaG9zdGQuY2x1c3Rlci52MS5HZXRDbHVzdGVyUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuR2V0Q2x1c3RlclJlc3BvbnNlIgeQAgHw5BkDEmAKCkxpc3RTaGFyZHMSIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTaGFyZHNSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2hhcmRzUmVzcG9uc2UiB5ACAfDkGQMSaAoMV2F0Y2hDbHVzdGVyEiUuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXF1ZXN0GiYuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXNwb25zZSIHkAIB8OQZAzABElwKCFRhaWxMb2dzEiEuaG9zdGQuY2x1c3Rlci52MS5UYWlsTG9nc1JlcXVlc3QaIi5ob3N0ZC5jbHVzdGVyLnYxLlRhaWxMb2dzUmVzcG9uc2UiB5ACAfDkGQMwARJiCgtQcm9maWxlTm9kZRIkLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0GiUuaG9zdGQuY2x1c3Rlci52MS5Qcm9maWxlTm9kZVJlc3BvbnNlIgTw5BkIMAESawoNUHJvZmlsZUd1ZXN0cxImLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZUd1ZXN0c1JlcXVlc3QaJy5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZSIHkAIB8OQZAzABEloKCU1vdmVTaGFyZBIiLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVxdWVzdBojLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVzcG9uc2UiBPDkGQgSTgoFRHJhaW4SHi5ob3N0ZC5jbHVzdGVyLnYxLkRyYWluUmVxdWVzdBofLmhvc3RkLmNsdXN0ZXIudjEuRHJhaW5SZXNwb25zZSIE8OQZCBJRCgZSZXN1bWUSHy5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlcXVlc3QaIC5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlc3BvbnNlIgTw5BkIEk4KBUxlYXZlEh4uaG9zdGQuY2x1c3Rlci52MS5MZWF2ZVJlcXVlc3QaHy5ob3N0ZC5jbHVzdGVyLnYxLkxlYXZlUmVzcG9uc2UiBPDkGQgSSwoERG93bhIdLmhvc3RkLmNsdXN0ZXIudjEuRG93blJlcXVlc3QaHi5ob3N0ZC5jbHVzdGVyLnYxLkRvd25SZXNwb25zZSIE8OQZCBJaCglSZWJhbGFuY2USIi5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlc3BvbnNlIgTw5BkIEl0KClJhaXNlTGV2ZWwSIy5ob3N0ZC5jbHVzdGVyLnYxLlJhaXNlTGV2ZWxSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5SYWlzZUxldmVsUmVzcG9uc2UiBPDkGQgSXQoKSW5pdGlhbGl6ZRIjLmhvc3RkLmNsdXN0ZXIudjEuSW5pdGlhbGl6ZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkluaXRpYWxpemVSZXNwb25zZSIE8OQZCBJaCglTZXRQb2xpY3kSIi5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlc3BvbnNlIgTw5BkIEl0KClB1dFNldHRpbmcSIy5ob3N0ZC5jbHVzdGVyLnYxLlB1dFNldHRpbmdSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5QdXRTZXR0aW5nUmVzcG9uc2UiBPDkGQcSYAoKR2V0U2V0dGluZxIjLmhvc3RkLmNsdXN0ZXIudjEuR2V0U2V0dGluZ1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkdldFNldHRpbmdSZXNwb25zZSIHkAIB8OQZAxJmCgxMaXN0U2V0dGluZ3MSJS5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1JlcXVlc3QaJi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1Jlc3BvbnNlIgeQAgHw5BkDEmsKDVdhdGNoU2V0dGluZ3MSJi5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU2V0dGluZ3NSZXF1ZXN0GicuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNldHRpbmdzUmVzcG9uc2UiB5ACAfDkGQMwARJdCglMaXN0Um9sZXMSIi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1JlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1Jlc3BvbnNlIgeQAgHw5BkKElQKB1B1dFJvbGUSIC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVSZXF1ZXN0GiEuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlUmVzcG9uc2UiBPDkGQoSXQoKRGVsZXRlUm9sZRIjLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVSZXNwb25zZSIE8OQZChJyChBMaXN0Um9sZUJpbmRpbmdzEikuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZUJpbmRpbmdzUmVxdWVzdBoqLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFJvbGVCaW5kaW5nc1Jlc3BvbnNlIgeQAgHw5BkKEmkKDlB1dFJvbGVCaW5kaW5nEicuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlQmluZGluZ1JlcXVlc3QaKC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVCaW5kaW5nUmVzcG9uc2UiBPDkGQoScgoRRGVsZXRlUm9sZUJpbmRpbmcSKi5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVxdWVzdBorLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZUJpbmRpbmdSZXNwb25zZSIE8OQZChJgCgpMaXN0VG9rZW5zEiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0VG9rZW5zUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFRva2Vuc1Jlc3BvbnNlIgeQAgHw5BkKEmAKC0NyZWF0ZVRva2VuEiQuaG9zdGQuY2x1c3Rlci52MS5DcmVhdGVUb2tlblJlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLkNyZWF0ZVRva2VuUmVzcG9uc2UiBPDkGQoSYAoLRGVsZXRlVG9rZW4SJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVRva2VuUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlVG9rZW5SZXNwb25zZSIE8OQZChJOCgRDYW5JEh0uaG9zdGQuY2x1c3Rlci52MS5DYW5JUmVxdWVzdBoeLmhvc3RkLmNsdXN0ZXIudjEuQ2FuSVJlc3BvbnNlIgeQAgHw5BkLQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9jbHVzdGVyL3YxO2NsdXN0ZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9jbHVzdGVyL3YxL2NsdXN0ZXIucHJvdG8SEGhvc3RkLmNsdXN0ZXIudjEivQIKBk1lbWJlchIPCgdub2RlX2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDgoGc3RhdHVzGAMgASgJEhEKCXJlYWNoYWJsZRgEIAEoCBINCgVyb2xlcxgFIAMoCRIUCgxsZWFkZXJfY291bnQYBiABKA0SFQoNcmVwbGljYV9jb3VudBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEgwKBHpvbmUYCSABKAkSEAoIZHJhaW5pbmcYCiABKAgSGQoRY2xvY2tfc2tld19taWxsaXMYHiABKBISEQoJbWluX2xldmVsGBQgASgNEhEKCW1heF9sZXZlbBgVIAEoDRIqCgd0cm91YmxlGB8gASgLMhkuaG9zdGQuY2x1c3Rlci52MS5Ucm91YmxlEhQKDHBlZXJfYWRkcmVzcxggIAEoCSJYCgdUcm91YmxlEgwKBHNsb3cYASABKAgSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHF1aWV0X21pbGxpcxgDIAEoBCLIAQoFU2hhcmQSEAoIc2hhcmRfaWQYASABKA0SDgoGbGVhZGVyGAIgASgJEgwKBHRlcm0YAyABKAQSDgoGdm90ZXJzGAQgAygJEhAKCGxlYXJuZXJzGAUgAygJEhQKDGVudGl0eV9jb3VudBgGIAEoBBIVCg1hcHBsaWVkX2luZGV4GAcgASgEEg0KBWJ5dGVzGAggASgEEjEKB3N0b3BwZWQYKCADKAsyIC5ob3N0ZC5jbHVzdGVyLnYxLlN0b3BwZWRSZXBsaWNhIjEKDlN0b3BwZWRSZXBsaWNhEg8KB25vZGVfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIhMKEUdldENsdXN0ZXJSZXF1ZXN0IocCChJHZXRDbHVzdGVyUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLmhvc3RkLmNsdXN0ZXIudjEuTWVtYmVyEhMKC2Nvb3JkaW5hdG9yGAIgASgJEg4KBnF1b3J1bRgDIAEoCBIPCgdub2RlX2lkGAQgASgJEhMKC3NoYXJkX2NvdW50GAUgASgNEi4KCnNoYXJkX2tleXMYBiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkS2V5Eg0KBWxldmVsGBQgASgNEhIKCmNsdXN0ZXJfaWQYPCABKAkSKAoGcG9saWN5GG4gASgLMhguaG9zdGQuY2x1c3Rlci52MS5Qb2xpY3kiPQoIU2hhcmRLZXkSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFZ3JvdXAYAiABKAkSDQoFdW50aWwYAyABKAkiQAoRTGlzdFNoYXJkc1JlcXVlc3QSFAoMbGVhZGVyc19vbmx5GAEgASgIEhUKDXNpbmNlX3ZlcnNpb24YAiABKAkiXwoSTGlzdFNoYXJkc1Jlc3BvbnNlEicKBnNoYXJkcxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuU2hhcmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdjaGFuZ2VzGAMgASgIIhUKE1dhdGNoQ2x1c3RlclJlcXVlc3QixQEKFFdhdGNoQ2x1c3RlclJlc3BvbnNlEikKB21lbWJlcnMYASADKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLk1lbWJlchITCgtjb29yZGluYXRvchgCIAEoCRIOCgZxdW9ydW0YAyABKAgSDwoHbm9kZV9pZBgEIAEoCRITCgtzaGFyZF9jb3VudBgFIAEoDRINCgVsZXZlbBgUIAEoDRIoCgZwb2xpY3kYbiABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSIUChJXYXRjaFNoYXJkc1JlcXVlc3QiYAoTV2F0Y2hTaGFyZHNSZXNwb25zZRInCgZzaGFyZHMYASADKAsyFy5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkEg8KB2NoYW5nZXMYAiABKAgSDwoHbm9kZV9pZBgDIAEoCSJJCg9UYWlsTG9nc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg4KBmZvbGxvdxgDIAEoCCL/AQoQVGFpbExvZ3NSZXNwb25zZRI2CgVsaW5lcxgBIAMoCzInLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXNwb25zZS5MaW5lEgwKBGxvc3QYAiABKAQSDwoHbm9kZV9pZBgDIAEoCRIVCg1taXNzaW5nX25vZGVzGAQgAygJGn0KBExpbmUSLgoKd3JpdHRlbl9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZW50aXR5X2lkGAIgASgJEg0KBWxldmVsGAMgASgJEgwKBHRleHQYBCABKAkSFQoNbW9kdWxlX2RpZ2VzdBgFIAEoCSLOAQoSUHJvZmlsZU5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSNwoEa2luZBgCIAEoDjIpLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0LktpbmQSDwoHc2Vjb25kcxgDIAEoDSJdCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIMCghLSU5EX0NQVRABEg0KCUtJTkRfSEVBUBACEhIKDktJTkRfR09ST1VUSU5FEAMSDgoKS0lORF9CTE9DSxAEIjQKE1Byb2ZpbGVOb2RlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIMCgRwYXJ0GAIgASgMIjwKFFByb2ZpbGVHdWVzdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg8KB3NlY29uZHMYAiABKA0izAEKFVByb2ZpbGVHdWVzdHNSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJEhEKCWZ1bmN0aW9ucxgCIAMoCRI9CgZzdGFja3MYAyADKAsyLS5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZS5TdGFjaxIVCg1taXNzaW5nX25vZGVzGAQgAygJGjkKBVN0YWNrEhEKCWZ1bmN0aW9ucxgBIAMoDRIPCgdzYW1wbGVzGAIgASgDEgwKBGZ1ZWwYAyABKAMiNQoQTW92ZVNoYXJkUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIPCgd0b19ub2RlGAIgASgJIhMKEU1vdmVTaGFyZFJlc3BvbnNlIh8KDERyYWluUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIh4KDURyYWluUmVzcG9uc2USDQoFbW92ZWQYASABKA0iIAoNUmVzdW1lUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIhAKDlJlc3VtZVJlc3BvbnNlIh8KDExlYXZlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIg8KDUxlYXZlUmVzcG9uc2UiHgoLRG93blJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIOCgxEb3duUmVzcG9uc2UiEgoQUmViYWxhbmNlUmVxdWVzdCIiChFSZWJhbGFuY2VSZXNwb25zZRINCgVtb3ZlcxgBIAEoDSI3CgdTZXR0aW5nEgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIQCghyZXZpc2lvbhgDIAEoBCIvChFQdXRTZXR0aW5nUmVxdWVzdBILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAkiJgoSUHV0U2V0dGluZ1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEIiAKEUdldFNldHRpbmdSZXF1ZXN0EgsKA2tleRgBIAEoCSJAChJHZXRTZXR0aW5nUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyIpChNMaXN0U2V0dGluZ3NSZXF1ZXN0EhIKCmtleV9wcmVmaXgYASABKAkiVQoUTGlzdFNldHRpbmdzUmVzcG9uc2USKwoIc2V0dGluZ3MYASADKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmcSEAoIcmV2aXNpb24YAiABKAQiKgoUV2F0Y2hTZXR0aW5nc1JlcXVlc3QSEgoKa2V5X3ByZWZpeBgBIAEoCSJDChVXYXRjaFNldHRpbmdzUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyJwCgZQb2xpY3kSEwoLcmVwbGljYXRpb24YASABKA0SEwoLbWluX21lbWJlcnMYAiABKA0SEQoJcmViYWxhbmNlGAMgASgIEhkKEWRlYWRfYWZ0ZXJfbWlsbGlzGAQgASgEEg4KBnN0b3JlZBgFIAEoCCLCAQoQU2V0UG9saWN5UmVxdWVzdBIYCgtyZXBsaWNhdGlvbhgBIAEoDUgAiAEBEhgKC21pbl9tZW1iZXJzGAIgASgNSAGIAQESFgoJcmViYWxhbmNlGAMgASgISAKIAQESHgoRZGVhZF9hZnRlcl9taWxsaXMYBCABKARIA4gBAUIOCgxfcmVwbGljYXRpb25CDgoMX21pbl9tZW1iZXJzQgwKCl9yZWJhbGFuY2VCFAoSX2RlYWRfYWZ0ZXJfbWlsbGlzIj0KEVNldFBvbGljeVJlc3BvbnNlEigKBnBvbGljeRgBIAEoCzIYLmhvc3RkLmNsdXN0ZXIudjEuUG9saWN5IjMKEVJhaXNlTGV2ZWxSZXF1ZXN0Eg0KBWxldmVsGAEgASgNEg8KB2RyeV9ydW4YAiABKAgiYAoSUmFpc2VMZXZlbFJlc3BvbnNlEg0KBWxldmVsGAEgASgNEg4KBndhbnRlZBgCIAEoDRIrCgVub2RlcxgDIAMoCzIcLmhvc3RkLmNsdXN0ZXIudjEuTm9kZUxldmVscyITChFJbml0aWFsaXplUmVxdWVzdCJPChJJbml0aWFsaXplUmVzcG9uc2USEgoKY2x1c3Rlcl9pZBgBIAEoCRIPCgdmb3VuZGVkGAIgASgIEhQKDHNpbGVudF9zZWVkcxgDIAMoCSJmCgpOb2RlTGV2ZWxzEg8KB25vZGVfaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIRCgltaW5fbGV2ZWwYAyABKA0SEQoJbWF4X2xldmVsGAQgASgNEhAKCG9ic3RhY2xlGAUgASgJIl8KCFJvbGVSdWxlEg4KBmVmZmVjdBgBIAEoCRINCgV2ZXJicxgCIAMoCRINCgV0eXBlcxgDIAMoCRITCgtpZF9wcmVmaXhlcxgEIAMoCRIQCghjb21tYW5kcxgFIAMoCSK3AQoKUm9sZVF1b3RhcxIbChNjb21tYW5kc19wZXJfc2Vjb25kGAEgASgDEhcKD2Z1ZWxfcGVyX3NlY29uZBgCIAEoAxIYChBieXRlc19wZXJfc2Vjb25kGAMgASgDEg8KB3N0cmVhbXMYBCABKAMSEwoLY29ubmVjdGlvbnMYBSABKAMSDwoHdXBsb2FkcxgGIAEoAxIiChpjb21waWxlX3NlY29uZHNfcGVyX21pbnV0ZRgHIAEoAyKRAQoEUm9sZRIMCgRuYW1lGAEgASgJEikKBXJ1bGVzGAIgAygLMhouaG9zdGQuY2x1c3Rlci52MS5Sb2xlUnVsZRIQCghyZXZpc2lvbhgDIAEoBBIQCghidWlsdF9pbhgEIAEoCBIsCgZxdW90YXMYBSABKAsyHC5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVRdW90YXMiPwoLUm9sZUJpbmRpbmcSDwoHc3ViamVjdBgBIAEoCRINCgVyb2xlcxgCIAMoCRIQCghyZXZpc2lvbhgDIAEoBCISChBMaXN0Um9sZXNSZXF1ZXN0IkwKEUxpc3RSb2xlc1Jlc3BvbnNlEiUKBXJvbGVzGAEgAygLMhYuaG9zdGQuY2x1c3Rlci52MS5Sb2xlEhAKCHJldmlzaW9uGAIgASgEInwKDlB1dFJvbGVSZXF1ZXN0EhEKCXJvbGVfbmFtZRgBIAEoCRIpCgVydWxlcxgCIAMoCzIaLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVJ1bGUSLAoGcXVvdGFzGAMgASgLMhwuaG9zdGQuY2x1c3Rlci52MS5Sb2xlUXVvdGFzIiMKD1B1dFJvbGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCImChFEZWxldGVSb2xlUmVxdWVzdBIRCglyb2xlX25hbWUYASABKAkiFAoSRGVsZXRlUm9sZVJlc3BvbnNlIhkKF0xpc3RSb2xlQmluZGluZ3NSZXF1ZXN0Im8KGExpc3RSb2xlQmluZGluZ3NSZXNwb25zZRIvCghiaW5kaW5ncxgBIAMoCzIdLmhvc3RkLmNsdXN0ZXIudjEuUm9sZUJpbmRpbmcSEAoIcmV2aXNpb24YAiABKAQSEAoIaW5fZm9yY2UYAyABKAgiNwoVUHV0Um9sZUJpbmRpbmdSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSDQoFcm9sZXMYAiADKAkiKgoWUHV0Um9sZUJpbmRpbmdSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCIrChhEZWxldGVSb2xlQmluZGluZ1JlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSIbChlEZWxldGVSb2xlQmluZGluZ1Jlc3BvbnNlIqoBCgVUb2tlbhISCgp0b2tlbl9uYW1lGAEgASgJEg0KBXJvbGVzGAIgAygJEi4KCmV4cGlyZXNfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB21hZGVfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAUgASgEEg8KB2V4cGlyZWQYBiABKAgiEwoRTGlzdFRva2Vuc1JlcXVlc3QiTwoSTGlzdFRva2Vuc1Jlc3BvbnNlEicKBnRva2VucxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuVG9rZW4SEAoIcmV2aXNpb24YAiABKAQifQoSQ3JlYXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkSFAoMdG9rZW5fc2hhMjU2GAIgASgMEg0KBXJvbGVzGAMgAygJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIicKE0NyZWF0ZVRva2VuUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiKAoSRGVsZXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkiFQoTRGVsZXRlVG9rZW5SZXNwb25zZSJUCgtDYW5JUmVxdWVzdBIMCgR2ZXJiGAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhEKCWVudGl0eV9pZBgDIAEoCRIPCgdjb21tYW5kGAQgASgJImoKDENhbklSZXNwb25zZRIPCgdhbGxvd2VkGAEgASgIEg4KBnJlYXNvbhgCIAEoCRIMCgRraW5kGAMgASgJEgwKBG5hbWUYBCABKAkSDgoGZ3JvdXBzGAUgAygJEg0KBXJvbGVzGAYgAygJMtkWCg5DbHVzdGVyU2VydmljZRJgCgpHZXRDbHVzdGVyEiMuaG9zdGQuY2x1c3Rlci52MS5HZXRDbHVzdGVyUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuR2V0Q2x1c3RlclJlc3BvbnNlIgeQAgHw5BkDEmAKCkxpc3RTaGFyZHMSIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTaGFyZHNSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2hhcmRzUmVzcG9uc2UiB5ACAfDkGQMSaAoMV2F0Y2hDbHVzdGVyEiUuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXF1ZXN0GiYuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXNwb25zZSIHkAIB8OQZAzABEmUKC1dhdGNoU2hhcmRzEiQuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNoYXJkc1JlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU2hhcmRzUmVzcG9uc2UiB5ACAfDkGQMwARJcCghUYWlsTG9ncxIhLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXF1ZXN0GiIuaG9zdGQuY2x1c3Rlci52MS5UYWlsTG9nc1Jlc3BvbnNlIgeQAgHw5BkDMAESYgoLUHJvZmlsZU5vZGUSJC5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVOb2RlUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXNwb25zZSIE8OQZCDABEmsKDVByb2ZpbGVHdWVzdHMSJi5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXF1ZXN0GicuaG9zdGQuY2x1c3Rlci52MS5Qcm9maWxlR3Vlc3RzUmVzcG9uc2UiB5ACAfDkGQMwARJaCglNb3ZlU2hhcmQSIi5ob3N0ZC5jbHVzdGVyLnYxLk1vdmVTaGFyZFJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLk1vdmVTaGFyZFJlc3BvbnNlIgTw5BkIEk4KBURyYWluEh4uaG9zdGQuY2x1c3Rlci52MS5EcmFpblJlcXVlc3QaHy5ob3N0ZC5jbHVzdGVyLnYxLkRyYWluUmVzcG9uc2UiBPDkGQgSUQoGUmVzdW1lEh8uaG9zdGQuY2x1c3Rlci52MS5SZXN1bWVSZXF1ZXN0GiAuaG9zdGQuY2x1c3Rlci52MS5SZXN1bWVSZXNwb25zZSIE8OQZCBJOCgVMZWF2ZRIeLmhvc3RkLmNsdXN0ZXIudjEuTGVhdmVSZXF1ZXN0Gh8uaG9zdGQuY2x1c3Rlci52MS5MZWF2ZVJlc3BvbnNlIgTw5BkIEksKBERvd24SHS5ob3N0ZC5jbHVzdGVyLnYxLkRvd25SZXF1ZXN0Gh4uaG9zdGQuY2x1c3Rlci52MS5Eb3duUmVzcG9uc2UiBPDkGQgSWgoJUmViYWxhbmNlEiIuaG9zdGQuY2x1c3Rlci52MS5SZWJhbGFuY2VSZXF1ZXN0GiMuaG9zdGQuY2x1c3Rlci52MS5SZWJhbGFuY2VSZXNwb25zZSIE8OQZCBJdCgpSYWlzZUxldmVsEiMuaG9zdGQuY2x1c3Rlci52MS5SYWlzZUxldmVsUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuUmFpc2VMZXZlbFJlc3BvbnNlIgTw5BkIEl0KCkluaXRpYWxpemUSIy5ob3N0ZC5jbHVzdGVyLnYxLkluaXRpYWxpemVSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5Jbml0aWFsaXplUmVzcG9uc2UiBPDkGQgSWgoJU2V0UG9saWN5EiIuaG9zdGQuY2x1c3Rlci52MS5TZXRQb2xpY3lSZXF1ZXN0GiMuaG9zdGQuY2x1c3Rlci52MS5TZXRQb2xpY3lSZXNwb25zZSIE8OQZCBJdCgpQdXRTZXR0aW5nEiMuaG9zdGQuY2x1c3Rlci52MS5QdXRTZXR0aW5nUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuUHV0U2V0dGluZ1Jlc3BvbnNlIgTw5BkHEmAKCkdldFNldHRpbmcSIy5ob3N0ZC5jbHVzdGVyLnYxLkdldFNldHRpbmdSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5HZXRTZXR0aW5nUmVzcG9uc2UiB5ACAfDkGQMSZgoMTGlzdFNldHRpbmdzEiUuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2V0dGluZ3NSZXF1ZXN0GiYuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2V0dGluZ3NSZXNwb25zZSIHkAIB8OQZAxJrCg1XYXRjaFNldHRpbmdzEiYuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNldHRpbmdzUmVxdWVzdBonLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hTZXR0aW5nc1Jlc3BvbnNlIgeQAgHw5BkDMAESXQoJTGlzdFJvbGVzEiIuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZXNSZXF1ZXN0GiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZXNSZXNwb25zZSIHkAIB8OQZChJUCgdQdXRSb2xlEiAuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlUmVxdWVzdBohLmhvc3RkLmNsdXN0ZXIudjEuUHV0Um9sZVJlc3BvbnNlIgTw5BkKEl0KCkRlbGV0ZVJvbGUSIy5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5EZWxldGVSb2xlUmVzcG9uc2UiBPDkGQoScgoQTGlzdFJvbGVCaW5kaW5ncxIpLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFJvbGVCaW5kaW5nc1JlcXVlc3QaKi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlQmluZGluZ3NSZXNwb25zZSIHkAIB8OQZChJpCg5QdXRSb2xlQmluZGluZxInLmhvc3RkLmNsdXN0ZXIudjEuUHV0Um9sZUJpbmRpbmdSZXF1ZXN0GiguaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlQmluZGluZ1Jlc3BvbnNlIgTw5BkKEnIKEURlbGV0ZVJvbGVCaW5kaW5nEiouaG9zdGQuY2x1c3Rlci52MS5EZWxldGVSb2xlQmluZGluZ1JlcXVlc3QaKy5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVzcG9uc2UiBPDkGQoSYAoKTGlzdFRva2VucxIjLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFRva2Vuc1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RUb2tlbnNSZXNwb25zZSIHkAIB8OQZChJgCgtDcmVhdGVUb2tlbhIkLmhvc3RkLmNsdXN0ZXIudjEuQ3JlYXRlVG9rZW5SZXF1ZXN0GiUuaG9zdGQuY2x1c3Rlci52MS5DcmVhdGVUb2tlblJlc3BvbnNlIgTw5BkKEmAKC0RlbGV0ZVRva2VuEiQuaG9zdGQuY2x1c3Rlci52MS5EZWxldGVUb2tlblJlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVRva2VuUmVzcG9uc2UiBPDkGQoSTgoEQ2FuSRIdLmhvc3RkLmNsdXN0ZXIudjEuQ2FuSVJlcXVlc3QaHi5ob3N0ZC5jbHVzdGVyLnYxLkNhbklSZXNwb25zZSIHkAIB8OQZC0I7WjlnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvY2x1c3Rlci92MTtjbHVzdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Member is one node of the cluster.
@@ -564,6 +564,57 @@ export const WatchClusterResponseSchema: GenMessage<WatchClusterResponse> = /*@_
   messageDesc(file_hostd_cluster_v1_cluster, 10);
 
 /**
+ * WatchShardsRequest has no parameters.
+ *
+ * @generated from message hostd.cluster.v1.WatchShardsRequest
+ */
+export type WatchShardsRequest = Message<"hostd.cluster.v1.WatchShardsRequest"> & {
+};
+
+/**
+ * Describes the message hostd.cluster.v1.WatchShardsRequest.
+ * Use `create(WatchShardsRequestSchema)` to create a new message.
+ */
+export const WatchShardsRequestSchema: GenMessage<WatchShardsRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 11);
+
+/**
+ * WatchShardsResponse is the shards, or what has become of some.
+ *
+ * @generated from message hostd.cluster.v1.WatchShardsResponse
+ */
+export type WatchShardsResponse = Message<"hostd.cluster.v1.WatchShardsResponse"> & {
+  /**
+   * Every shard in the first message, those that have changed in others, ordered
+   * by number.
+   *
+   * @generated from field: repeated hostd.cluster.v1.Shard shards = 1;
+   */
+  shards: Shard[];
+
+  /**
+   * Whether shards are only those that have changed.
+   *
+   * @generated from field: bool changes = 2;
+   */
+  changes: boolean;
+
+  /**
+   * The answering node.
+   *
+   * @generated from field: string node_id = 3;
+   */
+  nodeId: string;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.WatchShardsResponse.
+ * Use `create(WatchShardsResponseSchema)` to create a new message.
+ */
+export const WatchShardsResponseSchema: GenMessage<WatchShardsResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 12);
+
+/**
  * TailLogsRequest selects lines of guests.
  *
  * @generated from message hostd.cluster.v1.TailLogsRequest
@@ -596,7 +647,7 @@ export type TailLogsRequest = Message<"hostd.cluster.v1.TailLogsRequest"> & {
  * Use `create(TailLogsRequestSchema)` to create a new message.
  */
 export const TailLogsRequestSchema: GenMessage<TailLogsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 11);
+  messageDesc(file_hostd_cluster_v1_cluster, 13);
 
 /**
  * TailLogsResponse has lines of one node, in the order in which they were
@@ -640,7 +691,7 @@ export type TailLogsResponse = Message<"hostd.cluster.v1.TailLogsResponse"> & {
  * Use `create(TailLogsResponseSchema)` to create a new message.
  */
 export const TailLogsResponseSchema: GenMessage<TailLogsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 12);
+  messageDesc(file_hostd_cluster_v1_cluster, 14);
 
 /**
  * Line is what a guest wrote.
@@ -690,7 +741,7 @@ export type TailLogsResponse_Line = Message<"hostd.cluster.v1.TailLogsResponse.L
  * Use `create(TailLogsResponse_LineSchema)` to create a new message.
  */
 export const TailLogsResponse_LineSchema: GenMessage<TailLogsResponse_Line> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 12, 0);
+  messageDesc(file_hostd_cluster_v1_cluster, 14, 0);
 
 /**
  * ProfileNodeRequest says what of which node is measured.
@@ -726,7 +777,7 @@ export type ProfileNodeRequest = Message<"hostd.cluster.v1.ProfileNodeRequest"> 
  * Use `create(ProfileNodeRequestSchema)` to create a new message.
  */
 export const ProfileNodeRequestSchema: GenMessage<ProfileNodeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 13);
+  messageDesc(file_hostd_cluster_v1_cluster, 15);
 
 /**
  * Kind is what a profile is of.
@@ -774,7 +825,7 @@ export enum ProfileNodeRequest_Kind {
  * Describes the enum hostd.cluster.v1.ProfileNodeRequest.Kind.
  */
 export const ProfileNodeRequest_KindSchema: GenEnum<ProfileNodeRequest_Kind> = /*@__PURE__*/
-  enumDesc(file_hostd_cluster_v1_cluster, 13, 0);
+  enumDesc(file_hostd_cluster_v1_cluster, 15, 0);
 
 /**
  * ProfileNodeResponse is a part of a profile; all parts together are gzip.
@@ -802,7 +853,7 @@ export type ProfileNodeResponse = Message<"hostd.cluster.v1.ProfileNodeResponse"
  * Use `create(ProfileNodeResponseSchema)` to create a new message.
  */
 export const ProfileNodeResponseSchema: GenMessage<ProfileNodeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 14);
+  messageDesc(file_hostd_cluster_v1_cluster, 16);
 
 /**
  * ProfileGuestsRequest says what is measured.
@@ -830,7 +881,7 @@ export type ProfileGuestsRequest = Message<"hostd.cluster.v1.ProfileGuestsReques
  * Use `create(ProfileGuestsRequestSchema)` to create a new message.
  */
 export const ProfileGuestsRequestSchema: GenMessage<ProfileGuestsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 15);
+  messageDesc(file_hostd_cluster_v1_cluster, 17);
 
 /**
  * ProfileGuestsResponse is a part of what one node has found, or names nodes
@@ -874,7 +925,7 @@ export type ProfileGuestsResponse = Message<"hostd.cluster.v1.ProfileGuestsRespo
  * Use `create(ProfileGuestsResponseSchema)` to create a new message.
  */
 export const ProfileGuestsResponseSchema: GenMessage<ProfileGuestsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 16);
+  messageDesc(file_hostd_cluster_v1_cluster, 18);
 
 /**
  * Stack is what was spent in one function, called by certain others.
@@ -909,7 +960,7 @@ export type ProfileGuestsResponse_Stack = Message<"hostd.cluster.v1.ProfileGuest
  * Use `create(ProfileGuestsResponse_StackSchema)` to create a new message.
  */
 export const ProfileGuestsResponse_StackSchema: GenMessage<ProfileGuestsResponse_Stack> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 16, 0);
+  messageDesc(file_hostd_cluster_v1_cluster, 18, 0);
 
 /**
  * MoveShardRequest names a shard and where its leadership goes.
@@ -937,7 +988,7 @@ export type MoveShardRequest = Message<"hostd.cluster.v1.MoveShardRequest"> & {
  * Use `create(MoveShardRequestSchema)` to create a new message.
  */
 export const MoveShardRequestSchema: GenMessage<MoveShardRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 17);
+  messageDesc(file_hostd_cluster_v1_cluster, 19);
 
 /**
  * MoveShardResponse says that the shard has moved.
@@ -952,7 +1003,7 @@ export type MoveShardResponse = Message<"hostd.cluster.v1.MoveShardResponse"> & 
  * Use `create(MoveShardResponseSchema)` to create a new message.
  */
 export const MoveShardResponseSchema: GenMessage<MoveShardResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 18);
+  messageDesc(file_hostd_cluster_v1_cluster, 20);
 
 /**
  * DrainRequest names a node.
@@ -973,7 +1024,7 @@ export type DrainRequest = Message<"hostd.cluster.v1.DrainRequest"> & {
  * Use `create(DrainRequestSchema)` to create a new message.
  */
 export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 19);
+  messageDesc(file_hostd_cluster_v1_cluster, 21);
 
 /**
  * DrainResponse says that the node leads nothing any more.
@@ -994,7 +1045,7 @@ export type DrainResponse = Message<"hostd.cluster.v1.DrainResponse"> & {
  * Use `create(DrainResponseSchema)` to create a new message.
  */
 export const DrainResponseSchema: GenMessage<DrainResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 20);
+  messageDesc(file_hostd_cluster_v1_cluster, 22);
 
 /**
  * ResumeRequest names a node.
@@ -1015,7 +1066,7 @@ export type ResumeRequest = Message<"hostd.cluster.v1.ResumeRequest"> & {
  * Use `create(ResumeRequestSchema)` to create a new message.
  */
 export const ResumeRequestSchema: GenMessage<ResumeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 21);
+  messageDesc(file_hostd_cluster_v1_cluster, 23);
 
 /**
  * ResumeResponse says that the order is taken back.
@@ -1030,7 +1081,7 @@ export type ResumeResponse = Message<"hostd.cluster.v1.ResumeResponse"> & {
  * Use `create(ResumeResponseSchema)` to create a new message.
  */
 export const ResumeResponseSchema: GenMessage<ResumeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 22);
+  messageDesc(file_hostd_cluster_v1_cluster, 24);
 
 /**
  * LeaveRequest names a node.
@@ -1051,7 +1102,7 @@ export type LeaveRequest = Message<"hostd.cluster.v1.LeaveRequest"> & {
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema: GenMessage<LeaveRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 23);
+  messageDesc(file_hostd_cluster_v1_cluster, 25);
 
 /**
  * LeaveResponse says that the node is no member any more.
@@ -1066,7 +1117,7 @@ export type LeaveResponse = Message<"hostd.cluster.v1.LeaveResponse"> & {
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 24);
+  messageDesc(file_hostd_cluster_v1_cluster, 26);
 
 /**
  * DownRequest names a node.
@@ -1087,7 +1138,7 @@ export type DownRequest = Message<"hostd.cluster.v1.DownRequest"> & {
  * Use `create(DownRequestSchema)` to create a new message.
  */
 export const DownRequestSchema: GenMessage<DownRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 25);
+  messageDesc(file_hostd_cluster_v1_cluster, 27);
 
 /**
  * DownResponse says that the decision is durable.
@@ -1102,7 +1153,7 @@ export type DownResponse = Message<"hostd.cluster.v1.DownResponse"> & {
  * Use `create(DownResponseSchema)` to create a new message.
  */
 export const DownResponseSchema: GenMessage<DownResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 26);
+  messageDesc(file_hostd_cluster_v1_cluster, 28);
 
 /**
  * RebalanceRequest has no parameters.
@@ -1117,7 +1168,7 @@ export type RebalanceRequest = Message<"hostd.cluster.v1.RebalanceRequest"> & {
  * Use `create(RebalanceRequestSchema)` to create a new message.
  */
 export const RebalanceRequestSchema: GenMessage<RebalanceRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 27);
+  messageDesc(file_hostd_cluster_v1_cluster, 29);
 
 /**
  * RebalanceResponse says what was started.
@@ -1138,7 +1189,7 @@ export type RebalanceResponse = Message<"hostd.cluster.v1.RebalanceResponse"> & 
  * Use `create(RebalanceResponseSchema)` to create a new message.
  */
 export const RebalanceResponseSchema: GenMessage<RebalanceResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 28);
+  messageDesc(file_hostd_cluster_v1_cluster, 30);
 
 /**
  * Setting is one entry of the replicated map.
@@ -1173,7 +1224,7 @@ export type Setting = Message<"hostd.cluster.v1.Setting"> & {
  * Use `create(SettingSchema)` to create a new message.
  */
 export const SettingSchema: GenMessage<Setting> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 29);
+  messageDesc(file_hostd_cluster_v1_cluster, 31);
 
 /**
  * PutSettingRequest writes a setting.
@@ -1201,7 +1252,7 @@ export type PutSettingRequest = Message<"hostd.cluster.v1.PutSettingRequest"> & 
  * Use `create(PutSettingRequestSchema)` to create a new message.
  */
 export const PutSettingRequestSchema: GenMessage<PutSettingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 30);
+  messageDesc(file_hostd_cluster_v1_cluster, 32);
 
 /**
  * PutSettingResponse says that the value is durable.
@@ -1222,7 +1273,7 @@ export type PutSettingResponse = Message<"hostd.cluster.v1.PutSettingResponse"> 
  * Use `create(PutSettingResponseSchema)` to create a new message.
  */
 export const PutSettingResponseSchema: GenMessage<PutSettingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 31);
+  messageDesc(file_hostd_cluster_v1_cluster, 33);
 
 /**
  * GetSettingRequest names a setting.
@@ -1243,7 +1294,7 @@ export type GetSettingRequest = Message<"hostd.cluster.v1.GetSettingRequest"> & 
  * Use `create(GetSettingRequestSchema)` to create a new message.
  */
 export const GetSettingRequestSchema: GenMessage<GetSettingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 32);
+  messageDesc(file_hostd_cluster_v1_cluster, 34);
 
 /**
  * GetSettingResponse carries a setting.
@@ -1264,7 +1315,7 @@ export type GetSettingResponse = Message<"hostd.cluster.v1.GetSettingResponse"> 
  * Use `create(GetSettingResponseSchema)` to create a new message.
  */
 export const GetSettingResponseSchema: GenMessage<GetSettingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 33);
+  messageDesc(file_hostd_cluster_v1_cluster, 35);
 
 /**
  * ListSettingsRequest selects settings.
@@ -1285,7 +1336,7 @@ export type ListSettingsRequest = Message<"hostd.cluster.v1.ListSettingsRequest"
  * Use `create(ListSettingsRequestSchema)` to create a new message.
  */
 export const ListSettingsRequestSchema: GenMessage<ListSettingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 34);
+  messageDesc(file_hostd_cluster_v1_cluster, 36);
 
 /**
  * ListSettingsResponse lists settings.
@@ -1313,7 +1364,7 @@ export type ListSettingsResponse = Message<"hostd.cluster.v1.ListSettingsRespons
  * Use `create(ListSettingsResponseSchema)` to create a new message.
  */
 export const ListSettingsResponseSchema: GenMessage<ListSettingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 35);
+  messageDesc(file_hostd_cluster_v1_cluster, 37);
 
 /**
  * WatchSettingsRequest selects settings.
@@ -1334,7 +1385,7 @@ export type WatchSettingsRequest = Message<"hostd.cluster.v1.WatchSettingsReques
  * Use `create(WatchSettingsRequestSchema)` to create a new message.
  */
 export const WatchSettingsRequestSchema: GenMessage<WatchSettingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 36);
+  messageDesc(file_hostd_cluster_v1_cluster, 38);
 
 /**
  * WatchSettingsResponse carries one setting.
@@ -1355,7 +1406,7 @@ export type WatchSettingsResponse = Message<"hostd.cluster.v1.WatchSettingsRespo
  * Use `create(WatchSettingsResponseSchema)` to create a new message.
  */
 export const WatchSettingsResponseSchema: GenMessage<WatchSettingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 37);
+  messageDesc(file_hostd_cluster_v1_cluster, 39);
 
 /**
  * Policy is what the operators decided for the whole cluster.
@@ -1406,7 +1457,7 @@ export type Policy = Message<"hostd.cluster.v1.Policy"> & {
  * Use `create(PolicySchema)` to create a new message.
  */
 export const PolicySchema: GenMessage<Policy> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 38);
+  messageDesc(file_hostd_cluster_v1_cluster, 40);
 
 /**
  * SetPolicyRequest has what is to change.
@@ -1448,7 +1499,7 @@ export type SetPolicyRequest = Message<"hostd.cluster.v1.SetPolicyRequest"> & {
  * Use `create(SetPolicyRequestSchema)` to create a new message.
  */
 export const SetPolicyRequestSchema: GenMessage<SetPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 39);
+  messageDesc(file_hostd_cluster_v1_cluster, 41);
 
 /**
  * SetPolicyResponse has the policy as it is now.
@@ -1469,7 +1520,7 @@ export type SetPolicyResponse = Message<"hostd.cluster.v1.SetPolicyResponse"> & 
  * Use `create(SetPolicyResponseSchema)` to create a new message.
  */
 export const SetPolicyResponseSchema: GenMessage<SetPolicyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 40);
+  messageDesc(file_hostd_cluster_v1_cluster, 42);
 
 /**
  * RaiseLevelRequest names a level.
@@ -1497,7 +1548,7 @@ export type RaiseLevelRequest = Message<"hostd.cluster.v1.RaiseLevelRequest"> & 
  * Use `create(RaiseLevelRequestSchema)` to create a new message.
  */
 export const RaiseLevelRequestSchema: GenMessage<RaiseLevelRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 41);
+  messageDesc(file_hostd_cluster_v1_cluster, 43);
 
 /**
  * RaiseLevelResponse says what the members speak.
@@ -1532,7 +1583,7 @@ export type RaiseLevelResponse = Message<"hostd.cluster.v1.RaiseLevelResponse"> 
  * Use `create(RaiseLevelResponseSchema)` to create a new message.
  */
 export const RaiseLevelResponseSchema: GenMessage<RaiseLevelResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 42);
+  messageDesc(file_hostd_cluster_v1_cluster, 44);
 
 /**
  * InitializeRequest has no parameters.
@@ -1547,7 +1598,7 @@ export type InitializeRequest = Message<"hostd.cluster.v1.InitializeRequest"> & 
  * Use `create(InitializeRequestSchema)` to create a new message.
  */
 export const InitializeRequestSchema: GenMessage<InitializeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 43);
+  messageDesc(file_hostd_cluster_v1_cluster, 45);
 
 /**
  * InitializeResponse names the cluster of the answering node.
@@ -1583,7 +1634,7 @@ export type InitializeResponse = Message<"hostd.cluster.v1.InitializeResponse"> 
  * Use `create(InitializeResponseSchema)` to create a new message.
  */
 export const InitializeResponseSchema: GenMessage<InitializeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 44);
+  messageDesc(file_hostd_cluster_v1_cluster, 46);
 
 /**
  * NodeLevels is what one member speaks.
@@ -1632,7 +1683,7 @@ export type NodeLevels = Message<"hostd.cluster.v1.NodeLevels"> & {
  * Use `create(NodeLevelsSchema)` to create a new message.
  */
 export const NodeLevelsSchema: GenMessage<NodeLevels> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 45);
+  messageDesc(file_hostd_cluster_v1_cluster, 47);
 
 /**
  * RoleRule matches calls by each list that it has.
@@ -1685,7 +1736,7 @@ export type RoleRule = Message<"hostd.cluster.v1.RoleRule"> & {
  * Use `create(RoleRuleSchema)` to create a new message.
  */
 export const RoleRuleSchema: GenMessage<RoleRule> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 46);
+  messageDesc(file_hostd_cluster_v1_cluster, 48);
 
 /**
  * RoleQuotas are how much callers may have, on each node. In each 0 says nothing
@@ -1751,7 +1802,7 @@ export type RoleQuotas = Message<"hostd.cluster.v1.RoleQuotas"> & {
  * Use `create(RoleQuotasSchema)` to create a new message.
  */
 export const RoleQuotasSchema: GenMessage<RoleQuotas> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 47);
+  messageDesc(file_hostd_cluster_v1_cluster, 49);
 
 /**
  * Role is a list of rules.
@@ -1800,7 +1851,7 @@ export type Role = Message<"hostd.cluster.v1.Role"> & {
  * Use `create(RoleSchema)` to create a new message.
  */
 export const RoleSchema: GenMessage<Role> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 48);
+  messageDesc(file_hostd_cluster_v1_cluster, 50);
 
 /**
  * RoleBinding gives a subject roles.
@@ -1835,7 +1886,7 @@ export type RoleBinding = Message<"hostd.cluster.v1.RoleBinding"> & {
  * Use `create(RoleBindingSchema)` to create a new message.
  */
 export const RoleBindingSchema: GenMessage<RoleBinding> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 49);
+  messageDesc(file_hostd_cluster_v1_cluster, 51);
 
 /**
  * ListRolesRequest has no parameters.
@@ -1850,7 +1901,7 @@ export type ListRolesRequest = Message<"hostd.cluster.v1.ListRolesRequest"> & {
  * Use `create(ListRolesRequestSchema)` to create a new message.
  */
 export const ListRolesRequestSchema: GenMessage<ListRolesRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 50);
+  messageDesc(file_hostd_cluster_v1_cluster, 52);
 
 /**
  * ListRolesResponse has all roles.
@@ -1878,7 +1929,7 @@ export type ListRolesResponse = Message<"hostd.cluster.v1.ListRolesResponse"> & 
  * Use `create(ListRolesResponseSchema)` to create a new message.
  */
 export const ListRolesResponseSchema: GenMessage<ListRolesResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 51);
+  messageDesc(file_hostd_cluster_v1_cluster, 53);
 
 /**
  * PutRoleRequest is a role.
@@ -1913,7 +1964,7 @@ export type PutRoleRequest = Message<"hostd.cluster.v1.PutRoleRequest"> & {
  * Use `create(PutRoleRequestSchema)` to create a new message.
  */
 export const PutRoleRequestSchema: GenMessage<PutRoleRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 52);
+  messageDesc(file_hostd_cluster_v1_cluster, 54);
 
 /**
  * PutRoleResponse tells of the role.
@@ -1934,7 +1985,7 @@ export type PutRoleResponse = Message<"hostd.cluster.v1.PutRoleResponse"> & {
  * Use `create(PutRoleResponseSchema)` to create a new message.
  */
 export const PutRoleResponseSchema: GenMessage<PutRoleResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 53);
+  messageDesc(file_hostd_cluster_v1_cluster, 55);
 
 /**
  * DeleteRoleRequest names a role.
@@ -1955,7 +2006,7 @@ export type DeleteRoleRequest = Message<"hostd.cluster.v1.DeleteRoleRequest"> & 
  * Use `create(DeleteRoleRequestSchema)` to create a new message.
  */
 export const DeleteRoleRequestSchema: GenMessage<DeleteRoleRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 54);
+  messageDesc(file_hostd_cluster_v1_cluster, 56);
 
 /**
  * DeleteRoleResponse says that the role is gone.
@@ -1970,7 +2021,7 @@ export type DeleteRoleResponse = Message<"hostd.cluster.v1.DeleteRoleResponse"> 
  * Use `create(DeleteRoleResponseSchema)` to create a new message.
  */
 export const DeleteRoleResponseSchema: GenMessage<DeleteRoleResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 55);
+  messageDesc(file_hostd_cluster_v1_cluster, 57);
 
 /**
  * ListRoleBindingsRequest has no parameters.
@@ -1985,7 +2036,7 @@ export type ListRoleBindingsRequest = Message<"hostd.cluster.v1.ListRoleBindings
  * Use `create(ListRoleBindingsRequestSchema)` to create a new message.
  */
 export const ListRoleBindingsRequestSchema: GenMessage<ListRoleBindingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 56);
+  messageDesc(file_hostd_cluster_v1_cluster, 58);
 
 /**
  * ListRoleBindingsResponse has all bindings.
@@ -2021,7 +2072,7 @@ export type ListRoleBindingsResponse = Message<"hostd.cluster.v1.ListRoleBinding
  * Use `create(ListRoleBindingsResponseSchema)` to create a new message.
  */
 export const ListRoleBindingsResponseSchema: GenMessage<ListRoleBindingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 57);
+  messageDesc(file_hostd_cluster_v1_cluster, 59);
 
 /**
  * PutRoleBindingRequest is a binding.
@@ -2049,7 +2100,7 @@ export type PutRoleBindingRequest = Message<"hostd.cluster.v1.PutRoleBindingRequ
  * Use `create(PutRoleBindingRequestSchema)` to create a new message.
  */
 export const PutRoleBindingRequestSchema: GenMessage<PutRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 58);
+  messageDesc(file_hostd_cluster_v1_cluster, 60);
 
 /**
  * PutRoleBindingResponse tells of the binding.
@@ -2070,7 +2121,7 @@ export type PutRoleBindingResponse = Message<"hostd.cluster.v1.PutRoleBindingRes
  * Use `create(PutRoleBindingResponseSchema)` to create a new message.
  */
 export const PutRoleBindingResponseSchema: GenMessage<PutRoleBindingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 59);
+  messageDesc(file_hostd_cluster_v1_cluster, 61);
 
 /**
  * DeleteRoleBindingRequest names a subject.
@@ -2091,7 +2142,7 @@ export type DeleteRoleBindingRequest = Message<"hostd.cluster.v1.DeleteRoleBindi
  * Use `create(DeleteRoleBindingRequestSchema)` to create a new message.
  */
 export const DeleteRoleBindingRequestSchema: GenMessage<DeleteRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 60);
+  messageDesc(file_hostd_cluster_v1_cluster, 62);
 
 /**
  * DeleteRoleBindingResponse says that the subject has no roles.
@@ -2106,7 +2157,7 @@ export type DeleteRoleBindingResponse = Message<"hostd.cluster.v1.DeleteRoleBind
  * Use `create(DeleteRoleBindingResponseSchema)` to create a new message.
  */
 export const DeleteRoleBindingResponseSchema: GenMessage<DeleteRoleBindingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 61);
+  messageDesc(file_hostd_cluster_v1_cluster, 63);
 
 /**
  * Token is one that the cluster keeps. Nobody can show it by what is kept.
@@ -2163,7 +2214,7 @@ export type Token = Message<"hostd.cluster.v1.Token"> & {
  * Use `create(TokenSchema)` to create a new message.
  */
 export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 62);
+  messageDesc(file_hostd_cluster_v1_cluster, 64);
 
 /**
  * ListTokensRequest has no parameters.
@@ -2178,7 +2229,7 @@ export type ListTokensRequest = Message<"hostd.cluster.v1.ListTokensRequest"> & 
  * Use `create(ListTokensRequestSchema)` to create a new message.
  */
 export const ListTokensRequestSchema: GenMessage<ListTokensRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 63);
+  messageDesc(file_hostd_cluster_v1_cluster, 65);
 
 /**
  * ListTokensResponse has all tokens.
@@ -2206,7 +2257,7 @@ export type ListTokensResponse = Message<"hostd.cluster.v1.ListTokensResponse"> 
  * Use `create(ListTokensResponseSchema)` to create a new message.
  */
 export const ListTokensResponseSchema: GenMessage<ListTokensResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 64);
+  messageDesc(file_hostd_cluster_v1_cluster, 66);
 
 /**
  * CreateTokenRequest is the hash of a token.
@@ -2249,7 +2300,7 @@ export type CreateTokenRequest = Message<"hostd.cluster.v1.CreateTokenRequest"> 
  * Use `create(CreateTokenRequestSchema)` to create a new message.
  */
 export const CreateTokenRequestSchema: GenMessage<CreateTokenRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 65);
+  messageDesc(file_hostd_cluster_v1_cluster, 67);
 
 /**
  * CreateTokenResponse tells of the token.
@@ -2270,7 +2321,7 @@ export type CreateTokenResponse = Message<"hostd.cluster.v1.CreateTokenResponse"
  * Use `create(CreateTokenResponseSchema)` to create a new message.
  */
 export const CreateTokenResponseSchema: GenMessage<CreateTokenResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 66);
+  messageDesc(file_hostd_cluster_v1_cluster, 68);
 
 /**
  * DeleteTokenRequest names a token.
@@ -2291,7 +2342,7 @@ export type DeleteTokenRequest = Message<"hostd.cluster.v1.DeleteTokenRequest"> 
  * Use `create(DeleteTokenRequestSchema)` to create a new message.
  */
 export const DeleteTokenRequestSchema: GenMessage<DeleteTokenRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 67);
+  messageDesc(file_hostd_cluster_v1_cluster, 69);
 
 /**
  * DeleteTokenResponse says that the token is not taken any more.
@@ -2306,7 +2357,7 @@ export type DeleteTokenResponse = Message<"hostd.cluster.v1.DeleteTokenResponse"
  * Use `create(DeleteTokenResponseSchema)` to create a new message.
  */
 export const DeleteTokenResponseSchema: GenMessage<DeleteTokenResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 68);
+  messageDesc(file_hostd_cluster_v1_cluster, 70);
 
 /**
  * CanIRequest describes a call.
@@ -2348,7 +2399,7 @@ export type CanIRequest = Message<"hostd.cluster.v1.CanIRequest"> & {
  * Use `create(CanIRequestSchema)` to create a new message.
  */
 export const CanIRequestSchema: GenMessage<CanIRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 69);
+  messageDesc(file_hostd_cluster_v1_cluster, 71);
 
 /**
  * CanIResponse is the answer.
@@ -2404,7 +2455,7 @@ export type CanIResponse = Message<"hostd.cluster.v1.CanIResponse"> & {
  * Use `create(CanIResponseSchema)` to create a new message.
  */
 export const CanIResponseSchema: GenMessage<CanIResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 70);
+  messageDesc(file_hostd_cluster_v1_cluster, 72);
 
 /**
  * ClusterService shows the cluster and moves work within it.
@@ -2442,6 +2493,19 @@ export const ClusterService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchClusterRequestSchema;
     output: typeof WatchClusterResponseSchema;
+  },
+  /**
+   * WatchShards sends all shards as this node sees them, and then those that have
+   * changed, at most five times a second: who leads, votes and follows at once,
+   * how much each holds every ten seconds. Changes that follow each other closely
+   * come as one.
+   *
+   * @generated from rpc hostd.cluster.v1.ClusterService.WatchShards
+   */
+  watchShards: {
+    methodKind: "server_streaming";
+    input: typeof WatchShardsRequestSchema;
+    output: typeof WatchShardsResponseSchema;
   },
   /**
    * TailLogs sends the newest lines that guests wrote for the entities of a type,
