@@ -85,7 +85,7 @@ func (b *Backend) Open(p Parts) {
 func (b *Backend) Deps(f Founder) rpc.Deps {
 	p := &b.parts
 	return rpc.Deps{
-		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Records: histories{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
+		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Records: histories{p}, Pending: pendingView{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
 		Modules: &b.late.modules, Rollouts: &b.late.rollouts, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
 		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, ProfileGuests: profiles{p}.Take, Founder: f,
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/roles"
@@ -50,6 +51,8 @@ type Deps struct {
 	States States
 	// Records are what entities went through; nil: such calls are unimplemented.
 	Records records.Histories
+	// Pending are timers and sends; nil: such calls are unimplemented.
+	Pending pending.Source
 	// DeadLetters are those of the shards led here; nil: such calls are unimplemented.
 	DeadLetters DeadLetters
 	// EventOrder reads whole shards; nil: subscriptions are unimplemented.

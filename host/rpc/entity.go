@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/subscription"
@@ -41,6 +42,8 @@ type entityService struct {
 	events *subscription.Service
 	// record tells what commands did.
 	record records.Service
+	// pending tells what is to happen by itself.
+	pending pending.Service
 }
 
 // ranBy names the node that ran a request.
@@ -59,6 +62,16 @@ func (s *entityService) ReadEvents(ctx context.Context, r *connect.Request[entit
 // ReadRecords returns what commands did to an entity.
 func (s *entityService) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
 	return s.record.ReadRecords(ctx, r)
+}
+
+// ListTimers returns timers.
+func (s *entityService) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
+	return s.pending.ListTimers(ctx, r)
+}
+
+// ListSends returns sends that are on their way.
+func (s *entityService) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
+	return s.pending.ListSends(ctx, r)
 }
 
 // Subscribe streams the events of a type.

@@ -28,6 +28,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/rollout"
@@ -46,6 +47,8 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 		Proxy: entities.proxy, Streams: guard, Log: opts.Logger, Registerer: opts.Registerer,
 	})
 	entities.record = records.Service{Encoding: encodings{deps.Types}.Encoding, ShardOf: deps.Entities.ShardOf, Histories: deps.Records, Proxy: entities.proxy, Log: opts.Logger}
+	entities.pending = pending.Service{Self: string(opts.NodeID), Source: deps.Pending, Shards: deps.Entities.Shards, ShardOf: deps.Entities.ShardOf, Known: deps.known,
+		Members: (&clusterService{cluster: deps.Cluster}).members, Proxy: entities.proxy, Log: opts.Logger}
 	entities.encodings, entities.ids = encodings{deps.Types}, new(command.IDs)
 	entities.calls = &command.Calls{
 		Runtime: deps.Runtime, Waiting: admission.NewWaiting(int64(opts.MaxWaitingBytes)), Arrivals: admission.NewArrivals(opts.Pauses),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/eventlog/timers"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -33,6 +34,7 @@ func checkTimers(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *mod
 			}
 		}
 	}
+	checkTimerPages(t, m, id, sh, rng)
 	slices.SortFunc(want, compareTimers)
 	n, next := 0, int64(math.MaxInt64)
 	for n < len(want) && n < limit && want[n].Due <= by {
@@ -44,6 +46,46 @@ func checkTimers(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *mod
 	got, after, err := m.DueTimers(context.Background(), id, by, limit, skip)
 	if err != nil || after != next || timersText(got) != timersText(want[:n]) {
 		t.Fatalf("timers of shard %d by %d limit %d: next %d, want %d, %v\n got %v\nwant %v", id, by, limit, after, next, err, timersText(got), timersText(want[:n]))
+	}
+}
+
+// checkTimerPages reads the timers of a shard page by page, which may be those
+// of one entity type only.
+func checkTimerPages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
+	t.Helper()
+	q := timers.Query{By: int64(rng.IntN(60)) - 12, Limit: 1 + rng.IntN(9)}
+	q.Scan = q.Limit + rng.IntN(5)
+	if rng.IntN(2) == 0 {
+		q.By = math.MaxInt64
+	}
+	var want, got []journal.Timer
+	for e, ent := range sh.entities {
+		if q.Type == "" && rng.IntN(4) == 0 {
+			q.Type = e.Type
+		}
+		for _, timer := range ent.timers {
+			if timer.Due <= q.By {
+				want = append(want, timer)
+			}
+		}
+	}
+	want = slices.DeleteFunc(want, func(timer journal.Timer) bool { return q.Type != "" && timer.Entity.Type != q.Type })
+	slices.SortFunc(want, compareTimers)
+	for {
+		page, err := m.TimerPage(t.Context(), id, q)
+		if err != nil || len(page.Timers) > q.Limit {
+			t.Fatalf("a page of timers of shard %d after %v: %d, %v", id, q.After, len(page.Timers), err)
+		}
+		if got = append(got, page.Timers...); !page.More {
+			break
+		}
+		if q.After != nil && !q.After.Before(page.Last) {
+			t.Fatalf("a page of timers of shard %d ends at %v, before %v", id, page.Last, q.After)
+		}
+		q.After = &page.Last
+	}
+	if timersText(got) != timersText(want) {
+		t.Fatalf("pages of timers of shard %d, %+v:\n got %v\nwant %v", id, q, timersText(got), timersText(want))
 	}
 }
 

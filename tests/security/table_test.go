@@ -64,6 +64,8 @@ var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/ClearTypeFaults":   forClients,
 	"/hostd.entity.v1.EntityService/SkipTimer":         forClients,
 	"/hostd.entity.v1.EntityService/Delete":            forClients,
+	"/hostd.entity.v1.EntityService/ListTimers":        forClients,
+	"/hostd.entity.v1.EntityService/ListSends":         forClients,
 	"/hostd.entity.v1.EntityService/ListDeadLetters":   forClients,
 	"/hostd.entity.v1.EntityService/RetryDeadLetter":   forClients,
 	"/hostd.entity.v1.EntityService/DiscardDeadLetter": forClients,

@@ -27,6 +27,8 @@ var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/GetEntity":         "read",
 	"/hostd.entity.v1.EntityService/ListEntities":      "read",
 	"/hostd.entity.v1.EntityService/HotEntities":       "read",
+	"/hostd.entity.v1.EntityService/ListTimers":        "read",
+	"/hostd.entity.v1.EntityService/ListSends":         "read",
 	"/hostd.entity.v1.EntityService/ListDeadLetters":   "read",
 	"/hostd.entity.v1.EntityService/Passivate":         "operate",
 	"/hostd.entity.v1.EntityService/ClearFaults":       "operate",

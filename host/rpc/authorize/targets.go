@@ -85,6 +85,8 @@ var about = map[string]target{
 	entityv1connect.EntityServiceGetStateProcedure:        {of: ofEntity},
 	entityv1connect.EntityServiceListEntitiesProcedure:    {of: ofListing, narrows: true},
 	entityv1connect.EntityServiceHotEntitiesProcedure:     {of: ofEverything},
+	entityv1connect.EntityServiceListTimersProcedure:      {of: ofWhatIsNamed},
+	entityv1connect.EntityServiceListSendsProcedure:       {of: ofWhatIsNamed},
 	entityv1connect.EntityServicePassivateProcedure:       {of: ofEntity},
 	entityv1connect.EntityServiceClearFaultsProcedure:     {of: ofEntity},
 	entityv1connect.EntityServiceClearTypeFaultsProcedure: {of: ofTypeAndItsEntities},
@@ -156,6 +158,20 @@ func ofTypeOrEntity(m any, c *authz.Call) {
 		return
 	}
 	ofEntity(m, c)
+}
+
+// ofWhatIsNamed is about one entity, about all of a type, or about everything.
+func ofWhatIsNamed(m any, c *authz.Call) {
+	id, ok := m.(interface{ GetEntityId() string })
+	named, typed := m.(interface{ GetEntityType() string })
+	switch {
+	case !typed || named.GetEntityType() == "":
+		ofEverything(m, c)
+	case ok && id.GetEntityId() != "":
+		ofEntity(m, c)
+	default:
+		ofTypeAndItsEntities(m, c)
+	}
 }
 
 func ofTypeAndItsEntities(m any, c *authz.Call) {

@@ -29,8 +29,8 @@ type Source interface {
 	Unlock(alone bool)
 }
 
-// Lists reads the timers of shards, as of one moment each: what is in the store,
-// and what was applied since. It may be used from any goroutine.
+// Lists reads the timers of shards, as of one moment each: what is in the
+// store, and what was applied since. It may be used from any goroutine.
 type Lists struct{ Of Source }
 
 // DueTimers returns the timers of a shard that are due by then, the oldest
@@ -39,7 +39,7 @@ type Lists struct{ Of Source }
 // they share pieces of memory.
 func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
 	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
-	c := cursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, ctx: ctx}
+	c := cursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, ctx: ctx}
 	view, set, err := l.layers(id, &c)
 	if set == nil || err != nil {
 		if err != nil {
@@ -131,12 +131,16 @@ type cursor struct {
 	done    bool // next is known, or the rest is not wanted
 
 	expected *rows.Expected
-	missing  bool // timers are
+	proven   int64 // of those that are due from then on it is known how many there are
+	missing  bool  // timers are
+	// look, where there is one, says before others whether a timer is used, and
+	// whether the reading ends before it.
+	look func(*journal.Timer) (use, stop bool)
 }
 
 // Many timers are read long before their turn, and each object is one more for
-// the collector to mark: so they share pieces of memory, of cursorPiece at first
-// and cursorPieces at most.
+// the collector to mark: so they share pieces of memory, of cursorPiece at
+// first and cursorPieces at most.
 const (
 	cursorPiece  = 256
 	cursorPieces = 4 << 10
@@ -201,9 +205,17 @@ func (c *cursor) add(key string, t store.Timer) error {
 	if err != nil {
 		return err
 	}
-	if c.first = min(c.first, t.Due); !c.expected.Meet(rows.DueSlot(t.Due)) {
+	if c.first = min(c.first, t.Due); t.Due >= c.proven && !c.expected.Meet(rows.DueSlot(t.Due)) {
 		c.missing, c.done = true, true
 		return store.ErrStop
+	}
+	if c.look != nil {
+		if use, stop := c.look(&timer); stop {
+			c.done = true
+			return store.ErrStop
+		} else if !use {
+			return c.ctx.Err()
+		}
 	}
 	if c.skip != nil && c.skip(timer.Entity, timer.Name, t.Due) {
 		return c.ctx.Err()

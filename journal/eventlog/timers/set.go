@@ -29,16 +29,16 @@ type change struct {
 func (t *change) gone() bool { return len(t.timer.Command) == 0 }
 
 // Set is a shard's timers that are not in the store yet, by entity and name as
-// keys hold them: first those that no batch has taken, then those of the batch on
-// its way. Only the applying goroutine changes them, under the lock that readers
-// hold; the floor is the readers'.
+// keys hold them: first those that no batch has taken, then those of the batch
+// on its way. Only the applying goroutine changes them, under the lock that
+// readers hold; the floor is the readers'.
 type Set struct {
 	rows         *rows.Known
 	fresh, taken map[string]change
 
 	// No timer in the store is due before floor, if it is known: below it there
-	// may be many deleted keys. lowest is the earliest that was set since the latest
-	// of the readers began, which is the one that may raise the floor.
+	// may be many deleted keys. lowest is the earliest that was set since the
+	// latest of the readers began, which is the one that may raise the floor.
 	floor   int64
 	known   bool
 	lowest  int64

@@ -29,8 +29,8 @@ func (s *Stage) Reset() { s.steps = s.steps[:0] }
 // Steps are those so far. They are lent until Reset.
 func (s *Stage) Steps() []Step { return s.steps }
 
-// Entity is whose timers are judged: its name as keys hold it, its head as it is
-// before the entry, and the set of its shard.
+// Entity is whose timers are judged: its name as keys hold it, its head as it
+// is before the entry, and the set of its shard.
 type Entity struct {
 	Key  string
 	Head *store.Head
@@ -146,8 +146,8 @@ func (s *Stage) find(e Entity, key string) (due int64, has bool, err error) {
 	return due, has, err
 }
 
-// Commit makes steps of an entity visible, whose head is now of now, and returns
-// their size. The caller holds the lock.
+// Commit makes steps of an entity visible, whose head is now of now, and
+// returns their size. The caller holds the lock.
 func (s *Stage) Commit(e Entity, steps []Step) (bytes int) {
 	for i := range steps {
 		s.commit(e, &steps[i])

@@ -406,7 +406,7 @@ func TestPagesAreForEverybody(t *testing.T) {
 	p := open(t, tab)
 	node := c.Node(0).API()
 	for _, view := range []struct{ path, shown string }{
-		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"hot", ".panel .quiet"}, {"modules/cart", "[aria-label='Table of changes'] td"}, {"letters", ".empty"}, {"logs", ".empty"},
+		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"hot", ".panel .quiet"}, {"timers", "[data-timer=abandon]"}, {"modules/cart", "[aria-label='Table of changes'] td"}, {"letters", ".empty"}, {"logs", ".empty"},
 	} {
 		for _, dark := range []string{"light", "dark"} {
 			for _, width := range []int64{1280, 390} {

@@ -32,35 +32,22 @@ func NewRecords(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "records TYPE ID", "Print what the commands of an entity did, the newest first", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recordList, error) {
 		v := recordList{}
 		req := &entityv1.ReadRecordsRequest{EntityType: args[0], EntityId: args[1], FromSequence: from, NewestFirst: !oldest}
-		for {
-			req.PageSize = mostPage
-			if limit > 0 {
-				req.PageSize = uint32(min(mostPage, limit-len(v.records)))
-			}
+		err := pages(limit, func(size int, token string) (int, string, error) {
+			req.PageSize, req.PageToken = uint32(size), token
 			page, err := cli.Unary(ctx, s, s.EntityService.ReadRecords, req)
-			if err != nil {
-				return v, err
-			}
 			v.records = append(v.records, page.GetRecords()...)
-			req.PageToken = page.GetNextPageToken()
-			if v.more = req.PageToken != ""; !v.more || limit > 0 && len(v.records) >= limit {
-				break
-			}
-		}
+			v.more = page.GetNextPageToken() != ""
+			return len(page.GetRecords()), page.GetNextPageToken(), err
+		})
 		v.Records = cli.Views(v.records)
-		return v, nil
+		return v, err
 	}, func(w io.Writer, v recordList) { v.write(w) })
 	c.Long = "Prints a line for each command that had an effect: its events, what made it, what it cost, and the sends and timers that it made. " +
 		"With -o json all of it is printed, with the payloads."
 	c.Flags().Uint64Var(&from, "from", 0, "begin with the record that has the event with this `sequence`")
 	c.Flags().BoolVar(&oldest, "oldest-first", false, "go from the oldest to the newest")
 	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
-	cli.Before(c, func([]string) error {
-		if limit < 0 {
-			return cli.Usagef("--limit is %d, must be 0 or more", limit)
-		}
-		return nil
-	})
+	checkLimit(c, &limit)
 	return c
 }
 

@@ -4,7 +4,7 @@ import { call, entityPath, lineOf, num, textOf } from "./api.ts";
 import { useRead } from "./live.ts";
 import { useTypes } from "./modules.tsx";
 import { query, router } from "./router.ts";
-import { AsCommand, Badge, count, Empty, Fault, Panel, rate, TypeTabs, Wide } from "./ui.tsx";
+import { AsCommand, Badge, count, Empty, Fault, Panel, rate, span, TypeTabs, When, Wide } from "./ui.tsx";
 
 interface Row { entityId: string; sequence?: string; status: string; resident?: boolean }
 
@@ -167,4 +167,50 @@ function letterText(data: string | undefined): string {
   } catch {
     return `base64: ${data}`;
   }
+}
+
+interface EntityTimer { entityType: string; entityId: string; shardId?: number; timer: { name: string; due: string; command?: string; schedule?: string; timeZone?: string } }
+
+/** What is due next, over all entities or those of a type. */
+export function TimersView({ type }: { type: string | undefined }) {
+  const types = useTypes();
+  const [pages, setPages] = useState<string[]>([""]);
+  const request = { entityType: type ?? "", pageSize, pageToken: pages[pages.length - 1] };
+  const first = pages.length === 1;
+  const { data, error } = useRead<{ timers?: EntityTimer[]; nextPageToken?: string; missingNodes?: string[]; shardsRead?: number; shardCount?: number }>("entity.ListTimers", request, first ? 2_000 : 0);
+  const timers = data?.timers ?? [];
+  const now = Date.now();
+  const unread = (data?.shardCount ?? 0) - (data?.shardsRead ?? 0);
+  const late = timers.filter((t) => Date.parse(t.timer.due) < now).length;
+  return (
+    <>
+      <TypeTabs types={["all", ...(types.data?.map((t) => t.type) ?? [])]} chosen={type ?? "all"} to={(t) => (t === "all" ? router.path("timers") : router.path("timers", t))} />
+      <Fault text={types.error} />
+      <Panel title={<>Timers {late > 0 && <Badge kind="warn">{late} late</Badge>}</>} aside={<AsCommand line={lineOf("entity", "timers", ...(type ? [type] : []))} method="entity.ListTimers" request={request} />}>
+        <Fault text={error} />
+        {data?.missingNodes?.length ? <p class="warning">Without {data.missingNodes.join(", ")}: no answer.</p> : null}
+        {unread > 0 && <p class="warning">{unread} shards are not told of: no leader has answered for them.</p>}
+        {data && timers.length === 0 && <Empty>No timer is set. A handler sets one with a command and a time.</Empty>}
+        {timers.length > 0 && (
+          <Wide name="Table of timers"><table>
+            <thead><tr><th>Due</th><th class="n">In</th><th>Entity</th><th>Timer</th><th>Command</th><th>Repeats</th></tr></thead>
+            <tbody>{timers.map((t) => (
+              <tr key={`${t.entityType}/${t.entityId} ${t.timer.name}`} data-timer={t.timer.name}>
+                <td><When at={t.timer.due} /></td>
+                <td class="n">{Date.parse(t.timer.due) < now ? <Badge kind="warn">late {span(now - Date.parse(t.timer.due))}</Badge> : span(Date.parse(t.timer.due) - now)}</td>
+                <td class="id"><a href={entityPath(t.entityType, t.entityId)}>{t.entityType}/{t.entityId}</a></td>
+                <td>{t.timer.name}</td>
+                <td>{t.timer.command}</td>
+                <td>{t.timer.schedule ? `${t.timer.schedule} ${t.timer.timeZone ?? ""}` : <span class="quiet">once</span>}</td>
+              </tr>
+            ))}</tbody>
+          </table></Wide>
+        )}
+        <nav class="pager" aria-label="Pages of timers">
+          <button type="button" disabled={first} onClick={() => setPages(pages.slice(0, -1))}>Back</button>
+          <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data!.nextPageToken!])}>Next</button>
+        </nav>
+      </Panel>
+    </>
+  );
 }

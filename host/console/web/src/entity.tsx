@@ -67,6 +67,7 @@ export function EntityView({ type, id }: { type: string; id: string }) {
           </>
         )}
       </Panel>
+      {e && num(e.pendingSends) > 0 && <Sends name={name} many={num(e.pendingSends)} />}
       {e && last > 0 && <States name={name} last={last} />}
       {e && <Asking name={name} done={read.reload} />}
       {e && last > 0 && <Timeline name={name} last={last} />}
@@ -75,6 +76,28 @@ export function EntityView({ type, id }: { type: string; id: string }) {
 }
 
 interface Name { entityType: string; entityId: string }
+
+/** The sends of the entity that have not come to their destination. */
+function Sends({ name, many }: { name: Name; many: number }) {
+  const request = { ...name, pageSize: 50 };
+  const { data, error } = useRead<{ sends?: { entityType: string; entityId: string; number: string; command: string; data?: string; madeAt: string }[]; nextPageToken?: string }>("entity.ListSends", request, 2_000);
+  const sends = data?.sends ?? [];
+  return (
+    <Panel title={<>On their way <Badge kind="accent">{count(many)}</Badge></>} label="Sends on their way" aside={<AsCommand line={lineOf("entity", "sends", name.entityType, name.entityId)} method="entity.ListSends" request={request} />}>
+      <Fault text={error} />
+      <Wide name="Table of sends"><table>
+        <thead><tr><th>To</th><th>Command</th><th class="n">Number</th><th>Made</th><th>Content</th></tr></thead>
+        <tbody>{sends.map((m) => (
+          <tr key={`${m.entityType}/${m.entityId} ${m.number}`} data-send={m.number}>
+            <td class="id"><a href={router.path("entities", m.entityType, m.entityId)}>{m.entityType}/{m.entityId}</a></td>
+            <td>{m.command}</td><td class="n">{m.number}</td><td><When at={m.madeAt} /></td><td class="content">{brief(payload(m), 160)}</td>
+          </tr>
+        ))}</tbody>
+      </table></Wide>
+      {data?.nextPageToken && <p class="quiet">The oldest are shown.</p>}
+    </Panel>
+  );
+}
 
 /** The state at any sequence, and what the event there has changed. */
 function States({ name, last }: { name: Name; last: number }) {

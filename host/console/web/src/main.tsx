@@ -2,13 +2,13 @@ import { render } from "preact";
 import { useState } from "preact/hooks";
 import { setToken, signIn, token } from "./api.ts";
 import { cluster, ClusterView, useCluster } from "./cluster.tsx";
-import { EntitiesView, HotView, LettersView } from "./entities.tsx";
+import { EntitiesView, HotView, LettersView, TimersView } from "./entities.tsx";
 import { EntityView } from "./entity.tsx";
 import { LogsView, ModulesView } from "./modules.tsx";
 import { at, router } from "./router.ts";
 import { Badge, Empty, Fault, Panel } from "./ui.tsx";
 
-const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["hot", "Hot"], ["modules", "Modules"], ["letters", "Dead letters"], ["logs", "Logs"]];
+const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["hot", "Hot"], ["timers", "Timers"], ["modules", "Modules"], ["letters", "Dead letters"], ["logs", "Logs"]];
 
 function View() {
   const [view, ...rest] = at.value;
@@ -19,6 +19,8 @@ function View() {
       return rest.length >= 2 ? <EntityView key={rest.join("/")} type={rest[0]!} id={rest[1]!} /> : <EntitiesView type={rest[0]} />;
     case "hot":
       return <HotView />;
+    case "timers":
+      return <TimersView key={rest[0] ?? ""} type={rest[0]} />;
     case "modules":
       return <ModulesView type={rest[0]} />;
     case "letters":

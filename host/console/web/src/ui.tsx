@@ -126,6 +126,15 @@ export function bytesText(n: number): string {
   return `${(n / 2 ** (10 * unit)).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
+/** A time in words, in its two largest units. */
+export function span(ms: number): string {
+  const s = Math.round(ms / 1000);
+  if (s < 60) return `${s} s`;
+  if (s < 3_600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 86_400) return `${Math.floor(s / 3_600)} h ${Math.floor((s % 3_600) / 60)} min`;
+  return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3_600)} h`;
+}
+
 export function count(n: number): string {
   return n.toLocaleString("en");
 }

@@ -3093,6 +3093,290 @@ func (x *ListDeadLettersResponse) GetNextPageToken() string {
 	return ""
 }
 
+// ListTimersRequest selects timers.
+type ListTimersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of entities of this type; empty is all.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Only those that are due by then; absent is all.
+	DueBy *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due_by,json=dueBy,proto3" json:"due_by,omitempty"`
+	// At most this many a page, up to 500; 0 means 100.
+	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same filter; empty starts.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTimersRequest) Reset() {
+	*x = ListTimersRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTimersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTimersRequest) ProtoMessage() {}
+
+func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
+func (*ListTimersRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ListTimersRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ListTimersRequest) GetDueBy() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueBy
+	}
+	return nil
+}
+
+func (x *ListTimersRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTimersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListTimersResponse is one page.
+type ListTimersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The timers of this page, those that are due first before the others.
+	Timers []*ListTimersResponse_EntityTimer `protobuf:"bytes,1,rep,name=timers,proto3" json:"timers,omitempty"`
+	// Give it back for the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Nodes that did not answer, or are of a release before this one: what they
+	// lead is missing.
+	MissingNodes []string `protobuf:"bytes,3,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
+	// How many shards were read; the others have no leader that answered.
+	ShardsRead uint32 `protobuf:"varint,4,opt,name=shards_read,json=shardsRead,proto3" json:"shards_read,omitempty"`
+	// How many shards there are.
+	ShardCount    uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTimersResponse) Reset() {
+	*x = ListTimersResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTimersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTimersResponse) ProtoMessage() {}
+
+func (x *ListTimersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTimersResponse.ProtoReflect.Descriptor instead.
+func (*ListTimersResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ListTimersResponse) GetTimers() []*ListTimersResponse_EntityTimer {
+	if x != nil {
+		return x.Timers
+	}
+	return nil
+}
+
+func (x *ListTimersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListTimersResponse) GetMissingNodes() []string {
+	if x != nil {
+		return x.MissingNodes
+	}
+	return nil
+}
+
+func (x *ListTimersResponse) GetShardsRead() uint32 {
+	if x != nil {
+		return x.ShardsRead
+	}
+	return 0
+}
+
+func (x *ListTimersResponse) GetShardCount() uint32 {
+	if x != nil {
+		return x.ShardCount
+	}
+	return 0
+}
+
+// ListSendsRequest selects sends that are on their way.
+type ListSendsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of entities of this type; empty is all.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Only those of the entity of that type with this id; empty is all.
+	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// At most this many a page, up to 500; 0 means 100.
+	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same filter; empty starts.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSendsRequest) Reset() {
+	*x = ListSendsRequest{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSendsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSendsRequest) ProtoMessage() {}
+
+func (x *ListSendsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSendsRequest.ProtoReflect.Descriptor instead.
+func (*ListSendsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListSendsRequest) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ListSendsRequest) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ListSendsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListSendsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListSendsResponse is one page.
+type ListSendsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sends of this page.
+	Sends []*ListSendsResponse_PendingSend `protobuf:"bytes,1,rep,name=sends,proto3" json:"sends,omitempty"`
+	// Give it back for the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSendsResponse) Reset() {
+	*x = ListSendsResponse{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSendsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSendsResponse) ProtoMessage() {}
+
+func (x *ListSendsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSendsResponse.ProtoReflect.Descriptor instead.
+func (*ListSendsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ListSendsResponse) GetSends() []*ListSendsResponse_PendingSend {
+	if x != nil {
+		return x.Sends
+	}
+	return nil
+}
+
+func (x *ListSendsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // DeadLetter is a send that was refused.
 type DeadLetter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3128,7 +3412,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3424,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[37]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3437,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{37}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeadLetter) GetId() string {
@@ -3251,7 +3535,7 @@ type RetryDeadLetterRequest struct {
 
 func (x *RetryDeadLetterRequest) Reset() {
 	*x = RetryDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3547,7 @@ func (x *RetryDeadLetterRequest) String() string {
 func (*RetryDeadLetterRequest) ProtoMessage() {}
 
 func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[38]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3560,7 @@ func (x *RetryDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RetryDeadLetterRequest) GetId() string {
@@ -3296,7 +3580,7 @@ type RetryDeadLetterResponse struct {
 
 func (x *RetryDeadLetterResponse) Reset() {
 	*x = RetryDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3592,7 @@ func (x *RetryDeadLetterResponse) String() string {
 func (*RetryDeadLetterResponse) ProtoMessage() {}
 
 func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3605,7 @@ func (x *RetryDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{43}
 }
 
 // DiscardDeadLetterRequest names a dead letter.
@@ -3335,7 +3619,7 @@ type DiscardDeadLetterRequest struct {
 
 func (x *DiscardDeadLetterRequest) Reset() {
 	*x = DiscardDeadLetterRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3631,7 @@ func (x *DiscardDeadLetterRequest) String() string {
 func (*DiscardDeadLetterRequest) ProtoMessage() {}
 
 func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3644,7 @@ func (x *DiscardDeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DiscardDeadLetterRequest) GetId() string {
@@ -3379,7 +3663,7 @@ type DiscardDeadLetterResponse struct {
 
 func (x *DiscardDeadLetterResponse) Reset() {
 	*x = DiscardDeadLetterResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3675,7 @@ func (x *DiscardDeadLetterResponse) String() string {
 func (*DiscardDeadLetterResponse) ProtoMessage() {}
 
 func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[41]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3688,7 @@ func (x *DiscardDeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardDeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{41}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{45}
 }
 
 // HotEntitiesRequest asks for the entities that are asked for most.
@@ -3418,7 +3702,7 @@ type HotEntitiesRequest struct {
 
 func (x *HotEntitiesRequest) Reset() {
 	*x = HotEntitiesRequest{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3430,7 +3714,7 @@ func (x *HotEntitiesRequest) String() string {
 func (*HotEntitiesRequest) ProtoMessage() {}
 
 func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[42]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3443,7 +3727,7 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
 func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{42}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HotEntitiesRequest) GetLimit() uint32 {
@@ -3467,7 +3751,7 @@ type HotEntitiesResponse struct {
 
 func (x *HotEntitiesResponse) Reset() {
 	*x = HotEntitiesResponse{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3763,7 @@ func (x *HotEntitiesResponse) String() string {
 func (*HotEntitiesResponse) ProtoMessage() {}
 
 func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[43]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3776,7 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{43}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
@@ -3522,7 +3806,7 @@ type SendStreamRequest_Item struct {
 
 func (x *SendStreamRequest_Item) Reset() {
 	*x = SendStreamRequest_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3818,7 @@ func (x *SendStreamRequest_Item) String() string {
 func (*SendStreamRequest_Item) ProtoMessage() {}
 
 func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[44]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3582,7 +3866,7 @@ type SendStreamResponse_Item struct {
 
 func (x *SendStreamResponse_Item) Reset() {
 	*x = SendStreamResponse_Item{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3878,7 @@ func (x *SendStreamResponse_Item) String() string {
 func (*SendStreamResponse_Item) ProtoMessage() {}
 
 func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[45]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3993,7 @@ type ReadRecordsResponse_Record struct {
 
 func (x *ReadRecordsResponse_Record) Reset() {
 	*x = ReadRecordsResponse_Record{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +4005,7 @@ func (x *ReadRecordsResponse_Record) String() string {
 func (*ReadRecordsResponse_Record) ProtoMessage() {}
 
 func (x *ReadRecordsResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4184,7 @@ type ReadRecordsResponse_Event struct {
 
 func (x *ReadRecordsResponse_Event) Reset() {
 	*x = ReadRecordsResponse_Event{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4196,7 @@ func (x *ReadRecordsResponse_Event) String() string {
 func (*ReadRecordsResponse_Event) ProtoMessage() {}
 
 func (x *ReadRecordsResponse_Event) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4303,7 @@ type ReadRecordsResponse_Source struct {
 
 func (x *ReadRecordsResponse_Source) Reset() {
 	*x = ReadRecordsResponse_Source{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4315,7 @@ func (x *ReadRecordsResponse_Source) String() string {
 func (*ReadRecordsResponse_Source) ProtoMessage() {}
 
 func (x *ReadRecordsResponse_Source) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4124,7 +4408,7 @@ type ReadRecordsResponse_Send struct {
 
 func (x *ReadRecordsResponse_Send) Reset() {
 	*x = ReadRecordsResponse_Send{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4420,7 @@ func (x *ReadRecordsResponse_Send) String() string {
 func (*ReadRecordsResponse_Send) ProtoMessage() {}
 
 func (x *ReadRecordsResponse_Send) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4491,7 @@ type ReadRecordsResponse_TimerChange struct {
 
 func (x *ReadRecordsResponse_TimerChange) Reset() {
 	*x = ReadRecordsResponse_TimerChange{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[50]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4503,7 @@ func (x *ReadRecordsResponse_TimerChange) String() string {
 func (*ReadRecordsResponse_TimerChange) ProtoMessage() {}
 
 func (x *ReadRecordsResponse_TimerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[50]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4264,7 +4548,7 @@ type ReadRecordsResponse_Refusal struct {
 
 func (x *ReadRecordsResponse_Refusal) Reset() {
 	*x = ReadRecordsResponse_Refusal{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[51]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4560,7 @@ func (x *ReadRecordsResponse_Refusal) String() string {
 func (*ReadRecordsResponse_Refusal) ProtoMessage() {}
 
 func (x *ReadRecordsResponse_Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[51]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4330,7 +4614,7 @@ type ListEntitiesResponse_Entity struct {
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[52]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4626,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[52]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,6 +4670,206 @@ func (x *ListEntitiesResponse_Entity) GetResident() bool {
 	return false
 }
 
+// EntityTimer is a timer of an entity.
+type ListTimersResponse_EntityTimer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The entity's id.
+	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// The shard that it belongs to.
+	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The timer.
+	Timer         *Timer `protobuf:"bytes,4,opt,name=timer,proto3" json:"timer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTimersResponse_EntityTimer) Reset() {
+	*x = ListTimersResponse_EntityTimer{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTimersResponse_EntityTimer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTimersResponse_EntityTimer) ProtoMessage() {}
+
+func (x *ListTimersResponse_EntityTimer) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTimersResponse_EntityTimer.ProtoReflect.Descriptor instead.
+func (*ListTimersResponse_EntityTimer) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{38, 0}
+}
+
+func (x *ListTimersResponse_EntityTimer) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ListTimersResponse_EntityTimer) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ListTimersResponse_EntityTimer) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *ListTimersResponse_EntityTimer) GetTimer() *Timer {
+	if x != nil {
+		return x.Timer
+	}
+	return nil
+}
+
+// PendingSend is a send that its destination has not acknowledged.
+type ListSendsResponse_PendingSend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard of the sender.
+	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// The type of the entity that sent it.
+	SourceType string `protobuf:"bytes,2,opt,name=source_type,json=sourceType,proto3" json:"source_type,omitempty"`
+	// The id of the entity that sent it.
+	SourceId string `protobuf:"bytes,3,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
+	// The type of the entity that it is for.
+	EntityType string `protobuf:"bytes,4,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// The id of the entity that it is for.
+	EntityId string `protobuf:"bytes,5,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// Which send between these two entities it is, from 1.
+	Number uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
+	// The command.
+	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
+	// What the command is given; the first 4 KiB of it.
+	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	// The sender's command that gets the reply; empty where it wants none.
+	OnReply string `protobuf:"bytes,9,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
+	// When it was made, by the shard's clock.
+	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSendsResponse_PendingSend) Reset() {
+	*x = ListSendsResponse_PendingSend{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSendsResponse_PendingSend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSendsResponse_PendingSend) ProtoMessage() {}
+
+func (x *ListSendsResponse_PendingSend) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSendsResponse_PendingSend.ProtoReflect.Descriptor instead.
+func (*ListSendsResponse_PendingSend) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40, 0}
+}
+
+func (x *ListSendsResponse_PendingSend) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *ListSendsResponse_PendingSend) GetSourceType() string {
+	if x != nil {
+		return x.SourceType
+	}
+	return ""
+}
+
+func (x *ListSendsResponse_PendingSend) GetSourceId() string {
+	if x != nil {
+		return x.SourceId
+	}
+	return ""
+}
+
+func (x *ListSendsResponse_PendingSend) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *ListSendsResponse_PendingSend) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ListSendsResponse_PendingSend) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ListSendsResponse_PendingSend) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *ListSendsResponse_PendingSend) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ListSendsResponse_PendingSend) GetOnReply() string {
+	if x != nil {
+		return x.OnReply
+	}
+	return ""
+}
+
+func (x *ListSendsResponse_PendingSend) GetMadeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MadeAt
+	}
+	return nil
+}
+
 // Entity is one that is asked for often.
 type HotEntitiesResponse_Entity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4411,7 +4895,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4423,7 +4907,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4436,7 +4920,7 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{43, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{47, 0}
 }
 
 func (x *HotEntitiesResponse_Entity) GetEntityType() string {
@@ -4800,7 +5284,52 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\a\xbaH\x04r\x02(@R\tpageToken\"x\n" +
 	"\x17ListDeadLettersResponse\x125\n" +
 	"\aletters\x18\x01 \x03(\v2\x1b.hostd.entity.v1.DeadLetterR\aletters\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe2\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd1\x01\n" +
+	"\x11ListTimersRequest\x129\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9-]{0,64}$R\n" +
+	"entityType\x121\n" +
+	"\x06due_by\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueBy\x12%\n" +
+	"\tpage_size\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xf4\x03R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x83\x03\n" +
+	"\x12ListTimersResponse\x12G\n" +
+	"\x06timers\x18\x01 \x03(\v2/.hostd.entity.v1.ListTimersResponse.EntityTimerR\x06timers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12#\n" +
+	"\rmissing_nodes\x18\x03 \x03(\tR\fmissingNodes\x12\x1f\n" +
+	"\vshards_read\x18\x04 \x01(\rR\n" +
+	"shardsRead\x12\x1f\n" +
+	"\vshard_count\x18\x05 \x01(\rR\n" +
+	"shardCount\x1a\x94\x01\n" +
+	"\vEntityTimer\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12\x1b\n" +
+	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x19\n" +
+	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12,\n" +
+	"\x05timer\x18\x04 \x01(\v2\x16.hostd.entity.v1.TimerR\x05timer\"\x99\x02\n" +
+	"\x10ListSendsRequest\x129\n" +
+	"\ventity_type\x18\x01 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9-]{0,64}$R\n" +
+	"entityType\x12{\n" +
+	"\tentity_id\x18\x02 \x01(\tB^\xbaH[rY(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\bentityId\x12%\n" +
+	"\tpage_size\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xf4\x03R\bpageSize\x12&\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\a\xbaH\x04r\x02(@R\tpageToken\"\xbe\x03\n" +
+	"\x11ListSendsResponse\x12D\n" +
+	"\x05sends\x18\x01 \x03(\v2..hostd.entity.v1.ListSendsResponse.PendingSendR\x05sends\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xba\x02\n" +
+	"\vPendingSend\x12\x19\n" +
+	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x1f\n" +
+	"\vsource_type\x18\x02 \x01(\tR\n" +
+	"sourceType\x12\x1b\n" +
+	"\tsource_id\x18\x03 \x01(\tR\bsourceId\x12\x1f\n" +
+	"\ventity_type\x18\x04 \x01(\tR\n" +
+	"entityType\x12\x1b\n" +
+	"\tentity_id\x18\x05 \x01(\tR\bentityId\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\x12\x18\n" +
+	"\acommand\x18\a \x01(\tR\acommand\x12\x12\n" +
+	"\x04data\x18\b \x01(\fR\x04data\x12\x19\n" +
+	"\bon_reply\x18\t \x01(\tR\aonReply\x123\n" +
+	"\amade_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"\xe2\x02\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
@@ -4843,7 +5372,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\xce\r\n" +
+	"\x05STALE\x10\x012\x8b\x0f\n" +
 	"\rEntityService\x12I\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\"\x04\xf0\xe4\x19\x01\x12_\n" +
 	"\n" +
@@ -4861,7 +5390,10 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\"\x04\xf0\xe4\x19\x04\x12j\n" +
 	"\x0fClearTypeFaults\x12'.hostd.entity.v1.ClearTypeFaultsRequest\x1a(.hostd.entity.v1.ClearTypeFaultsResponse\"\x04\xf0\xe4\x19\x04\x12X\n" +
 	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\"\x04\xf0\xe4\x19\x04\x12O\n" +
-	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\"\x04\xf0\xe4\x19\x04\x12m\n" +
+	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
+	"\n" +
+	"ListTimers\x12\".hostd.entity.v1.ListTimersRequest\x1a#.hostd.entity.v1.ListTimersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12[\n" +
+	"\tListSends\x12!.hostd.entity.v1.ListSendsRequest\x1a\".hostd.entity.v1.ListSendsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12m\n" +
 	"\x0fListDeadLetters\x12'.hostd.entity.v1.ListDeadLettersRequest\x1a(.hostd.entity.v1.ListDeadLettersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12j\n" +
 	"\x0fRetryDeadLetter\x12'.hostd.entity.v1.RetryDeadLetterRequest\x1a(.hostd.entity.v1.RetryDeadLetterResponse\"\x04\xf0\xe4\x19\x04\x12p\n" +
 	"\x11DiscardDeadLetter\x12).hostd.entity.v1.DiscardDeadLetterRequest\x1a*.hostd.entity.v1.DiscardDeadLetterResponse\"\x04\xf0\xe4\x19\x04B9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
@@ -4879,7 +5411,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                        // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                     // 1: hostd.entity.v1.SendRequest
@@ -4919,108 +5451,123 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*DeleteResponse)(nil),                  // 35: hostd.entity.v1.DeleteResponse
 	(*ListDeadLettersRequest)(nil),          // 36: hostd.entity.v1.ListDeadLettersRequest
 	(*ListDeadLettersResponse)(nil),         // 37: hostd.entity.v1.ListDeadLettersResponse
-	(*DeadLetter)(nil),                      // 38: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),          // 39: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),         // 40: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),        // 41: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),       // 42: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),              // 43: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),             // 44: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),          // 45: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),         // 46: hostd.entity.v1.SendStreamResponse.Item
-	(*ReadRecordsResponse_Record)(nil),      // 47: hostd.entity.v1.ReadRecordsResponse.Record
-	(*ReadRecordsResponse_Event)(nil),       // 48: hostd.entity.v1.ReadRecordsResponse.Event
-	(*ReadRecordsResponse_Source)(nil),      // 49: hostd.entity.v1.ReadRecordsResponse.Source
-	(*ReadRecordsResponse_Send)(nil),        // 50: hostd.entity.v1.ReadRecordsResponse.Send
-	(*ReadRecordsResponse_TimerChange)(nil), // 51: hostd.entity.v1.ReadRecordsResponse.TimerChange
-	(*ReadRecordsResponse_Refusal)(nil),     // 52: hostd.entity.v1.ReadRecordsResponse.Refusal
-	(*ListEntitiesResponse_Entity)(nil),     // 53: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*HotEntitiesResponse_Entity)(nil),      // 54: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),                  // 55: google.protobuf.Value
-	(*anypb.Any)(nil),                       // 56: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),           // 57: google.protobuf.Timestamp
+	(*ListTimersRequest)(nil),               // 38: hostd.entity.v1.ListTimersRequest
+	(*ListTimersResponse)(nil),              // 39: hostd.entity.v1.ListTimersResponse
+	(*ListSendsRequest)(nil),                // 40: hostd.entity.v1.ListSendsRequest
+	(*ListSendsResponse)(nil),               // 41: hostd.entity.v1.ListSendsResponse
+	(*DeadLetter)(nil),                      // 42: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),          // 43: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),         // 44: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),        // 45: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),       // 46: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),              // 47: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),             // 48: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),          // 49: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),         // 50: hostd.entity.v1.SendStreamResponse.Item
+	(*ReadRecordsResponse_Record)(nil),      // 51: hostd.entity.v1.ReadRecordsResponse.Record
+	(*ReadRecordsResponse_Event)(nil),       // 52: hostd.entity.v1.ReadRecordsResponse.Event
+	(*ReadRecordsResponse_Source)(nil),      // 53: hostd.entity.v1.ReadRecordsResponse.Source
+	(*ReadRecordsResponse_Send)(nil),        // 54: hostd.entity.v1.ReadRecordsResponse.Send
+	(*ReadRecordsResponse_TimerChange)(nil), // 55: hostd.entity.v1.ReadRecordsResponse.TimerChange
+	(*ReadRecordsResponse_Refusal)(nil),     // 56: hostd.entity.v1.ReadRecordsResponse.Refusal
+	(*ListEntitiesResponse_Entity)(nil),     // 57: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*ListTimersResponse_EntityTimer)(nil),  // 58: hostd.entity.v1.ListTimersResponse.EntityTimer
+	(*ListSendsResponse_PendingSend)(nil),   // 59: hostd.entity.v1.ListSendsResponse.PendingSend
+	(*HotEntitiesResponse_Entity)(nil),      // 60: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),                  // 61: google.protobuf.Value
+	(*anypb.Any)(nil),                       // 62: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),           // 63: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	55, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	55, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	45, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	46, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	56, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	55, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	61, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	61, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	49, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
+	50, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	62, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	61, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	55, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	55, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	57, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	61, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	61, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	63, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
-	47, // 11: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
-	55, // 12: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	57, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	51, // 11: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
+	61, // 12: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	63, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 14: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
 	21, // 15: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
 	20, // 16: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	57, // 17: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
-	57, // 18: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
-	57, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	55, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	53, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	38, // 22: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	57, // 23: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	54, // 24: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
-	1,  // 25: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 26: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 27: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	48, // 28: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
-	57, // 29: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
-	15, // 30: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
-	49, // 31: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
-	55, // 32: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
-	50, // 33: hostd.entity.v1.ReadRecordsResponse.Record.sends:type_name -> hostd.entity.v1.ReadRecordsResponse.Send
-	51, // 34: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
-	52, // 35: hostd.entity.v1.ReadRecordsResponse.Record.refusal:type_name -> hostd.entity.v1.ReadRecordsResponse.Refusal
-	55, // 36: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
-	57, // 37: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
-	21, // 38: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
-	1,  // 39: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 40: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 41: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	11, // 42: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	13, // 43: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
-	16, // 44: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	18, // 45: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	22, // 46: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	24, // 47: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	43, // 48: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	26, // 49: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	28, // 50: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	30, // 51: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
-	32, // 52: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	34, // 53: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	36, // 54: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	39, // 55: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	41, // 56: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 57: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 58: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 59: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 60: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 61: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
-	17, // 62: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	19, // 63: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	23, // 64: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	25, // 65: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	44, // 66: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	27, // 67: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	29, // 68: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	31, // 69: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
-	33, // 70: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	35, // 71: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	37, // 72: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	40, // 73: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	42, // 74: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	57, // [57:75] is the sub-list for method output_type
-	39, // [39:57] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	63, // 17: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
+	63, // 18: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	63, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	61, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	57, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	42, // 22: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	63, // 23: hostd.entity.v1.ListTimersRequest.due_by:type_name -> google.protobuf.Timestamp
+	58, // 24: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
+	59, // 25: hostd.entity.v1.ListSendsResponse.sends:type_name -> hostd.entity.v1.ListSendsResponse.PendingSend
+	63, // 26: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	60, // 27: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	1,  // 28: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
+	2,  // 29: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
+	5,  // 30: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	52, // 31: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
+	63, // 32: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 33: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
+	53, // 34: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
+	61, // 35: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
+	54, // 36: hostd.entity.v1.ReadRecordsResponse.Record.sends:type_name -> hostd.entity.v1.ReadRecordsResponse.Send
+	55, // 37: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
+	56, // 38: hostd.entity.v1.ReadRecordsResponse.Record.refusal:type_name -> hostd.entity.v1.ReadRecordsResponse.Refusal
+	61, // 39: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
+	63, // 40: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
+	21, // 41: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
+	21, // 42: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
+	63, // 43: hostd.entity.v1.ListSendsResponse.PendingSend.made_at:type_name -> google.protobuf.Timestamp
+	1,  // 44: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 45: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	9,  // 46: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 47: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 48: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
+	16, // 49: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	18, // 50: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	22, // 51: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	24, // 52: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	47, // 53: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	26, // 54: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	28, // 55: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	30, // 56: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
+	32, // 57: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	34, // 58: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	38, // 59: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
+	40, // 60: hostd.entity.v1.EntityService.ListSends:input_type -> hostd.entity.v1.ListSendsRequest
+	36, // 61: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	43, // 62: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	45, // 63: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 64: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 65: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 66: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 67: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 68: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
+	17, // 69: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	19, // 70: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	23, // 71: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	25, // 72: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	48, // 73: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	27, // 74: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	29, // 75: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	31, // 76: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
+	33, // 77: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	35, // 78: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	39, // 79: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
+	41, // 80: hostd.entity.v1.EntityService.ListSends:output_type -> hostd.entity.v1.ListSendsResponse
+	37, // 81: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	44, // 82: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	46, // 83: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	64, // [64:84] is the sub-list for method output_type
+	44, // [44:64] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -5057,15 +5604,15 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*GetStateResponse_Json)(nil),
 		(*GetStateResponse_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[45].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[49].OneofWrappers = []any{
 		(*SendStreamResponse_Item_Response)(nil),
 		(*SendStreamResponse_Item_Error)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[46].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[50].OneofWrappers = []any{
 		(*ReadRecordsResponse_Record_Json)(nil),
 		(*ReadRecordsResponse_Record_Data)(nil),
 	}
-	file_hostd_entity_v1_entity_proto_msgTypes[47].OneofWrappers = []any{
+	file_hostd_entity_v1_entity_proto_msgTypes[51].OneofWrappers = []any{
 		(*ReadRecordsResponse_Event_Json)(nil),
 		(*ReadRecordsResponse_Event_Data)(nil),
 	}
@@ -5075,7 +5622,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   54,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

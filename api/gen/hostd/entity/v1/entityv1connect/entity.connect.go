@@ -97,6 +97,11 @@ const (
 	EntityServiceSkipTimerProcedure = "/hostd.entity.v1.EntityService/SkipTimer"
 	// EntityServiceDeleteProcedure is the fully-qualified name of the EntityService's Delete RPC.
 	EntityServiceDeleteProcedure = "/hostd.entity.v1.EntityService/Delete"
+	// EntityServiceListTimersProcedure is the fully-qualified name of the EntityService's ListTimers
+	// RPC.
+	EntityServiceListTimersProcedure = "/hostd.entity.v1.EntityService/ListTimers"
+	// EntityServiceListSendsProcedure is the fully-qualified name of the EntityService's ListSends RPC.
+	EntityServiceListSendsProcedure = "/hostd.entity.v1.EntityService/ListSends"
 	// EntityServiceListDeadLettersProcedure is the fully-qualified name of the EntityService's
 	// ListDeadLetters RPC.
 	EntityServiceListDeadLettersProcedure = "/hostd.entity.v1.EntityService/ListDeadLetters"
@@ -169,6 +174,16 @@ type EntityServiceClient interface {
 	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
 	// shows both lives. Deleting what has no life succeeds and leaves no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
+	// ListTimers returns the timers of entities, those that are due first before
+	// the others, a page at a time. It asks every node for those of the shards that
+	// it leads, and says where it could not. A page may hold less than was asked
+	// for, even nothing, and be followed by more: its token says so.
+	ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error)
+	// ListSends returns the sends of entities that are on their way, shard by shard
+	// and in each the oldest first, a page at a time. A page may hold less than was
+	// asked for, even nothing, and be followed by more: its token says so. A shard
+	// that a node of a release before this one leads answers unimplemented.
+	ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error)
 	// ListDeadLetters returns the sends of entities that were refused and whose
 	// outcome nobody waits for, shard by shard.
 	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
@@ -290,6 +305,20 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(entityServiceMethods.ByName("Delete")),
 			connect.WithClientOptions(opts...),
 		),
+		listTimers: connect.NewClient[v1.ListTimersRequest, v1.ListTimersResponse](
+			httpClient,
+			baseURL+EntityServiceListTimersProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ListTimers")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listSends: connect.NewClient[v1.ListSendsRequest, v1.ListSendsResponse](
+			httpClient,
+			baseURL+EntityServiceListSendsProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ListSends")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		listDeadLetters: connect.NewClient[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse](
 			httpClient,
 			baseURL+EntityServiceListDeadLettersProcedure,
@@ -329,6 +358,8 @@ type entityServiceClient struct {
 	clearTypeFaults   *connect.Client[v1.ClearTypeFaultsRequest, v1.ClearTypeFaultsResponse]
 	skipTimer         *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
 	delete            *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
+	listTimers        *connect.Client[v1.ListTimersRequest, v1.ListTimersResponse]
+	listSends         *connect.Client[v1.ListSendsRequest, v1.ListSendsResponse]
 	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
 	retryDeadLetter   *connect.Client[v1.RetryDeadLetterRequest, v1.RetryDeadLetterResponse]
 	discardDeadLetter *connect.Client[v1.DiscardDeadLetterRequest, v1.DiscardDeadLetterResponse]
@@ -409,6 +440,16 @@ func (c *entityServiceClient) Delete(ctx context.Context, req *connect.Request[v
 	return c.delete.CallUnary(ctx, req)
 }
 
+// ListTimers calls hostd.entity.v1.EntityService.ListTimers.
+func (c *entityServiceClient) ListTimers(ctx context.Context, req *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error) {
+	return c.listTimers.CallUnary(ctx, req)
+}
+
+// ListSends calls hostd.entity.v1.EntityService.ListSends.
+func (c *entityServiceClient) ListSends(ctx context.Context, req *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error) {
+	return c.listSends.CallUnary(ctx, req)
+}
+
 // ListDeadLetters calls hostd.entity.v1.EntityService.ListDeadLetters.
 func (c *entityServiceClient) ListDeadLetters(ctx context.Context, req *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {
 	return c.listDeadLetters.CallUnary(ctx, req)
@@ -485,6 +526,16 @@ type EntityServiceHandler interface {
 	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
 	// shows both lives. Deleting what has no life succeeds and leaves no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
+	// ListTimers returns the timers of entities, those that are due first before
+	// the others, a page at a time. It asks every node for those of the shards that
+	// it leads, and says where it could not. A page may hold less than was asked
+	// for, even nothing, and be followed by more: its token says so.
+	ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error)
+	// ListSends returns the sends of entities that are on their way, shard by shard
+	// and in each the oldest first, a page at a time. A page may hold less than was
+	// asked for, even nothing, and be followed by more: its token says so. A shard
+	// that a node of a release before this one leads answers unimplemented.
+	ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error)
 	// ListDeadLetters returns the sends of entities that were refused and whose
 	// outcome nobody waits for, shard by shard.
 	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
@@ -602,6 +653,20 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(entityServiceMethods.ByName("Delete")),
 		connect.WithHandlerOptions(opts...),
 	)
+	entityServiceListTimersHandler := connect.NewUnaryHandler(
+		EntityServiceListTimersProcedure,
+		svc.ListTimers,
+		connect.WithSchema(entityServiceMethods.ByName("ListTimers")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	entityServiceListSendsHandler := connect.NewUnaryHandler(
+		EntityServiceListSendsProcedure,
+		svc.ListSends,
+		connect.WithSchema(entityServiceMethods.ByName("ListSends")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	entityServiceListDeadLettersHandler := connect.NewUnaryHandler(
 		EntityServiceListDeadLettersProcedure,
 		svc.ListDeadLetters,
@@ -653,6 +718,10 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServiceSkipTimerHandler.ServeHTTP(w, r)
 		case EntityServiceDeleteProcedure:
 			entityServiceDeleteHandler.ServeHTTP(w, r)
+		case EntityServiceListTimersProcedure:
+			entityServiceListTimersHandler.ServeHTTP(w, r)
+		case EntityServiceListSendsProcedure:
+			entityServiceListSendsHandler.ServeHTTP(w, r)
 		case EntityServiceListDeadLettersProcedure:
 			entityServiceListDeadLettersHandler.ServeHTTP(w, r)
 		case EntityServiceRetryDeadLetterProcedure:
@@ -726,6 +795,14 @@ func (UnimplementedEntityServiceHandler) SkipTimer(context.Context, *connect.Req
 
 func (UnimplementedEntityServiceHandler) Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Delete is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListTimers is not implemented"))
+}
+
+func (UnimplementedEntityServiceHandler) ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListSends is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {

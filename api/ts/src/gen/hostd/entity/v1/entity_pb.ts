@@ -41,7 +41,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/entity/v1/entity.proto.
  */
 export const file_hostd_entity_v1_entity: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9lbnRpdHkvdjEvZW50aXR5LnByb3RvEg9ob3N0ZC5lbnRpdHkudjEi8QEKC1NlbmRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIPCgdjb21tYW5kGAMgASgJEiYKBGpzb24YBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAUgASgMSAASEgoKY29tbWFuZF9pZBgGIAEoCRIeChFleHBlY3RlZF9zZXF1ZW5jZRgHIAEoBEgBiAEBEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAggASgEQgkKB3BheWxvYWRCFAoSX2V4cGVjdGVkX3NlcXVlbmNlIqoBCgxTZW5kUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBITCgtldmVudF9jb3VudBgEIAEoDRIRCglkdXBsaWNhdGUYBSABKAgSDwoHbm9kZV9pZBgGIAEoCRIMCgRmdWVsGAcgASgEQgkKB3BheWxvYWQinQEKEVNlbmRTdHJlYW1SZXF1ZXN0EjkKCHJlcXVlc3RzGAEgAygLMicuaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXF1ZXN0Lkl0ZW0aTQoESXRlbRIWCg5jb3JyZWxhdGlvbl9pZBgBIAEoBBItCgdyZXF1ZXN0GAIgASgLMhwuaG9zdGQuZW50aXR5LnYxLlNlbmRSZXF1ZXN0ItkBChJTZW5kU3RyZWFtUmVzcG9uc2USOwoJcmVzcG9uc2VzGAEgAygLMiguaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXNwb25zZS5JdGVtGoUBCgRJdGVtEhYKDmNvcnJlbGF0aW9uX2lkGAEgASgEEjEKCHJlc3BvbnNlGAIgASgLMh0uaG9zdGQuZW50aXR5LnYxLlNlbmRSZXNwb25zZUgAEicKBWVycm9yGAMgASgLMhYuaG9zdGQuZW50aXR5LnYxLkVycm9ySABCCQoHb3V0Y29tZSJNCgVFcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJQoHZGV0YWlscxgDIAMoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnkiKgoJUmVqZWN0aW9uEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSIiChBTZXF1ZW5jZU1pc21hdGNoEg4KBmFjdHVhbBgBIAEoBCIaCglFdmVudHNDdXQSDQoFZmlyc3QYASABKAQiuwEKDFF1ZXJ5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSDQoFcXVlcnkYAyABKAkSJgoEanNvbhgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYBSABKAxIABIxCgtjb25zaXN0ZW5jeRgGIAEoDjIcLmhvc3RkLmVudGl0eS52MS5Db25zaXN0ZW5jeUIJCgdwYXlsb2FkInIKDVF1ZXJ5UmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIMCgRmdWVsGAQgASgEQgkKB3BheWxvYWQiiAEKEVJlYWRFdmVudHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIVCg1mcm9tX3NlcXVlbmNlGAMgASgEEhMKC3RvX3NlcXVlbmNlGAQgASgEEg4KBmZvbGxvdxgFIAEoCBIPCgdhc19kYXRhGAYgASgIIpYCChJSZWFkRXZlbnRzUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEhIKCmNvbW1hbmRfaWQYBSABKAkSLwoLcmVjb3JkZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRhZ3MYByADKAkSFQoNbW9kdWxlX2RpZ2VzdBgIIAEoCRItCglwcmluY2lwYWwYCSABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQikAEKElJlYWRSZWNvcmRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSFQoNZnJvbV9zZXF1ZW5jZRgDIAEoBBIUCgxuZXdlc3RfZmlyc3QYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAki7AkKE1JlYWRSZWNvcmRzUmVzcG9uc2USPAoHcmVjb3JkcxgBIAMoCzIrLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlJlY29yZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAka4QQKBlJlY29yZBIQCghzZXF1ZW5jZRgBIAEoBBITCgtldmVudF9jb3VudBgCIAEoDRI6CgZldmVudHMYAyADKAsyKi5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZS5FdmVudBISCgpjb21tYW5kX2lkGAQgASgJEi8KC3JlY29yZGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1tb2R1bGVfZGlnZXN0GAYgASgJEi0KCXByaW5jaXBhbBgHIAEoCzIaLmhvc3RkLmVudGl0eS52MS5QcmluY2lwYWwSDAoEZnVlbBgIIAEoBBI7CgZzb3VyY2UYCSABKAsyKy5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZS5Tb3VyY2USJgoEanNvbhgKIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYCyABKAxIABI4CgVzZW5kcxgMIAMoCzIpLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlNlbmQSQAoGdGltZXJzGA0gAygLMjAuaG9zdGQuZW50aXR5LnYxLlJlYWRSZWNvcmRzUmVzcG9uc2UuVGltZXJDaGFuZ2USPQoHcmVmdXNhbBgOIAEoCzIsLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlJlZnVzYWwSDwoHZGVsZXRlZBgPIAEoCBIRCglzaG9ydGVuZWQYECABKAhCBwoFcmVwbHkafgoFRXZlbnQSEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEgwKBHRhZ3MYBSADKAlCCQoHcGF5bG9hZBqhAQoGU291cmNlEgwKBGtpbmQYASABKAkSDQoFdGltZXIYAiABKAkSJwoDZHVlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtlbnRpdHlfdHlwZRgEIAEoCRIRCgllbnRpdHlfaWQYBSABKAkSDgoGbnVtYmVyGAYgASgEEgwKBGhvcHMYByABKA0SCwoDYWN0GAggASgJGnIKBFNlbmQSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg8KB2NvbW1hbmQYAyABKAkSDAoEZGF0YRgEIAEoDBIQCghvbl9yZXBseRgFIAEoCRIRCglvbl9yZWplY3QYBiABKAkaRwoLVGltZXJDaGFuZ2USJQoFdGltZXIYASABKAsyFi5ob3N0ZC5lbnRpdHkudjEuVGltZXISEQoJY2FuY2VsbGVkGAIgASgIGjkKB1JlZnVzYWwSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg8KB2NvbW1hbmQYAyABKAkiNwoJUHJpbmNpcGFsEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZncm91cHMYAyADKAkioAEKEFN1YnNjcmliZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSCwoDdGFnGAIgASgJEg4KBmN1cnNvchgDIAEoCRIOCgZmb2xsb3cYBCABKAgSDgoGc2hhcmRzGAUgAygNEg8KB2FzX2RhdGEYBiABKAgSFwoPcGFydGlhbF9jdXJzb3JzGAcgASgIEhAKCHNraXBfY3V0GAggASgIIskCChFTdWJzY3JpYmVSZXNwb25zZRIQCghzZXF1ZW5jZRgBIAEoBBISCgpldmVudF90eXBlGAIgASgJEiYKBGpzb24YAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAQgASgMSAASEgoKY29tbWFuZF9pZBgFIAEoCRIvCgtyZWNvcmRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGFncxgHIAMoCRIVCg1tb2R1bGVfZGlnZXN0GAggASgJEhEKCWVudGl0eV9pZBgJIAEoCRIOCgZjdXJzb3IYCiABKAkSDwoHc2tpcHBlZBgLIAEoBBItCglwcmluY2lwYWwYDCABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQiOgoQR2V0RW50aXR5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAki+AIKEUdldEVudGl0eVJlc3BvbnNlEg4KBnN0YXR1cxgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIZChFzbmFwc2hvdF9zZXF1ZW5jZRgDIAEoBBIQCghzaGFyZF9pZBgEIAEoDRIPCgdub2RlX2lkGAUgASgJEhUKDW1vZHVsZV9kaWdlc3QYBiABKAkSEAoIcmVzaWRlbnQYByABKAgSEwoLc3RhdGVfYnl0ZXMYCCABKAQSJgoGdGltZXJzGAkgAygLMhYuaG9zdGQuZW50aXR5LnYxLlRpbWVyEhIKCmxhc3RfZXJyb3IYCiABKAkSDgoGZmF1bHRzGAsgASgNEgwKBGZ1ZWwYDCABKAQSFQoNcGVuZGluZ19zZW5kcxgNIAEoBBIiCgRhY3RzGA4gAygLMhQuaG9zdGQuZW50aXR5LnYxLkFjdBIwCgxwYXJrZWRfdW50aWwYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wInkKA0FjdBIMCgRraW5kGAEgASgJEg0KBXRpbWVyGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSLwoLcmVjb3JkZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHNlcXVlbmNlGAUgASgEIoQBCgVUaW1lchIMCgRuYW1lGAEgASgJEicKA2R1ZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY29tbWFuZBgDIAEoCRIQCghzY2hlZHVsZRgEIAEoCRIRCgl0aW1lX3pvbmUYBSABKAkSDgoGbWlzc2VkGAYgASgJImMKD0dldFN0YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSGAoLYXRfc2VxdWVuY2UYAyABKARIAIgBAUIOCgxfYXRfc2VxdWVuY2UikAEKEEdldFN0YXRlUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIVCg1tb2R1bGVfZGlnZXN0GAQgASgJEhAKB2RlbGV0ZWQYpAMgASgIQgkKB3BheWxvYWQinQEKE0xpc3RFbnRpdGllc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJaWRfcHJlZml4GAIgASgJEhAKCHNoYXJkX2lkGAMgASgNEhUKDXJlc2lkZW50X29ubHkYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkSDgoGc3RhdHVzGAcgASgJIsABChRMaXN0RW50aXRpZXNSZXNwb25zZRI+CghlbnRpdGllcxgBIAMoCzIsLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJGk8KBkVudGl0eRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSDgoGc3RhdHVzGAMgASgJEhAKCHJlc2lkZW50GAQgASgIIjoKEFBhc3NpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJIhMKEVBhc3NpdmF0ZVJlc3BvbnNlIjwKEkNsZWFyRmF1bHRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkiFQoTQ2xlYXJGYXVsdHNSZXNwb25zZSJOChZDbGVhclR5cGVGYXVsdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBWxpbWl0GAIgASgNEhAKCHNoYXJkX2lkGAMgASgNIjgKF0NsZWFyVHlwZUZhdWx0c1Jlc3BvbnNlEg8KB2NsZWFyZWQYASABKA0SDAoEbW9yZRgCIAEoCCJ7ChBTa2lwVGltZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRINCgV0aW1lchgDIAEoCRISCgpjb21tYW5kX2lkGAQgASgJEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAUgASgEIiUKEVNraXBUaW1lclJlc3BvbnNlEhAKCHNlcXVlbmNlGAEgASgEImkKDURlbGV0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSHAoUZmlyc3RfYXR0ZW1wdF9hZ2VfbXMYBCABKAQiIgoORGVsZXRlUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQiUQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJgChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIsCgdsZXR0ZXJzGAEgAygLMhsuaG9zdGQuZW50aXR5LnYxLkRlYWRMZXR0ZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIvgBCgpEZWFkTGV0dGVyEgoKAmlkGAEgASgJEhAKCHNoYXJkX2lkGAIgASgNEhMKC3NvdXJjZV90eXBlGAMgASgJEhEKCXNvdXJjZV9pZBgEIAEoCRITCgtlbnRpdHlfdHlwZRgFIAEoCRIRCgllbnRpdHlfaWQYBiABKAkSDwoHY29tbWFuZBgHIAEoCRIMCgRkYXRhGAggASgMEgwKBGNvZGUYCSABKAkSDwoHbWVzc2FnZRgKIAEoCRIuCgpyZWZ1c2VkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZudW1iZXIYDCABKAQiJAoWUmV0cnlEZWFkTGV0dGVyUmVxdWVzdBIKCgJpZBgBIAEoCSIZChdSZXRyeURlYWRMZXR0ZXJSZXNwb25zZSImChhEaXNjYXJkRGVhZExldHRlclJlcXVlc3QSCgoCaWQYASABKAkiGwoZRGlzY2FyZERlYWRMZXR0ZXJSZXNwb25zZSIjChJIb3RFbnRpdGllc1JlcXVlc3QSDQoFbGltaXQYASABKA0ipAIKE0hvdEVudGl0aWVzUmVzcG9uc2USPQoIZW50aXRpZXMYASADKAsyKy5ob3N0ZC5lbnRpdHkudjEuSG90RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFQoNbWlzc2luZ19ub2RlcxgCIAMoCRq2AQoGRW50aXR5EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIQCghzaGFyZF9pZBgDIAEoDRIPCgdub2RlX2lkGAQgASgJEhsKE2NvbW1hbmRzX3Blcl9zZWNvbmQYBSABKAESFwoPb3Zlcl9wZXJfc2Vjb25kGAYgASgBEhcKD2Z1ZWxfcGVyX3NlY29uZBgHIAEoARISCgpmdWVsX3NoYXJlGAggASgBKioKC0NvbnNpc3RlbmN5EhAKDExJTkVBUklaQUJMRRAAEgkKBVNUQUxFEAEyzg0KDUVudGl0eVNlcnZpY2USSQoEU2VuZBIcLmhvc3RkLmVudGl0eS52MS5TZW5kUmVxdWVzdBodLmhvc3RkLmVudGl0eS52MS5TZW5kUmVzcG9uc2UiBPDkGQESXwoKU2VuZFN0cmVhbRIiLmhvc3RkLmVudGl0eS52MS5TZW5kU3RyZWFtUmVxdWVzdBojLmhvc3RkLmVudGl0eS52MS5TZW5kU3RyZWFtUmVzcG9uc2UiBPDkGQEoATABEk8KBVF1ZXJ5Eh0uaG9zdGQuZW50aXR5LnYxLlF1ZXJ5UmVxdWVzdBoeLmhvc3RkLmVudGl0eS52MS5RdWVyeVJlc3BvbnNlIgeQAgHw5BkCEmAKClJlYWRFdmVudHMSIi5ob3N0ZC5lbnRpdHkudjEuUmVhZEV2ZW50c1JlcXVlc3QaIy5ob3N0ZC5lbnRpdHkudjEuUmVhZEV2ZW50c1Jlc3BvbnNlIgeQAgHw5BkDMAESYQoLUmVhZFJlY29yZHMSIy5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXF1ZXN0GiQuaG9zdGQuZW50aXR5LnYxLlJlYWRSZWNvcmRzUmVzcG9uc2UiB5ACAfDkGQMSXQoJU3Vic2NyaWJlEiEuaG9zdGQuZW50aXR5LnYxLlN1YnNjcmliZVJlcXVlc3QaIi5ob3N0ZC5lbnRpdHkudjEuU3Vic2NyaWJlUmVzcG9uc2UiB5ACAfDkGQMwARJbCglHZXRFbnRpdHkSIS5ob3N0ZC5lbnRpdHkudjEuR2V0RW50aXR5UmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5HZXRFbnRpdHlSZXNwb25zZSIHkAIB8OQZAxJYCghHZXRTdGF0ZRIgLmhvc3RkLmVudGl0eS52MS5HZXRTdGF0ZVJlcXVlc3QaIS5ob3N0ZC5lbnRpdHkudjEuR2V0U3RhdGVSZXNwb25zZSIHkAIB8OQZAhJkCgxMaXN0RW50aXRpZXMSJC5ob3N0ZC5lbnRpdHkudjEuTGlzdEVudGl0aWVzUmVxdWVzdBolLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZSIHkAIB8OQZAxJhCgtIb3RFbnRpdGllcxIjLmhvc3RkLmVudGl0eS52MS5Ib3RFbnRpdGllc1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuSG90RW50aXRpZXNSZXNwb25zZSIHkAIB8OQZAxJYCglQYXNzaXZhdGUSIS5ob3N0ZC5lbnRpdHkudjEuUGFzc2l2YXRlUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5QYXNzaXZhdGVSZXNwb25zZSIE8OQZBBJeCgtDbGVhckZhdWx0cxIjLmhvc3RkLmVudGl0eS52MS5DbGVhckZhdWx0c1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuQ2xlYXJGYXVsdHNSZXNwb25zZSIE8OQZBBJqCg9DbGVhclR5cGVGYXVsdHMSJy5ob3N0ZC5lbnRpdHkudjEuQ2xlYXJUeXBlRmF1bHRzUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5DbGVhclR5cGVGYXVsdHNSZXNwb25zZSIE8OQZBBJYCglTa2lwVGltZXISIS5ob3N0ZC5lbnRpdHkudjEuU2tpcFRpbWVyUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5Ta2lwVGltZXJSZXNwb25zZSIE8OQZBBJPCgZEZWxldGUSHi5ob3N0ZC5lbnRpdHkudjEuRGVsZXRlUmVxdWVzdBofLmhvc3RkLmVudGl0eS52MS5EZWxldGVSZXNwb25zZSIE8OQZBBJtCg9MaXN0RGVhZExldHRlcnMSJy5ob3N0ZC5lbnRpdHkudjEuTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5MaXN0RGVhZExldHRlcnNSZXNwb25zZSIHkAIB8OQZAxJqCg9SZXRyeURlYWRMZXR0ZXISJy5ob3N0ZC5lbnRpdHkudjEuUmV0cnlEZWFkTGV0dGVyUmVxdWVzdBooLmhvc3RkLmVudGl0eS52MS5SZXRyeURlYWRMZXR0ZXJSZXNwb25zZSIE8OQZBBJwChFEaXNjYXJkRGVhZExldHRlchIpLmhvc3RkLmVudGl0eS52MS5EaXNjYXJkRGVhZExldHRlclJlcXVlc3QaKi5ob3N0ZC5lbnRpdHkudjEuRGlzY2FyZERlYWRMZXR0ZXJSZXNwb25zZSIE8OQZBEI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvZW50aXR5L3YxO2VudGl0eXYxYgZwcm90bzM", [file_google_protobuf_any, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9lbnRpdHkvdjEvZW50aXR5LnByb3RvEg9ob3N0ZC5lbnRpdHkudjEi8QEKC1NlbmRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIPCgdjb21tYW5kGAMgASgJEiYKBGpzb24YBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAUgASgMSAASEgoKY29tbWFuZF9pZBgGIAEoCRIeChFleHBlY3RlZF9zZXF1ZW5jZRgHIAEoBEgBiAEBEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAggASgEQgkKB3BheWxvYWRCFAoSX2V4cGVjdGVkX3NlcXVlbmNlIqoBCgxTZW5kUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBITCgtldmVudF9jb3VudBgEIAEoDRIRCglkdXBsaWNhdGUYBSABKAgSDwoHbm9kZV9pZBgGIAEoCRIMCgRmdWVsGAcgASgEQgkKB3BheWxvYWQinQEKEVNlbmRTdHJlYW1SZXF1ZXN0EjkKCHJlcXVlc3RzGAEgAygLMicuaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXF1ZXN0Lkl0ZW0aTQoESXRlbRIWCg5jb3JyZWxhdGlvbl9pZBgBIAEoBBItCgdyZXF1ZXN0GAIgASgLMhwuaG9zdGQuZW50aXR5LnYxLlNlbmRSZXF1ZXN0ItkBChJTZW5kU3RyZWFtUmVzcG9uc2USOwoJcmVzcG9uc2VzGAEgAygLMiguaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXNwb25zZS5JdGVtGoUBCgRJdGVtEhYKDmNvcnJlbGF0aW9uX2lkGAEgASgEEjEKCHJlc3BvbnNlGAIgASgLMh0uaG9zdGQuZW50aXR5LnYxLlNlbmRSZXNwb25zZUgAEicKBWVycm9yGAMgASgLMhYuaG9zdGQuZW50aXR5LnYxLkVycm9ySABCCQoHb3V0Y29tZSJNCgVFcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJQoHZGV0YWlscxgDIAMoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnkiKgoJUmVqZWN0aW9uEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSIiChBTZXF1ZW5jZU1pc21hdGNoEg4KBmFjdHVhbBgBIAEoBCIaCglFdmVudHNDdXQSDQoFZmlyc3QYASABKAQiuwEKDFF1ZXJ5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSDQoFcXVlcnkYAyABKAkSJgoEanNvbhgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYBSABKAxIABIxCgtjb25zaXN0ZW5jeRgGIAEoDjIcLmhvc3RkLmVudGl0eS52MS5Db25zaXN0ZW5jeUIJCgdwYXlsb2FkInIKDVF1ZXJ5UmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIMCgRmdWVsGAQgASgEQgkKB3BheWxvYWQiiAEKEVJlYWRFdmVudHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIVCg1mcm9tX3NlcXVlbmNlGAMgASgEEhMKC3RvX3NlcXVlbmNlGAQgASgEEg4KBmZvbGxvdxgFIAEoCBIPCgdhc19kYXRhGAYgASgIIpYCChJSZWFkRXZlbnRzUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEhIKCmNvbW1hbmRfaWQYBSABKAkSLwoLcmVjb3JkZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRhZ3MYByADKAkSFQoNbW9kdWxlX2RpZ2VzdBgIIAEoCRItCglwcmluY2lwYWwYCSABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQikAEKElJlYWRSZWNvcmRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSFQoNZnJvbV9zZXF1ZW5jZRgDIAEoBBIUCgxuZXdlc3RfZmlyc3QYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAki7AkKE1JlYWRSZWNvcmRzUmVzcG9uc2USPAoHcmVjb3JkcxgBIAMoCzIrLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlJlY29yZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAka4QQKBlJlY29yZBIQCghzZXF1ZW5jZRgBIAEoBBITCgtldmVudF9jb3VudBgCIAEoDRI6CgZldmVudHMYAyADKAsyKi5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZS5FdmVudBISCgpjb21tYW5kX2lkGAQgASgJEi8KC3JlY29yZGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1tb2R1bGVfZGlnZXN0GAYgASgJEi0KCXByaW5jaXBhbBgHIAEoCzIaLmhvc3RkLmVudGl0eS52MS5QcmluY2lwYWwSDAoEZnVlbBgIIAEoBBI7CgZzb3VyY2UYCSABKAsyKy5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZS5Tb3VyY2USJgoEanNvbhgKIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYCyABKAxIABI4CgVzZW5kcxgMIAMoCzIpLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlNlbmQSQAoGdGltZXJzGA0gAygLMjAuaG9zdGQuZW50aXR5LnYxLlJlYWRSZWNvcmRzUmVzcG9uc2UuVGltZXJDaGFuZ2USPQoHcmVmdXNhbBgOIAEoCzIsLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1Jlc3BvbnNlLlJlZnVzYWwSDwoHZGVsZXRlZBgPIAEoCBIRCglzaG9ydGVuZWQYECABKAhCBwoFcmVwbHkafgoFRXZlbnQSEAoIc2VxdWVuY2UYASABKAQSEgoKZXZlbnRfdHlwZRgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEgwKBHRhZ3MYBSADKAlCCQoHcGF5bG9hZBqhAQoGU291cmNlEgwKBGtpbmQYASABKAkSDQoFdGltZXIYAiABKAkSJwoDZHVlGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtlbnRpdHlfdHlwZRgEIAEoCRIRCgllbnRpdHlfaWQYBSABKAkSDgoGbnVtYmVyGAYgASgEEgwKBGhvcHMYByABKA0SCwoDYWN0GAggASgJGnIKBFNlbmQSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg8KB2NvbW1hbmQYAyABKAkSDAoEZGF0YRgEIAEoDBIQCghvbl9yZXBseRgFIAEoCRIRCglvbl9yZWplY3QYBiABKAkaRwoLVGltZXJDaGFuZ2USJQoFdGltZXIYASABKAsyFi5ob3N0ZC5lbnRpdHkudjEuVGltZXISEQoJY2FuY2VsbGVkGAIgASgIGjkKB1JlZnVzYWwSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg8KB2NvbW1hbmQYAyABKAkiNwoJUHJpbmNpcGFsEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCRIOCgZncm91cHMYAyADKAkioAEKEFN1YnNjcmliZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSCwoDdGFnGAIgASgJEg4KBmN1cnNvchgDIAEoCRIOCgZmb2xsb3cYBCABKAgSDgoGc2hhcmRzGAUgAygNEg8KB2FzX2RhdGEYBiABKAgSFwoPcGFydGlhbF9jdXJzb3JzGAcgASgIEhAKCHNraXBfY3V0GAggASgIIskCChFTdWJzY3JpYmVSZXNwb25zZRIQCghzZXF1ZW5jZRgBIAEoBBISCgpldmVudF90eXBlGAIgASgJEiYKBGpzb24YAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAQgASgMSAASEgoKY29tbWFuZF9pZBgFIAEoCRIvCgtyZWNvcmRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGFncxgHIAMoCRIVCg1tb2R1bGVfZGlnZXN0GAggASgJEhEKCWVudGl0eV9pZBgJIAEoCRIOCgZjdXJzb3IYCiABKAkSDwoHc2tpcHBlZBgLIAEoBBItCglwcmluY2lwYWwYDCABKAsyGi5ob3N0ZC5lbnRpdHkudjEuUHJpbmNpcGFsQgkKB3BheWxvYWQiOgoQR2V0RW50aXR5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAki+AIKEUdldEVudGl0eVJlc3BvbnNlEg4KBnN0YXR1cxgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIZChFzbmFwc2hvdF9zZXF1ZW5jZRgDIAEoBBIQCghzaGFyZF9pZBgEIAEoDRIPCgdub2RlX2lkGAUgASgJEhUKDW1vZHVsZV9kaWdlc3QYBiABKAkSEAoIcmVzaWRlbnQYByABKAgSEwoLc3RhdGVfYnl0ZXMYCCABKAQSJgoGdGltZXJzGAkgAygLMhYuaG9zdGQuZW50aXR5LnYxLlRpbWVyEhIKCmxhc3RfZXJyb3IYCiABKAkSDgoGZmF1bHRzGAsgASgNEgwKBGZ1ZWwYDCABKAQSFQoNcGVuZGluZ19zZW5kcxgNIAEoBBIiCgRhY3RzGA4gAygLMhQuaG9zdGQuZW50aXR5LnYxLkFjdBIwCgxwYXJrZWRfdW50aWwYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wInkKA0FjdBIMCgRraW5kGAEgASgJEg0KBXRpbWVyGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSLwoLcmVjb3JkZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHNlcXVlbmNlGAUgASgEIoQBCgVUaW1lchIMCgRuYW1lGAEgASgJEicKA2R1ZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY29tbWFuZBgDIAEoCRIQCghzY2hlZHVsZRgEIAEoCRIRCgl0aW1lX3pvbmUYBSABKAkSDgoGbWlzc2VkGAYgASgJImMKD0dldFN0YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSGAoLYXRfc2VxdWVuY2UYAyABKARIAIgBAUIOCgxfYXRfc2VxdWVuY2UikAEKEEdldFN0YXRlUmVzcG9uc2USJgoEanNvbhgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYAiABKAxIABIQCghzZXF1ZW5jZRgDIAEoBBIVCg1tb2R1bGVfZGlnZXN0GAQgASgJEhAKB2RlbGV0ZWQYpAMgASgIQgkKB3BheWxvYWQinQEKE0xpc3RFbnRpdGllc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJaWRfcHJlZml4GAIgASgJEhAKCHNoYXJkX2lkGAMgASgNEhUKDXJlc2lkZW50X29ubHkYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkSDgoGc3RhdHVzGAcgASgJIsABChRMaXN0RW50aXRpZXNSZXNwb25zZRI+CghlbnRpdGllcxgBIAMoCzIsLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXNwb25zZS5FbnRpdHkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJGk8KBkVudGl0eRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSDgoGc3RhdHVzGAMgASgJEhAKCHJlc2lkZW50GAQgASgIIjoKEFBhc3NpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJIhMKEVBhc3NpdmF0ZVJlc3BvbnNlIjwKEkNsZWFyRmF1bHRzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkiFQoTQ2xlYXJGYXVsdHNSZXNwb25zZSJOChZDbGVhclR5cGVGYXVsdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBWxpbWl0GAIgASgNEhAKCHNoYXJkX2lkGAMgASgNIjgKF0NsZWFyVHlwZUZhdWx0c1Jlc3BvbnNlEg8KB2NsZWFyZWQYASABKA0SDAoEbW9yZRgCIAEoCCJ7ChBTa2lwVGltZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRINCgV0aW1lchgDIAEoCRISCgpjb21tYW5kX2lkGAQgASgJEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAUgASgEIiUKEVNraXBUaW1lclJlc3BvbnNlEhAKCHNlcXVlbmNlGAEgASgEImkKDURlbGV0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSHAoUZmlyc3RfYXR0ZW1wdF9hZ2VfbXMYBCABKAQiIgoORGVsZXRlUmVzcG9uc2USEAoIc2VxdWVuY2UYASABKAQiUQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJgChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIsCgdsZXR0ZXJzGAEgAygLMhsuaG9zdGQuZW50aXR5LnYxLkRlYWRMZXR0ZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInsKEUxpc3RUaW1lcnNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEioKBmR1ZV9ieRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkinwIKEkxpc3RUaW1lcnNSZXNwb25zZRI/CgZ0aW1lcnMYASADKAsyLy5ob3N0ZC5lbnRpdHkudjEuTGlzdFRpbWVyc1Jlc3BvbnNlLkVudGl0eVRpbWVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIVCg1taXNzaW5nX25vZGVzGAMgAygJEhMKC3NoYXJkc19yZWFkGAQgASgNEhMKC3NoYXJkX2NvdW50GAUgASgNGm4KC0VudGl0eVRpbWVyEhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIQCghzaGFyZF9pZBgDIAEoDRIlCgV0aW1lchgEIAEoCzIWLmhvc3RkLmVudGl0eS52MS5UaW1lciJhChBMaXN0U2VuZHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSLLAgoRTGlzdFNlbmRzUmVzcG9uc2USPQoFc2VuZHMYASADKAsyLi5ob3N0ZC5lbnRpdHkudjEuTGlzdFNlbmRzUmVzcG9uc2UuUGVuZGluZ1NlbmQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJGt0BCgtQZW5kaW5nU2VuZBIQCghzaGFyZF9pZBgBIAEoDRITCgtzb3VyY2VfdHlwZRgCIAEoCRIRCglzb3VyY2VfaWQYAyABKAkSEwoLZW50aXR5X3R5cGUYBCABKAkSEQoJZW50aXR5X2lkGAUgASgJEg4KBm51bWJlchgGIAEoBBIPCgdjb21tYW5kGAcgASgJEgwKBGRhdGEYCCABKAwSEAoIb25fcmVwbHkYCSABKAkSKwoHbWFkZV9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi+AEKCkRlYWRMZXR0ZXISCgoCaWQYASABKAkSEAoIc2hhcmRfaWQYAiABKA0SEwoLc291cmNlX3R5cGUYAyABKAkSEQoJc291cmNlX2lkGAQgASgJEhMKC2VudGl0eV90eXBlGAUgASgJEhEKCWVudGl0eV9pZBgGIAEoCRIPCgdjb21tYW5kGAcgASgJEgwKBGRhdGEYCCABKAwSDAoEY29kZRgJIAEoCRIPCgdtZXNzYWdlGAogASgJEi4KCnJlZnVzZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBm51bWJlchgMIAEoBCIkChZSZXRyeURlYWRMZXR0ZXJSZXF1ZXN0EgoKAmlkGAEgASgJIhkKF1JldHJ5RGVhZExldHRlclJlc3BvbnNlIiYKGERpc2NhcmREZWFkTGV0dGVyUmVxdWVzdBIKCgJpZBgBIAEoCSIbChlEaXNjYXJkRGVhZExldHRlclJlc3BvbnNlIiMKEkhvdEVudGl0aWVzUmVxdWVzdBINCgVsaW1pdBgBIAEoDSKkAgoTSG90RW50aXRpZXNSZXNwb25zZRI9CghlbnRpdGllcxgBIAMoCzIrLmhvc3RkLmVudGl0eS52MS5Ib3RFbnRpdGllc1Jlc3BvbnNlLkVudGl0eRIVCg1taXNzaW5nX25vZGVzGAIgAygJGrYBCgZFbnRpdHkSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhAKCHNoYXJkX2lkGAMgASgNEg8KB25vZGVfaWQYBCABKAkSGwoTY29tbWFuZHNfcGVyX3NlY29uZBgFIAEoARIXCg9vdmVyX3Blcl9zZWNvbmQYBiABKAESFwoPZnVlbF9wZXJfc2Vjb25kGAcgASgBEhIKCmZ1ZWxfc2hhcmUYCCABKAEqKgoLQ29uc2lzdGVuY3kSEAoMTElORUFSSVpBQkxFEAASCQoFU1RBTEUQATKLDwoNRW50aXR5U2VydmljZRJJCgRTZW5kEhwuaG9zdGQuZW50aXR5LnYxLlNlbmRSZXF1ZXN0Gh0uaG9zdGQuZW50aXR5LnYxLlNlbmRSZXNwb25zZSIE8OQZARJfCgpTZW5kU3RyZWFtEiIuaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXF1ZXN0GiMuaG9zdGQuZW50aXR5LnYxLlNlbmRTdHJlYW1SZXNwb25zZSIE8OQZASgBMAESTwoFUXVlcnkSHS5ob3N0ZC5lbnRpdHkudjEuUXVlcnlSZXF1ZXN0Gh4uaG9zdGQuZW50aXR5LnYxLlF1ZXJ5UmVzcG9uc2UiB5ACAfDkGQISYAoKUmVhZEV2ZW50cxIiLmhvc3RkLmVudGl0eS52MS5SZWFkRXZlbnRzUmVxdWVzdBojLmhvc3RkLmVudGl0eS52MS5SZWFkRXZlbnRzUmVzcG9uc2UiB5ACAfDkGQMwARJhCgtSZWFkUmVjb3JkcxIjLmhvc3RkLmVudGl0eS52MS5SZWFkUmVjb3Jkc1JlcXVlc3QaJC5ob3N0ZC5lbnRpdHkudjEuUmVhZFJlY29yZHNSZXNwb25zZSIHkAIB8OQZAxJdCglTdWJzY3JpYmUSIS5ob3N0ZC5lbnRpdHkudjEuU3Vic2NyaWJlUmVxdWVzdBoiLmhvc3RkLmVudGl0eS52MS5TdWJzY3JpYmVSZXNwb25zZSIHkAIB8OQZAzABElsKCUdldEVudGl0eRIhLmhvc3RkLmVudGl0eS52MS5HZXRFbnRpdHlSZXF1ZXN0GiIuaG9zdGQuZW50aXR5LnYxLkdldEVudGl0eVJlc3BvbnNlIgeQAgHw5BkDElgKCEdldFN0YXRlEiAuaG9zdGQuZW50aXR5LnYxLkdldFN0YXRlUmVxdWVzdBohLmhvc3RkLmVudGl0eS52MS5HZXRTdGF0ZVJlc3BvbnNlIgeQAgHw5BkCEmQKDExpc3RFbnRpdGllcxIkLmhvc3RkLmVudGl0eS52MS5MaXN0RW50aXRpZXNSZXF1ZXN0GiUuaG9zdGQuZW50aXR5LnYxLkxpc3RFbnRpdGllc1Jlc3BvbnNlIgeQAgHw5BkDEmEKC0hvdEVudGl0aWVzEiMuaG9zdGQuZW50aXR5LnYxLkhvdEVudGl0aWVzUmVxdWVzdBokLmhvc3RkLmVudGl0eS52MS5Ib3RFbnRpdGllc1Jlc3BvbnNlIgeQAgHw5BkDElgKCVBhc3NpdmF0ZRIhLmhvc3RkLmVudGl0eS52MS5QYXNzaXZhdGVSZXF1ZXN0GiIuaG9zdGQuZW50aXR5LnYxLlBhc3NpdmF0ZVJlc3BvbnNlIgTw5BkEEl4KC0NsZWFyRmF1bHRzEiMuaG9zdGQuZW50aXR5LnYxLkNsZWFyRmF1bHRzUmVxdWVzdBokLmhvc3RkLmVudGl0eS52MS5DbGVhckZhdWx0c1Jlc3BvbnNlIgTw5BkEEmoKD0NsZWFyVHlwZUZhdWx0cxInLmhvc3RkLmVudGl0eS52MS5DbGVhclR5cGVGYXVsdHNSZXF1ZXN0GiguaG9zdGQuZW50aXR5LnYxLkNsZWFyVHlwZUZhdWx0c1Jlc3BvbnNlIgTw5BkEElgKCVNraXBUaW1lchIhLmhvc3RkLmVudGl0eS52MS5Ta2lwVGltZXJSZXF1ZXN0GiIuaG9zdGQuZW50aXR5LnYxLlNraXBUaW1lclJlc3BvbnNlIgTw5BkEEk8KBkRlbGV0ZRIeLmhvc3RkLmVudGl0eS52MS5EZWxldGVSZXF1ZXN0Gh8uaG9zdGQuZW50aXR5LnYxLkRlbGV0ZVJlc3BvbnNlIgTw5BkEEl4KCkxpc3RUaW1lcnMSIi5ob3N0ZC5lbnRpdHkudjEuTGlzdFRpbWVyc1JlcXVlc3QaIy5ob3N0ZC5lbnRpdHkudjEuTGlzdFRpbWVyc1Jlc3BvbnNlIgeQAgHw5BkDElsKCUxpc3RTZW5kcxIhLmhvc3RkLmVudGl0eS52MS5MaXN0U2VuZHNSZXF1ZXN0GiIuaG9zdGQuZW50aXR5LnYxLkxpc3RTZW5kc1Jlc3BvbnNlIgeQAgHw5BkDEm0KD0xpc3REZWFkTGV0dGVycxInLmhvc3RkLmVudGl0eS52MS5MaXN0RGVhZExldHRlcnNSZXF1ZXN0GiguaG9zdGQuZW50aXR5LnYxLkxpc3REZWFkTGV0dGVyc1Jlc3BvbnNlIgeQAgHw5BkDEmoKD1JldHJ5RGVhZExldHRlchInLmhvc3RkLmVudGl0eS52MS5SZXRyeURlYWRMZXR0ZXJSZXF1ZXN0GiguaG9zdGQuZW50aXR5LnYxLlJldHJ5RGVhZExldHRlclJlc3BvbnNlIgTw5BkEEnAKEURpc2NhcmREZWFkTGV0dGVyEikuaG9zdGQuZW50aXR5LnYxLkRpc2NhcmREZWFkTGV0dGVyUmVxdWVzdBoqLmhvc3RkLmVudGl0eS52MS5EaXNjYXJkRGVhZExldHRlclJlc3BvbnNlIgTw5BkEQjlaN2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9lbnRpdHkvdjE7ZW50aXR5djFiBnByb3RvMw", [file_google_protobuf_any, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * SendRequest is one command.
@@ -2226,6 +2226,294 @@ export const ListDeadLettersResponseSchema: GenMessage<ListDeadLettersResponse> 
   messageDesc(file_hostd_entity_v1_entity, 36);
 
 /**
+ * ListTimersRequest selects timers.
+ *
+ * @generated from message hostd.entity.v1.ListTimersRequest
+ */
+export type ListTimersRequest = Message<"hostd.entity.v1.ListTimersRequest"> & {
+  /**
+   * Only those of entities of this type; empty is all.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * Only those that are due by then; absent is all.
+   *
+   * @generated from field: google.protobuf.Timestamp due_by = 2;
+   */
+  dueBy?: Timestamp | undefined;
+
+  /**
+   * At most this many a page, up to 500; 0 means 100.
+   *
+   * @generated from field: uint32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before, with the same filter; empty starts.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ListTimersRequest.
+ * Use `create(ListTimersRequestSchema)` to create a new message.
+ */
+export const ListTimersRequestSchema: GenMessage<ListTimersRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 37);
+
+/**
+ * ListTimersResponse is one page.
+ *
+ * @generated from message hostd.entity.v1.ListTimersResponse
+ */
+export type ListTimersResponse = Message<"hostd.entity.v1.ListTimersResponse"> & {
+  /**
+   * The timers of this page, those that are due first before the others.
+   *
+   * @generated from field: repeated hostd.entity.v1.ListTimersResponse.EntityTimer timers = 1;
+   */
+  timers: ListTimersResponse_EntityTimer[];
+
+  /**
+   * Give it back for the next page; empty after the last.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * Nodes that did not answer, or are of a release before this one: what they
+   * lead is missing.
+   *
+   * @generated from field: repeated string missing_nodes = 3;
+   */
+  missingNodes: string[];
+
+  /**
+   * How many shards were read; the others have no leader that answered.
+   *
+   * @generated from field: uint32 shards_read = 4;
+   */
+  shardsRead: number;
+
+  /**
+   * How many shards there are.
+   *
+   * @generated from field: uint32 shard_count = 5;
+   */
+  shardCount: number;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ListTimersResponse.
+ * Use `create(ListTimersResponseSchema)` to create a new message.
+ */
+export const ListTimersResponseSchema: GenMessage<ListTimersResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 38);
+
+/**
+ * EntityTimer is a timer of an entity.
+ *
+ * @generated from message hostd.entity.v1.ListTimersResponse.EntityTimer
+ */
+export type ListTimersResponse_EntityTimer = Message<"hostd.entity.v1.ListTimersResponse.EntityTimer"> & {
+  /**
+   * The entity's type.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * The entity's id.
+   *
+   * @generated from field: string entity_id = 2;
+   */
+  entityId: string;
+
+  /**
+   * The shard that it belongs to.
+   *
+   * @generated from field: uint32 shard_id = 3;
+   */
+  shardId: number;
+
+  /**
+   * The timer.
+   *
+   * @generated from field: hostd.entity.v1.Timer timer = 4;
+   */
+  timer?: Timer | undefined;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ListTimersResponse.EntityTimer.
+ * Use `create(ListTimersResponse_EntityTimerSchema)` to create a new message.
+ */
+export const ListTimersResponse_EntityTimerSchema: GenMessage<ListTimersResponse_EntityTimer> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 38, 0);
+
+/**
+ * ListSendsRequest selects sends that are on their way.
+ *
+ * @generated from message hostd.entity.v1.ListSendsRequest
+ */
+export type ListSendsRequest = Message<"hostd.entity.v1.ListSendsRequest"> & {
+  /**
+   * Only those of entities of this type; empty is all.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * Only those of the entity of that type with this id; empty is all.
+   *
+   * @generated from field: string entity_id = 2;
+   */
+  entityId: string;
+
+  /**
+   * At most this many a page, up to 500; 0 means 100.
+   *
+   * @generated from field: uint32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before, with the same filter; empty starts.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ListSendsRequest.
+ * Use `create(ListSendsRequestSchema)` to create a new message.
+ */
+export const ListSendsRequestSchema: GenMessage<ListSendsRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 39);
+
+/**
+ * ListSendsResponse is one page.
+ *
+ * @generated from message hostd.entity.v1.ListSendsResponse
+ */
+export type ListSendsResponse = Message<"hostd.entity.v1.ListSendsResponse"> & {
+  /**
+   * The sends of this page.
+   *
+   * @generated from field: repeated hostd.entity.v1.ListSendsResponse.PendingSend sends = 1;
+   */
+  sends: ListSendsResponse_PendingSend[];
+
+  /**
+   * Give it back for the next page; empty after the last.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ListSendsResponse.
+ * Use `create(ListSendsResponseSchema)` to create a new message.
+ */
+export const ListSendsResponseSchema: GenMessage<ListSendsResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 40);
+
+/**
+ * PendingSend is a send that its destination has not acknowledged.
+ *
+ * @generated from message hostd.entity.v1.ListSendsResponse.PendingSend
+ */
+export type ListSendsResponse_PendingSend = Message<"hostd.entity.v1.ListSendsResponse.PendingSend"> & {
+  /**
+   * The shard of the sender.
+   *
+   * @generated from field: uint32 shard_id = 1;
+   */
+  shardId: number;
+
+  /**
+   * The type of the entity that sent it.
+   *
+   * @generated from field: string source_type = 2;
+   */
+  sourceType: string;
+
+  /**
+   * The id of the entity that sent it.
+   *
+   * @generated from field: string source_id = 3;
+   */
+  sourceId: string;
+
+  /**
+   * The type of the entity that it is for.
+   *
+   * @generated from field: string entity_type = 4;
+   */
+  entityType: string;
+
+  /**
+   * The id of the entity that it is for.
+   *
+   * @generated from field: string entity_id = 5;
+   */
+  entityId: string;
+
+  /**
+   * Which send between these two entities it is, from 1.
+   *
+   * @generated from field: uint64 number = 6;
+   */
+  number: bigint;
+
+  /**
+   * The command.
+   *
+   * @generated from field: string command = 7;
+   */
+  command: string;
+
+  /**
+   * What the command is given; the first 4 KiB of it.
+   *
+   * @generated from field: bytes data = 8;
+   */
+  data: Uint8Array;
+
+  /**
+   * The sender's command that gets the reply; empty where it wants none.
+   *
+   * @generated from field: string on_reply = 9;
+   */
+  onReply: string;
+
+  /**
+   * When it was made, by the shard's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp made_at = 10;
+   */
+  madeAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message hostd.entity.v1.ListSendsResponse.PendingSend.
+ * Use `create(ListSendsResponse_PendingSendSchema)` to create a new message.
+ */
+export const ListSendsResponse_PendingSendSchema: GenMessage<ListSendsResponse_PendingSend> = /*@__PURE__*/
+  messageDesc(file_hostd_entity_v1_entity, 40, 0);
+
+/**
  * DeadLetter is a send that was refused.
  *
  * @generated from message hostd.entity.v1.DeadLetter
@@ -2323,7 +2611,7 @@ export type DeadLetter = Message<"hostd.entity.v1.DeadLetter"> & {
  * Use `create(DeadLetterSchema)` to create a new message.
  */
 export const DeadLetterSchema: GenMessage<DeadLetter> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 37);
+  messageDesc(file_hostd_entity_v1_entity, 41);
 
 /**
  * RetryDeadLetterRequest names a dead letter.
@@ -2344,7 +2632,7 @@ export type RetryDeadLetterRequest = Message<"hostd.entity.v1.RetryDeadLetterReq
  * Use `create(RetryDeadLetterRequestSchema)` to create a new message.
  */
 export const RetryDeadLetterRequestSchema: GenMessage<RetryDeadLetterRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 38);
+  messageDesc(file_hostd_entity_v1_entity, 42);
 
 /**
  * RetryDeadLetterResponse says that the letter was carried out, or sent again
@@ -2360,7 +2648,7 @@ export type RetryDeadLetterResponse = Message<"hostd.entity.v1.RetryDeadLetterRe
  * Use `create(RetryDeadLetterResponseSchema)` to create a new message.
  */
 export const RetryDeadLetterResponseSchema: GenMessage<RetryDeadLetterResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 39);
+  messageDesc(file_hostd_entity_v1_entity, 43);
 
 /**
  * DiscardDeadLetterRequest names a dead letter.
@@ -2381,7 +2669,7 @@ export type DiscardDeadLetterRequest = Message<"hostd.entity.v1.DiscardDeadLette
  * Use `create(DiscardDeadLetterRequestSchema)` to create a new message.
  */
 export const DiscardDeadLetterRequestSchema: GenMessage<DiscardDeadLetterRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 40);
+  messageDesc(file_hostd_entity_v1_entity, 44);
 
 /**
  * DiscardDeadLetterResponse says that the letter is gone.
@@ -2396,7 +2684,7 @@ export type DiscardDeadLetterResponse = Message<"hostd.entity.v1.DiscardDeadLett
  * Use `create(DiscardDeadLetterResponseSchema)` to create a new message.
  */
 export const DiscardDeadLetterResponseSchema: GenMessage<DiscardDeadLetterResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 41);
+  messageDesc(file_hostd_entity_v1_entity, 45);
 
 /**
  * HotEntitiesRequest asks for the entities that are asked for most.
@@ -2417,7 +2705,7 @@ export type HotEntitiesRequest = Message<"hostd.entity.v1.HotEntitiesRequest"> &
  * Use `create(HotEntitiesRequestSchema)` to create a new message.
  */
 export const HotEntitiesRequestSchema: GenMessage<HotEntitiesRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 42);
+  messageDesc(file_hostd_entity_v1_entity, 46);
 
 /**
  * HotEntitiesResponse tells of the last 10 to 20 seconds. The numbers are
@@ -2446,7 +2734,7 @@ export type HotEntitiesResponse = Message<"hostd.entity.v1.HotEntitiesResponse">
  * Use `create(HotEntitiesResponseSchema)` to create a new message.
  */
 export const HotEntitiesResponseSchema: GenMessage<HotEntitiesResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 43);
+  messageDesc(file_hostd_entity_v1_entity, 47);
 
 /**
  * Entity is one that is asked for often.
@@ -2516,7 +2804,7 @@ export type HotEntitiesResponse_Entity = Message<"hostd.entity.v1.HotEntitiesRes
  * Use `create(HotEntitiesResponse_EntitySchema)` to create a new message.
  */
 export const HotEntitiesResponse_EntitySchema: GenMessage<HotEntitiesResponse_Entity> = /*@__PURE__*/
-  messageDesc(file_hostd_entity_v1_entity, 43, 0);
+  messageDesc(file_hostd_entity_v1_entity, 47, 0);
 
 /**
  * Consistency is what a query may answer from.
@@ -2732,6 +3020,32 @@ export const EntityService: GenService<{
     methodKind: "unary";
     input: typeof DeleteRequestSchema;
     output: typeof DeleteResponseSchema;
+  },
+  /**
+   * ListTimers returns the timers of entities, those that are due first before
+   * the others, a page at a time. It asks every node for those of the shards that
+   * it leads, and says where it could not. A page may hold less than was asked
+   * for, even nothing, and be followed by more: its token says so.
+   *
+   * @generated from rpc hostd.entity.v1.EntityService.ListTimers
+   */
+  listTimers: {
+    methodKind: "unary";
+    input: typeof ListTimersRequestSchema;
+    output: typeof ListTimersResponseSchema;
+  },
+  /**
+   * ListSends returns the sends of entities that are on their way, shard by shard
+   * and in each the oldest first, a page at a time. A page may hold less than was
+   * asked for, even nothing, and be followed by more: its token says so. A shard
+   * that a node of a release before this one leads answers unimplemented.
+   *
+   * @generated from rpc hostd.entity.v1.EntityService.ListSends
+   */
+  listSends: {
+    methodKind: "unary";
+    input: typeof ListSendsRequestSchema;
+    output: typeof ListSendsResponseSchema;
   },
   /**
    * ListDeadLetters returns the sends of entities that were refused and whose

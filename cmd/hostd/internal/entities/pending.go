@@ -1,0 +1,160 @@
+package entities
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// timerList are timers of entities.
+type timerList struct {
+	Timers       []*cli.Object `json:"timers"`
+	MissingNodes []string      `json:"missingNodes"`
+	timers       []*entityv1.ListTimersResponse_EntityTimer
+	unread       uint32 // shards
+	more         bool   // than were asked for
+}
+
+// NewTimers makes 'hostd entity timers'.
+func NewTimers(std cli.Stdio) *cobra.Command {
+	var within time.Duration
+	var limit int
+	var c *cobra.Command
+	c = cli.Ask(std, "timers [TYPE]", "List the timers of entities, those that are due first before the others", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (timerList, error) {
+		v := timerList{MissingNodes: []string{}}
+		req := &entityv1.ListTimersRequest{EntityType: cli.First(args)}
+		if c.Flags().Changed("within") {
+			req.DueBy = timestamppb.New(time.Now().Add(within))
+		}
+		err := pages(limit, func(size int, token string) (int, string, error) {
+			req.PageSize, req.PageToken = uint32(size), token
+			page, err := cli.Unary(ctx, s, s.EntityService.ListTimers, req)
+			v.timers = append(v.timers, page.GetTimers()...)
+			v.MissingNodes, v.unread = append([]string{}, page.GetMissingNodes()...), page.GetShardCount()-min(page.GetShardsRead(), page.GetShardCount())
+			v.more = page.GetNextPageToken() != ""
+			return len(page.GetTimers()), page.GetNextPageToken(), err
+		})
+		v.Timers = cli.Views(v.timers)
+		return v, err
+	}, func(w io.Writer, v timerList) {
+		now := time.Now()
+		cli.Table(w, "DUE\tIN\tTYPE\tID\tTIMER\tCOMMAND\tAGAIN", func(row func(...any)) {
+			for _, t := range v.timers {
+				due := t.GetTimer().GetDue().AsTime()
+				row(due.UTC().Format("2006-01-02T15:04:05.000Z"), inText(due.Sub(now)), t.GetEntityType(), cli.Clean(t.GetEntityId()), cli.Clean(t.GetTimer().GetName()), cli.Clean(t.GetTimer().GetCommand()),
+					cli.Clean(strings.TrimSpace(t.GetTimer().GetSchedule()+" "+t.GetTimer().GetTimeZone())))
+			}
+		})
+	})
+	c.Long = "Lists the timers of entities over all nodes. One that is late is tried again and again by itself; 'hostd entity get' says why its command fails, " +
+		"and 'hostd entity skip-timer' cancels it."
+	c.Flags().DurationVar(&within, "within", 0, "only those that are due within this `time`, or are late")
+	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
+	checkLimit(c, &limit)
+	return c
+}
+
+// inText is how long it is until a time, in words.
+func inText(d time.Duration) string {
+	if d < 0 {
+		return "late by " + (-d).Round(time.Second).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// Remark implements cli.Remark.
+func (v timerList) Remark() (line string, failure error) {
+	var said []string
+	if len(v.MissingNodes) > 0 {
+		said = append(said, "these nodes did not answer: "+strings.Join(v.MissingNodes, ", "))
+	}
+	if v.unread > 0 {
+		said = append(said, fmt.Sprintf("the timers of %d shards are missing", v.unread))
+	}
+	if v.more {
+		said = append(said, "there are more; see them with --limit")
+	}
+	return strings.Join(said, "; "), nil
+}
+
+// sendList are sends that are on their way.
+type sendList struct {
+	Sends []*cli.Object `json:"sends"`
+	sends []*entityv1.ListSendsResponse_PendingSend
+	more  bool // than were asked for
+}
+
+// NewSends makes 'hostd entity sends'.
+func NewSends(std cli.Stdio) *cobra.Command {
+	var limit int
+	c := cli.Ask(std, "sends [TYPE [ID]]", "List the sends of entities that are on their way", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
+		v := sendList{}
+		req := &entityv1.ListSendsRequest{EntityType: cli.First(args)}
+		if len(args) > 1 {
+			req.EntityId = args[1]
+		}
+		err := pages(limit, func(size int, token string) (int, string, error) {
+			req.PageSize, req.PageToken = uint32(size), token
+			page, err := cli.Unary(ctx, s, s.EntityService.ListSends, req)
+			v.sends = append(v.sends, page.GetSends()...)
+			v.more = page.GetNextPageToken() != ""
+			return len(page.GetSends()), page.GetNextPageToken(), err
+		})
+		v.Sends = cli.Views(v.sends)
+		return v, err
+	}, func(w io.Writer, v sendList) {
+		now := time.Now()
+		cli.Table(w, "FROM\tTO\tCOMMAND\tNUMBER\tMADE\tAGO", func(row func(...any)) {
+			for _, m := range v.sends {
+				row(m.GetSourceType()+"/"+cli.Clean(m.GetSourceId()), m.GetEntityType()+"/"+cli.Clean(m.GetEntityId()), cli.Clean(m.GetCommand()), m.GetNumber(),
+					m.GetMadeAt().AsTime().UTC().Format("2006-01-02T15:04:05.000Z"), now.Sub(m.GetMadeAt().AsTime()).Round(time.Second))
+			}
+		})
+	})
+	c.Long = "Lists the sends of all entities, of those of a type or of one that have not come to their destination yet, in each shard the oldest first. " +
+		"A send that stays here waits for a shard without a leader, for an entity that is parked, or for a full disk."
+	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
+	checkLimit(c, &limit)
+	return c
+}
+
+// Remark implements cli.Remark.
+func (v sendList) Remark() (line string, failure error) {
+	if v.more {
+		line = "there are more; see them with --limit"
+	}
+	return line, nil
+}
+
+// pages asks for page after page until there are limit of what is asked for, or
+// no more. Limit 0 is all.
+func pages(limit int, ask func(size int, token string) (got int, next string, err error)) error {
+	for n, token := 0, ""; ; {
+		size := mostPage
+		if limit > 0 {
+			size = min(mostPage, limit-n)
+		}
+		got, next, err := ask(size, token)
+		if n += got; err != nil || next == "" || limit > 0 && n >= limit {
+			return err
+		}
+		token = next
+	}
+}
+
+func checkLimit(c *cobra.Command, limit *int) {
+	cli.Before(c, func([]string) error {
+		if *limit < 0 {
+			return cli.Usagef("--limit is %d, must be 0 or more", *limit)
+		}
+		return nil
+	})
+}

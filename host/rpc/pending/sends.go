@@ -1,0 +1,153 @@
+package pending
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// errEnough ends the reading of a shard where a page has ended.
+var errEnough = errors.New("enough sends")
+
+// sendPlace is where a listing of sends goes on: behind an item of a shard.
+type sendPlace struct {
+	shard sharding.ShardID
+	after journal.ItemID
+}
+
+func (p sendPlace) token() string {
+	return fmt.Sprintf("%d-%d-%d-%d", p.shard, p.after.Index, p.after.Ordinal, p.after.Item)
+}
+
+func parseSendToken(token string) (p sendPlace, err error) {
+	n, err := fmt.Sscanf(token, "%d-%d-%d-%d", &p.shard, &p.after.Index, &p.after.Ordinal, &p.after.Item)
+	if err != nil || n != 4 || p.token() != token {
+		return p, status.Argument("the page token is not one of this listing")
+	}
+	return p, nil
+}
+
+// ListSends returns a page of sends that are on their way.
+func (s *Service) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
+	out, err := s.listSends(ctx, r.Msg)
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (*entityv1.ListSendsResponse, error) {
+	if s.Source == nil {
+		return nil, request.ErrUnsupported
+	}
+	if err := s.known(ctx, m.GetEntityType()); err != nil {
+		return nil, err
+	}
+	at, last := sendPlace{shard: 1}, sharding.ShardID(s.Shards())
+	if m.GetEntityId() != "" {
+		id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
+		if err := id.Validate(); err != nil {
+			return nil, err
+		}
+		at.shard = s.ShardOf(id)
+		last = at.shard
+	}
+	if m.GetPageToken() != "" {
+		first := at.shard
+		var err error
+		if at, err = parseSendToken(m.GetPageToken()); err != nil {
+			return nil, err
+		}
+		if at.shard < first || at.shard > last {
+			return nil, status.Argument("the page token is not one of this listing")
+		}
+	}
+	if leaderproxy.FromPeer(ctx) {
+		last = at.shard // a node asks for one shard at a time
+	}
+	size := pageSize(m.GetPageSize())
+	out := &entityv1.ListSendsResponse{}
+	for n := 0; at.shard <= last; n++ {
+		if len(out.Sends) == size || n == scannedShards {
+			out.NextPageToken = at.token()
+			break
+		}
+		page, err := s.sendsOf(ctx, m, at, size-len(out.Sends))
+		if err != nil {
+			return nil, err
+		}
+		out.Sends = append(out.Sends, page.GetSends()...)
+		if page.GetNextPageToken() != "" {
+			out.NextPageToken = page.GetNextPageToken()
+			break
+		}
+		at = sendPlace{shard: at.shard + 1}
+	}
+	return out, nil
+}
+
+// sendsOf returns a page of one shard's sends, wherever it is led.
+func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
+	return leaderproxy.Do(ctx, s.Proxy, at.shard, func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*entityv1.ListSendsResponse, error) {
+		if leader == nil {
+			return s.ownSends(ctx, m, at, size)
+		}
+		res, err := leader.ListSends(ctx, connect.NewRequest(&entityv1.ListSendsRequest{
+			EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), PageSize: uint32(size), PageToken: at.token(),
+		}))
+		if connect.CodeOf(err) == connect.CodeUnimplemented {
+			err = errOlderNode
+		}
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	})
+}
+
+// partOf is how many sends a reading may end after although there are more: of
+// those that were made last the source takes no more at once.
+const partOf = 4096
+
+// ownSends returns a page of the sends of a shard that this node leads.
+func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
+	out := &entityv1.ListSendsResponse{}
+	looked := 0
+	err := s.Source.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
+		if len(out.Sends) == size || looked == scanned {
+			out.NextPageToken = at.token()
+			return errEnough
+		}
+		looked++
+		at.after = sent.ID
+		if m.GetEntityType() != "" && sent.Source.Type != m.GetEntityType() || m.GetEntityId() != "" && sent.Source.ID != m.GetEntityId() {
+			return nil
+		}
+		out.Sends = append(out.Sends, &entityv1.ListSendsResponse_PendingSend{
+			ShardId: uint32(at.shard), SourceType: sent.Source.Type, SourceId: sent.Source.ID, EntityType: sent.Destination.Type, EntityId: sent.Destination.ID,
+			Number: sent.Number, Command: sent.Command, Data: bytes.Clone(sent.Payload[:min(len(sent.Payload), shownBytes)]), OnReply: sent.OnReply,
+			MadeAt: timestamppb.New(time.Unix(0, sent.At)),
+		})
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	if err == nil && looked >= partOf {
+		out.NextPageToken = at.token()
+	}
+	return out, nil
+}

@@ -1,0 +1,124 @@
+package timers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// PlaceOf is where a timer stands.
+func PlaceOf(t *journal.Timer) Place {
+	return Place{t.Due, string(store.AppendEntityID(nil, t.Entity)) + t.Name}
+}
+
+// Before reports whether p comes before q: it is due earlier, or at the same
+// time and has the smaller key.
+func (p Place) Before(q Place) bool { return p.compare(q) < 0 }
+
+// Query selects timers of a shard.
+type Query struct {
+	After *Place // those behind it; nil is all
+	By    int64  // those that are due no later
+	Type  string // those of entities of the type; empty is all
+	Limit int    // at most so many, at least 1
+	Scan  int    // at most so many are looked at, at least Limit
+}
+
+// Page is some of a shard's timers in the order in which they are due. The
+// slices are the caller's.
+type Page struct {
+	Timers []journal.Timer
+	// More says that the reading ended at Last, and that there may be others.
+	More bool
+	Last Place
+}
+
+// TimerPage returns timers of a shard, for those who look at them: unlike
+// DueTimers it may begin anywhere, and it remembers nothing.
+func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p Page, err error) {
+	c := cursor{by: math.MaxInt64, limit: math.MaxInt, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, from: math.MinInt64, ctx: ctx}
+	if q.After != nil {
+		// Of the slot in which it begins it does not meet all.
+		c.from, c.proven = q.After.Due, (rows.DueSlot(q.After.Due)+1)<<dueSlotBits
+	}
+	scanned := 0
+	c.look = func(t *journal.Timer) (use, stop bool) {
+		at := PlaceOf(t)
+		switch {
+		case q.After != nil && !q.After.Before(at):
+			return false, false
+		case at.Due > q.By:
+			return false, true
+		case len(c.due) == q.Limit || scanned == q.Scan:
+			p.More = true
+			return false, true
+		}
+		scanned++
+		p.Last = at
+		return q.Type == "" || q.Type == t.Entity.Type, false
+	}
+	view, known, err := l.snapshot(id, &c)
+	if known == nil || err != nil {
+		return Page{}, inShard(id, known, err)
+	}
+	defer view.Close()
+	class := store.AppendPrefix(nil, id, known.Generation, store.ClassDue)
+	start := store.AppendDue(class[:len(class):len(class)], c.from)
+	if q.After != nil {
+		start = append(start, q.After.Key...)
+	}
+	err = view.Scan(class, start, func(key, body []byte) error { return c.stored(key[len(class):], body) })
+	if err == nil && !c.done {
+		err = c.rest(math.MaxInt64, nil)
+	}
+	if errors.Is(err, store.ErrStop) {
+		err = nil
+	}
+	if c.missing || err == nil && !c.done && !c.expected.Passed(math.MaxInt64) {
+		err = known.Missing(store.ClassDue)
+	}
+	if err != nil {
+		return Page{}, inShard(id, known, err)
+	}
+	p.Timers = c.due
+	return p, nil
+}
+
+// dueSlotBits are those of rows.DueSlot.
+const dueSlotBits = 36
+
+// snapshot copies the overlay, and returns the view below it; nothing for a
+// shard that has no state.
+func (l Lists) snapshot(id sharding.ShardID, c *cursor) (kv.View, *rows.Known, error) {
+	defer l.Of.Unlock(false)
+	set := l.Of.Timers(id, false)
+	if set == nil {
+		return nil, nil, nil
+	}
+	c.changed = make(map[string]struct{})
+	c.expected = set.rows.ExpectDue(max(c.from, c.proven), math.MaxInt64)
+	for _, layer := range [...]map[string]change{set.fresh, set.taken} {
+		for key, t := range layer {
+			if _, newer := c.changed[key]; newer {
+				continue
+			}
+			c.changed[key] = struct{}{}
+			if !t.gone() && t.timer.Due >= c.from {
+				c.fresh = append(c.fresh, freshTimer{key, t.timer})
+			}
+		}
+	}
+	slices.SortFunc(c.fresh, func(a, b freshTimer) int {
+		return cmp.Or(cmp.Compare(a.timer.Due, b.timer.Due), cmp.Compare(a.key, b.key))
+	})
+	view, err := l.Of.View()
+	return view, set.rows, err
+}
