@@ -22,6 +22,7 @@ func vectors() []vector {
 		{"input entity id", AppendEntityID(nil, "räksmörgås-1")},
 		{"input snapshot", AppendSnapshot(nil, []byte(`{"total":41}`))},
 		{"input sequence", AppendSequence(nil, 0x0102030405060708)},
+		{"input state version", AppendStateVersion(nil, 2)},
 		{"input name", AppendName(nil, "add")},
 		{"input payload", AppendPayload(nil, []byte(`{"amount":1}`))},
 		{"input command id", AppendCommandID(nil, "c-1")},

@@ -16,6 +16,12 @@ func AppendSequence(dst []byte, sequence uint64) []byte {
 	return appendUint64(dst, InSequence, sequence)
 }
 
+// AppendStateVersion appends the version of the state in a snapshot frame: of
+// a durable-state type, where it is another than the module's own.
+func AppendStateVersion(dst []byte, version uint64) []byte {
+	return appendUint64(dst, InVersion, version)
+}
+
 // AppendName appends the name of a command or query.
 func AppendName[T string | []byte](dst []byte, name T) []byte {
 	return AppendFrame(dst, InName, name)
@@ -151,16 +157,18 @@ func DecodeInputEvent(body []byte) (InputEvent, error) {
 // not there has its zero value, which for Snapshot, alone, is told apart from
 // an empty one by being nil.
 type Request struct {
-	EntityID  []byte
-	Snapshot  []byte
-	Sequence  uint64
-	Name      []byte
-	Payload   []byte
-	CommandID []byte
-	Now       int64 // unix nanoseconds
-	Seed      uint64
-	Source    Source
-	Due       int64 // unix nanoseconds; 0 of a command that no timer made
+	EntityID []byte
+	Snapshot []byte
+	Sequence uint64
+	// StateVersion is that of Snapshot; 0 is the module's own.
+	StateVersion uint64
+	Name         []byte
+	Payload      []byte
+	CommandID    []byte
+	Now          int64 // unix nanoseconds
+	Seed         uint64
+	Source       Source
+	Due          int64 // unix nanoseconds; 0 of a command that no timer made
 	// Principal is who made it, for DecodePrincipal; nil where nobody says.
 	Principal []byte
 	// Settings are the values that operators have set for the type, for the
@@ -188,7 +196,7 @@ func ParseRequest(request *Request, input []byte) error {
 		}
 		body := rest[HeaderBytes:end:end]
 		switch kind {
-		case InSequence, InNow, InSeed, InDue:
+		case InSequence, InNow, InSeed, InDue, InVersion:
 			if len(body) != 8 {
 				return requestFault(index, offset, kind, errNotEight.reason)
 			}
@@ -199,6 +207,8 @@ func ParseRequest(request *Request, input []byte) error {
 				request.Now = int64(value)
 			case InDue:
 				request.Due = int64(value)
+			case InVersion:
+				request.StateVersion = value
 			default:
 				request.Seed = value
 			}

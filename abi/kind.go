@@ -11,6 +11,7 @@ const (
 	InEntityID  Kind = 1  // load: UTF-8
 	InSnapshot  Kind = 2  // load: state bytes
 	InSequence  Kind = 3  // load, handle, query: u64
+	InVersion   Kind = 4  // load of a state of another version: u64
 	InName      Kind = 16 // handle, query: name of the command or query, UTF-8
 	InPayload   Kind = 17 // handle, query: bytes
 	InCommandID Kind = 18 // handle: UTF-8

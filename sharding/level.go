@@ -96,6 +96,9 @@ const (
 	LevelRollbackWith = Level2
 	// LevelVerified: the metadata keeps what came of verifying modules.
 	LevelVerified = Level2
+	// LevelStateVersions: types that keep their latest state number its form, and
+	// records say which one theirs has. Earlier releases pass that over.
+	LevelStateVersions = Level2
 	// LevelRollouts: a module serves a part of the entities of a type.
 	LevelRollouts = Level2
 )

@@ -323,3 +323,43 @@ func TestSamplesAreDrawnOfSchemas(t *testing.T) {
 		t.Errorf("%d checks are skipped with schemas, %d without", with, without)
 	}
 }
+
+type (
+	memo1 struct {
+		Text string `json:"text"`
+	}
+	memo struct {
+		Text  string `json:"text"`
+		Bytes int    `json:"bytes"`
+		By    uint64 `json:"by"`
+	}
+)
+
+// TestEarlierStatesAreMigrated: states of the versions that a manifest lists
+// are loaded, and what one instance makes of them another one does too.
+func TestEarlierStatesAreMigrated(t *testing.T) {
+	guest := func(by func(seed uint64) uint64) native {
+		return func(seed uint64) *hostd.Guest {
+			m := hostd.Durable[memo]("memo", hostd.JSON)
+			hostd.MigrateState(m, 1, func(old memo1) memo { return memo{old.Text, len(old.Text), by(seed)} })
+			hostd.Command(m, "write", func(_ *hostd.Context, s *memo, text memo1) (hostd.None, error) {
+				s.Text, s.Bytes = text.Text, len(text.Text)
+				return hostd.None{}, nil
+			})
+			return hostd.NewGuest("memo", "1.0.0", m)
+		}
+	}
+	report := run(t, guest(func(uint64) uint64 { return 0 }), Options{Seed: 1})
+	if !report.OK() || !strings.Contains(report.String(), "memo/earlier-states") {
+		t.Errorf("a migration that is sound:\n%s", report)
+	}
+	for _, c := range report.Checks {
+		if strings.Contains(c.Name, "earlier-states") && c.Status != Passed {
+			t.Errorf("%+v", c)
+		}
+	}
+	report = run(t, guest(func(seed uint64) uint64 { return seed }), Options{Seed: 1})
+	if report.OK() || !strings.Contains(report.String(), "failed  memo/earlier-states:") {
+		t.Errorf("a migration that depends on the instance:\n%s", report)
+	}
+}

@@ -22,6 +22,9 @@ func (t *typeSuite) with(seed uint64, f func(Instance) error) error {
 func (t *typeSuite) run() {
 	name := t.def.Name
 	t.check("load", name, t.initial)
+	if t.def.ReadsStates != nil {
+		t.check("earlier-states", name, t.earlier)
+	}
 	if !t.check("handle", name, t.handle) {
 		return // the other checks would only repeat the fault
 	}

@@ -64,6 +64,9 @@ type EntityType struct {
 	State        json.RawMessage
 	StateVersion int
 	Unchecked    bool
+	// ReadsStates are the earlier forms of its states that a durable-state type
+	// reads, by version; see StateEvent.
+	ReadsStates []StateForm
 
 	Extra map[string]json.RawMessage
 }
@@ -165,6 +168,7 @@ const (
 	MaxRetainSnapshots = 4
 	MaxUntilBytes      = 16
 	MaxStateVersion    = 1_000_000_000
+	MaxReadsStates     = 64
 
 	MaxDefs         = 256    // schemas in $defs
 	MaxSchemaWeight = 32_768 // of all schemas of a module, as schema.Weight counts

@@ -17,7 +17,7 @@ const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name"
 	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]},"reply":true},{"name":"step","internal":true,"since":"1.2"}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
 	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},` +
 	`"sends":["account","audit-*"],"acceptsFrom":["*"],"colour":"blue"},` +
-	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[],"sends":[],"acceptsFrom":[]},` +
+	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[],"sends":[],"acceptsFrom":[],"stateVersion":3,"readsStates":[{"version":1,"schema":{"b":1,"a":[2]},"since":"1"},{"version":2}]},` +
 	`{"name":"log","kind":"event-sourced","encoding":"bytes","retainSnapshots":3,"retainEvents":"snapshots"},` +
 	`{"name":"tail","kind":"event-sourced","encoding":"bytes","retainEvents":500},` +
 	`{"name":"hub","kind":"transient","encoding":"bytes","singleton":true}],"$defs":{"doc":{"type":"object"}},"author":null,"licence":"MIT"}`
@@ -81,6 +81,9 @@ func TestFaultsAsText(t *testing.T) {
 	entity := func(members string) string {
 		return `{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + members + `}]}`
 	}
+	durable := func(members string) string {
+		return `{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"durable-state","encoding":"json"` + members + `}]}`
+	}
 	many := func(one string, n int) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
 	cases := []string{
 		``, `{`, `[]`, `null`, `{"abi":1} x`, "{\"name\":\"\xff\"}",
@@ -101,6 +104,8 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"events":[{"type":"a","upcastTo":"b"}]`), entity(`,"events":[{"type":"a","upcastTo":7}]`), entity(`,"events":[{"type":"a","upcastTo":"b"},{"type":"b","upcastTo":"a"}]`),
 		entity(`,"commands":[` + many(`{"name":"x"}`, MaxNames+1) + `]`),
 		entity(`,"commands":[{"name":"a","rejections":"b"}]`), entity(`,"commands":[{"name":"a","rejections":["b",""]}]`), entity(`,"commands":[{"name":"a","rejections":["b","b"]}]`),
+		entity(`,"readsStates":[]`), durable(`,"readsStates":{}`), durable(`,"readsStates":[1]`), durable(`,"readsStates":[{}]`), durable(`,"readsStates":[{"version":0}]`), durable(`,"readsStates":[{"version":1}]`),
+		durable(`,"stateVersion":2,"readsStates":[{"version":2}]`), durable(`,"stateVersion":2,"readsStates":[{"version":1},{"version":1}]`), durable(`,"readsStates":[` + many(`{"version":2}`, MaxReadsStates+1) + `]`),
 		entity(`,"stateVersion":-1`), entity(`,"stateVersion":1000000001`), entity(`,"validate":"no"`), `{"abi":1,"name":"m","entityTypes":[],"$defs":[]}`, entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
 		entity(`,"rememberEntities":"yes"`), entity(`,"singleton":"one"`),
@@ -185,4 +190,45 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s\n%s\n%v", first, second, err)
 		}
 	})
+}
+
+// TestStateEventsNameVersions: the first version has the name alone.
+func TestStateEventsNameVersions(t *testing.T) {
+	for name, version := range map[string]int{"state": 1, "state.v2": 2, "state.v1000000000": 1000000000} {
+		if got := StateEventVersion(name); got != version || StateEvent(version) != name {
+			t.Errorf("%s is of version %d, and %d is %s", name, got, version, StateEvent(version))
+		}
+	}
+	for _, name := range []string{"", "added", "state.v", "state.v1", "state.v0", "state.v-2", "state.v02", "state.v+2", "state.v2x", "state.v99999999999999999999"} {
+		if got := StateEventVersion(name); got != 0 {
+			t.Errorf("%q is of version %d", name, got)
+		}
+	}
+}
+
+// TestTypesReadVersions: its own and those that it lists, of which a guest is
+// told those that are not its own.
+func TestTypesReadVersions(t *testing.T) {
+	about := EntityType{Kind: DurableState, StateVersion: 3, ReadsStates: []StateForm{{Version: 1}}}
+	s := about.States()
+	if s.Version() != 3 || s.Event() != "state.v3" {
+		t.Errorf("it writes %d as %s", s.Version(), s.Event())
+	}
+	for version, want := range map[int]struct {
+		unread bool
+		told   uint64
+	}{0: {}, 1: {told: 1}, 2: {unread: true}, 3: {}, 4: {unread: true}} {
+		err := s.Check(version)
+		var unread *UnreadStateError
+		if errors.As(err, &unread) != want.unread || want.unread && unread.Version != version {
+			t.Errorf("version %d: %v", version, err)
+		}
+		if err == nil && s.Given(version) != want.told {
+			t.Errorf("of version %d the guest is told %d", version, s.Given(version))
+		}
+	}
+	var none States
+	if none.Version() != 1 || none.Event() != "state" || none.Check(1) != nil || none.Given(1) != 0 || none.Check(2) == nil {
+		t.Error("a type that numbers none is not of version 1")
+	}
 }

@@ -82,6 +82,9 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.StateVersion != 0 {
 		w.member("stateVersion", t.StateVersion)
 	}
+	if t.ReadsStates != nil {
+		w.member("readsStates", marshalStates(w, t.ReadsStates))
+	}
 	if t.Unchecked {
 		w.member("validate", false)
 	}

@@ -82,6 +82,7 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	t.Unchecked = !checked
 	t.State = r.schema("state")
 	r.read("stateVersion", &t.StateVersion, optional)
+	r.states(&t.ReadsStates)
 	r.names("queries", &t.Queries, nil)
 	r.events(&t.Events)
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)

@@ -123,6 +123,11 @@ func (m *Manifest) schemas(each func(path string, t *EntityType, text json.RawMe
 		if err := some(path+".state", t.State, false); err != nil {
 			return err
 		}
+		for j := range t.ReadsStates {
+			if err := some(fmt.Sprintf("%s.readsStates[%d].schema", path, j), t.ReadsStates[j].Schema, false); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -91,6 +91,9 @@ func (t *EntityType) validate(path string) error {
 	if t.StateVersion < 0 || t.StateVersion > MaxStateVersion {
 		return &Error{path + ".stateVersion", fmt.Sprintf("is not between 0 and %d", MaxStateVersion)}
 	}
+	if err := t.validateStates(path + ".readsStates"); err != nil {
+		return err
+	}
 	return t.ShardKey.validate(path + ".shardKey")
 }
 

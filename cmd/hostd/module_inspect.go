@@ -171,6 +171,13 @@ func optionsOf(entityType map[string]*structpb.Value) string {
 		}
 		out = append(out, name+" "+cli.Clean(strings.Trim(string(text), `"`)))
 	}
+	if states := entityType["readsStates"].GetListValue().GetValues(); len(states) > 0 {
+		versions := make([]string, len(states))
+		for i, s := range states {
+			versions[i] = fmt.Sprint(s.GetStructValue().GetFields()["version"].GetNumberValue())
+		}
+		out = append(out, "readsStates "+strings.Join(versions, ","))
+	}
 	return strings.Join(out, ", ")
 }
 

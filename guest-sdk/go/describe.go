@@ -38,7 +38,12 @@ type (
 		AcceptsFrom    *[]string       `json:"acceptsFrom,omitempty"`
 		State          RawJSON         `json:"state,omitempty"`
 		StateVersion   int             `json:"stateVersion,omitempty"`
+		ReadsStates    []stateText     `json:"readsStates,omitempty"`
 		Validate       *bool           `json:"validate,omitempty"`
+	}
+	stateText struct {
+		Version int     `json:"version"`
+		Schema  RawJSON `json:"schema,omitempty"`
 	}
 	shardKeyText struct {
 		Group string `json:"group,omitempty"`
@@ -101,7 +106,11 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	if d.shardKey != (shardKeyText{}) {
 		t.ShardKey = &d.shardKey
 	}
-	t.State, t.StateVersion = d.schema(s, d.state, jsonplan.Written), d.stateVersion
+	t.State, t.StateVersion = d.schema(s, d.state, jsonplan.Written), d.stateForms.version
+	for i := range d.stateForms.older {
+		m := &d.stateForms.older[i]
+		t.ReadsStates = append(t.ReadsStates, stateText{m.version, d.schema(s, m.in, jsonplan.Written)})
+	}
 	if d.unchecked {
 		t.Validate = new(bool)
 	}

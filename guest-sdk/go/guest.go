@@ -60,6 +60,7 @@ func NewGuest(name, version string, types ...Registration) *Guest {
 			}
 		}
 		d.link()
+		d.linkStates()
 		g.types = append(g.types, d)
 	}
 	return g
@@ -79,7 +80,13 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 		panic("hostd: " + err.Error())
 	}
 	d := g.types[typ]
-	state, status := d.load(request.Snapshot)
+	var state unsafe.Pointer
+	var status abi.LoadStatus
+	if version := request.StateVersion; version == 0 || version == uint64(d.stateForms.version) {
+		state, status = d.load(request.Snapshot)
+	} else {
+		state, status = d.migrated(version, request.Snapshot)
+	}
 	if status == abi.LoadDone {
 		*g.place(handle) = entity{d, state, string(request.EntityID)}
 	}

@@ -156,7 +156,7 @@ func Singleton() Option {
 // has found that it makes the same of them. Raise it when snapshots of the
 // version before are not what this one would have written.
 func StateVersion(version int) Option {
-	return func(d *definition) { d.stateVersion = version }
+	return func(d *definition) { d.stateForms.version = version }
 }
 
 // Unchecked has the host give payloads to the entity though they do not fit the
@@ -212,6 +212,7 @@ func declare[S any](name string, encoding Encoding, durable bool, options []Opti
 	}
 	d := &definition{name: name, encoding: encoding, durable: durable, codecs: make(map[reflect.Type]codec)}
 	d.state = d.mustCodec(reflect.TypeFor[S](), "state")
+	d.stateForms.word = typeWord(*new(S))
 	d.blank = func() unsafe.Pointer { return unsafe.Pointer(new(S)) }
 	d.initial = d.blank
 	for _, option := range options {

@@ -21,7 +21,7 @@ type definition struct {
 	retain         string // as in the manifest
 	transient      bool   // durable too, but that nothing is emitted
 	shardKey       shardKeyText
-	stateVersion   int
+	stateForms     stateForms
 	unchecked      bool // payloads are not held to schemas
 	noSchemas      bool
 	sends, accepts *[]string // nil: any

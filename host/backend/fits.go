@@ -10,6 +10,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
 )
@@ -70,6 +71,14 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 		}
 		slices.SortFunc(out.Missing, func(a, b rpc.MissingEvents) int { return strings.Compare(a.EventType, b.EventType) })
 	}
+	if about.Kind == manifest.DurableState && t.Durable {
+		looking, cancel := context.WithTimeout(ctx, q.Budget)
+		defer cancel()
+		states := about.States()
+		if out.Missing, out.Complete, err = f.unreadStates(looking, q, &states); err != nil {
+			return out, err
+		}
+	}
 	if q.Sample == 0 {
 		return out, nil
 	}
@@ -77,6 +86,60 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	defer cancel()
 	out.Faults, out.Entities, err = f.Replays.Sample(sampling, q)
 	return out, err
+}
+
+// unreadStates counts the entities of a durable type whose state is of a
+// version that a module does not read, by the type of its event. Where ctx ends
+// before, it has what was counted until then and complete is false.
+func (f fits) unreadStates(ctx context.Context, q rpc.FitQuery, states *manifest.States) (unread []rpc.MissingEvents, complete bool, err error) {
+	counts, complete := map[string]uint64{}, true
+	for after := ""; ; {
+		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: cataloguePage, Looks: 16 * cataloguePage})
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range page.Entities {
+			if ctx.Err() != nil {
+				break
+			}
+			event, err := f.newest(ctx, q.Shard, page.Entities[i].Entity)
+			if err != nil && ctx.Err() == nil {
+				return nil, false, err
+			}
+			if states.Check(manifest.StateEventVersion(event)) != nil {
+				counts[event]++
+			}
+		}
+		if complete = ctx.Err() == nil; !complete {
+			break
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	for event, n := range counts {
+		unread = append(unread, rpc.MissingEvents{EventType: event, Count: n})
+	}
+	slices.SortFunc(unread, func(a, b rpc.MissingEvents) int { return strings.Compare(a.EventType, b.EventType) })
+	return unread, complete, nil
+}
+
+// newest is the type of an entity's newest event; empty where it has none.
+func (f fits) newest(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) (event string, err error) {
+	info, err := f.Machine.Info(shard, id)
+	if err != nil || info.Deleted || info.Sequence == 0 {
+		return "", err
+	}
+	err = f.Machine.Read(ctx, shard, id, info.Sequence, func(_ journal.Position, r *journal.Record) error {
+		if n := len(r.Events); n > 0 && r.Last() == info.Sequence {
+			event = r.Events[n-1].Type
+		}
+		return errRead
+	})
+	if cut := (*journal.CutError)(nil); errors.Is(err, errRead) || errors.As(err, &cut) {
+		err = nil // of one that was cut meanwhile there is a newer one
+	}
+	return event, err
 }
 
 // fencePause is between two looks at what this node serves.

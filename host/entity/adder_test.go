@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -229,7 +229,7 @@ func (g *adder) Close() error {
 // evolve is what an event makes of a sum.
 func evolve(sum int64, ev journal.Event) int64 {
 	n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
-	if ev.Type == record.StateEvent {
+	if manifest.StateEventVersion(ev.Type) > 0 {
 		return n
 	}
 	return sum + n

@@ -51,7 +51,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	if r.ServerID {
 		rec.Flags |= journal.FlagServerID
 	}
-	d.record.Evolve(&d.output, e.exists)
+	d.record.Evolve(&d.output, e.typ.States.Event(), e.exists)
 	e.exists = !d.output.Delete
 	d.flagStop(e, r, rec)
 	var encoded []byte

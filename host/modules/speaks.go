@@ -59,5 +59,8 @@ func asks(t *manifest.EntityType) (what string, of sharding.Level) {
 	if t.RecordPrincipal {
 		return "keeps who made its commands", sharding.LevelRecordPrincipal
 	}
+	if t.ReadsStates != nil || t.Kind == manifest.DurableState && t.StateVersion > 1 {
+		return "numbers the forms of its states", sharding.LevelStateVersions
+	}
 	return "", sharding.FirstLevel()
 }

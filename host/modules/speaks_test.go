@@ -94,3 +94,30 @@ func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
 		t.Errorf("it is written as %s, %v", text, err)
 	}
 }
+
+// TestStateVersionsNeedTheLevel: below it a node of the release before could
+// serve the module, and would give it states of any form as if they were its
+// own.
+func TestStateVersionsNeedTheLevel(t *testing.T) {
+	of := func(members string) *manifest.Manifest {
+		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","encoding":"json",` + members + `}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for _, member := range []string{`"kind":"durable-state","stateVersion":2`, `"kind":"durable-state","readsStates":[{"version":2}]`} {
+		var refused *rpc.RefusedError
+		if err := speaks(sharding.LevelStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
+			t.Errorf("%s below the level: %v", member, err)
+		}
+		if err := speaks(sharding.LevelStateVersions, of(member)); err != nil {
+			t.Errorf("%s at the level: %v", member, err)
+		}
+	}
+	for _, member := range []string{`"kind":"durable-state","stateVersion":1`, `"kind":"event-sourced","stateVersion":2`} {
+		if err := speaks(sharding.Level1, of(member)); err != nil {
+			t.Errorf("%s: %v", member, err)
+		}
+	}
+}

@@ -53,7 +53,7 @@ func (v *verifier) twice(ctx context.Context, f *fold, id sharding.EntityID, end
 	for by := range uint64(explained) {
 		own := &verifier{Options: v.Options, pace: v.pace, shard: v.shard, entityType: v.entityType, kind: v.kind, encoding: v.encoding, alike: true}
 		for _, half := range []*fold{&own.tried, &own.serving} {
-			half.module, half.digest, half.index = f.module, f.digest, f.index
+			half.module, half.digest, half.index, half.states = f.module, f.digest, f.index, f.states
 			half.bound(v.served)
 		}
 		own.serving.batches = paced

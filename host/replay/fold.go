@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/journal"
@@ -26,6 +27,7 @@ type fold struct {
 	module  *engine.Module
 	digest  journal.Digest
 	index   uint32
+	states  manifest.States        // versions of those of a durable type
 	bounds  engine.InstanceOptions // of memory, those of the type
 	most    int64                  // bytes of memory from which on the instance is left; 0: none
 	batches batches
@@ -80,11 +82,12 @@ var errRefused = errors.New("the module refuses the state")
 // guestFails reports that an error is the guest's.
 func guestFails(err error) bool {
 	var fault *engine.Fault
-	return errors.As(err, &fault) || errors.Is(err, errRefused)
+	var unread *manifest.UnreadStateError
+	return errors.As(err, &fault) || errors.Is(err, errRefused) || errors.As(err, &unread)
 }
 
 // start implements folder.
-func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
+func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
 	f.frames, f.added, f.room = f.frames[:0], 0, f.batches.first()
 	if f.loaded {
 		f.loaded = false
@@ -104,9 +107,15 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 			return ctx.Err()
 		}
 	}
+	if err := f.states.Check(from.version); err != nil {
+		return err // a guest that is not told of versions would misread it
+	}
 	f.input = abi.AppendSequence(abi.AppendEntityID(f.input[:0], id.ID), uint64(at))
-	if snapshot != nil {
-		f.input = abi.AppendSnapshot(f.input, snapshot)
+	if from.state != nil {
+		f.input = abi.AppendSnapshot(f.input, from.state)
+	}
+	if version := f.states.Given(from.version); version != 0 {
+		f.input = abi.AppendStateVersion(f.input, version)
 	}
 	status, err := f.guest.Load(f.index, handle, f.input)
 	switch {
@@ -130,10 +139,10 @@ func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.Sh
 			return 0, err
 		}
 		if snap == nil || snap.Module != f.digest {
-			return 0, f.start(ctx, id, 0, nil)
+			return 0, f.start(ctx, id, 0, given{})
 		}
 		below = snap.Sequence
-		if err := f.start(ctx, id, below, snap.State); !guestFails(err) || ctx.Err() != nil {
+		if err := f.start(ctx, id, below, given{state: snap.State}); !guestFails(err) || ctx.Err() != nil {
 			return below, err
 		}
 	}

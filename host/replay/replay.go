@@ -170,13 +170,13 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 	}
 	whole := t.Kind == manifest.DurableState && p.end > 0 && !p.ended
 	if whole && digest == decided {
-		out.State = last
+		out.State = last.state
 		return out, nil
 	}
-	p.fold.module, p.fold.digest, p.fold.index = m, digest, uint32(index)
+	p.fold.module, p.fold.digest, p.fold.index, p.fold.states = m, digest, uint32(index), t.States()
 	switch {
 	case p.ended:
-		err = p.fold.start(ctx, p.id, p.end, nil)
+		err = p.fold.start(ctx, p.id, p.end, given{})
 	case whole:
 		err = p.fold.start(ctx, p.id, p.end, last)
 	default:
@@ -190,32 +190,32 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 	return out, err
 }
 
-// last returns the module of the event at the end, and its payload; of an
-// entity without events the module that serves its type.
-func (p *replay) last(ctx context.Context) (digest journal.Digest, payload []byte, err error) {
+// last returns the module of the event at the end, and its payload as a state;
+// of an entity without events the module that serves its type.
+func (p *replay) last(ctx context.Context) (digest journal.Digest, state given, err error) {
 	if p.end == 0 {
 		t := p.Types.For(p.id)
 		if t == nil {
-			return digest, nil, request.ErrModuleNotLoaded
+			return digest, state, request.ErrModuleNotLoaded
 		}
-		return t.Digest, nil, nil
+		return t.Digest, state, nil
 	}
 	err = p.Machine.Read(ctx, p.shard, p.id, p.end, func(_ journal.Position, r *journal.Record) error {
 		i := int(p.end - r.Expected - 1)
 		if i < 0 || i >= len(r.Events) {
 			return nil
 		}
-		digest, payload = r.Module, bytes.Clone(r.Events[i].Payload)
+		digest, state = r.Module, givenBy(r.Events[i].Type, bytes.Clone(r.Events[i].Payload))
 		p.ended = r.Flags&journal.FlagTombstone != 0 && r.Last() == p.end
 		return errDone
 	})
 	if errors.Is(err, errDone) {
-		return digest, payload, nil
+		return digest, state, nil
 	}
 	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
-		return digest, nil, err
+		return digest, state, err
 	}
-	return digest, nil, errors.Join(err, journal.ErrDamaged)
+	return digest, state, errors.Join(err, journal.ErrDamaged)
 }
 
 // live computes the state of an entity that was not deleted at the end.

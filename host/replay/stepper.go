@@ -53,9 +53,9 @@ func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, lim
 	if about.Kind == manifest.Transient {
 		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
 	}
-	s := &Stepper{fold: fold{module: m, index: uint32(index), bounds: engine.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
+	s := &Stepper{fold: fold{module: m, index: uint32(index), states: about.States(), bounds: engine.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
 	s.walk = walk{id: id, to: &s.fold, durable: about.Kind == manifest.DurableState}
-	if err := s.fold.start(ctx, id, 0, nil); err != nil {
+	if err := s.fold.start(ctx, id, 0, given{}); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -63,11 +63,12 @@ func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, lim
 }
 
 // Begin has it go on from a state that the module has made, or that a durable
-// type was in, at an event. The error is that of the guest, which may not take
-// it.
-func (s *Stepper) Begin(ctx context.Context, sequence uint64, state []byte) error {
+// type was in, at an event. version is that of a durable state, as its event
+// says; 0 is the module's own. The error is that of the guest, which may not
+// take it, or a *manifest.UnreadStateError.
+func (s *Stepper) Begin(ctx context.Context, sequence uint64, state []byte, version int) error {
 	s.walk.at = journal.Sequence(sequence)
-	return s.fold.start(ctx, s.walk.id, s.walk.at, append([]byte{}, state...))
+	return s.fold.start(ctx, s.walk.id, s.walk.at, given{append([]byte{}, state...), version})
 }
 
 // Close ends it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/journal"
@@ -96,7 +97,7 @@ func TestStepperEndsLives(t *testing.T) {
 // type of either kind; what the module does not read is refused.
 func TestStepperBeginsWithAState(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
-	if err := s.Begin(t.Context(), 40, []byte(`{"total":17}`)); err != nil {
+	if err := s.Begin(t.Context(), 40, []byte(`{"total":17}`), 0); err != nil {
 		t.Fatal(err)
 	}
 	s.is(40, `{"total":17}`)
@@ -107,11 +108,15 @@ func TestStepperBeginsWithAState(t *testing.T) {
 	s.is(41, `{"total":21}`)
 	s.step(42, journal.TombstoneEvent, "")
 	s.is(42, `{"total":0}`)
-	if err := s.Begin(t.Context(), 50, []byte("no state")); err == nil {
+	if err := s.Begin(t.Context(), 50, []byte("no state"), 0); err == nil {
 		t.Error("no state is taken for one")
 	}
+	var unread *manifest.UnreadStateError
+	if err := s.Begin(t.Context(), 51, []byte(`{"total":17}`), 2); !errors.As(err, &unread) || unread.Version != 2 {
+		t.Errorf("a state of another version: %v", err)
+	}
 	empty := newStepper(t, guest.Module{Bad: "shop"}.Build(), "shop")
-	if err := empty.Begin(t.Context(), 3, nil); err != nil {
+	if err := empty.Begin(t.Context(), 3, nil, 0); err != nil {
 		t.Errorf("a state of no bytes: %v", err)
 	}
 	empty.is(3, "")

@@ -90,7 +90,7 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	if !ok {
 		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", t.entityType)}
 	}
-	t.fold.module, t.fold.digest, t.fold.index = m, digest, uint32(index)
+	t.fold.module, t.fold.digest, t.fold.index, t.fold.states = m, digest, uint32(index), about.States()
 	t.fold.bound(served)
 	if t.durable = about.Kind == manifest.DurableState; about.Events != nil && about.Kind == manifest.EventSourced {
 		t.listed = make(map[string]bool, len(about.Events))

@@ -135,7 +135,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		if !ok {
 			return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", v.entityType)}
 		}
-		f.module, f.fold.digest, f.index = m, f.digest, uint32(index)
+		f.module, f.fold.digest, f.index, f.states = m, f.digest, uint32(index), about.States()
 		f.bound(t)
 		if f.fold == &v.serving {
 			if v.kind != about.Kind {
@@ -286,11 +286,11 @@ func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, b
 		return err
 	}
 	var from journal.Sequence
-	var snapshot []byte
+	var state given
 	if base != nil {
-		from, snapshot = base.Sequence, base.State
+		from, state.state = base.Sequence, base.State
 	}
-	if err := v.start(ctx, w.id, from, snapshot); err != nil {
+	if err := v.start(ctx, w.id, from, state); err != nil {
 		return err
 	}
 	if err := w.read(ctx, v.Machine, v.shard, from, end); err != nil {
@@ -303,12 +303,12 @@ func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, b
 }
 
 // start implements folder, for both modules.
-func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error {
-	if err := v.tried.start(ctx, id, at, snapshot); err != nil {
+func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
+	if err := v.tried.start(ctx, id, at, from); err != nil {
 		return v.differs(at, err)
 	}
 	// What the serving module cannot do is no fault of the other.
-	return v.serving.spoilt(v.serving.start(ctx, id, at, snapshot))
+	return v.serving.spoilt(v.serving.start(ctx, id, at, from))
 }
 
 // add implements folder.
@@ -387,7 +387,7 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 	if !bytes.Equal(made, again) {
 		return v.fault(at, "it writes one state as "+v.shown(made)+" and as "+v.shown(again))
 	}
-	if err := v.tried.start(ctx, id, at, made); err != nil {
+	if err := v.tried.start(ctx, id, at, given{state: made}); err != nil {
 		return v.differs(at, fmt.Errorf("its own snapshot: %w", err))
 	}
 	again, err = v.tried.snapshot()

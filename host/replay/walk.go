@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -13,14 +14,25 @@ import (
 // folder makes a state of a history: what begins it, and each event in its
 // turn.
 type folder interface {
-	// start makes the state of a sequence: the snapshot's, or the initial one
-	// where that is nil. Events that were added and not flushed are forgotten.
-	start(ctx context.Context, id sharding.EntityID, at journal.Sequence, snapshot []byte) error
+	// start makes the state of a sequence: the one given, or the initial one where
+	// that has no bytes. Events that were added and not flushed are forgotten.
+	start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error
 	// add takes the next event, whose payload it does not keep. The guest may get
 	// it later.
 	add(ctx context.Context, e event) error
 	// flush has the guest get what was added.
 	flush() error
+}
+
+// given is a state that a folder begins with: nil bytes are none.
+type given struct {
+	state   []byte
+	version int // of a durable type's; 0: the module's own
+}
+
+// givenBy is the durable state of an event.
+func givenBy(eventType string, state []byte) given {
+	return given{state, manifest.StateEventVersion(eventType)}
 }
 
 // event is one of a history, or the end of a life.
@@ -50,7 +62,7 @@ type walk struct {
 
 	at     journal.Sequence // of the last event that was taken
 	events uint64           // that were taken
-	state  []byte           // of a durable type, not yet folded
+	state  given            // of a durable type, not yet folded
 	held   bool             // there is one
 }
 
@@ -110,7 +122,7 @@ func (w *walk) take(ctx context.Context, e event) error {
 	w.at = e.sequence
 	w.events++
 	if w.durable {
-		w.state, w.held = append(w.state[:0], e.payload...), true
+		w.state, w.held = givenBy(e.name, append(w.state.state[:0], e.payload...)), true
 		return nil
 	}
 	return w.to.add(ctx, e)
@@ -122,7 +134,7 @@ func (w *walk) endLife(ctx context.Context, at journal.Sequence) error {
 		return err
 	}
 	w.at = at
-	return w.to.start(ctx, w.id, at, nil)
+	return w.to.start(ctx, w.id, at, given{})
 }
 
 // settle has the folder be at the last event.
@@ -131,5 +143,5 @@ func (w *walk) settle(ctx context.Context) error {
 		return w.to.flush()
 	}
 	w.held = false
-	return w.to.start(ctx, w.id, w.at, bytes.Clone(w.state))
+	return w.to.start(ctx, w.id, w.at, given{bytes.Clone(w.state.state), w.state.version})
 }

@@ -81,8 +81,27 @@ func (d *differ) types(was, is *manifest.EntityType) {
 	d.named("query", was.Queries, is.Queries)
 	d.events(was.Events, is.Events)
 	d.schema("state", was.State, is.State, stored)
+	d.states(was, is)
+}
+
+// states compares the versions of states. A durable-state type that does not
+// read those of before fails on what is stored.
+func (d *differ) states(was, is *manifest.EntityType) {
 	if was.StateVersion != is.StateVersion {
 		d.add("state", fmt.Sprintf("its version was %d and is %d", was.StateVersion, is.StateVersion), false)
+	}
+	if was.Kind != manifest.DurableState || is.Kind != manifest.DurableState {
+		return
+	}
+	then, now := was.States(), is.States()
+	versions := []int{then.Version()}
+	for i := range was.ReadsStates {
+		versions = append(versions, was.ReadsStates[i].Version)
+	}
+	for _, version := range versions {
+		if now.Check(version) != nil {
+			d.add("state", fmt.Sprintf("version %d is not read", version), true)
+		}
 	}
 }
 

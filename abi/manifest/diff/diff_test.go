@@ -24,6 +24,11 @@ func of(name, more string) string {
 	return fmt.Sprintf(`{"name":%q,"kind":"event-sourced","encoding":"json"%s}`, name, more)
 }
 
+// state is a type that keeps its latest state, with more members.
+func state(more string) string {
+	return fmt.Sprintf(`{"name":"a","kind":"durable-state","encoding":"json"%s}`, more)
+}
+
 func lines(changes []diff.Change) []string {
 	out := []string{}
 	for _, c := range changes {
@@ -55,6 +60,11 @@ func TestChangesOfTypes(t *testing.T) {
 			"a/event e: it is gone !", "a/event g: it is new"}},
 		{"upcast", of("a", `,"events":[{"type":"e"}]`), of("a", `,"events":[{"type":"e.v2"},{"type":"e","upcastTo":"e.v2"}]`), []string{
 			"a/event e: it is read as e.v2, and not emitted any more", "a/event e.v2: it is new"}},
+		{"states", state(""), state(`,"stateVersion":3,"readsStates":[{"version":2}]`), []string{
+			"a/state: its version was 0 and is 3", "a/state: version 1 is not read !"}},
+		{"migrated", state(`,"stateVersion":2,"readsStates":[{"version":1}]`), state(`,"stateVersion":3,"readsStates":[{"version":1},{"version":2}]`), []string{
+			"a/state: its version was 2 and is 3"}},
+		{"dropped", state(`,"stateVersion":2,"readsStates":[{"version":1}]`), state(`,"stateVersion":2`), []string{"a/state: version 1 is not read !"}},
 		{"no events", of("a", `,"events":[{"type":"e"}]`), of("a", ""), []string{"a/: types of events are not listed any more"}},
 	} {
 		if got := lines(diff.Of(parse(t, tt.old), parse(t, tt.now))); !slices.Equal(got, append([]string{}, tt.want...)) {

@@ -41,7 +41,7 @@ func (d *Driver[S]) snapshot(handle int64) []byte { return bytes.Clone(d.guest.S
 // reload makes the entity from its history, in batches of random sizes.
 func (d *Driver[S]) reload(handle int64) {
 	d.t.Helper()
-	d.load(handle, d.durable)
+	d.load(handle, d.durable, d.version)
 	for from := 0; from < len(d.history); {
 		to := from + 1 + d.random.IntN(len(d.history)-from)
 		var batch []byte
@@ -55,13 +55,16 @@ func (d *Driver[S]) reload(handle int64) {
 	}
 }
 
-func (d *Driver[S]) load(handle int64, snapshot []byte) {
+func (d *Driver[S]) load(handle int64, snapshot []byte, version uint64) {
 	d.t.Helper()
 	d.guest.Drop(handle)
 	input := abi.AppendEntityID(nil, d.id)
 	if snapshot != nil {
 		input = abi.AppendSnapshot(input, snapshot)
 		input = abi.AppendSequence(input, uint64(len(d.history)))
+	}
+	if version != 0 {
+		input = abi.AppendStateVersion(input, version)
 	}
 	if status := d.guest.Load(0, handle, input); status != abi.LoadDone {
 		d.t.Fatalf("load answers %d for the snapshot %s", status, snapshot)

@@ -41,6 +41,7 @@ type Driver[S any] struct {
 	id        string
 	history   []stored
 	durable   []byte // the stored state of a durable-state type
+	version   uint64 // of it, where it is an earlier one
 	limits    abi.Limits
 	random    *rand.Rand
 	now       time.Time
@@ -153,6 +154,20 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 	return d
 }
 
+// GivenState makes the stored state of a durable-state type be one of a
+// version: 0 is that of the type, another one that it has a MigrateState of.
+// The state is a value of the Go type of that version.
+func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
+	d.t.Helper()
+	if !d.typ.IsDurable() {
+		d.t.Fatal("the type keeps no latest state")
+	}
+	d.durable, d.version = append([]byte{}, d.encode(state)...), uint64(version)
+	d.reload(live)
+	d.compare("the state of version "+strconv.Itoa(version), d.snapshot(live))
+	return d
+}
+
 // When sends a command. The payload is a value the type's encoding can write,
 // []byte or hostd.RawJSON for bytes as they are, or nil for none. An internal
 // command of a client is rejected with CodeInternal, a message from a type that
@@ -253,7 +268,7 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 		return
 	case d.typ.IsDurable():
 		if r.output.HasState {
-			d.durable = bytes.Clone(r.output.State)
+			d.durable, d.version = bytes.Clone(r.output.State), 0
 		}
 	}
 	if d.typ.IsTransient() {
@@ -263,7 +278,7 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 		d.history = append(d.history, stored{string(event.Type), event.Payload})
 	}
 	if r.output.Delete {
-		d.history, d.durable = nil, nil
+		d.history, d.durable, d.version = nil, nil, 0
 		d.reload(live)
 		return
 	}
@@ -277,7 +292,7 @@ func (d *Driver[S]) compare(name string, after []byte) {
 	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
 		d.t.Errorf("after %s the live state is not what its history gives\nlive   %s\nreplay %s", name, after, again)
 	}
-	d.load(replayed, after)
+	d.load(replayed, after, 0)
 	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
 		d.t.Errorf("after %s a loaded snapshot is not the state it was taken of\ntaken  %s\nloaded %s", name, after, again)
 	}

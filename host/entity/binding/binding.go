@@ -121,6 +121,8 @@ type Room struct {
 
 // Ways are where commands of a type's entities come from, and go to.
 type Ways struct {
+	// States are the versions of the states of a Durable type.
+	States manifest.States
 	// Internal are the commands that come from entities and timers only.
 	Internal map[string]bool
 	// RecordPrincipal: who made a command is kept with its record.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
@@ -79,6 +80,7 @@ type Chunk struct {
 	Err      error
 
 	snapshot *journal.Snapshot // the first chunk's, if there is one
+	version  int               // of the state in it; 0: the module's own
 	anew     bool              // the entity was deleted before this chunk
 	start    journal.Sequence  // of what comes after its deletion
 	frames   []byte
@@ -151,8 +153,11 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 	var from, start journal.Sequence
 	var met, ended bool // ended: not all events since the last deletion are there
 	var inside bool     // the next record is not the entity's first
+	var foreign bool    // the snapshot is no state that the module reads for sure
 	snap, err := l.snapshot(ctx, h)
 	if snap != nil {
+		// The record that it stands on has the state too, and says its version.
+		foreign = l.Type.Durable && !l.takes(snap.Module)
 		ch.snapshot, ch.Exists, from, start = snap, true, snap.Window, snap.Sequence
 		ch.Replay.Snapshot = SnapshotCost(snap)
 		if len(snap.Filter) > 0 && !l.Whole {
@@ -160,7 +165,7 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 		}
 	}
 	inside = from > 0
-	behind := ch.Partial != nil && snap.Stands != journal.Position{} // what the snapshot stands for is not read
+	behind := ch.Partial != nil && snap.Stands != journal.Position{} && !foreign // what the snapshot stands for is not read
 	visit := func(rec *journal.Record, after journal.Hash) error {
 		if l.End > 0 && rec.Last() > l.End {
 			return errEnough
@@ -174,10 +179,11 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 			}
 		}
 		for i := range rec.Events {
-			if rec.Last() <= start || rec.Tombstone(i) || ended {
+			if rec.Last() <= start && !(foreign && rec.Last() == start) || rec.Tombstone(i) || ended {
 				break // in the snapshot, or for no guest
 			}
 			if l.Type.Durable {
+				ch.version = manifest.StateEventVersion(rec.Events[i].Type)
 				ch.snapshot = &journal.Snapshot{Sequence: rec.Last(), State: bytes.Clone(rec.Events[i].Payload)}
 				continue
 			}

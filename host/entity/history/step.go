@@ -20,12 +20,13 @@ type Step struct {
 	begin  []byte // frames of hostd_load; empty when the entity is loaded
 	anew   bool   // the entity is loaded, and begins anew
 	frames []byte
-	stored bool // begin has a snapshot
+	stored bool  // begin has a snapshot
+	unread error // the module reads no state of its version
 }
 
 // Step makes s the step of the load's next chunk.
 func (l *Load) Step(s *Step, ch *Chunk) {
-	s.typ, s.frames, s.begin, s.stored = l.Type.Index, ch.frames, s.begin[:0], false
+	s.typ, s.frames, s.begin, s.stored, s.unread = l.Type.Index, ch.frames, s.begin[:0], false, nil
 	s.anew = l.begun && ch.anew
 	if l.begun && !s.anew {
 		return
@@ -38,6 +39,10 @@ func (l *Load) Step(s *Step, ch *Chunk) {
 	s.begin = abi.AppendSequence(s.begin, uint64(max(l.from, ch.start)))
 	if ch.snapshot != nil {
 		s.begin, s.stored = abi.AppendSnapshot(s.begin, ch.snapshot.State), true
+		s.unread = l.Type.States.Check(ch.version)
+		if version := l.Type.States.Given(ch.version); version != 0 {
+			s.begin = abi.AppendStateVersion(s.begin, version)
+		}
 	}
 }
 
@@ -46,6 +51,9 @@ func (s *Step) HasSnapshot() bool { return s.stored }
 
 // Do has a guest take the step with the state of a handle.
 func (s *Step) Do(g binding.Guest, handle uint64) error {
+	if s.unread != nil {
+		return s.unread // a guest that is not told of versions would misread it
+	}
 	if s.anew {
 		if err := g.Drop(handle); err != nil {
 			return err

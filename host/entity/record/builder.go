@@ -9,12 +9,10 @@ import (
 )
 
 // A durable-state entity has no events of its own: what a command stores is
-// the whole state, as one event whose type is StateEvent, so that the sequence
-// is the state's revision, and the chain, apply and replication are those of
-// every entity. A load hands the last one to the guest as it does a snapshot.
-
-// StateEvent is the type of the event that carries a durable state.
-const StateEvent = "state"
+// the whole state, as one event whose type names the state's version, so that
+// the sequence is the state's revision, and the chain, apply and replication
+// are those of every entity. A load hands the last one to the guest as it does
+// a snapshot.
 
 // mostNames bounds the event types that a Builder knows.
 const mostNames = 4096
@@ -77,9 +75,10 @@ func (b *Builder) Messages(made []abi.Send) (bytes int) {
 	return bytes
 }
 
-// Evolve adds the events of an output, or its state, and the end of the entity
-// where the output deletes it. One that does not exist leaves no event by that.
-func (b *Builder) Evolve(out *abi.Output, exists bool) {
+// Evolve adds the events of an output, or its state as an event of a type, and
+// the end of the entity where the output deletes it. One that does not exist
+// leaves no event by that.
+func (b *Builder) Evolve(out *abi.Output, state string, exists bool) {
 	rec := &b.record
 	for i := range out.Events {
 		ev := &out.Events[i]
@@ -90,7 +89,7 @@ func (b *Builder) Evolve(out *abi.Output, exists bool) {
 		rec.Events = append(rec.Events, journal.Event{Type: b.name(ev.Type), Payload: ev.Payload, Tags: tags})
 	}
 	if out.HasState {
-		rec.Events = append(rec.Events, journal.Event{Type: StateEvent, Payload: out.State})
+		rec.Events = append(rec.Events, journal.Event{Type: state, Payload: out.State})
 	}
 	if !out.Delete {
 		return

@@ -20,7 +20,7 @@ func TestBuilderMakesRecords(t *testing.T) {
 		flags  bool     // a tombstone
 	}{
 		{"an event", event, true, []string{"added"}, false},
-		{"a state", abi.Output{HasState: true, State: []byte("s")}, true, []string{StateEvent}, false},
+		{"a state", abi.Output{HasState: true, State: []byte("s")}, true, []string{"state.v2"}, false},
 		{"nothing", abi.Output{}, true, nil, false},
 		{"the end of one that exists", abi.Output{Delete: true}, true, []string{journal.TombstoneEvent}, true},
 		{"the end of one that does not", abi.Output{Delete: true}, false, nil, true},
@@ -32,7 +32,7 @@ func TestBuilderMakesRecords(t *testing.T) {
 				t.Errorf("a message takes %d bytes", n)
 			}
 			b.Fuel(3)
-			b.Evolve(&tt.out, tt.exists)
+			b.Evolve(&tt.out, "state.v2", tt.exists)
 			link, encoded := b.End()
 			var got journal.Record
 			raw, rest, err := journal.SplitRecord(encoded)

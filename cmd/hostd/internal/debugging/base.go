@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
@@ -22,12 +23,12 @@ const baseLooks = 8
 // events are there. It is the earliest state that the module of the file has
 // made, or that a type was in that keeps its latest: what other modules made is
 // for them alone. Where there is none it is the newest state.
-func base(ctx context.Context, s *cli.Session, about *entityfile.About, manifest *structpb.Struct) (*entityfile.Base, error) {
+func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *structpb.Struct) (*entityfile.Base, error) {
 	at, err := firstKept(ctx, s.Client, about)
 	if err != nil || at <= 1 {
 		return nil, err
 	}
-	durable := keepsLatest(manifest, about.EntityType)
+	durable := keepsLatest(module, about.EntityType)
 	for range baseLooks {
 		state, err := stateAt(ctx, s, about, &at)
 		var cut *client.CutError
@@ -38,8 +39,14 @@ func base(ctx context.Context, s *cli.Session, about *entityfile.About, manifest
 		case errors.As(err, &cut):
 		case err != nil:
 			return nil, err
-		case durable || state.GetModuleDigest() == about.ModuleDigest:
+		case state.GetModuleDigest() == about.ModuleDigest:
 			return baseOf(state)
+		case durable:
+			b, err := baseOf(state)
+			if err == nil {
+				b.StateVersion, err = versionAt(ctx, s.Client, about, state.GetSequence())
+			}
+			return b, err
 		}
 		break
 	}
@@ -67,9 +74,17 @@ func firstKept(ctx context.Context, c *client.Client, about *entityfile.About) (
 	return 1, nil
 }
 
+// versionAt is the version of a durable state, as its event says.
+func versionAt(ctx context.Context, c *client.Client, about *entityfile.About, at uint64) (int, error) {
+	for e, err := range c.ReadEvents(ctx, client.EventRange{EntityType: about.EntityType, EntityID: about.EntityID, From: at, To: at}) {
+		return manifest.StateEventVersion(e.Type), err
+	}
+	return 0, nil
+}
+
 // keepsLatest reports whether the events of a type are its states.
-func keepsLatest(manifest *structpb.Struct, entityType string) bool {
-	for _, v := range manifest.GetFields()["entityTypes"].GetListValue().GetValues() {
+func keepsLatest(module *structpb.Struct, entityType string) bool {
+	for _, v := range module.GetFields()["entityTypes"].GetListValue().GetValues() {
 		t := v.GetStructValue().GetFields()
 		if t["name"].GetStringValue() == entityType {
 			return t["kind"].GetStringValue() == "durable-state"

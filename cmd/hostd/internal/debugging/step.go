@@ -189,7 +189,7 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 		if o.at < b.Sequence {
 			return fmt.Errorf("the first events were cut: the file begins with the state of event %d", b.Sequence)
 		}
-		if err := stepper.Begin(ctx, b.Sequence, b.State); err != nil {
+		if err := stepper.Begin(ctx, b.Sequence, b.State, b.StateVersion); err != nil {
 			return cli.Hint(fmt.Errorf("the state of event %d, which the file begins with: %w", b.Sequence, err), "Another module may not read the states of the one in the file.")
 		}
 		fmt.Fprintf(std.Err, "the first events were cut: it begins with the state of event %d\n", b.Sequence)

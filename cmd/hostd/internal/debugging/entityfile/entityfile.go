@@ -33,6 +33,9 @@ type About struct {
 type Base struct {
 	Sequence uint64 `json:"sequence"` // of the last event that is in it
 	State    []byte `json:"-"`        // in the module's form; a block of its own
+	// StateVersion is that of a durable type's state by another module; 0 is the
+	// module's own.
+	StateVersion int `json:"stateVersion,omitempty"`
 }
 
 // Event is one event.

@@ -1,0 +1,105 @@
+package hostd
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// stateForms are the forms of a type's state.
+type stateForms struct {
+	version int         // of the one of today; 0 is none
+	word    uintptr     // its type; see typeWord
+	older   []migration // by version, once linked
+}
+
+// migration makes a form of a durable state that of the version after it.
+type migration struct {
+	version int
+	in      codec
+	takes   uintptr // see typeWord
+	gives   uintptr
+	blank   func() unsafe.Pointer
+	run     func(old unsafe.Pointer) unsafe.Pointer
+}
+
+// MigrateState declares that the states of a durable type have had another form
+// before: version is its number, from 1 on, Old the Go type that it was written
+// by, and up makes the form of the version after it. The state of the type is
+// the version after the last that is migrated, whether or not StateVersion says
+// so. States that were written before any version was declared are of version
+// 1. Versions that no entity has may be left out, up to the first declared.
+//
+//	hostd.MigrateState(drafts, 1, func(old DraftV1) Draft {
+//		return Draft{Words: strings.Fields(old.Text)}
+//	})
+//
+// up must be deterministic and must not fail. What is stored stays as it is
+// until a command changes the entity's state: until then it is migrated each
+// time that the entity is loaded.
+func MigrateState[S, Old, New any](t *Type[S], version int, up func(Old) New) {
+	d := t.def
+	if !d.durable || d.transient {
+		panic("hostd: " + d.name + ": a type that does not keep its latest state has none to migrate")
+	}
+	if version < 1 || version > maxEventVersion {
+		panic("hostd: " + d.name + ": a version of a state is 1 to " + strconv.Itoa(maxEventVersion))
+	}
+	what := "state of version " + strconv.Itoa(version)
+	for i := range d.stateForms.older {
+		if d.stateForms.older[i].version == version {
+			panic("hostd: " + d.name + ": " + what + " is migrated twice")
+		}
+	}
+	d.stateForms.older = append(d.stateForms.older, migration{
+		version: version, in: d.mustCodec(reflect.TypeFor[Old](), what), takes: typeWord(*new(Old)), gives: typeWord(*new(New)),
+		blank: func() unsafe.Pointer { return unsafe.Pointer(new(Old)) },
+		run: func(old unsafe.Pointer) unsafe.Pointer {
+			made := up(*(*Old)(old))
+			return unsafe.Pointer(&made)
+		},
+	})
+}
+
+// linkStates orders the migrations, and numbers the form of today by them. It
+// may be called again.
+func (d *definition) linkStates() {
+	slices.SortFunc(d.stateForms.older, func(a, b migration) int { return cmp.Compare(a.version, b.version) })
+	for i := range d.stateForms.older {
+		m := &d.stateForms.older[i]
+		what := "hostd: " + d.name + ": state of version " + strconv.Itoa(m.version)
+		if i+1 < len(d.stateForms.older) {
+			if after := &d.stateForms.older[i+1]; after.version != m.version+1 || after.takes != m.gives {
+				panic(what + " is not migrated to what the version after it is migrated from")
+			}
+			continue
+		}
+		if m.gives != d.stateForms.word {
+			panic(what + " is not migrated to what the state is")
+		}
+		if d.stateForms.version != 0 && d.stateForms.version != m.version+1 {
+			panic(what + " is the last that is migrated, and StateVersion is " + strconv.Itoa(d.stateForms.version))
+		}
+		d.stateForms.version = m.version + 1
+	}
+}
+
+// migrated reads a state of an earlier version.
+func (d *definition) migrated(version uint64, snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
+	first := slices.IndexFunc(d.stateForms.older, func(m migration) bool { return uint64(m.version) == version })
+	if first < 0 {
+		return nil, abi.LoadUnreadable
+	}
+	state := d.stateForms.older[first].blank()
+	if err := d.stateForms.older[first].in.Decode(snapshot, state); err != nil {
+		return nil, abi.LoadUnreadable
+	}
+	for i := first; i < len(d.stateForms.older); i++ {
+		state = d.stateForms.older[i].run(state)
+	}
+	return state, abi.LoadDone
+}
