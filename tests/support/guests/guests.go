@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 // CacheDir keeps compiled guests for the next run; what is in it is named by
@@ -32,7 +33,20 @@ func CacheDir(t testing.TB) string {
 // guests log to logger, which may be nil.
 func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Module {
 	t.Helper()
-	return compile(t, wasm, engine.Options{CacheDir: CacheDir(t), Logger: logger})
+	dir := CacheDir(t)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// One engine at a time has the directory: each removes what another is
+	// about to name.
+	var m *engine.Module
+	if err := testkit.Locked(filepath.Dir(dir), filepath.Base(dir), func() error {
+		m = compile(t, wasm, engine.Options{CacheDir: dir, Logger: logger})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func compile(t testing.TB, wasm []byte, options engine.Options) *engine.Module {

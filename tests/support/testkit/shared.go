@@ -110,7 +110,7 @@ func builtOnce(name string, build func(path string) error) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, name)
-	err = locked(dir, name, func() error {
+	err = Locked(dir, name, func() error {
 		if _, err := os.Stat(path); err == nil {
 			return nil
 		}
@@ -122,8 +122,8 @@ func builtOnce(name string, build func(path string) error) (string, error) {
 	return path, err
 }
 
-// locked holds a lock against other test processes.
-func locked(dir, name string, do func() error) error {
+// Locked holds a lock, a file name.lock in dir, against other test processes.
+func Locked(dir, name string, do func() error) error {
 	lock, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func GiveCache(dataDir string) error {
 			return nil
 		}
 	}
-	return locked(dir, cacheDir, func() error {
+	return Locked(dir, cacheDir, func() error {
 		if err := giveKey(dir, dataDir); err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func KeepCache(dataDir string) error {
 	if err != nil {
 		return err
 	}
-	return locked(dir, cacheDir, func() error {
+	return Locked(dir, cacheDir, func() error {
 		own, err := os.ReadFile(filepath.Join(dataDir, cacheKey))
 		shared, missing := os.ReadFile(filepath.Join(dir, cacheKey))
 		if err != nil || missing != nil || !bytes.Equal(own, shared) {
