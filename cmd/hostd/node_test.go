@@ -236,7 +236,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestBenchMeasuresEveryWorkload(t *testing.T) {
-	got := hostd(t, "bench", "--module", counterFile(t), "--duration", "200ms", "--warm-up", "50ms", "--concurrency", "4", "--keys", "10",
+	got := hostd(t, "bench", "--module", counterFile(t), "--duration", "500ms", "--warm-up", "50ms", "--concurrency", "4", "--keys", "10",
 		"--events", "300", "--payload", "100", "-o", "json")
 	if got.code != cli.ExitDone {
 		t.Fatalf("exit code %d\n%s%s", got.code, got.out, got.err)
