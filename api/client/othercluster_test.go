@@ -33,7 +33,7 @@ func TestKeepsToOneCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	for _, given := range []bool{false, true} {
 		c, err := client.New([]string{f.Node(1).Addr, other.Node(1).Addr}, client.Options{
-			GivenOnly: given, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Timeout: 500 * time.Millisecond,
+			GivenOnly: given, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Timeout: 1500 * time.Millisecond,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -97,12 +97,17 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	defer w.Close()
 	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{Admin: true})
 	defer r.stop(t, 10*time.Second)
-	c, err := client.New([]string{addr}, client.Options{Timeout: 200 * time.Millisecond})
+	hurried, err := client.New([]string{addr}, client.Options{Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hurried.Close()
+	c, err := client.New([]string{addr}, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	err = c.MoveShard(t.Context(), 1, "n2")
+	err = hurried.MoveShard(t.Context(), 1, "n2")
 	if client.CodeOf(err).String() != "deadline_exceeded" || !strings.Contains(err.Error(), "goes on moving to n2") {
 		t.Errorf("a move that nobody carries out: %v", err)
 	}
