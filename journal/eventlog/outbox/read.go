@@ -135,7 +135,8 @@ func (m *Moment) find(key []byte) (value []byte, known bool) {
 // Outbox calls fn for the messages of a shard that are not acknowledged and
 // were made after one, in the order they were made; the message is only lent.
 // An error of fn ends it and is returned, but for ErrStopReading. It reads the
-// store and what was applied since as of one moment.
+// store and what was applied since as of one moment, or of several where more
+// than maxFreshItems are on their way to the store.
 func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
 	err := r.readItems(ctx, id, store.ClassOutbox, after, func(at journal.ItemID, body []byte) error {
 		s, err := store.DecodeMessage(body, at)
@@ -182,15 +183,32 @@ func (r Outboxes) DeadLetter(id sharding.ShardID, at journal.ItemID) (l *journal
 // ErrStopReading ends a reading without an error.
 var ErrStopReading = errors.New("stop reading")
 
-// readItems merges the store with what was applied since: what is in the
-// overlay was made later than all that is in the store.
+// readItems calls fn for the items of a class after one. It reads in parts, each
+// as of one moment, and goes on after the last item of a part.
 func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID,
 	fn func(at journal.ItemID, body []byte) error) error {
-	from := store.AppendItemID([]byte{byte(class)}, after)
-	items, err := r.capture(id, class, string(from))
-	if items == nil || err != nil {
-		return err
+	for {
+		items, err := r.capture(id, class, string(store.AppendItemID([]byte{byte(class)}, after)))
+		if items == nil || err != nil {
+			return err
+		}
+		err = r.readPart(ctx, id, class, after, items, fn)
+		if errors.Is(err, ErrStopReading) {
+			return nil
+		}
+		if err != nil || !items.part {
+			return err
+		}
+		if after, err = store.DecodeItemID([]byte(items.fresh[len(items.fresh)-1].key[1:])); err != nil {
+			return err
+		}
 	}
+}
+
+// readPart merges the store with what was applied since: what is in the
+// overlay was made later than all that is in the store.
+func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID, items *itemReading,
+	fn func(at journal.ItemID, body []byte) error) (err error) {
 	visit := func(rest, body []byte) error {
 		at, err := store.DecodeItemID(rest)
 		if err == nil && at.Index > after.Index && !items.expected.Meet(int64(at.Index)) {
@@ -206,6 +224,7 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 	}
 	if items.view != nil {
 		defer items.view.Close()
+		from := store.AppendItemID([]byte{byte(class)}, after)
 		prefix := store.AppendPrefix(nil, id, items.rows.Generation, class)
 		key := []byte{byte(class)}
 		err = items.view.Scan(prefix, append(prefix[:len(prefix):len(prefix)], from[1:]...), func(full, body []byte) error {
@@ -219,16 +238,13 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 	for i := 0; i < len(items.fresh) && err == nil; i++ {
 		err = visit([]byte(items.fresh[i].key[1:]), items.fresh[i].value)
 	}
-	if errors.Is(err, ErrStopReading) {
-		return nil
-	}
 	if err == nil && !items.part && !items.expected.Passed(math.MaxInt64) {
 		err = items.rows.Missing(class)
 	}
 	return err
 }
 
-// maxFreshItems bounds what one reading takes from the overlay.
+// maxFreshItems bounds what one part of a reading takes from the overlay.
 const maxFreshItems = 4096
 
 // itemReading is a moment of a class of items.

@@ -1,0 +1,62 @@
+package eventlog_test
+
+import (
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+)
+
+// What is on its way to the store is read to its end, however much it is: all
+// messages of a shard, and all its dead letters.
+func TestReadsAllThatIsNotFlushed(t *testing.T) {
+	const records, each = 6, 1000
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
+	for n := range records {
+		var ops []byte
+		for range each {
+			ops = journal.AppendMessageOp(ops, &journal.MessageOp{Type: []byte("t"), ID: []byte("b"), Command: []byte("pay")})
+		}
+		a.apply(journal.Section{Kind: journal.SectionMessages, Data: ops})
+		if n == 0 {
+			flush(t, a.m, st)
+		}
+	}
+	var sent []journal.ItemID
+	see := func(to *[]journal.ItemID, id journal.ItemID) {
+		if n := len(*to); n > 0 && !(*to)[n-1].Less(id) {
+			t.Fatalf("%v comes after %v", id, (*to)[n-1])
+		}
+		*to = append(*to, id)
+	}
+	if err := a.m.Outbox(t.Context(), 1, journal.ItemID{}, func(m *journal.Message) error { see(&sent, m.ID); return nil }); err != nil || len(sent) != records*each {
+		t.Fatalf("read %d messages of %d: %v", len(sent), records*each, err)
+	}
+	steps := journal.AppendEntryHeader(nil, journal.EntryOutbox, 1, 1)
+	for _, id := range sent {
+		steps = journal.AppendOutboxOp(steps, &journal.OutboxOp{Kind: journal.OutboxGivenUp, ID: id, At: 7, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")})
+	}
+	if v := apply1(a.m, 1, journal.Committed{Index: a.index + 1, Term: 1, Data: steps}); v.Err != nil {
+		t.Fatal(v.Err)
+	}
+	var stopped, dead []journal.ItemID
+	if err := a.m.DeadLetters(t.Context(), 1, journal.ItemID{}, func(l *journal.DeadLetter) error { see(&dead, l.ID); return nil }); err != nil || len(dead) != records*each {
+		t.Fatalf("read %d dead letters of %d: %v", len(dead), records*each, err)
+	}
+	err := a.m.DeadLetters(t.Context(), 1, journal.ItemID{}, func(l *journal.DeadLetter) error {
+		if see(&stopped, l.ID); len(stopped) == records*each-1 {
+			return eventlog.ErrStopReading
+		}
+		return nil
+	})
+	if err != nil || len(stopped) != records*each-1 {
+		t.Fatalf("stopped after %d dead letters: %v", len(stopped), err)
+	}
+	err = a.m.Outbox(t.Context(), 1, journal.ItemID{Index: math.MaxUint64}, func(*journal.Message) error { t.Error("a message is left"); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
