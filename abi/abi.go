@@ -30,6 +30,9 @@ const (
 	ExportDrop       = "hostd_drop"     // (entity i64)
 )
 
+// ExportUpcast is an export that a module may have, for readers of events.
+const ExportUpcast = "hostd_upcast" // (type i32, len i32) -> i64 span
+
 // The host's own import module and its functions.
 const (
 	ImportModule = "hostd"

@@ -99,6 +99,8 @@ const (
 	// LevelStateVersions: types that keep their latest state number its form, and
 	// records say which one theirs has. Earlier releases pass that over.
 	LevelStateVersions = Level2
+	// LevelUpcasts: nodes ask each other for events in today's form.
+	LevelUpcasts = Level2
 	// LevelRollouts: a module serves a part of the entities of a type.
 	LevelRollouts = Level2
 )

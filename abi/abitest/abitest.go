@@ -46,6 +46,13 @@ type Instance interface {
 	Close() error
 }
 
+// Upcaster is an Instance of a module that may have hostd_upcast. Upcast gives
+// it one event frame, and returns its answer, valid until the next call.
+type Upcaster interface {
+	Upcasts() bool
+	Upcast(typ uint32, frame []byte) ([]byte, error)
+}
+
 // Samples are payloads to try, by entity type, then command or query.
 type Samples map[string]map[string][][]byte
 

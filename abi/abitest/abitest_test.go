@@ -363,3 +363,61 @@ func TestEarlierStatesAreMigrated(t *testing.T) {
 		t.Errorf("a migration that depends on the instance:\n%s", report)
 	}
 }
+
+type (
+	poured1 struct {
+		Cups int `json:"cups"`
+	}
+	poured struct {
+		Litres int `json:"litres"`
+	}
+	pot struct {
+		Litres int `json:"litres"`
+	}
+)
+
+// deaf upcasts events for readers to what another one is.
+type deaf struct{ Instance }
+
+func (d deaf) Upcasts() bool { return true }
+
+func (d deaf) Upcast(typ uint32, frame []byte) ([]byte, error) {
+	return abi.AppendEvent(nil, "poured.v2", []byte(`{"litres":1000}`)), nil
+}
+
+// none upcasts nothing for readers.
+type none struct{ Instance }
+
+// TestUpcastsForReadersAreChecked: what readers get of an older event is what
+// the module reads it as.
+func TestUpcastsForReadersAreChecked(t *testing.T) {
+	sound := native(func(uint64) *hostd.Guest {
+		p := hostd.Entity[pot]("pot", hostd.JSON)
+		hostd.Upcast(p, "poured", 1, func(old poured1) poured { return poured{old.Cups / 4} })
+		hostd.Event(p, "poured", func(s *pot, e poured) { s.Litres += e.Litres })
+		hostd.Command(p, "pour", func(c *hostd.Context, _ *pot, cmd poured) (hostd.None, error) {
+			c.Emit(cmd)
+			return hostd.None{}, nil
+		})
+		return hostd.NewGuest("pot", "1.0.0", p)
+	})
+	status := func(o Opener) (Status, *Report) {
+		report := run(t, o, Options{Seed: 1})
+		for _, c := range report.Checks {
+			if c.Name == "upcast" {
+				return c.Status, report
+			}
+		}
+		t.Fatalf("it is not checked:\n%s", report)
+		return "", nil
+	}
+	if got, report := status(sound); got != Passed || !report.OK() {
+		t.Errorf("a sound guest: %s\n%s", got, report)
+	}
+	if got, report := status(bent{sound, func(g Instance) Instance { return deaf{g} }}); got != Failed {
+		t.Errorf("another event: %s\n%s", got, report)
+	}
+	if got, report := status(bent{sound, func(g Instance) Instance { return none{g} }}); got != Skipped || !report.OK() {
+		t.Errorf("nothing for readers: %s\n%s", got, report)
+	}
+}

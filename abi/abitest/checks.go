@@ -25,6 +25,9 @@ func (t *typeSuite) run() {
 	if t.def.ReadsStates != nil {
 		t.check("earlier-states", name, t.earlier)
 	}
+	if t.upcastTo() {
+		t.check("upcast", name, t.upcast)
+	}
 	if !t.check("handle", name, t.handle) {
 		return // the other checks would only repeat the fault
 	}

@@ -87,3 +87,10 @@ func (b bent) Open(ctx context.Context, seed uint64) (Instance, error) {
 	g, err := b.Opener.Open(ctx, seed)
 	return b.bend(g), err
 }
+
+func (i *nativeInstance) Upcasts() bool { return true }
+
+func (i *nativeInstance) Upcast(typ uint32, frame []byte) (out []byte, err error) {
+	err = i.call(func() { out = i.guest.Upcast(int32(typ), frame) })
+	return out, err
+}

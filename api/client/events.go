@@ -14,6 +14,7 @@ import (
 type Event struct {
 	Sequence     uint64
 	Type         string
+	StoredType   string // in the journal, where it was upcast to Type; empty otherwise
 	Data         []byte
 	CommandID    string
 	RecordedAt   time.Time
@@ -45,6 +46,9 @@ type EventRange struct {
 	From       uint64 // 0 and 1 are the beginning
 	To         uint64 // 0 is no end
 	Follow     bool   // wait for more at the end
+	// Upcast asks for events of older forms in today's, as the module that serves
+	// the type upcasts them.
+	Upcast bool
 }
 
 // ReadEvents iterates over an entity's events in order. When a node goes away
@@ -92,7 +96,7 @@ const maxReadFailures = 20
 func readOnce(ctx context.Context, n *node, r EventRange, next uint64, yield func(Event, error) bool) (uint64, bool, error) {
 	stream, err := n.entities.ReadEvents(ctx, connect.NewRequest(&entityv1.ReadEventsRequest{
 		EntityType: r.EntityType, EntityId: r.EntityID,
-		FromSequence: next, ToSequence: r.To, Follow: r.Follow, AsData: true,
+		FromSequence: next, ToSequence: r.To, Follow: r.Follow, AsData: true, Upcast: r.Upcast,
 	}))
 	if err != nil {
 		return next, true, err
@@ -104,6 +108,7 @@ func readOnce(ctx context.Context, n *node, r EventRange, next uint64, yield fun
 		if !yield(Event{
 			Sequence:     m.GetSequence(),
 			Type:         m.GetEventType(),
+			StoredType:   m.GetStoredType(),
 			Data:         payload(m.GetData(), m.GetJson()),
 			CommandID:    m.GetCommandId(),
 			RecordedAt:   m.GetRecordedAt().AsTime(),

@@ -20,6 +20,9 @@ type Subscription struct {
 	// SkipCut goes on past events that were cut, as the type retains no more.
 	// Without it the first of them ends the subscription with a *CutError.
 	SkipCut bool
+	// Upcast asks for events of older forms in today's, as the module that serves
+	// the type upcasts them.
+	Upcast bool
 	// Skipped, if it is not nil, is told how many events were cut and passed
 	// over, before it is shown what comes behind them. It runs on the goroutine
 	// that iterates; that of a Projection, on one of its own, ahead of Apply.
@@ -60,6 +63,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 	return Delivery{EntityID: m.GetEntityId(), at: at, Event: Event{
 		Sequence:     m.GetSequence(),
 		Type:         m.GetEventType(),
+		StoredType:   m.GetStoredType(),
 		Data:         payload(m.GetData(), m.GetJson()),
 		CommandID:    m.GetCommandId(),
 		RecordedAt:   m.GetRecordedAt().AsTime(),
@@ -74,7 +78,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
 	req := &entityv1.SubscribeRequest{
-		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipCut: s.SkipCut,
+		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipCut: s.SkipCut, Upcast: s.Upcast,
 	}
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {

@@ -123,6 +123,7 @@ type eventView struct {
 	Sequence  uint64 `json:"sequence"`
 	EventType string `json:"eventType"`
 	cli.Payload
+	StoredType   string    `json:"storedType,omitempty"`
 	CommandID    string    `json:"commandId"`
 	RecordedAt   time.Time `json:"recordedAt"`
 	Tags         []string  `json:"tags"`
@@ -140,13 +141,16 @@ func (e eventView) text() string {
 	if len(e.Tags) > 0 {
 		parts = append(parts, "["+cli.Clean(strings.Join(e.Tags, " "))+"]")
 	}
+	if e.StoredType != "" {
+		parts = append(parts, "(stored as "+cli.Clean(e.StoredType)+")")
+	}
 	return strings.Join(parts, "  ")
 }
 
 // viewEvent is an event of an entity; of a delivery the caller adds what it has
 // beside it.
 func viewEvent(e client.Event) eventView {
-	return eventView{Sequence: e.Sequence, EventType: e.Type, Payload: cli.NewPayload(e.Data), CommandID: e.CommandID,
+	return eventView{Sequence: e.Sequence, EventType: e.Type, StoredType: e.StoredType, Payload: cli.NewPayload(e.Data), CommandID: e.CommandID,
 		RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest, Principal: e.Principal}
 }
 
@@ -175,6 +179,7 @@ func newEntityEvents(std cli.Stdio) *cobra.Command {
 	c.Flags().Uint64Var(&r.From, "from", 0, "the first `sequence` wanted")
 	c.Flags().Uint64Var(&r.To, "to", 0, "the last `sequence` wanted")
 	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events until interrupted")
+	c.Flags().BoolVar(&r.Upcast, "upcast", false, "show events of older forms in today's, as the module that serves the type upcasts them")
 	return c
 }
 
@@ -195,6 +200,7 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
 	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
 	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
+	c.Flags().BoolVar(&sub.Upcast, "upcast", false, "show events of older forms in today's, as the module that serves the type upcasts them")
 	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "go on with the first event that is kept where events were cut, and say how many")
 	return c
 }

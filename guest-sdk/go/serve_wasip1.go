@@ -69,6 +69,9 @@ func exportQuery(entity int64, length int32) int64 {
 //go:wasmexport hostd_snapshot
 func exportSnapshot(entity int64) int64 { return span(module().Snapshot(entity)) }
 
+//go:wasmexport hostd_upcast
+func exportUpcast(typ int32, length int32) int64 { return span(module().Upcast(typ, input[:length])) }
+
 //go:wasmexport hostd_drop
 func exportDrop(entity int64) { module().Drop(entity) }
 

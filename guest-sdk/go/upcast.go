@@ -155,3 +155,72 @@ func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
 		}
 	}
 }
+
+// Upcast returns the events in the input as readers get them today: with the
+// type that is emitted now, and its payload. Those of types that the module
+// does not upcast stay as they are. What cannot be read panics.
+func (g *Guest) Upcast(typ int32, input []byte) []byte {
+	if typ < 0 || int(typ) >= len(g.types) {
+		panic("hostd: upcast of an unknown entity type")
+	}
+	d := g.types[typ]
+	g.out = g.out[:0]
+	for reader := abi.NewReader(input); ; {
+		frame, ok, err := reader.Next()
+		if err != nil {
+			panic("hostd: " + err.Error())
+		}
+		if !ok {
+			return g.out
+		}
+		if frame.Kind != abi.InEvent {
+			continue
+		}
+		in, err := abi.DecodeInputEvent(frame.Body)
+		if err == nil {
+			err = g.upcast(d, in)
+		}
+		if err != nil {
+			panic("hostd: upcast of event type " + string(in.Type) + ": " + err.Error())
+		}
+	}
+}
+
+func (g *Guest) upcast(d *definition, in abi.InputEvent) error {
+	if d.durable {
+		return g.upcastState(d, in)
+	}
+	event, payload, err := d.newest(in.Type, in.Payload)
+	switch {
+	case err != nil:
+		return err
+	case event == nil:
+		g.out = abi.AppendEvent(g.out, string(in.Type), in.Payload)
+	default:
+		g.out = abi.AppendEvent(g.out, event.name, payload)
+	}
+	return nil
+}
+
+// upcastState is upcast of a durable state, which readers get as an event.
+func (g *Guest) upcastState(d *definition, in abi.InputEvent) error {
+	for i := range d.stateForms.older {
+		version := d.stateForms.older[i].version
+		if versioned(stateEvent, version) != string(in.Type) {
+			continue
+		}
+		state, status := d.migrated(uint64(version), in.Payload)
+		if status != abi.LoadDone {
+			return &abi.NameError{Noun: "the state", Reason: "cannot be read"}
+		}
+		text, err := d.state.Append(nil, state)
+		g.out = abi.AppendEvent(g.out, versioned(stateEvent, d.stateForms.version), text)
+		return err
+	}
+	g.out = abi.AppendEvent(g.out, string(in.Type), in.Payload)
+	return nil
+}
+
+// stateEvent is the type of the events by which readers see durable states of
+// version 1.
+const stateEvent = "state"

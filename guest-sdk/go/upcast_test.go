@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 	"github.com/hostd/hostd/guest-sdk/go/hostdtest"
@@ -146,4 +147,37 @@ func panicked(f func()) (text string) {
 	}()
 	f()
 	return ""
+}
+
+// TestReadersGetUpcastEvents: each version of an event is given as what it is
+// today, and what is not upcast as it is.
+func TestReadersGetUpcastEvents(t *testing.T) {
+	g := hostd.NewGuest("shop", "", baskets(), drafts())
+	for _, tt := range []struct {
+		typ                      int32
+		stored, payload, is, now string
+	}{
+		{0, "placed", `{"SKU":"a"}`, "placed.v3", `{"Items":[{"sku":"a","count":1}]}`},
+		{0, "placed.v2", `{"SKU":"b","Count":2}`, "placed.v3", `{"Items":[{"sku":"b","count":2}]}`},
+		{0, "placed.v3", `{"Items":null}`, "placed.v3", `{"Items":null}`},
+		{0, "emptied", `{}`, "emptied", `{}`},
+		{0, "unheard", `x`, "unheard", `x`},
+		{1, "state", `{"Text":"a b"}`, "state.v3", `{"Words":["a","b"],"Count":2}`},
+		{1, "state.v2", `{"Words":["a"]}`, "state.v3", `{"Words":["a"],"Count":1}`},
+		{1, "state.v3", `{"Words":["a"],"Count":1}`, "state.v3", `{"Words":["a"],"Count":1}`},
+	} {
+		answer := g.Upcast(tt.typ, abi.AppendInputEvent(nil, 1, 2, tt.stored, []byte(tt.payload)))
+		if name, payload, err := abi.UpcastEvent(answer, 1000); err != nil || string(name) != tt.is || string(payload) != tt.now {
+			t.Errorf("%s %s is given as %s %s, %v", tt.stored, tt.payload, name, payload, err)
+		}
+	}
+	for says, call := range map[string]func(){
+		"unknown entity type":               func() { g.Upcast(2, nil) },
+		"upcast of event type placed":       func() { g.Upcast(0, abi.AppendInputEvent(nil, 1, 2, "placed", []byte("none"))) },
+		"event type state: the state: cann": func() { g.Upcast(1, abi.AppendInputEvent(nil, 1, 2, "state", []byte("none"))) },
+	} {
+		if got := panicked(call); !strings.Contains(got, says) {
+			t.Errorf("panicked with %q, want %q", got, says)
+		}
+	}
 }

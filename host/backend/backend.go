@@ -19,7 +19,9 @@ import (
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/rollout"
+	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
@@ -49,6 +51,7 @@ type Parts struct {
 	Router   *router.Router
 	Modules  *modules.Modules
 	Replays  *replay.Replays
+	Upcasts  *replay.Upcasts
 	Part     *backup.Part
 	Backups  *backup.Service
 	Logger   *slog.Logger
@@ -87,7 +90,7 @@ func (b *Backend) Deps(f Founder) rpc.Deps {
 	return rpc.Deps{
 		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Records: histories{p}, Pending: pendingView{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
 		Modules: &b.late.modules, Rollouts: &b.late.rollouts, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
-		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, EventOrder: eventOrder{p}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, ProfileGuests: profiles{p}.Take, Founder: f,
+		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, Readers: subscription.Readers{EventOrder: eventOrder{p}, Upcasts: upcasts{p}}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, ProfileGuests: profiles{p}.Take, Founder: f,
 	}
 }
 
@@ -95,6 +98,17 @@ func (b *Backend) Deps(f Founder) rpc.Deps {
 type runtime struct{ *Parts }
 
 func (r runtime) Submit(reqs []*request.Request) { r.Router.Submit(reqs) }
+
+// upcasts implements subscription.Upcasts.
+type upcasts struct{ *Parts }
+
+func (u upcasts) Check(ctx context.Context, entityType string) error {
+	return u.Upcasts.Check(ctx, entityType)
+}
+
+func (u upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (string, []byte, error) {
+	return u.Upcasts.Upcast(ctx, id, at, recordedAt, e)
+}
 
 // verifications implements verification.Verifications.
 type verifications struct{ *Parts }

@@ -25,5 +25,5 @@ func (e *Engine) Admit(code []byte) (*Description, error) {
 
 // admit is everything that is decided about a module before it is compiled.
 func admit(code []byte, limits abi.Limits) (*meter.Module, error) {
-	return meter.Admit(code, wasm.Rules{Limits: limits, Exports: contract[:], Importable: importable})
+	return meter.Admit(code, wasm.Rules{Limits: limits, Exports: contract[:], Optional: optional[:], Importable: importable})
 }

@@ -90,6 +90,7 @@ func TestRefusedModules(t *testing.T) {
 		{"program instead of a library", command.build(), "exports", "-buildmode=c-shared"},
 		{"export signature", (&testGuest{types: map[string]signature{abi.ExportDrop: sig(i32, "")}}).build(), "export hostd_drop", "has signature (i32) -> (), must be (i64) -> ()"},
 		{"export of the wrong kind", (&testGuest{omit: abi.ExportDrop, exports: [][]byte{cat(text(abi.ExportDrop), []byte{kindMemory, 0})}}).build(), "export hostd_drop", "must be a function, is a memory"},
+		{"optional export", exporting(abi.ExportUpcast, kindFunction, 8).build(), "export hostd_upcast", "must be (i32, i32) -> (i64)"},
 		{"_initialize with a parameter", exporting("_initialize", kindFunction, 8).build(), "export _initialize", "must be () -> ()"},
 		{"name exported twice", exporting("memory", kindMemory, 0).build(), "export 10 (memory)", "exported twice"},
 		{"reserved fuel export", exporting("__fuel_left", kindFunction, 0).build(), "export 10 (__fuel_left)", "reserved"},

@@ -11,7 +11,12 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-func (f guestFunction) name() string { return contract[f].Name }
+func (f guestFunction) name() string {
+	if f >= fnUpcast {
+		return optional[f-fnUpcast].Name
+	}
+	return contract[f].Name
+}
 
 // Load makes the state of handle, initial or from a snapshot frame. The
 // status is LoadDone, LoadUnreadable or LoadNoRoom; with the last two there is
@@ -52,6 +57,26 @@ func (g *Instance) Apply(handle uint64, frames []byte) error {
 		return g.fault(FaultStatus, fnApply, "the guest could not apply its events: status %d", status)
 	}
 	return nil
+}
+
+// Upcasts is that of its module.
+func (g *Instance) Upcasts() bool { return g.module.Upcasts() }
+
+// Upcast returns today's form of an event frame of hostd_apply, of the entity
+// type with that place in the manifest: an output event frame, valid until the
+// next call on the instance; whether it is one is the caller's to check. It
+// needs no state. Only a module that Upcasts may be asked. frame is not kept.
+func (g *Instance) Upcast(typeIndex uint32, frame []byte) ([]byte, error) {
+	limits := &g.module.engine.limits
+	if err := g.put(frame, limits.RequestBytes+abi.LoadExtraBytes); err != nil {
+		return nil, err
+	}
+	g.stack = [3]uint64{uint64(typeIndex), uint64(len(frame))}
+	g.begin()
+	if err := g.call(fnUpcast, g.budgets.Load); err != nil {
+		return nil, err
+	}
+	return g.take(fnUpcast, limits.OutputBytes)
 }
 
 // Handle decides on a command and evolves the state by the events it emits.

@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine/wasm"
 	"github.com/hostd/hostd/journal"
@@ -177,6 +179,9 @@ func (m *Module) Digest() journal.Digest { return m.digest }
 
 // Manifest returns what the module says of itself. It must not be modified.
 func (m *Module) Manifest() *manifest.Manifest { return m.manifest }
+
+// Upcasts reports that instances of the module may be asked to Upcast.
+func (m *Module) Upcasts() bool { return slices.Contains(m.description.Exports, abi.ExportUpcast) }
 
 // Description returns what admission found out. It must not be modified.
 func (m *Module) Description() *Description { return m.description }

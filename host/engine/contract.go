@@ -24,3 +24,9 @@ var contract = [...]wasm.ExportedFunction{
 	{Name: abi.ExportSnapshot, Signature: wasm.Signature{Params: i64, Results: i64}},
 	{Name: abi.ExportDrop, Signature: wasm.Signature{Params: i64}},
 }
+
+// optional is the functions that a module may export, which follow those of the
+// contract.
+var optional = [...]wasm.ExportedFunction{
+	{Name: abi.ExportUpcast, Signature: wasm.Signature{Params: i32 + i32, Results: i64}},
+}

@@ -40,6 +40,7 @@ const (
 	fnQuery
 	fnSnapshot
 	fnDrop
+	fnUpcast // the first of those that are optional
 	functionCount
 )
 

@@ -55,8 +55,8 @@ type Deps struct {
 	Pending pending.Source
 	// DeadLetters are those of the shards led here; nil: such calls are unimplemented.
 	DeadLetters DeadLetters
-	// EventOrder reads whole shards; nil: subscriptions are unimplemented.
-	EventOrder subscription.EventOrder
+	// Readers read whole shards, and upcast events.
+	subscription.Readers
 	// Lines are of the node's guests; nil: such calls are unimplemented.
 	Lines *guestlines.Lines
 	// ProfileGuests measures the guests of a type on this node; nil: such calls

@@ -43,7 +43,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count, roles: opts.Roles}
 	entities.proxy = leaderproxy.New(deps.Nodes)
 	entities.events = subscription.New(subscription.Options{
-		Types: encodings{deps.Types}, Sharding: deps.Entities, Histories: deps.Histories, EventOrder: deps.EventOrder,
+		Types: encodings{deps.Types}, Sharding: deps.Entities, Histories: deps.Histories, Readers: deps.Readers,
 		Proxy: entities.proxy, Streams: guard, Log: opts.Logger, Registerer: opts.Registerer,
 	})
 	entities.record = records.Service{Encoding: encodings{deps.Types}.Encoding, ShardOf: deps.Entities.ShardOf, Histories: deps.Records, Proxy: entities.proxy, Log: opts.Logger}

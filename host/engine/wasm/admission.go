@@ -61,6 +61,9 @@ type Rules struct {
 	// them, in the order in which a missing one is reported. None asks for
 	// nothing.
 	Exports []ExportedFunction
+	// Optional are functions that it may export; with other signatures it is
+	// refused.
+	Optional []ExportedFunction
 	// Importable is the signature of a function that a module may import, and
 	// whether there is one. Without it a module may import any function: it is
 	// read to be made into another, not to be run.
@@ -73,7 +76,7 @@ type Rules struct {
 func Admit(source []byte, rules Rules, r Reader) (*Module, error) {
 	m, fault := parseModule(source, rules, r)
 	if fault == nil && len(rules.Exports) > 0 {
-		fault = checkExports(m, rules.Exports)
+		fault = checkExports(m, rules.Exports, rules.Optional)
 	}
 	if fault != nil {
 		return nil, fault

@@ -4,15 +4,16 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// ExportedFunction is a function that a module must export.
+// ExportedFunction is a function that a module must, or may, export.
 type ExportedFunction struct {
 	Name      string
 	Signature Signature
 }
 
 // checkExports checks that the module exports its memory and the functions
-// that are required, with their signatures.
-func checkExports(m *Module, required []ExportedFunction) *AdmissionError {
+// that are required, and that these and the optional ones have their
+// signatures.
+func checkExports(m *Module, required, optional []ExportedFunction) *AdmissionError {
 	byName := make(map[string]Export, len(m.Exports))
 	for _, exp := range m.Exports {
 		byName[exp.Name] = exp
@@ -31,6 +32,13 @@ func checkExports(m *Module, required []ExportedFunction) *AdmissionError {
 		}
 		if fault := m.checkFunction(exp, want.Signature); fault != nil {
 			return fault
+		}
+	}
+	for _, want := range optional {
+		if exp, ok := byName[want.Name]; ok {
+			if fault := m.checkFunction(exp, want.Signature); fault != nil {
+				return fault
+			}
 		}
 	}
 	if exp, ok := byName[abi.ExportInitialize]; ok {

@@ -119,7 +119,8 @@ type Room struct {
 	NoRoom func() bool
 }
 
-// Ways are where commands of a type's entities come from, and go to.
+// Ways are where commands of a type's entities come from, and go to, and in
+// which forms their states are kept.
 type Ways struct {
 	// States are the versions of the states of a Durable type.
 	States manifest.States

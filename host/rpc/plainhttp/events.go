@@ -31,8 +31,9 @@ type event struct {
 	EntityID     string              `json:"entityId"`
 	Sequence     uint64              `json:"sequence,string"`
 	Type         string              `json:"type"`
-	JSON         json.RawMessage     `json:"json,omitempty"` // of a type with the encoding json
-	Data         []byte              `json:"data,omitempty"` // of any other
+	StoredType   string              `json:"storedType,omitempty"` // before it was upcast
+	JSON         json.RawMessage     `json:"json,omitempty"`       // of a type with the encoding json
+	Data         []byte              `json:"data,omitempty"`       // of any other
 	CommandID    string              `json:"commandId"`
 	RecordedAt   string              `json:"recordedAt"`
 	Tags         []string            `json:"tags,omitempty"`
@@ -45,13 +46,16 @@ type event struct {
 // EventSource takes them.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string) {
-	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut", "shards")
-	follow, skip := true, false
+	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut", "shards", "upcast")
+	follow, skip, upcast := true, false, false
 	if err == nil {
 		follow, err = flagOf("follow", given.Get("follow"), true)
 	}
 	if err == nil {
 		skip, err = flagOf("skip_cut", given.Get("skip_cut"), false)
+	}
+	if err == nil {
+		upcast, err = flagOf("upcast", given.Get("upcast"), false)
 	}
 	var shards []uint32
 	if err == nil {
@@ -65,7 +69,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	if cursor == "" {
 		cursor = given.Get("cursor")
 	}
-	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, SkipCut: skip, Shards: shards, AsData: true}
+	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, Upcast: upcast, SkipCut: skip, Shards: shards, AsData: true}
 	s := &eventWriter{conn: w, header: http.Header{}, isJSON: func() bool { return h.contentType(r, entityType) == jsonType }}
 	ended := make(chan struct{})
 	var beat sync.WaitGroup
@@ -192,7 +196,7 @@ func (s *eventWriter) message(flags byte, data []byte) error {
 		return err
 	}
 	e := event{
-		EntityID: m.GetEntityId(), Sequence: m.GetSequence(), Type: m.GetEventType(), CommandID: m.GetCommandId(),
+		EntityID: m.GetEntityId(), Sequence: m.GetSequence(), Type: m.GetEventType(), StoredType: m.GetStoredType(), CommandID: m.GetCommandId(),
 		RecordedAt: m.GetRecordedAt().AsTime().Format(time.RFC3339Nano), Tags: m.GetTags(), ModuleDigest: m.GetModuleDigest(),
 		Principal: m.GetPrincipal(), Skipped: m.GetSkipped(),
 	}

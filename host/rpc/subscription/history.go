@@ -30,6 +30,7 @@ type eventReader struct {
 	shard  sharding.ShardID
 	kind   wire.PayloadKind
 	gone   bool // the caller
+	upcast bool
 	guard  *admission.Stream
 	stream *connect.ServerStream[entityv1.ReadEventsResponse]
 }
@@ -41,7 +42,7 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 		id:     sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()},
 		next:   max(1, journal.Sequence(m.GetFromSequence())),
 		last:   journal.Sequence(m.GetToSequence()),
-		stream: stream,
+		stream: stream, upcast: m.GetUpcast(),
 	}
 	if reader.last == 0 {
 		reader.last = math.MaxUint64
@@ -55,6 +56,9 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 		return status.Public(s.Log, err)
 	case encoding == codec.Bytes || m.GetAsData():
 		reader.kind = wire.DataPayload
+	}
+	if err := s.mayUpcast(ctx, reader.id.Type, reader.upcast); err != nil {
+		return status.Public(s.Log, err)
 	}
 	guard, err := s.Streams.Enter(ctx)
 	if err != nil {
@@ -84,7 +88,7 @@ func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 	defer stop()
 	for {
 		moved := s.Proxy.Changed()
-		if err := reader.read(ctx, s.Histories); err != nil {
+		if err := reader.read(ctx, s); err != nil {
 			return err
 		}
 		if !s.Proxy.Leads(reader.shard) {
@@ -103,17 +107,21 @@ func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 
 // read sends the events from next to the last there is, or fails with
 // errEnough once the wanted end is sent.
-func (e *eventReader) read(ctx context.Context, histories Histories) error {
+func (e *eventReader) read(ctx context.Context, s *Service) error {
 	if e.next > e.last {
 		return errEnough
 	}
-	return histories.Read(ctx, e.id, e.next, func(rec *journal.Record) error {
+	return s.Histories.Read(ctx, e.id, e.next, func(rec *journal.Record) error {
 		for i := range rec.Events {
 			sequence := rec.Expected + journal.Sequence(i) + 1
 			if sequence < e.next {
 				continue
 			}
-			if err := e.send(rec, i, sequence); err != nil {
+			f, err := s.form(ctx, rec, i, e.upcast)
+			if err == nil {
+				err = e.send(rec, i, f)
+			}
+			if err != nil {
 				return err
 			}
 			if e.next = sequence + 1; sequence == e.last {
@@ -124,18 +132,19 @@ func (e *eventReader) read(ctx context.Context, histories Histories) error {
 	})
 }
 
-func (e *eventReader) send(rec *journal.Record, i int, sequence journal.Sequence) error {
-	event := &rec.Events[i]
+// send sends event i of a record in a form.
+func (e *eventReader) send(rec *journal.Record, i int, f form) error {
 	out := &entityv1.ReadEventsResponse{
-		Sequence:     uint64(sequence),
-		EventType:    event.Type,
+		Sequence:     uint64(rec.Expected) + uint64(i) + 1,
+		EventType:    f.eventType,
+		StoredType:   f.stored,
 		CommandId:    string(rec.CommandID),
 		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
-		Tags:         event.Tags,
+		Tags:         rec.Events[i].Tags,
 		ModuleDigest: rec.Module.String(),
 		Principal:    PrincipalOf(rec),
 	}
-	if v, data := codec.Render(e.kind, event.Payload); v != nil {
+	if v, data := codec.Render(e.kind, f.payload); v != nil {
 		out.Payload = &entityv1.ReadEventsResponse_Json{Json: v}
 	} else if len(data) > 0 {
 		out.Payload = &entityv1.ReadEventsResponse_Data{Data: data}

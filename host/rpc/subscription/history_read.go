@@ -57,7 +57,7 @@ func (s *Service) readOnce(ctx context.Context, m *entityv1.ReadEventsRequest, r
 	case m.GetFollow():
 		return s.follow(ctx, reader)
 	}
-	return reader.read(ctx, s.Histories)
+	return reader.read(ctx, s)
 }
 
 // relay passes on what another node sends.
@@ -75,7 +75,7 @@ func (s *Service) relay(ctx context.Context, leader entityv1connect.EntityServic
 	}()
 	in, err := leader.ReadEvents(ctx, connect.NewRequest(&entityv1.ReadEventsRequest{
 		EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), FromSequence: uint64(reader.next), ToSequence: m.GetToSequence(),
-		Follow: m.GetFollow(), AsData: m.GetAsData(),
+		Follow: m.GetFollow(), AsData: m.GetAsData(), Upcast: m.GetUpcast(),
 	}))
 	if err != nil {
 		return err

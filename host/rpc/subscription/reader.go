@@ -79,7 +79,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 	m := rdr.sub.request
 	req := &entityv1.SubscribeRequest{
 		EntityType: m.GetEntityType(), Tag: m.GetTag(), Follow: m.GetFollow(), Cursor: rdr.from.Text(),
-		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(),
+		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(), Upcast: m.GetUpcast(),
 	}
 	for _, shard := range rdr.shards {
 		req.Shards = append(req.Shards, uint32(shard))
@@ -257,7 +257,11 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 	err := s.Histories.Read(ctx, row.Entity, row.First, func(rec *journal.Record) error {
 		found = rec.Expected+1 == row.First
 		for i := range rec.Events {
-			events = append(events, rdr.event(rec, i))
+			event, err := rdr.event(ctx, rec, i)
+			if err != nil {
+				return err
+			}
+			events = append(events, event)
 		}
 		return errEnough
 	})
@@ -300,25 +304,30 @@ func (rdr *reader) missing(shard sharding.ShardID, row OrderRow) error {
 
 // event makes the message of one event of a record; nil when the tag is not on
 // it.
-func (rdr *reader) event(rec *journal.Record, i int) *entityv1.SubscribeResponse {
+func (rdr *reader) event(ctx context.Context, rec *journal.Record, i int) (*entityv1.SubscribeResponse, error) {
 	event := &rec.Events[i]
 	if tag := rdr.sub.request.GetTag(); tag != "" && !slices.Contains(event.Tags, tag) {
-		return nil
+		return nil, nil
+	}
+	f, err := rdr.sub.service.form(ctx, rec, i, rdr.sub.request.GetUpcast())
+	if err != nil {
+		return nil, err
 	}
 	out := &entityv1.SubscribeResponse{
 		EntityId:     rec.Entity.ID,
 		Sequence:     uint64(rec.Expected) + uint64(i) + 1,
-		EventType:    event.Type,
+		EventType:    f.eventType,
+		StoredType:   f.stored,
 		CommandId:    string(rec.CommandID),
 		RecordedAt:   timestamppb.New(time.Unix(0, rec.RecordedAt)),
 		Tags:         event.Tags,
 		ModuleDigest: rec.Module.String(),
 		Principal:    PrincipalOf(rec),
 	}
-	if v, data := codec.Render(rdr.sub.kind, event.Payload); v != nil {
+	if v, data := codec.Render(rdr.sub.kind, f.payload); v != nil {
 		out.Payload = &entityv1.SubscribeResponse_Json{Json: v}
 	} else if len(data) > 0 {
 		out.Payload = &entityv1.SubscribeResponse_Data{Data: bytes.Clone(data)}
 	}
-	return out
+	return out, nil
 }

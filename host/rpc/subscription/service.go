@@ -15,16 +15,16 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are what a service stands on, all of it needed but EventOrder and
+// Options are what a service stands on, all of it needed but Readers and
 // Registerer.
 type Options struct {
-	Types      Types
-	Sharding   Sharding
-	Histories  Histories
-	EventOrder EventOrder // without it nothing is subscribed to
-	Proxy      *leaderproxy.Proxy
-	Streams    *admission.Streams
-	Log        *slog.Logger
+	Types     Types
+	Sharding  Sharding
+	Histories Histories
+	Proxy     *leaderproxy.Proxy
+	Streams   *admission.Streams
+	Readers
+	Log *slog.Logger
 	// Registerer gets the metrics; nil drops them.
 	Registerer prometheus.Registerer
 }

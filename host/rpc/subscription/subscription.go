@@ -101,6 +101,9 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 	case encoding == codec.Bytes || m.GetAsData():
 		kind = wire.DataPayload
 	}
+	if err := s.mayUpcast(ctx, m.GetEntityType(), m.GetUpcast()); err != nil {
+		return nil, err
+	}
 	shards := s.Sharding.Shards()
 	sub := &subscription{
 		service: s, request: m, follow: m.GetFollow(), fromPeer: leaderproxy.FromPeer(ctx), kind: kind,

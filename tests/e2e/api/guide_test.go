@@ -48,8 +48,10 @@ func TestEveryCommandOfChangingAType(t *testing.T) {
 		t.Fatalf("the code on the page is not that of the module: %v\n%s", err, code)
 	}
 	home := t.TempDir()
-	for name, version := range map[string]string{"order-1": "before", "order-2": "now", "order-swapped": "swapped"} {
-		if err := os.WriteFile(filepath.Join(home, name+".wasm"), testkit.BuildGuest(t, "tests/e2e/entities/orders/"+version), 0o600); err != nil {
+	for name, version := range map[string]string{
+		"order-1": "orders/before", "order-2": "orders/now", "order-swapped": "orders/swapped", "drafts-1": "drafts/before", "drafts-2": "drafts/later",
+	} {
+		if err := os.WriteFile(filepath.Join(home, name+".wasm"), testkit.BuildGuest(t, "tests/e2e/entities/"+version), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +68,7 @@ func TestEveryCommandOfChangingAType(t *testing.T) {
 	if err := shell.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, says := range []string{"it is read as placed.v2", "was not verified", "of 1 of 1 entities that were verified the module makes another state", "placed.v2 (1)", `"sku":"jam"`} {
+	for _, says := range []string{"it is read as placed.v2", "was not verified", "of 1 of 1 entities that were verified the module makes another state", "placed.v2 (1)", `"sku":"jam"`, "(stored as placed)", `"english":3`, "state.v2 (1)"} {
 		if !strings.Contains(out.String(), says) {
 			t.Errorf("nothing says %q:\n%s", says, out.String())
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -110,7 +111,7 @@ func New() *World {
 // Deps returns the world in every role.
 func (w *World) Deps() rpc.Deps {
 	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, ClusterAdmin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept,
-		EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}}
+		Readers: subscription.Readers{EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}}}
 }
 
 // Close ends the world; requests in it fail with an unknown outcome.

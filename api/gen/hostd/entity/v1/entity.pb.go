@@ -939,7 +939,11 @@ type ReadEventsRequest struct {
 	Follow bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
 	// Send the contents as data whatever the type's encoding: programs that
 	// parse JSON themselves save a translation.
-	AsData        bool `protobuf:"varint,6,opt,name=as_data,json=asData,proto3" json:"as_data,omitempty"`
+	AsData bool `protobuf:"varint,6,opt,name=as_data,json=asData,proto3" json:"as_data,omitempty"`
+	// Send events of older forms in today's, as the module that serves the type
+	// upcasts them. It needs level 2 of the cluster; failed_precondition where the module has older forms and
+	// does not upcast them for readers.
+	Upcast        bool `protobuf:"varint,7,opt,name=upcast,proto3" json:"upcast,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1016,6 +1020,13 @@ func (x *ReadEventsRequest) GetAsData() bool {
 	return false
 }
 
+func (x *ReadEventsRequest) GetUpcast() bool {
+	if x != nil {
+		return x.Upcast
+	}
+	return false
+}
+
 // ReadEventsResponse is one event.
 type ReadEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1040,7 +1051,9 @@ type ReadEventsResponse struct {
 	ModuleDigest string `protobuf:"bytes,8,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	// Who made the command, where the entity's type keeps that and the caller
 	// was known; absent otherwise.
-	Principal     *Principal `protobuf:"bytes,9,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal *Principal `protobuf:"bytes,9,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The type that the event is stored with, where it was upcast to another.
+	StoredType    string `protobuf:"bytes,10,opt,name=stored_type,json=storedType,proto3" json:"stored_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1147,6 +1160,13 @@ func (x *ReadEventsResponse) GetPrincipal() *Principal {
 		return x.Principal
 	}
 	return nil
+}
+
+func (x *ReadEventsResponse) GetStoredType() string {
+	if x != nil {
+		return x.StoredType
+	}
+	return ""
 }
 
 type isReadEventsResponse_Payload interface {
@@ -1405,7 +1425,9 @@ type SubscribeRequest struct {
 	PartialCursors bool `protobuf:"varint,7,opt,name=partial_cursors,json=partialCursors,proto3" json:"partial_cursors,omitempty"`
 	// Go on past events that were cut, as their type retains no more. Without it
 	// the stream ends at the first of them with out_of_range.
-	SkipCut       bool `protobuf:"varint,8,opt,name=skip_cut,json=skipCut,proto3" json:"skip_cut,omitempty"`
+	SkipCut bool `protobuf:"varint,8,opt,name=skip_cut,json=skipCut,proto3" json:"skip_cut,omitempty"`
+	// Send events of older forms in today's, as for ReadEvents.
+	Upcast        bool `protobuf:"varint,9,opt,name=upcast,proto3" json:"upcast,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1496,6 +1518,13 @@ func (x *SubscribeRequest) GetSkipCut() bool {
 	return false
 }
 
+func (x *SubscribeRequest) GetUpcast() bool {
+	if x != nil {
+		return x.Upcast
+	}
+	return false
+}
+
 // SubscribeResponse is one event of one entity.
 type SubscribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1528,7 +1557,9 @@ type SubscribeResponse struct {
 	Skipped uint64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// Who made the command, where the entity's type keeps that and the caller
 	// was known; absent otherwise.
-	Principal     *Principal `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal *Principal `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The type that the event is stored with, where it was upcast to another.
+	StoredType    string `protobuf:"bytes,13,opt,name=stored_type,json=storedType,proto3" json:"stored_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1656,6 +1687,13 @@ func (x *SubscribeResponse) GetPrincipal() *Principal {
 		return x.Principal
 	}
 	return nil
+}
+
+func (x *SubscribeResponse) GetStoredType() string {
+	if x != nil {
+		return x.StoredType
+	}
+	return ""
 }
 
 type isSubscribeResponse_Payload interface {
@@ -5045,7 +5083,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04fuel\x18\x04 \x01(\x04R\x04fuelB\t\n" +
-	"\apayload\"\xc3\x02\n" +
+	"\apayload\"\xdb\x02\n" +
 	"\x11ReadEventsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -5054,7 +5092,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\vto_sequence\x18\x04 \x01(\x04R\n" +
 	"toSequence\x12\x16\n" +
 	"\x06follow\x18\x05 \x01(\bR\x06follow\x12\x17\n" +
-	"\aas_data\x18\x06 \x01(\bR\x06asData\"\xed\x02\n" +
+	"\aas_data\x18\x06 \x01(\bR\x06asData\x12\x16\n" +
+	"\x06upcast\x18\a \x01(\bR\x06upcast\"\x8e\x03\n" +
 	"\x12ReadEventsResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
@@ -5067,7 +5106,10 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"recordedAt\x12\x12\n" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12#\n" +
 	"\rmodule_digest\x18\b \x01(\tR\fmoduleDigest\x128\n" +
-	"\tprincipal\x18\t \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipalB\t\n" +
+	"\tprincipal\x18\t \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipal\x12\x1f\n" +
+	"\vstored_type\x18\n" +
+	" \x01(\tR\n" +
+	"storedTypeB\t\n" +
 	"\apayload\"\xf6\x02\n" +
 	"\x12ReadRecordsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -5140,7 +5182,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tPrincipal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xa5\x02\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xbd\x02\n" +
 	"\x10SubscribeRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -5150,7 +5192,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
 	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12\x19\n" +
-	"\bskip_cut\x18\b \x01(\bR\askipCut\"\xbb\x03\n" +
+	"\bskip_cut\x18\b \x01(\bR\askipCut\x12\x16\n" +
+	"\x06upcast\x18\t \x01(\bR\x06upcast\"\xdc\x03\n" +
 	"\x11SubscribeResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
@@ -5167,7 +5210,9 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06cursor\x18\n" +
 	" \x01(\tR\x06cursor\x12\x18\n" +
 	"\askipped\x18\v \x01(\x04R\askipped\x128\n" +
-	"\tprincipal\x18\f \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipalB\t\n" +
+	"\tprincipal\x18\f \x01(\v2\x1a.hostd.entity.v1.PrincipalR\tprincipal\x12\x1f\n" +
+	"\vstored_type\x18\r \x01(\tR\n" +
+	"storedTypeB\t\n" +
 	"\apayload\"\xcb\x01\n" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
