@@ -143,6 +143,7 @@ struct hostd_call {
   void *state;
   const hostd_field *reply;
   hostd_text principal;
+  hostd_text settings;
   bool has_principal;
   bool rejected;
   uint64_t random;
@@ -875,6 +876,20 @@ HOSTD_UNUSED static bool hostd_next_group(hostd_principal *p, hostd_text *group)
   return true;
 }
 
+// hostd_setting reads what operators have set for the entity's type under a
+// name; it is false where nothing is set. The text is valid during the call.
+// Evolving sees no settings: put what was decided by one into the event.
+HOSTD_UNUSED static bool hostd_setting(const hostd_call *c, const char *name, hostd_text *value) {
+  hostd_text rest = c->settings;
+  while (rest.length) {
+    hostd_text found = hostd_cut(&rest);
+    *value = hostd_cut(&rest);
+    if (hostd_is(found, name)) return true;
+  }
+  *value = (hostd_text){"", 0};
+  return false;
+}
+
 // The manifest.
 
 static void hostd_put_schema(const char *name, const hostd_field *fields, bool given, bool closed) {
@@ -1129,6 +1144,7 @@ static hostd_text hostd_read_call(hostd_call *c, const hostd_entity *e, hostd_te
       break;
     case 22: c->due = (int64_t)hostd_number(bytes.at, 8); break;
     case 23: c->principal = bytes, c->has_principal = true; break;
+    case 24: c->settings = bytes; break;
     default: break; // a kind of a later version
     }
   }

@@ -143,6 +143,7 @@ export class View {
   principal: Principal | null = null;
 
   protected rejected: bool = false;
+  private settings: string[] = []; // names, each with its value behind it
 
   // What only commands have.
   protected id: string = "";
@@ -174,6 +175,16 @@ export class View {
     return this.rejected;
   }
 
+  /**
+   * What operators have set for the entity's type under a name; null where
+   * nothing is set. Evolving sees no settings: put what was decided by one into
+   * the event.
+   */
+  setting(name: string): string | null {
+    for (let i = 0; i < this.settings.length; i += 2) if (this.settings[i] == name) return this.settings[i + 1];
+    return null;
+  }
+
   /** Takes a frame of the input that is about the call. */
   takeFrame(): void {
     switch (kind) {
@@ -197,6 +208,7 @@ export class View {
         this.principal = p;
         break;
       }
+      case 24: while (bodyLength > 0) this.settings.push(cut()); break;
     }
   }
 }

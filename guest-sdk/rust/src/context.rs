@@ -74,6 +74,22 @@ impl<'a> View<'a> {
         Some(Principal { kind: String::from(utf8(kind)), name: String::from(utf8(name)), groups })
     }
 
+    /// What operators have set for the entity's type under a name; none where
+    /// nothing is set. Evolving sees no settings: put what was decided by one
+    /// into the event.
+    pub fn setting(&self, name: &str) -> Option<&'a str> {
+        let mut rest = self.request.settings;
+        while !rest.is_empty() {
+            let (found, after) = text(rest);
+            let (value, after) = text(after);
+            if found == name.as_bytes() {
+                return Some(utf8(value));
+            }
+            rest = after;
+        }
+        None
+    }
+
     /// Writes a line to the node's log.
     pub fn log(&self, level: Level, line: &str) {
         crate::log(level, line)

@@ -15,6 +15,7 @@ pub const IN_SEED: u8 = 20;
 pub const IN_SOURCE: u8 = 21;
 pub const IN_DUE: u8 = 22;
 pub const IN_PRINCIPAL: u8 = 23;
+pub const IN_SETTINGS: u8 = 24;
 pub const IN_EVENT: u8 = 32;
 
 pub const OUT_EVENT: u8 = 1;
@@ -80,6 +81,7 @@ pub struct Request<'a> {
     pub source: &'a [u8],
     pub due: i64,
     pub principal: Option<&'a [u8]>,
+    pub settings: &'a [u8],
 }
 
 impl<'a> Request<'a> {
@@ -98,6 +100,7 @@ impl<'a> Request<'a> {
                 IN_SOURCE => r.source = bytes,
                 IN_DUE => r.due = number(bytes) as i64,
                 IN_PRINCIPAL => r.principal = Some(bytes),
+                IN_SETTINGS => r.settings = bytes,
                 _ => {} // a kind of a later version
             }
         }

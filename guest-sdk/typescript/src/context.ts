@@ -91,6 +91,17 @@ export class View {
     return { kind: kind as Principal["kind"], name: name!, groups };
   }
 
+  /**
+   * What operators have set for the entity's type under a name; undefined where
+   * nothing is set. Events see no settings: put what was decided by one into the
+   * event.
+   */
+  setting(name: string): string | undefined {
+    const all = frames.fields(input.settings, 0);
+    for (let i = 0; i < all.length; i += 2) if (all[i] === name) return all[i + 1];
+    return undefined;
+  }
+
   /** Writes a line to the node's log; console.log does, too. */
   log(level: "debug" | "info" | "warn" | "error", line: string): void {
     natives.log(levels.indexOf(level), line);

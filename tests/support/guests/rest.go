@@ -39,6 +39,15 @@ func RestsAreEqual(t *testing.T, goRest, other *engine.Module) {
 	r.handle(5, "tell", "", client, abi.AppendPrincipal(nil, "anonymous", ""))
 	r.handle(5, "tell", "", timer, abi.AppendDue(nil, 123456789))
 	r.handle(5, "tell", "", entity, nil)
+	settings := abi.AppendSetting(abi.AppendSetting(nil, "limits", "no"), "", "none")
+	settings = abi.AppendSetting(abi.AppendSetting(settings, "limit", "för 3"), "limit.more", "4")
+	settings = abi.AppendSettings(nil, settings)
+	r.handle(5, "tell", "", client, settings)
+	for _, name := range []string{"limit", "other"} {
+		r.handle(5, "tell", "", timer, abi.AppendSettings(nil, abi.AppendSetting(nil, name, "")))
+	}
+	r.handle(5, "tell", "", client, abi.AppendSettings(nil, abi.AppendSetting(nil, "other", "5")))
+	r.query(5, "look", "", settings)
 	r.handle(5, "place", `{"count":2,"item":"\t<\"ü\\\u0001\u007f/>"}`, client, nil)
 	r.handle(5, "place", `{"count":"-9007199254740993","item":""}`, client, nil)
 	for _, command := range []string{"ask", "plan", "leave", "end", "absent", "place"} {

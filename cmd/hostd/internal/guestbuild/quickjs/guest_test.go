@@ -79,6 +79,8 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	in := abi.AppendSource(input("world", ""), abi.Source{Kind: abi.SourceEntity, EntityType: []byte("a"), EntityID: []byte("ü")})
 	in = abi.AppendDue(in, now-1_000_000)
 	in = abi.AppendPrincipal(in, "token", "ann", "x", "y")
+	settings := abi.AppendSettings(nil, abi.AppendSetting(abi.AppendSetting(nil, "limits", "no"), "limit", "för 3"))
+	in = append(in, settings...)
 	out, err := handle(t, guest(t, m, 0), abi.HandleEvents, in)
 	if err != nil {
 		t.Fatal(err, words(err))
@@ -86,7 +88,7 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	want := `{"now":"2023-11-14T22:13:20.123Z","nanoseconds":"1700000000123456789","date":1700000000123,"zone":0,` +
 		`"numbers":[NUMBERS],"id":"the-id","type":"odd","sequence":7,"command":"c-1",` +
 		`"source":{"kind":"entity","entityType":"a","entityID":"ü"},"due":"2023-11-14T22:13:20.122Z",` +
-		`"principal":{"kind":"token","name":"ann","groups":["x","y"]},"loaded":"LOADED","gone":"undefinedundefined"}`
+		`"principal":{"kind":"token","name":"ann","groups":["x","y"]},"limit":"för 3","loaded":"LOADED","gone":"undefinedundefined"}`
 	var got struct {
 		Numbers []float64
 		Loaded  string
@@ -120,6 +122,12 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	other, err := handle(t, g, abi.HandleEvents, abi.AppendSeed(input("world", ""), 43))
 	if err != nil || strings.Contains(string(other.Reply), string(numbers)) || !strings.Contains(string(other.Reply), `"source":{"kind":"client"},"loaded"`) {
 		t.Errorf("another seed: %v\n%s", err, other.Reply)
+	}
+	for want, frames := range map[string][]byte{"för 3": settings, "none": nil} {
+		answer, err := g.Query(0, append(input("setting", ""), frames...), engine.Env{})
+		if err != nil || !bytes.Contains(answer, []byte(`"`+want+`"`)) {
+			t.Errorf("a query reads the setting as %q, %v, want %s", answer, err, want)
+		}
 	}
 	if _, err := g.Query(0, input("draw", ""), engine.Env{}); !strings.Contains(words(err), "a query has no random numbers") {
 		t.Errorf("%v %s", err, words(err))

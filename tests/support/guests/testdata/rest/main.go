@@ -32,6 +32,7 @@ type call struct {
 	Principal string `json:"principal"`
 	Random    string `json:"random"`
 	Sequence  uint64 `json:"sequence"`
+	Setting   string `json:"setting"`
 	Source    string `json:"source"`
 	Type      string `json:"type"`
 }
@@ -45,6 +46,9 @@ func view(v *hostd.View) call {
 	if p, known := v.Principal(); known {
 		c.Principal = p.Kind + " " + p.Name + " " + strings.Join(p.Groups, ",")
 	}
+	limit, ok := v.Setting("limit")
+	_, more := v.Setting("lim")
+	c.Setting = fmt.Sprint(limit, " ", ok, " ", more)
 	return c
 }
 

@@ -40,6 +40,7 @@ class Call extends Json {
   principal: string = "nobody";
   random: string = "";
   sequence: u64 = 0;
+  setting: string = "";
   source: string = "";
   type: string = "";
 
@@ -51,6 +52,7 @@ class Call extends Json {
     this.principal = f.text("principal", this.principal);
     this.random = f.text("random", this.random);
     this.sequence = f.u64("sequence", this.sequence);
+    this.setting = f.text("setting", this.setting);
     this.source = f.text("source", this.source);
     this.type = f.text("type", this.type);
   }
@@ -79,12 +81,13 @@ function amount(n: i64): Amount {
 }
 
 function view(v: View): Call {
-  const made = new Call(), p = v.principal;
+  const made = new Call(), p = v.principal, limit = v.setting("limit");
   made.id = v.entityID;
   made.now = v.now;
   made.sequence = v.sequence;
   made.type = v.entityType;
   if (p) made.principal = p.kind + " " + p.name + " " + p.groups.join(",");
+  made.setting = (limit ? limit : "") + (limit != null ? " true " : " false ") + (v.setting("lim") != null).toString();
   return made;
 }
 

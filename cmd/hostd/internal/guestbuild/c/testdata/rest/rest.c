@@ -19,7 +19,7 @@ typedef struct {
   int64_t now;
   hostd_text principal, random;
   uint64_t sequence;
-  hostd_text source, type;
+  hostd_text setting, source, type;
 } call;
 
 typedef struct {
@@ -34,8 +34,9 @@ static const hostd_field state_fields[] = {HOSTD_I64(state, items), HOSTD_TEXT(s
 static const hostd_field placed_v1_fields[] = {HOSTD_TEXT(placed, item), HOSTD_END};
 static const hostd_field placed_fields[] = {HOSTD_I64(placed, count), HOSTD_TEXT(placed, item), HOSTD_END};
 static const hostd_field call_fields[] = {
-    HOSTD_TEXT(call, command), HOSTD_I64(call, due),      HOSTD_TEXT(call, id),     HOSTD_I64(call, now),   HOSTD_TEXT(call, principal),
-    HOSTD_TEXT(call, random),  HOSTD_U64(call, sequence), HOSTD_TEXT(call, source), HOSTD_TEXT(call, type), HOSTD_END,
+    HOSTD_TEXT(call, command), HOSTD_I64(call, due),      HOSTD_TEXT(call, id),      HOSTD_I64(call, now),     HOSTD_TEXT(call, principal),
+    HOSTD_TEXT(call, random),  HOSTD_U64(call, sequence), HOSTD_TEXT(call, setting), HOSTD_TEXT(call, source), HOSTD_TEXT(call, type),
+    HOSTD_END,
 };
 static const hostd_field number_fields[] = {HOSTD_I64(number, n), HOSTD_END};
 static const hostd_field note_fields[] = {HOSTD_TEXT(note, text), HOSTD_END};
@@ -65,6 +66,9 @@ static call view(const hostd_call *c) {
     v.principal = join(join(p.kind, " ", p.name), " ", hostd_c(""));
     for (bool first = true; hostd_next_group(&p, &group); first = false) v.principal = join(v.principal, first ? "" : ",", group);
   }
+  hostd_text none;
+  bool found = hostd_setting(c, "limit", &v.setting), more = hostd_setting(c, "lim", &none);
+  v.setting = join(join(v.setting, " ", hostd_c(found ? "true" : "false")), " ", hostd_c(more ? "true" : "false"));
   return v;
 }
 

@@ -61,7 +61,7 @@ const odd = entity<State>("odd", { initial: () => ({ events: 0 }), sends: ["othe
   .command("world", (c) => ({
     now: c.now.toISOString(), nanoseconds: c.nanoseconds, date: Date.now(), zone: new Date(0).getTimezoneOffset(),
     numbers: [c.random(), Math.random()], id: c.entityID, type: c.entityType, sequence: c.sequence, command: c.commandID,
-    source: c.source, due: c.due, principal: c.principal, loaded, gone: typeof WeakRef + typeof FinalizationRegistry,
+    source: c.source, due: c.due, principal: c.principal, limit: c.setting("limit"), lim: c.setting("lim"), loaded, gone: typeof WeakRef + typeof FinalizationRegistry,
   }))
   .command("all", (c) => {
     c.send("other", "a", "do", { n: 1 });
@@ -78,6 +78,7 @@ const odd = entity<State>("odd", { initial: () => ({ events: 0 }), sends: ["othe
   })
   .command("large", (c, _, n: number) => "x".repeat(n))
   .query("state", (_, s) => s)
+  .query("setting", (v) => v.setting("limit") ?? "none")
   .query("draw", () => Math.random())
   .query("broken", (_, s) => broken(s));
 

@@ -15,6 +15,7 @@ json! {
         principal: String,
         random: String,
         sequence: u64,
+        setting: String,
         source: String,
         typ as "type": String,
     }
@@ -27,7 +28,10 @@ fn view(v: &View) -> Call {
         None => "nobody".to_string(),
         Some(p) => format!("{} {} {}", p.kind, p.name, p.groups.join(",")),
     };
-    Call { id: v.entity_id().to_string(), now: v.now(), sequence: v.sequence(), typ: v.entity_type().to_string(), principal, ..Call::default() }
+    let limit = v.setting("limit");
+    let setting = format!("{} {} {}", limit.unwrap_or_default(), limit.is_some(), v.setting("lim").is_some());
+    let (id, typ) = (v.entity_id().to_string(), v.entity_type().to_string());
+    Call { id, now: v.now(), sequence: v.sequence(), setting, typ, principal, ..Call::default() }
 }
 
 fn tell(c: &mut Context<State>, _: ()) -> Result<Call, Rejection> {
