@@ -108,6 +108,16 @@ typedef struct {
   const hostd_field *reply;
 } hostd_query;
 
+// A hostd_older_state is a form that the states of a durable type had before.
+// migrate makes today's form of one, in a state as a new entity has it; it must
+// be deterministic. What old points to is valid during the call: the state
+// keeps texts by hostd_keep.
+typedef struct {
+  uint32_t version; // 1 is also that of states stored before any was declared
+  const hostd_field *fields;
+  void (*migrate)(void *state, const void *old);
+} hostd_older_state;
+
 // A hostd_type is an entity type; lists end with {0}.
 typedef struct {
   const char *name;
@@ -122,9 +132,11 @@ typedef struct {
   const hostd_command *commands;
   const hostd_query *queries;
   // options are more members of the type in the manifest, as JSON without the
-  // braces, such as "\"sends\":[\"orders\"],\"stateVersion\":1".
+  // braces, such as "\"sends\":[\"orders\"],\"snapshotEvery\":100".
   const char *options;
   const char *state_schema; // JSON Schema; one of fields is derived
+  uint32_t state_version;   // numbers the form of the state; 0: not said
+  const hostd_older_state *older_states; // that are read, of versions below it
 } hostd_type;
 
 // What a handler knows of its call.
@@ -932,6 +944,27 @@ static void hostd_element(void) {
   hostd_put_byte('{');
 }
 
+// hostd_put_states says which version the state of a type is, and which others
+// are read.
+static void hostd_put_states(const hostd_type *t) {
+  if (t->state_version) {
+    hostd_json_member(HOSTD_TEXT_OF("stateVersion"));
+    hostd_put_digits(t->state_version, false);
+  }
+  if (!t->older_states) return;
+  if (!t->durable) hostd_panic("hostd: older states of a type that does not keep its latest state");
+  hostd_list("readsStates");
+  for (const hostd_older_state *o = t->older_states; o->version; o++) {
+    if (o->version >= t->state_version || !o->fields || !o->migrate) hostd_panic("hostd: an older state has a version below state_version, fields and migrate");
+    hostd_element();
+    hostd_json_member(HOSTD_TEXT_OF("version"));
+    hostd_put_digits(o->version, false);
+    hostd_put_schema("schema", o->fields, false, false);
+    hostd_put_byte('}');
+  }
+  hostd_put_byte(']');
+}
+
 static void hostd_put_type(const hostd_type *t) {
   hostd_element();
   hostd_named("name", t->name);
@@ -972,6 +1005,7 @@ static void hostd_put_type(const hostd_type *t) {
   } else {
     hostd_put_schema("state", t->fields, false, false);
   }
+  hostd_put_states(t);
   if (t->options) {
     hostd_comma();
     hostd_put_c(t->options);
@@ -1011,9 +1045,23 @@ static void hostd_drop_state(const hostd_type *t, void *state) {
   hostd_free(state);
 }
 
-// hostd_make_state makes a state, from a snapshot where there is one. It is
-// NULL where that cannot be read, or where there is no memory.
-static void *hostd_make_state(const hostd_type *t, hostd_text snapshot, bool has_snapshot, bool *unreadable) {
+// hostd_migrate makes a state, of zeros, of one of an older version; false where
+// that cannot be read.
+static bool hostd_migrate(const hostd_type *t, void *state, hostd_json snapshot, uint64_t version) {
+  const hostd_older_state *o = t->older_states;
+  while (o && o->version && o->version != version) o++;
+  if (!o || !o->version) return false;
+  void *old = hostd_temporary(hostd_struct_size(o->fields) + 1);
+  if (!hostd_get_struct(snapshot, o->fields, old)) return false;
+  if (t->init) t->init(state);
+  o->migrate(state, old);
+  return true;
+}
+
+// hostd_make_state makes a state, from a snapshot where there is one. Its
+// version is 0 where it is that of the type. It is NULL where the snapshot
+// cannot be read, or where there is no memory.
+static void *hostd_make_state(const hostd_type *t, hostd_text snapshot, bool has_snapshot, uint64_t version, bool *unreadable) {
   void *state = hostd_try_alloc(t->state_size + sizeof(hostd_text));
   hostd_json value;
   *unreadable = false;
@@ -1023,7 +1071,9 @@ static void *hostd_make_state(const hostd_type *t, hostd_text snapshot, bool has
     return state;
   }
   bool read = hostd_parse(snapshot, &value);
-  if (read && t->fields) {
+  if (read && version && version != t->state_version) {
+    read = hostd_migrate(t, state, value, version);
+  } else if (read && t->fields) {
     read = hostd_get_struct(value, t->fields, state);
     for (const hostd_field *f = t->fields; f->name; f++) {
       if (f->kind < HOSTD_TEXT_KIND) continue;
@@ -1077,9 +1127,11 @@ static int32_t hostd_do_load(const hostd_module *m, uint32_t type, uint64_t hand
   hostd_text input = hostd_begin(length), bytes, id = {0}, snapshot = {0};
   uint8_t kind;
   bool has_snapshot = false, unreadable;
+  uint64_t version = 0;
   while (hostd_frame(&input, &kind, &bytes)) {
     if (kind == 1) id = bytes;
     if (kind == 2) snapshot = bytes, has_snapshot = true;
+    if (kind == 4) version = hostd_number(bytes.at, 8);
   }
   if (handle >= hostd_entity_count) {
     uint64_t count = hostd_entity_count ? hostd_entity_count : 64;
@@ -1092,7 +1144,7 @@ static int32_t hostd_do_load(const hostd_module *m, uint32_t type, uint64_t hand
     hostd_entity_count = (uint32_t)count;
   }
   const hostd_type *t = &m->types[type];
-  void *state = hostd_make_state(t, snapshot, has_snapshot, &unreadable);
+  void *state = hostd_make_state(t, snapshot, has_snapshot, version, &unreadable);
   if (!state) return unreadable ? 1 : 2;
   hostd_drop_entity(handle);
   hostd_entity *e = &hostd_entities[handle];
@@ -1185,7 +1237,7 @@ static uint64_t hostd_do_handle(uint64_t handle, uint32_t length) {
   }
   if (t->durable && c.rejected) {
     bool unreadable;
-    void *state = hostd_make_state(t, before, true, &unreadable);
+    void *state = hostd_make_state(t, before, true, 0, &unreadable);
     if (!state) hostd_panic("hostd: the state cannot be read back");
     hostd_drop_state(t, e->state);
     e->state = state;

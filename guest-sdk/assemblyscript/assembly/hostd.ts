@@ -520,7 +520,7 @@ export abstract class Definition {
 
   abstract link(): void;
   abstract describe(): void;
-  abstract load(snapshot: usize, length: i32): Json | null;
+  abstract load(snapshot: usize, length: i32, version: u64): Json | null;
   abstract apply(state: Json, type: string, at: usize, length: i32): bool;
   abstract handle(slot: Slot, length: i32): void;
   abstract answer(slot: Slot, length: i32): void;
@@ -538,6 +538,8 @@ export class Entity<S extends Json> extends Definition {
   private hasSchemas: bool = true;
   private events: EventBase<S>[] = [];
   private upcasts: UpcastBase[] = [];
+  private migrations: UpcastBase[] = []; // of states
+  private version: i32 = 0; // of the state
   private commands: CommandBase<S>[] = [];
   private queries: QueryBase<S>[] = [];
 
@@ -557,6 +559,15 @@ export class Entity<S extends Json> extends Definition {
   /** More members of the type in the manifest, as JSON without the braces. */
   manifest(members: string): Entity<S> {
     this.options += "," + members;
+    return this;
+  }
+
+  /**
+   * Numbers the form of the state: a fix with the same number may keep the
+   * snapshots, once verified.
+   */
+  stateVersion(version: i32): Entity<S> {
+    this.version = version;
     return this;
   }
 
@@ -586,6 +597,23 @@ export class Entity<S extends Json> extends Definition {
   upcast<Old extends Json, New extends Json>(name: string, version: i32, up: (old: Old) => New): Entity<S> {
     must(version >= 1 && version <= 1000, this.name + ": event " + name + ": a version is 1 to 1000");
     this.upcasts.push(new UpcastOf<Old, New>(name, version, up));
+    return this;
+  }
+
+  /**
+   * Declares that the states of a durable type have had another form before:
+   * version is its number, from 1 on, and up makes the form of the version after
+   * it, deterministically. The state is the version after the last that is
+   * migrated. States that were stored before a version was declared are of
+   * version 1.
+   *
+   * What is stored stays as it is until a command changes the entity's state:
+   * until then it is migrated each time that the entity is loaded.
+   */
+  migrateState<Old extends Json, New extends Json>(version: i32, up: (old: Old) => New): Entity<S> {
+    must(this.isDurable, this.name + ": a type that does not keep its latest state has none to migrate");
+    must(version >= 1 && version <= 1000, this.name + ": a version of a state is 1 to 1000");
+    this.migrations.push(new UpcastOf<Old, New>("state", version, up));
     return this;
   }
 
@@ -640,6 +668,23 @@ export class Entity<S extends Json> extends Definition {
       }
       must(takes == u.gives, what + " is not upcast to what the version after it is");
     }
+    this.linkStates();
+  }
+
+  /** Orders the migrations of states, and numbers the form of today by them. */
+  private linkStates(): void {
+    const count = this.migrations.length;
+    if (count == 0) return;
+    this.migrations.sort((a, b) => a.version - b.version);
+    for (let i = 0; i < count; i++) {
+      const m = this.migrations[i], what = this.name + ": state of version " + m.version.toString();
+      const follows = i + 1 == count || this.migrations[i + 1].version == m.version + 1;
+      const takes = i + 1 == count ? idof<S>() : this.migrations[i + 1].takes;
+      must(follows && takes == m.gives, what + " is not migrated to what the version after it is");
+    }
+    const today = this.migrations[count - 1].version + 1;
+    must(this.version == 0 || this.version == today, this.name + ": the state is of version " + today.toString() + ", and stateVersion is another");
+    this.version = today;
   }
 
   private schema(name: string, value: Json, given: bool, closed: bool): void {
@@ -688,14 +733,29 @@ export class Entity<S extends Json> extends Definition {
     }
     putByte(0x5d);
     this.schema("state", instantiate<S>(), false, false);
+    if (this.version > 0) putUTF8(',"stateVersion":' + this.version.toString());
+    for (let i = 0; i < this.migrations.length; i++) {
+      putUTF8((i > 0 ? ',{"version":' : ',"readsStates":[{"version":') + this.migrations[i].version.toString());
+      this.schema("schema", this.migrations[i].sample(), false, false);
+      putUTF8(i + 1 < this.migrations.length ? "}" : "}]");
+    }
     putUTF8(this.options);
     putByte(0x7d);
   }
 
-  load(snapshot: usize, length: i32): Json | null {
+  load(snapshot: usize, length: i32, version: u64): Json | null {
     const state = instantiate<S>();
     if (snapshot == 0) return state;
-    const value = parse(snapshot, length);
+    let value = parse(snapshot, length);
+    if (version != 0 && version != <u64>this.version) {
+      let read = false;
+      for (let i = 0; value && i < this.migrations.length; i++) {
+        const m = this.migrations[i];
+        read = read || <u64>m.version == version;
+        if (read) value = m.up(value);
+      }
+      if (!read) return null;
+    }
     return value && readObject(value, state) ? state : null;
   }
 
@@ -734,7 +794,7 @@ export class Entity<S extends Json> extends Definition {
     else if (given(c, payloadAt, found.readsNone() ? 0 : payloadLength)) found.run(c, payload);
     if (!before) return;
     if (c.isRejected()) {
-      const again = this.load(changetype<usize>(before), before.length);
+      const again = this.load(changetype<usize>(before), before.length, 0);
       must(again != null, "the state cannot be read back");
       slot.state = again!;
       return;
@@ -838,16 +898,17 @@ function slotOf(entity: u64): Slot {
 
 export function loadEntity(type: i32, entity: u64, length: i32): i32 {
   begin(length);
-  let id = "", snapshot: usize = 0, snapshotLength = 0;
+  let id = "", snapshot: usize = 0, snapshotLength = 0, version: u64 = 0;
   while (next()) {
     if (kind == 1) id = body();
     if (kind == 2) {
       snapshot = bodyAt;
       snapshotLength = bodyLength;
     }
+    if (kind == 4) version = load<u64>(bodyAt);
   }
   if (entity >= MAX_ENTITIES) return 2;
-  const state = types[type].load(snapshot, snapshotLength);
+  const state = types[type].load(snapshot, snapshotLength, version);
   if (!state) return 1;
   while (<u64>slots.length <= entity) slots.push(null);
   slots[<i32>entity] = new Slot(types[type], id, state);

@@ -124,6 +124,15 @@ pub(crate) fn entity<S: Json>(e: &Entity<S>, out: &mut Vec<u8>) {
     texts(out, "acceptsFrom", o.accepts_from);
     schema(out, e, "state", &crate::json::schema_of::<S>(crate::json::Form::Written));
     number(out, "stateVersion", o.state_version);
+    if !e.migrations.is_empty() {
+        member(out, "readsStates");
+        list(out, &e.migrations, |out, m| {
+            out.push(b'{');
+            number(out, "version", m.version);
+            schema(out, e, "schema", &m.schema);
+            out.push(b'}');
+        });
+    }
     if o.unchecked {
         member(out, "validate");
         out.extend_from_slice(b"false");

@@ -1,7 +1,7 @@
 use crate::context::{Context, View};
 use crate::frames::{self, Request};
 use crate::json::{self, Form, Json};
-use crate::upcast::{versioned, Upcast};
+use crate::upcast::{versioned, Upcast, STATE};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
@@ -77,6 +77,7 @@ pub struct Entity<S> {
     pub(crate) initial: fn() -> S,
     pub(crate) events: Vec<Event<S>>,
     pub(crate) upcasts: Vec<Upcast>,
+    pub(crate) migrations: Vec<Upcast>, // of states
     pub(crate) commands: Vec<Command<S>>,
     pub(crate) queries: Vec<Query<S>>,
 }
@@ -90,6 +91,7 @@ impl<S: Json + 'static> Entity<S> {
             initial: S::default,
             events: Vec::new(),
             upcasts: Vec::new(),
+            migrations: Vec::new(),
             commands: Vec::new(),
             queries: Vec::new(),
         }
@@ -143,6 +145,20 @@ impl<S: Json + 'static> Entity<S> {
         up: impl Fn(Old) -> New + 'static,
     ) -> Self {
         self.upcasts.push(Upcast::new(name, version, up));
+        self
+    }
+
+    /// Declares that the states of a durable-state type have had another form
+    /// before: `version` is its number, from 1 on, and `up` makes the form of
+    /// the version after it, deterministically. The state is the version after
+    /// the last that is migrated. States that were stored before a version was
+    /// declared are of version 1.
+    ///
+    /// What is stored stays as it is until a command changes the entity's
+    /// state: until then it is migrated each time that the entity is loaded.
+    pub fn migrate_state<Old: Json + 'static, New: Json + 'static>(mut self, version: u32, up: impl Fn(Old) -> New + 'static) -> Self {
+        assert!(self.options.durable, "hostd: {}: a type that does not keep its latest state has none to migrate", self.name);
+        self.migrations.push(Upcast::new(STATE, version, up));
         self
     }
 
@@ -323,7 +339,7 @@ pub(crate) trait Definition {
     fn name(&self) -> &'static str;
     fn link(&mut self);
     fn describe(&self, out: &mut Vec<u8>);
-    fn load(&self, snapshot: Option<&[u8]>) -> Option<Box<dyn Any>>;
+    fn load(&self, snapshot: Option<&[u8]>, version: u64) -> Option<Box<dyn Any>>;
     fn apply(&self, state: &mut dyn Any, name: &[u8], payload: &[u8]) -> Result<(), String>;
     fn handle(&self, state: &mut dyn Any, request: &Request, id: &str, out: &mut Vec<u8>);
     fn query(&self, state: &dyn Any, request: &Request, id: &str, out: &mut Vec<u8>);
@@ -353,18 +369,26 @@ impl<S: Json + 'static> Definition for Entity<S> {
     }
 
     fn link(&mut self) {
-        crate::upcast::link(self)
+        crate::upcast::link(self);
+        crate::upcast::link_states(self)
     }
 
     fn describe(&self, out: &mut Vec<u8>) {
         crate::describe::entity(self, out)
     }
 
-    fn load(&self, snapshot: Option<&[u8]>) -> Option<Box<dyn Any>> {
-        let state: S = match snapshot {
-            None => (self.initial)(),
-            Some(bytes) => json::decode(bytes).ok()?,
+    fn load(&self, snapshot: Option<&[u8]>, version: u64) -> Option<Box<dyn Any>> {
+        let mut bytes = match snapshot {
+            None => return Some(Box::new((self.initial)())),
+            Some(bytes) => Cow::Borrowed(bytes),
         };
+        if version != 0 && version != u64::from(self.options.state_version) {
+            let first = self.migrations.iter().position(|m| u64::from(m.version) == version)?;
+            for m in &self.migrations[first..] {
+                bytes = Cow::Owned((m.run)(&bytes).ok()?);
+            }
+        }
+        let state: S = json::decode(&bytes).ok()?;
         Some(Box::new(state))
     }
 

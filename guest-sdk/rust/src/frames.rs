@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 pub const IN_ENTITY_ID: u8 = 1;
 pub const IN_SNAPSHOT: u8 = 2;
 pub const IN_SEQUENCE: u8 = 3;
+pub const IN_STATE_VERSION: u8 = 4;
 pub const IN_NAME: u8 = 16;
 pub const IN_PAYLOAD: u8 = 17;
 pub const IN_COMMAND_ID: u8 = 18;
@@ -73,6 +74,7 @@ pub struct Request<'a> {
     pub entity_id: &'a [u8],
     pub snapshot: Option<&'a [u8]>,
     pub sequence: u64,
+    pub state_version: u64,
     pub name: &'a [u8],
     pub payload: &'a [u8],
     pub command_id: &'a [u8],
@@ -92,6 +94,7 @@ impl<'a> Request<'a> {
                 IN_ENTITY_ID => r.entity_id = bytes,
                 IN_SNAPSHOT => r.snapshot = Some(bytes),
                 IN_SEQUENCE => r.sequence = number(bytes),
+                IN_STATE_VERSION => r.state_version = number(bytes),
                 IN_NAME => r.name = bytes,
                 IN_PAYLOAD => r.payload = bytes,
                 IN_COMMAND_ID => r.command_id = bytes,

@@ -80,7 +80,7 @@ impl Guest {
 
     pub fn load(&mut self, typ: usize, handle: u64, length: usize) -> i32 {
         let request = Request::read(&self.input[..length]);
-        let state = match self.module.types[typ].load(request.snapshot) {
+        let state = match self.module.types[typ].load(request.snapshot, request.state_version) {
             Some(state) => state,
             None => return 1,
         };

@@ -6,7 +6,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::any::TypeId;
 
-/// What turns a version of an event into the one after it.
+/// What turns a version of an event, or of a durable state, into the one after
+/// it.
 pub(crate) struct Upcast {
     pub name: &'static str,
     pub version: u32,
@@ -21,6 +22,9 @@ pub(crate) struct Upcast {
 /// The most versions that an event may have.
 const MAX_VERSION: u32 = 1000;
 
+/// What durable states are called among upcasts.
+pub(crate) const STATE: &str = "state";
+
 /// The type of the stored events of a version.
 pub(crate) fn versioned(name: &str, version: u32) -> String {
     if version == 1 {
@@ -32,7 +36,7 @@ pub(crate) fn versioned(name: &str, version: u32) -> String {
 
 impl Upcast {
     pub fn new<Old: Json + 'static, New: Json + 'static>(name: &'static str, version: u32, up: impl Fn(Old) -> New + 'static) -> Self {
-        assert!((1..=MAX_VERSION).contains(&version), "hostd: event {}: a version is 1 to {}", name, MAX_VERSION);
+        assert!((1..=MAX_VERSION).contains(&version), "hostd: {}: a version is 1 to {}", name, MAX_VERSION);
         let stored = versioned(name, version);
         let what = stored.clone();
         Upcast {
@@ -43,7 +47,7 @@ impl Upcast {
             gives: TypeId::of::<New>(),
             schema: json::schema_of::<Old>(Form::Written),
             run: Box::new(move |payload| {
-                let made = up(json::decode(payload).map_err(|e| format!("event {}: {}", what, e))?);
+                let made = up(json::decode(payload).map_err(|e| format!("{}: {}", what, e))?);
                 let mut out = Vec::new();
                 made.write(&mut out);
                 Ok(out)
@@ -70,5 +74,22 @@ pub(crate) fn link<S>(entity: &mut Entity<S>) {
     names.sort_unstable();
     for pair in names.windows(2) {
         assert!(pair[0] != pair[1], "hostd: {}: event type {} is declared twice", entity.name, pair[0]);
+    }
+}
+
+/// Orders the migrations of states, and numbers the form of today by them.
+pub(crate) fn link_states<S: 'static>(entity: &mut Entity<S>) {
+    entity.migrations.sort_by_key(|m| m.version);
+    for (i, m) in entity.migrations.iter().enumerate() {
+        let what = format!("hostd: {}: state of version {}", entity.name, m.version);
+        if let Some(after) = entity.migrations.get(i + 1) {
+            let fits = after.version == m.version + 1 && after.takes == m.gives;
+            assert!(fits, "{} is not migrated to what the version after it is migrated from", what);
+            continue;
+        }
+        assert!(m.gives == TypeId::of::<S>(), "{} is not migrated to what the state is", what);
+        let said = entity.options.state_version;
+        assert!(said == 0 || said == m.version + 1, "{} is the last that is migrated, and state_version is {}", what, said);
+        entity.options.state_version = m.version + 1;
     }
 }

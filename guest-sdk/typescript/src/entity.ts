@@ -74,6 +74,7 @@ interface Handler {
 interface Upcast {
   version: number;
   up: (old: any) => unknown;
+  schema?: Schema<unknown>; // of what is given
 }
 
 /** An entity of an instance. */
@@ -91,6 +92,7 @@ export class Definition {
   readonly commands = new Map<string, Handler>();
   readonly queries = new Map<string, Handler>();
   private readonly upcasts = new Map<string, Upcast[]>(); // by the event's name
+  private readonly migrations: Upcast[] = []; // of states, by version
   private readonly stored = new Map<string, EventOf>();
   private readonly older = new Map<string, { next: string; up: (old: any) => unknown }>();
 
@@ -112,6 +114,14 @@ export class Definition {
     if (list.some((u) => u.version === version)) throw new TypeError(`${this.name}: event ${name} of version ${version} is upcast twice`);
     list.push({ version, up });
     this.upcasts.set(name, list.sort((a, b) => a.version - b.version));
+  }
+
+  addMigration(version: number, migration: Omit<Upcast, "version">): void {
+    if (this.kind !== "durable-state") throw new TypeError(`${this.name}: a ${this.kind} type has no states to migrate`);
+    if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: a version of a state is 1 to 1000`);
+    if (this.migrations.some((m) => m.version === version)) throw new TypeError(`${this.name}: the state of version ${version} is migrated twice`);
+    this.migrations.push({ version, ...migration });
+    this.migrations.sort((a, b) => a.version - b.version);
   }
 
   addHandler(noun: "command" | "query", name: string, handler: Handler): void {
@@ -142,6 +152,19 @@ export class Definition {
       if (this.stored.has(event.stored) || this.older.has(event.stored)) throw new TypeError(`${this.name}: event type ${event.stored} is declared twice`);
       this.stored.set(event.stored, event);
     }
+    this.migrations.forEach((m, i) => {
+      if (i > 0 && m.version !== this.migrations[i - 1]!.version + 1) throw new TypeError(`${this.name}: the state of version ${m.version - 1} is not migrated`);
+    });
+    const said = this.options.stateVersion;
+    if (said !== undefined && this.migrations.length > 0 && said !== this.stateVersion) {
+      throw new TypeError(`${this.name}: the state is of version ${this.stateVersion}, and stateVersion is ${said}`);
+    }
+  }
+
+  /** The number of the state's form; undefined where nobody says. */
+  private get stateVersion(): number | undefined {
+    const last = this.migrations[this.migrations.length - 1];
+    return last ? last.version + 1 : this.options.stateVersion;
   }
 
   /** Evolves an entity by an event of its history. */
@@ -169,6 +192,24 @@ export class Definition {
     }
   }
 
+  /**
+   * The state of a stored one, of a version that is 0 where it is the type's own;
+   * undefined for a version that is not read.
+   */
+  read(stored: unknown, version: number): { state: unknown } | undefined {
+    if (version !== 0 && version !== this.stateVersion) {
+      const first = this.migrations.findIndex((m) => m.version === version);
+      if (first < 0) return undefined;
+      for (const { schema, up } of this.migrations.slice(first)) {
+        const made = synchronous(up(schema?.revives ? schema.read(stored, "") : stored), "the migration of", "a state");
+        const text = JSON.stringify(made) as string | undefined;
+        if (text === undefined) throw new TypeError(`${this.name}: a state is migrated to nothing that JSON has`);
+        stored = JSON.parse(text);
+      }
+    }
+    return { state: this.revive(stored) };
+  }
+
   /** A state as it was before it was written. */
   revive(state: unknown): unknown {
     const schema = this.options.state;
@@ -177,7 +218,8 @@ export class Definition {
 
   /** The type as the manifest has it. */
   describe(): JsonSchema {
-    const { initial: _, state, ...options } = this.options;
+    const { initial: _, state, stateVersion: __, ...options } = this.options;
+    const version = this.stateVersion;
     const handlers = (all: Map<string, Handler>): JsonSchema[] => [...all].map(([name, h]) => ({
       name,
       ...(h.internal ? { internal: true } : {}),
@@ -196,6 +238,10 @@ export class Definition {
       ],
       ...options,
       ...rendered("state", state, false),
+      ...(version === undefined ? {} : { stateVersion: version }),
+      ...(this.migrations.length === 0 ? {} : {
+        readsStates: this.migrations.map((m) => ({ version: m.version, ...rendered("schema", m.schema, false) })),
+      }),
     };
   }
 
@@ -256,6 +302,24 @@ export class EntityType<S, E, V> {
    */
   upcast(name: keyof E & string, version: number, up: (old: any) => unknown): this {
     this.definition.addUpcast(name, version, up);
+    return this;
+  }
+
+  /**
+   * Declares that the states of a durable type have had another form before:
+   * version is its number, from 1 on, and up makes the form of the version after
+   * it. The state is the version after the last that is migrated; stateVersion
+   * may be left out. States that were stored before a version was declared are
+   * of version 1. up must be deterministic and must not fail.
+   *
+   * What is stored stays as it is until a command changes the entity's state:
+   * until then it is migrated each time that the entity is loaded.
+   */
+  migrateState(version: number, up: (old: any) => unknown): this;
+  migrateState<O>(version: number, schema: Schema<O>, up: (old: O) => unknown): this;
+  migrateState(version: number, first: unknown, second?: unknown): this {
+    const [schema, up] = split(first, second);
+    this.definition.addMigration(version, { ...(schema ? { schema } : {}), up: up as Upcast["up"] });
     return this;
   }
 

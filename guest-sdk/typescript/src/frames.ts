@@ -2,7 +2,7 @@ import { natives } from "./natives.js";
 
 /** Kinds of frames, as the guest contract numbers them. */
 export const input = {
-  entityID: 1, snapshot: 2, sequence: 3, name: 16, payload: 17, commandID: 18, now: 19, seed: 20, source: 21, due: 22,
+  entityID: 1, snapshot: 2, sequence: 3, stateVersion: 4, name: 16, payload: 17, commandID: 18, now: 19, seed: 20, source: 21, due: 22,
   principal: 23, settings: 24, event: 32,
 } as const;
 

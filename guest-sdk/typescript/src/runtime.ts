@@ -60,7 +60,9 @@ function load(handle: number, length: number, type: number): number {
   let state: unknown;
   if (frames.has(input.snapshot)) {
     try {
-      state = definition.revive(frames.json(input.snapshot));
+      const found = definition.read(frames.json(input.snapshot), frames.uint64(input.stateVersion));
+      if (!found) return unreadable;
+      state = found.state;
     } catch (e) {
       if (e instanceof SyntaxError || e instanceof Misfit) return unreadable;
       throw e;

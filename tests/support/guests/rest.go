@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/host/engine"
 )
 
@@ -77,6 +78,49 @@ func RestsAreEqual(t *testing.T, goRest, other *engine.Module) {
 	for _, text := range []string{"a", "a", "longer than ten", "b", ""} {
 		r.handle(6, "set", `{"text":"`+text+`"}`, client, nil)
 		r.states(6)
+	}
+	r.drafts()
+	restConforms(t, other)
+}
+
+// drafts loads states of all versions, and some that are none.
+func (r *restRun) drafts() {
+	r.t.Helper()
+	const draft = 7
+	r.load(2, draft, abi.AppendEntityID(nil, "new"))
+	r.states(draft)
+	for _, s := range []struct {
+		version uint64
+		state   string
+	}{
+		{1, `{"text":"ö"}`}, {1, `{}`}, {2, `{"count":4,"text":"two"}`}, {3, `{"count":7,"first":"three"}`}, {0, `{"count":8,"first":"four"}`},
+		{1, `{"text":5}`}, {2, `{"count":"x"}`}, {2, `[`}, {4, `{"count":7,"first":"newer"}`}, {1 << 33, `{}`}, {1, `{"count":9,"first":"x","text":"last"}`},
+	} {
+		input := abi.AppendSequence(abi.AppendSnapshot(abi.AppendEntityID(nil, "old"), []byte(s.state)), 1)
+		if s.version != 0 {
+			input = abi.AppendStateVersion(input, s.version)
+		}
+		r.load(2, draft, input)
+		r.states(draft)
+		for _, text := range []string{"longer than ten", "b", "b"} {
+			r.handle(draft, "write", `{"text":"`+text+`"}`, abi.Source{Kind: abi.SourceClient}, nil)
+		}
+	}
+}
+
+// restConforms runs the conformance suite, and looks for what it says of older
+// forms.
+func restConforms(t *testing.T, module *engine.Module) {
+	t.Helper()
+	report, err := abitest.Run(t.Context(), Opener{module}, abitest.Options{Seed: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range report.Checks {
+		older := check.Name == "earlier-states"
+		if check.Status == abitest.Failed || older && check.Status != abitest.Passed {
+			t.Errorf("%+v", check)
+		}
 	}
 }
 
@@ -183,7 +227,7 @@ func (r *restRun) handle(handle uint64, name, payload string, source abi.Source,
 	input = abi.AppendCommandID(input, fmt.Sprint("command-", r.commands))
 	input = abi.AppendSource(abi.AppendSeed(input, 0xfedcba9876543210), source)
 	mode := abi.HandleEvents
-	if handle == 6 {
+	if handle == 6 || handle == 7 {
 		mode = abi.HandleState
 	}
 	r.both(name+" "+payload, func(g *engine.Instance) (string, error) {

@@ -131,6 +131,32 @@ cases:
 	}
 }
 
+// TestStoredStatesOfBefore: a case may begin with a state of an earlier version
+// that the module reads; what a command stores is of the module's own.
+func TestStoredStatesOfBefore(t *testing.T) {
+	file := caseFile(t, `
+cases:
+  - {name: is migrated, stored: {words: 3}, storedVersion: 1, then: {state: {english: 3, french: 0}}}
+  - name: is written anew
+    stored: {words: 3}
+    storedVersion: 1
+    steps:
+      - when: {command: write, payload: {words: 2, french: true}}
+        then: {state: {english: 3, french: 2}}
+      - when: {command: write, payload: {words: 1}}
+        then: {state: {english: 4, french: 2}}
+  - {name: is its own, stored: {english: 1, french: 2}, storedVersion: 2, then: {state: {english: 1, french: 2}}}
+`)
+	wasm := testkit.BuildGuest(t, "tests/e2e/entities/drafts/later")
+	if code, out, talk := command(t, wasm, file); code != cli.ExitDone || !strings.Contains(talk, "3 cases passed") {
+		t.Errorf("%d\n%s%s", code, out, talk)
+	}
+	newer := caseFile(t, "cases: [{name: newer, stored: {}, storedVersion: 3, then: {state: {}}}]")
+	if code, out, talk := command(t, wasm, newer); code != cli.ExitFailed || !strings.Contains(talk, "cases.yaml:1: the module reads no states of version 3") {
+		t.Errorf("%d\n%s%s", code, out, talk)
+	}
+}
+
 // TestResultsInJSON: a line for each case, and only those that were chosen.
 func TestResultsInJSON(t *testing.T) {
 	file := caseFile(t, `

@@ -34,6 +34,7 @@ type entity struct {
 	random   *rand.Rand // of the sizes of batches
 	history  []stored   // since the last tombstone
 	state    []byte     // of a type that keeps its state as a whole
+	version  uint64     // of that state; 0: the module's own
 	sequence uint64
 	frames   []byte
 }
@@ -84,11 +85,14 @@ func (e *entity) mode() abi.Mode {
 	return abi.HandleEvents
 }
 
-// load begins anew with a state, or with none.
-func (e *entity) load(g *engine.Instance, handle uint64, state []byte, sequence uint64) error {
+// load begins anew with a state of a version, or with none.
+func (e *entity) load(g *engine.Instance, handle uint64, state []byte, version, sequence uint64) error {
 	f := abi.AppendEntityID(e.frames[:0], e.id)
 	if state != nil {
 		f = abi.AppendSequence(abi.AppendSnapshot(f, state), sequence)
+	}
+	if version != 0 {
+		f = abi.AppendStateVersion(f, version)
 	}
 	e.frames = f
 	status, err := g.Load(e.typ, handle, f)
@@ -100,7 +104,7 @@ func (e *entity) load(g *engine.Instance, handle uint64, state []byte, sequence 
 
 // replay makes the entity of what is stored of it, in batches of random sizes.
 func (e *entity) replay(g *engine.Instance, handle uint64) error {
-	if err := e.load(g, handle, e.state, e.sequence); err != nil {
+	if err := e.load(g, handle, e.state, e.version, e.sequence); err != nil {
 		return err
 	}
 	for left := e.history; len(left) > 0; {
@@ -148,7 +152,7 @@ func (e *entity) purity(state []byte) (string, error) {
 	}{
 		{"the state is not what a replay of the events makes of them, with another clock, other random numbers and other batches",
 			func() error { return e.replay(e.other, again) }},
-		{"the state is not what the module loads of its own snapshot", func() error { return e.load(e.other, again, state, e.sequence) }},
+		{"the state is not what the module loads of its own snapshot", func() error { return e.load(e.other, again, state, 0, e.sequence) }},
 	} {
 		if err := way.load(); err != nil {
 			return "", err
@@ -175,12 +179,12 @@ func (e *entity) keep(out *abi.Output, now int64) error {
 	}
 	if out.HasState {
 		e.sequence++
-		e.state = out.State
+		e.state, e.version = out.State, 0
 	}
 	if !out.Delete {
 		return nil
 	}
-	e.history, e.state = nil, nil
+	e.history, e.state, e.version = nil, nil, 0
 	e.sequence++
 	return e.renew()
 }

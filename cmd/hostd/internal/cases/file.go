@@ -26,6 +26,7 @@ type Case struct {
 	settings   []byte // a frame, of what operators have set for the type
 	given      []event
 	stored     *yaml.Node // state of a type that keeps its state as a whole
+	version    int        // of that state; 0: the module's own
 	steps      []step
 	state      *yaml.Node // where the case has no step: what its history makes
 }
@@ -154,7 +155,8 @@ func (p parser) oneCase(n *yaml.Node) (Case, error) {
 			c.settings, err = p.settings(n)
 			return err
 		},
-		"stored": keep(&c.stored),
+		"stored":        keep(&c.stored),
+		"storedVersion": p.version(&c.version),
 		"given": func(n *yaml.Node) (err error) {
 			c.given, err = p.events(n, false)
 			return err
@@ -178,6 +180,8 @@ func (p parser) oneCase(n *yaml.Node) (Case, error) {
 		return c, p.at(n, err)
 	case c.Name == "":
 		return c, p.fault(n, "the case has no name")
+	case c.version != 0 && c.stored == nil:
+		return c, p.fault(n, "a storedVersion is that of a stored state")
 	case steps && (hasWhen || hasThen):
 		return c, p.fault(n, "a case has either steps, or when and then")
 	case steps:

@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/abi/schema"
 )
 
@@ -116,6 +117,16 @@ func (p parser) time(to *time.Time) func(*yaml.Node) error {
 			return p.fault(n, "this is a time such as 2026-01-01T00:00:00Z")
 		}
 		*to = at
+		return nil
+	}
+}
+
+// version reads the number of a form of states.
+func (p parser) version(to *int) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if err := resolve(n).Decode(to); err != nil || *to < 1 || *to > manifest.MaxStateVersion {
+			return p.fault(n, "the version of a state is a number from 1 on")
+		}
 		return nil
 	}
 }

@@ -139,6 +139,13 @@ func (r *run) given() error {
 		if err != nil {
 			return err
 		}
+		states := about.States()
+		if err := states.Check(r.c.version); err != nil {
+			return r.fault(r.c.stored, "%v", err)
+		}
+		if r.c.version != 0 {
+			r.e.version = states.Given(r.c.version)
+		}
 		r.e.state, r.e.sequence = state, 1
 	}
 	if len(r.c.given) > 0 && about.Kind != manifest.EventSourced {

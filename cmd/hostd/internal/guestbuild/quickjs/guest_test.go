@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/tests/support/guests"
 )
 
 // TestFaultsOfScripts: whatever a script does wrong ends its call and its
@@ -268,5 +270,60 @@ func TestStatesOfScripts(t *testing.T) {
 		if out, err := handle(t, transient, abi.HandleState, input("up", "")); err != nil || string(out.Reply) != fmt.Sprint(want+1) || out.State != nil {
 			t.Errorf("%v %+v", err, out)
 		}
+	}
+}
+
+// TestStatesAreMigrated: a state of each version that is listed is read, as
+// today's form of it; another version is not, and the conformance suite agrees.
+func TestStatesAreMigrated(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "drafts")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := abitest.Run(t.Context(), guests.Opener{Module: m}, abitest.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range report.Checks {
+		if check.Status == abitest.Failed || check.EntityType == "draft" && check.Status != abitest.Passed {
+			t.Errorf("%+v", check)
+		}
+	}
+	g := guest(t, m, 0)
+	for _, test := range []struct {
+		typ           uint32
+		version       uint64
+		stored, state string
+		status        abi.LoadStatus
+	}{
+		{0, 1, `{"text":"word"}`, `{"count":40,"first":"word!"}`, abi.LoadDone},
+		{0, 2, `{"count":"900719925474099100","text":""}`, `{"count":"9007199254740991000","first":"!"}`, abi.LoadDone},
+		{0, 0, `{"count":7,"first":"x"}`, `{"count":7,"first":"x"}`, abi.LoadDone},
+		{0, 3, `{"count":8,"first":"x"}`, `{"count":8,"first":"x"}`, abi.LoadDone},
+		{0, 4, `{"count":9,"first":"x"}`, "", abi.LoadUnreadable},
+		{0, 1 << 33, `{"text":"word"}`, "", abi.LoadUnreadable},
+		{0, 2, `{"count":"x","text":""}`, "", abi.LoadUnreadable},
+		{0, 1, `{`, "", abi.LoadUnreadable},
+		{1, 1, `{"text":"a b"}`, `{"words":["a","b"]}`, abi.LoadDone},
+		{1, 2, `{"words":[]}`, `{"words":[]}`, abi.LoadDone},
+	} {
+		input := abi.AppendSnapshot(abi.AppendEntityID(nil, "old"), []byte(test.stored))
+		if test.version != 0 {
+			input = abi.AppendStateVersion(input, test.version)
+		}
+		status, err := g.Load(test.typ, 1, input)
+		if err != nil || status != test.status {
+			t.Fatalf("%s of version %d: %v, %v %s", test.stored, test.version, status, err, words(err))
+		}
+		if test.state == "" {
+			continue
+		}
+		if state, err := g.Snapshot(1); err != nil || string(state) != test.state {
+			t.Errorf("%s of version %d is %s, %v, want %s", test.stored, test.version, state, err, test.state)
+		}
+	}
+	about := m.Manifest().EntityTypes
+	if about[0].StateVersion != 3 || len(about[0].ReadsStates) != 2 || about[1].StateVersion != 2 || about[1].ReadsStates[0].Version != 1 {
+		t.Errorf("the manifest says %+v", about)
 	}
 }

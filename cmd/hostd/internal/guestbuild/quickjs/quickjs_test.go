@@ -163,6 +163,7 @@ func TestEngineIsKnown(t *testing.T) {
 // with its line.
 func TestScriptsThatDoNotLoad(t *testing.T) {
 	const begin = "import { entity, serve } from '@hostd/guest';\n"
+	const migrate = "import { durable, serve } from '@hostd/guest'; serve('a', '1', "
 	for name, test := range map[string]struct{ script, says string }{
 		"throws":          {begin + "entity('a');\nthrow new TypeError('not today');", "TypeError: not today\n    at <anonymous> (index.ts:3)"},
 		"serves nothing":  {begin + "serve('a', '1');", "TypeError: a module needs an entity type"},
@@ -173,6 +174,11 @@ func TestScriptsThatDoNotLoad(t *testing.T) {
 		"command twice":   {begin + "entity('a').command('b', () => 1).command('b', () => 1);", "command b is declared twice"},
 		"upcast of none":  {begin + "serve('a', '1', entity('a').upcast('b', 1, () => 1));", "event b is upcast and not declared"},
 		"upcast with gap": {begin + "serve('a', '1', entity('a').event('b', () => 1).upcast('b', 1, () => 1).upcast('b', 3, () => 1));", "version 2 is not upcast"},
+		"migrated events": {begin + "serve('a', '1', entity('a').migrateState(1, () => 1));", "a event-sourced type has no states to migrate"},
+		"migrated gap":    {migrate + "durable('a').migrateState(3, () => 1).migrateState(1, () => 1));", "the state of version 2 is not migrated"},
+		"migrated twice":  {migrate + "durable('a').migrateState(1, () => 1).migrateState(1, () => 1));", "the state of version 1 is migrated twice"},
+		"migrated to two": {migrate + "durable('a', { stateVersion: 3 }).migrateState(1, () => 1));", "the state is of version 2, and stateVersion is 3"},
+		"migrated 0":      {migrate + "durable('a').migrateState(0, () => 1));", "a version of a state is 1 to 1000"},
 		"promise":         {begin + "Promise.resolve(1).then(() => 1); serve('a', '1', entity('a'));", "a promise was used while the script was loaded"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -119,6 +119,34 @@ func notes() *hostd.Type[note] {
 	return t
 }
 
-var _ = hostd.Serve("rest", "1.0.0", rest(), notes())
+type (
+	draftV1 struct {
+		Text string `json:"text"`
+	}
+	draftV2 struct {
+		Count int64  `json:"count"`
+		Text  string `json:"text"`
+	}
+	draft struct {
+		Count int64  `json:"count"`
+		First string `json:"first"`
+	}
+)
+
+func drafts() *hostd.Type[draft] {
+	t := hostd.Durable[draft]("draft", hostd.JSON)
+	hostd.MigrateState(t, 2, func(old draftV2) draft { return draft{10 * old.Count, old.Text + "!"} })
+	hostd.MigrateState(t, 1, func(old draftV1) draftV2 { return draftV2{int64(len(old.Text)), old.Text} })
+	hostd.Command(t, "write", func(_ *hostd.Context, s *draft, cmd draftV1) (draft, error) {
+		s.First = cmd.Text
+		if len(cmd.Text) > 10 {
+			return *s, hostd.Reject("too_long", "")
+		}
+		return *s, nil
+	})
+	return t
+}
+
+var _ = hostd.Serve("rest", "1.0.0", rest(), notes(), drafts())
 
 func main() {}

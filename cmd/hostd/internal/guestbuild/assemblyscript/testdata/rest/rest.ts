@@ -74,6 +74,34 @@ class Note extends Json {
   }
 }
 
+class DraftV1 extends Json {
+  text: string = "";
+
+  fields(f: Fields): void {
+    this.text = f.text("text", this.text);
+  }
+}
+
+class DraftV2 extends Json {
+  count: i64 = 0;
+  text: string = "";
+
+  fields(f: Fields): void {
+    this.count = f.i64("count", this.count);
+    this.text = f.text("text", this.text);
+  }
+}
+
+class Draft extends Json {
+  count: i64 = 0;
+  first: string = "";
+
+  fields(f: Fields): void {
+    this.count = f.i64("count", this.count);
+    this.first = f.text("first", this.first);
+  }
+}
+
 function amount(n: i64): Amount {
   const made = new Amount();
   made.n = n;
@@ -165,4 +193,23 @@ const note = new Entity<Note>("note")
     return cmd.text.length > 10 ? c.reject<None>("too_long", "") : null;
   });
 
-serve("rest-as", "1.0.0", [rest, note]);
+const draft = new Entity<Draft>("draft")
+  .durable()
+  .migrateState<DraftV2, Draft>(2, (old: DraftV2): Draft => {
+    const made = new Draft();
+    made.count = 10 * old.count;
+    made.first = old.text + "!";
+    return made;
+  })
+  .migrateState<DraftV1, DraftV2>(1, (old: DraftV1): DraftV2 => {
+    const made = new DraftV2();
+    made.count = String.UTF8.byteLength(old.text);
+    made.text = old.text;
+    return made;
+  })
+  .command<DraftV1, Draft>("write", (c: Context<Draft>, cmd: DraftV1): Draft | null => {
+    c.state.first = cmd.text;
+    return cmd.text.length > 10 ? c.reject<Draft>("too_long", "") : c.state;
+  });
+
+serve("rest-as", "1.0.0", [rest, note, draft]);

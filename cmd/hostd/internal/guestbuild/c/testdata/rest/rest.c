@@ -161,6 +161,39 @@ static void set(hostd_call *c, void *s, const void *command) {
 
 static const hostd_command note_commands[] = {{"set", set, note_fields}, {0}};
 
+typedef struct {
+  int64_t count;
+  hostd_text text;
+} draft; // the text is called first
+
+static const hostd_field draft_v1_fields[] = {HOSTD_TEXT(draft, text), HOSTD_END};
+static const hostd_field draft_v2_fields[] = {HOSTD_I64(draft, count), HOSTD_TEXT(draft, text), HOSTD_END};
+static const hostd_field draft_fields[] = {HOSTD_I64(draft, count), HOSTD_FIELD(draft, text, "first", HOSTD_TEXT_KIND), HOSTD_END};
+
+static void draft_v2(void *s, const void *old) {
+  const draft *o = old;
+  ((draft *)s)->count = 10 * o->count;
+  hostd_keep(&((draft *)s)->text, join(o->text, "!", hostd_c("")));
+}
+
+static void draft_v1(void *s, const void *old) {
+  const draft *o = old;
+  draft_v2(s, &(draft){o->text.length, o->text});
+}
+
+static const hostd_older_state drafts[] = {{1, draft_v1_fields, draft_v1}, {2, draft_v2_fields, draft_v2}, {0}};
+
+static void write_draft(hostd_call *c, void *s, const void *command) {
+  hostd_text text = ((const draft *)command)->text;
+  hostd_keep(&((draft *)s)->text, text);
+  if (text.length > 10)
+    hostd_reject(c, "too_long", "");
+  else
+    hostd_reply(c, s);
+}
+
+static const hostd_command draft_commands[] = {{"write", write_draft, draft_v1_fields, draft_fields}, {0}};
+
 static const hostd_type types[] = {
     {
         .name = "rest",
@@ -179,6 +212,15 @@ static const hostd_type types[] = {
         .fields = note_fields,
         .commands = note_commands,
         .options = "\"singleton\":true,\"retainEvents\":\"snapshots\",\"validate\":false,\"sends\":[]",
+    },
+    {
+        .name = "draft",
+        .durable = true,
+        .state_size = sizeof(draft),
+        .fields = draft_fields,
+        .state_version = 3,
+        .older_states = drafts,
+        .commands = draft_commands,
     },
     {0},
 };

@@ -22,6 +22,9 @@ json! {
 }
 json! { struct Number { n: i64 } }
 json! { struct Note { text: String } }
+json! { struct DraftV1 { text: String } }
+json! { struct DraftV2 { count: i64, text: String } }
+json! { #[derive(Clone)] struct Draft { count: i64, first: String } }
 
 fn view(v: &View) -> Call {
     let principal = match v.principal() {
@@ -97,4 +100,18 @@ fn notes() -> Entity<Note> {
     })
 }
 
-serve!("rest-rust", "1.0.0", rest(), notes());
+fn drafts() -> Entity<Draft> {
+    Entity::<Draft>::durable("draft")
+        .migrate_state(2, |old: DraftV2| Draft { count: 10 * old.count, first: format!("{}!", old.text) })
+        .migrate_state(1, |old: DraftV1| DraftV2 { count: old.text.len() as i64, text: old.text })
+        .command("write", |c, cmd: DraftV1| {
+            let long = cmd.text.len() > 10;
+            c.state_mut().first = cmd.text;
+            if long {
+                return Err(reject("too_long", ""));
+            }
+            Ok(c.state().clone())
+        })
+}
+
+serve!("rest-rust", "1.0.0", rest(), notes(), drafts());
