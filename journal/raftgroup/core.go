@@ -351,7 +351,8 @@ func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return nil
 }
 
-// TransferLeader asks the leader, this replica, to hand its leadership over.
+// TransferLeader asks the leader, this replica, to hand its leadership over. To
+// a node that is silent it is not handed.
 func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error {
 	g := c.groups[shard]
 	if g == nil {
@@ -359,6 +360,9 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	}
 	if !g.leader {
 		return ErrNotLeader
+	}
+	if n := g.routes.Locate(uint64(to)); n != nil && n.Silent() {
+		return nil
 	}
 	defer c.contain(g)
 	c.clocks.wake(g)

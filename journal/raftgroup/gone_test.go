@@ -172,3 +172,94 @@ func TestWrongHintsOfAllLoseNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestTransfersToWhoHasEndedEnd: what is proposed to groups that were being
+// handed over to a node waits for no clock once it is known that it has ended,
+// or that it is silent, and nothing is handed over to it then.
+func TestTransfersToWhoHasEndedEnd(t *testing.T) {
+	const shards = 12
+	for name, tell := range map[string]func(*Core, sharding.NodeID){"ended": (*Core).PeerGone, "silent": (*Core).PeerSilent} {
+		t.Run(name, func(t *testing.T) {
+			d := ledBy(t, shards)
+			core := d.nodes[0].driver.Core()
+			hand := func(s int) {
+				t.Helper()
+				if err := core.TransferLeader(sharding.ShardID(s), d.replica(s, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.nodes[1].up = false // the others do not know yet
+			for s := 1; s <= shards; s++ {
+				hand(s)
+				d.propose(s, "meanwhile")
+			}
+			d.settle()
+			if n := d.applied(shards, "meanwhile", 0, 2); n != 0 {
+				t.Fatalf("%d groups that are being handed over have applied what came meanwhile", n)
+			}
+			tell(core, d.name(1))
+			d.settle()
+			if n := d.applied(shards, "meanwhile", 0); n != shards {
+				t.Fatalf("%d of %d groups go on before a clock beats", n, shards)
+			}
+			for s := 1; s <= shards; s++ {
+				hand(s)
+				d.propose(s, "after")
+			}
+			d.settle()
+			if n := d.applied(shards, "after", 0); n != shards {
+				t.Errorf("%d of %d groups go on that were to be handed over to it again", n, shards)
+			}
+		})
+	}
+}
+
+// TestHeirStandsAfterAWrongHint: it was asked before its leader was told that it
+// has ended. Whoever wins leads in a later term, and no entry is there twice.
+func TestHeirStandsAfterAWrongHint(t *testing.T) {
+	d := ledBy(t, 1)
+	d.write(1, "before", 0, 1, 2)
+	core, term := d.nodes[0].driver.Core(), d.nodes[0].sink.leader(1).Term
+	if err := core.TransferLeader(1, d.replica(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.nodes[0].driver.Turn(); err != nil { // the question leaves
+		t.Fatal(err)
+	}
+	core.PeerGone(d.name(1))
+	d.propose(1, "meanwhile")
+	d.settle()
+	d.until("one leader", 60, func() bool { return d.leader(1) != nil })
+	if l := d.leader(1); l.sink.leader(1).Term <= term {
+		t.Errorf("node %d leads, in term %d after %d", l.i, l.sink.leader(1).Term, term)
+	}
+	d.write(1, "after", 0, 1, 2)
+	for i, n := range d.nodes {
+		all := n.machine.data(1)
+		if len(all) < 2 || len(all) > 3 || all[0] != "before" || all[len(all)-1] != "after" {
+			t.Errorf("node %d has %q", i, all)
+		}
+	}
+}
+
+// propose gives the leader of a shard, node 0, something to write.
+func (d *drill) propose(shard int, data string) {
+	d.t.Helper()
+	s, n := sharding.ShardID(shard), d.nodes[0]
+	if err := n.driver.Core().Propose(s, n.sink.leader(s).Term, 1, []byte(data)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// applied counts the shards of which one of the nodes has the data.
+func (d *drill) applied(shards int, data string, on ...int) (count int) {
+	for s := 1; s <= shards; s++ {
+		for _, i := range on {
+			if all := d.nodes[i].machine.data(sharding.ShardID(s)); len(all) > 0 && all[len(all)-1] == data {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}

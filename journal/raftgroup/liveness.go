@@ -76,6 +76,10 @@ func (c *Core) lost(g *group, p *nodes.Node) {
 			g.call(c.elections, c.now)
 			return
 		}
+		if heir := status.LeadTransferee; heir != raft.None && g.routes.Locate(heir) == p {
+			g.keep()
+			c.touch(g)
+		}
 		g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
 			if id != g.replica && g.routes.Locate(id) == p {
 				g.node.ReportUnreachable(id)
@@ -84,6 +88,13 @@ func (c *Core) lost(g *group, p *nodes.Node) {
 	case status.Lead != raft.None && g.routes.Locate(status.Lead) == p:
 		c.forget(g)
 	}
+}
+
+// keep ends a transfer of the leadership to who will not take it: what is
+// proposed would wait for an election timeout. If it does take it after all, it
+// leads in a later term, as after any election.
+func (g *group) keep() {
+	g.node.TransferLeader(g.replica) // which raft has already: it ends the one under way
 }
 
 // gained follows a node that is heard again: a member on it may have missed

@@ -205,7 +205,8 @@ func (l *Loop) CreateGroups(configs []GroupConfig) error {
 }
 
 // TransferLeader asks for the leadership of a shard to go to another replica.
-// It returns before that happened; it may not happen.
+// It returns before that happened; it may not happen, and does not while that
+// replica's node is silent.
 func (l *Loop) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error {
 	return l.call(func() error { return l.core.TransferLeader(shard, to) })
 }
