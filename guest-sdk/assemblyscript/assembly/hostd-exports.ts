@@ -2,7 +2,7 @@
 //
 //   export * from "hostd-exports";
 
-import { answerQuery, applyEvents, buffer, describeModule, dropEntity, handleCommand, loadEntity, snapshotOf } from "./hostd";
+import { answerQuery, applyEvents, buffer, describeModule, dropEntity, handleCommand, loadEntity, snapshotOf, upcastEvents } from "./hostd";
 
 export function hostd_abi(): i32 {
   return 1;
@@ -38,4 +38,8 @@ export function hostd_snapshot(entity: u64): u64 {
 
 export function hostd_drop(entity: u64): void {
   dropEntity(entity);
+}
+
+export function hostd_upcast(type: i32, length: i32): u64 {
+  return upcastEvents(type, length);
 }

@@ -392,7 +392,16 @@ abstract class UpcastBase {
     this.stored = versioned(declared, version);
   }
 
-  abstract up(payload: Value): Value | null;
+  /** Writes the form of the version after it; false where it cannot be read. */
+  abstract write(payload: Value): bool;
+
+  up(payload: Value): Value | null {
+    const mark = outLength();
+    const value = this.write(payload) ? parse(outAt() + mark, outLength() - mark) : null;
+    setOutLength(mark);
+    return value;
+  }
+
   abstract sample(): Json;
 }
 
@@ -401,13 +410,11 @@ class UpcastOf<Old extends Json, New extends Json> extends UpcastBase {
     super(declared, version, idof<Old>(), idof<New>());
   }
 
-  up(payload: Value): Value | null {
-    const old = instantiate<Old>(), make = this.make, mark = outLength();
-    if (!readObject(payload, old)) return null;
+  write(payload: Value): bool {
+    const old = instantiate<Old>(), make = this.make;
+    if (!readObject(payload, old)) return false;
     putObject(make(old));
-    const value = parse(outAt() + mark, outLength() - mark);
-    setOutLength(mark);
-    return value;
+    return true;
   }
 
   sample(): Json {
@@ -522,6 +529,7 @@ export abstract class Definition {
   abstract describe(): void;
   abstract load(snapshot: usize, length: i32, version: u64): Json | null;
   abstract apply(state: Json, type: string, at: usize, length: i32): bool;
+  abstract putUpcast(type: string, at: usize, length: i32): void;
   abstract handle(slot: Slot, length: i32): void;
   abstract answer(slot: Slot, length: i32): void;
 }
@@ -777,6 +785,29 @@ export class Entity<S extends Json> extends Definition {
     return false;
   }
 
+  /**
+   * Writes an event as readers get it today. What is of today's form, and what is
+   * not declared, stays as it is.
+   */
+  putUpcast(type: string, at: usize, length: i32): void {
+    const older = this.isDurable ? this.migrations : this.upcasts;
+    let stored = type, value: Value | null = null, last: UpcastBase | null = null;
+    for (;;) {
+      let up: UpcastBase | null = null;
+      for (let i = 0; i < older.length; i++) if (older[i].stored == stored) up = older[i];
+      if (!up) break;
+      value = !last ? (length > 0 ? parse(at, length) : new Value()) : value ? last.up(value) : null;
+      must(value != null, this.name + ": event " + stored + " cannot be upcast: " + lastFault());
+      last = up;
+      stored = versioned(up.declared, up.version + 1);
+    }
+    const start = open(1);
+    putName(stored);
+    if (last) must(last.write(value!), this.name + ": event " + stored + " cannot be upcast: " + lastFault());
+    else memory.copy(grow(length), at, length);
+    close(start);
+  }
+
   handle(slot: Slot, length: i32): void {
     const state = changetype<S>(slot.state), c = new Context<S>(this, state);
     let before: StaticArray<u8> | null = null;
@@ -929,6 +960,18 @@ export function applyEvents(entity: u64, length: i32): i32 {
     }
   }
   return 0;
+}
+
+export function upcastEvents(type: i32, length: i32): u64 {
+  begin(length);
+  while (next()) {
+    if (kind != 32) continue;
+    bodyAt += 16; // its number and its time
+    bodyLength -= 16;
+    const name = cut();
+    types[type].putUpcast(name, bodyAt, bodyLength);
+  }
+  return span();
 }
 
 export function handleCommand(entity: u64, length: i32): u64 {

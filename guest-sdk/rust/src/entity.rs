@@ -334,6 +334,9 @@ impl<S> Entity<S> {
     }
 }
 
+/// An event in today's form: its type, and its payload.
+type Upcasted<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
+
 /// An entity type with its state out of sight.
 pub(crate) trait Definition {
     fn name(&self) -> &'static str;
@@ -341,6 +344,7 @@ pub(crate) trait Definition {
     fn describe(&self, out: &mut Vec<u8>);
     fn load(&self, snapshot: Option<&[u8]>, version: u64) -> Option<Box<dyn Any>>;
     fn apply(&self, state: &mut dyn Any, name: &[u8], payload: &[u8]) -> Result<(), String>;
+    fn upcast<'a>(&self, name: &'a str, payload: &'a [u8]) -> Result<Upcasted<'a>, String>;
     fn handle(&self, state: &mut dyn Any, request: &Request, id: &str, out: &mut Vec<u8>);
     fn query(&self, state: &dyn Any, request: &Request, id: &str, out: &mut Vec<u8>);
     fn snapshot(&self, state: &dyn Any, out: &mut Vec<u8>);
@@ -395,6 +399,17 @@ impl<S: Json + 'static> Definition for Entity<S> {
     fn apply(&self, state: &mut dyn Any, name: &[u8], payload: &[u8]) -> Result<(), String> {
         let (event, payload) = self.newest(name, payload)?;
         (event.evolve)(own(state), &payload)
+    }
+
+    /// What is of today's form, and what is not declared, stays as it is.
+    fn upcast<'a>(&self, name: &'a str, payload: &'a [u8]) -> Result<Upcasted<'a>, String> {
+        let older = if self.options.durable { &self.migrations } else { &self.upcasts };
+        let mut made = (Cow::Borrowed(name), Cow::Borrowed(payload));
+        while let Some(u) = older.iter().find(|u| u.stored == made.0) {
+            let payload = (u.run)(&made.1)?;
+            made = (Cow::Owned(versioned(u.name, u.version + 1)), Cow::Owned(payload));
+        }
+        Ok(made)
     }
 
     fn handle(&self, state: &mut dyn Any, request: &Request, id: &str, out: &mut Vec<u8>) {

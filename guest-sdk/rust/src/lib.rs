@@ -146,6 +146,11 @@ macro_rules! serve {
         }
 
         #[no_mangle]
+        pub extern "C" fn hostd_upcast(kind: u32, length: u32) -> u64 {
+            $crate::Guest::span(hostd_guest().upcast(kind as usize, length as usize))
+        }
+
+        #[no_mangle]
         pub extern "C" fn hostd_drop(entity: u64) {
             hostd_guest().drop_entity(entity)
         }

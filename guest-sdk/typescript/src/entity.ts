@@ -94,7 +94,7 @@ export class Definition {
   private readonly upcasts = new Map<string, Upcast[]>(); // by the event's name
   private readonly migrations: Upcast[] = []; // of states, by version
   private readonly stored = new Map<string, EventOf>();
-  private readonly older = new Map<string, { next: string; up: (old: any) => unknown }>();
+  private readonly older = new Map<string, { next: string; upcast: Upcast }>(); // events and states
 
   constructor(readonly name: string, readonly kind: Kind, readonly options: TypeOptions<any>) {
     if (!/^[a-z0-9-]{1,64}$/.test(name)) throw new TypeError(`"${name}" is no name of a type: it has 1 to 64 of a-z, 0-9 and -`);
@@ -108,11 +108,11 @@ export class Definition {
     this.events.set(this.free(this.events, "event", name), { name, stored: name, ...event });
   }
 
-  addUpcast(name: string, version: number, up: (old: any) => unknown): void {
+  addUpcast(name: string, version: number, upcast: Omit<Upcast, "version">): void {
     if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: event ${name}: a version is 1 to 1000`);
     const list = this.upcasts.get(name) ?? [];
     if (list.some((u) => u.version === version)) throw new TypeError(`${this.name}: event ${name} of version ${version} is upcast twice`);
-    list.push({ version, up });
+    list.push({ version, ...upcast });
     this.upcasts.set(name, list.sort((a, b) => a.version - b.version));
   }
 
@@ -144,7 +144,7 @@ export class Definition {
       if (!event) throw new TypeError(`${this.name}: event ${name} is upcast and not declared`);
       list.forEach((u, i) => {
         if (i > 0 && u.version !== list[i - 1]!.version + 1) throw new TypeError(`${this.name}: event ${name} of version ${u.version - 1} is not upcast`);
-        this.older.set(versioned(name, u.version), { next: versioned(name, u.version + 1), up: u.up });
+        this.older.set(versioned(name, u.version), { next: versioned(name, u.version + 1), upcast: u });
       });
       event.stored = versioned(name, list[list.length - 1]!.version + 1);
     }
@@ -154,6 +154,7 @@ export class Definition {
     }
     this.migrations.forEach((m, i) => {
       if (i > 0 && m.version !== this.migrations[i - 1]!.version + 1) throw new TypeError(`${this.name}: the state of version ${m.version - 1} is not migrated`);
+      this.older.set(versioned(stateName, m.version), { next: versioned(stateName, m.version + 1), upcast: m });
     });
     const said = this.options.stateVersion;
     if (said !== undefined && this.migrations.length > 0 && said !== this.stateVersion) {
@@ -169,16 +170,22 @@ export class Definition {
 
   /** Evolves an entity by an event of its history. */
   apply(entity: Entity, stored: string, payload: unknown): void {
-    let type = stored;
-    let event = this.stored.get(type);
-    while (!event) {
-      const older = this.older.get(type);
-      if (!older) throw new Error(`${this.name}: event type ${stored} is not declared`);
-      payload = older.up(payload);
+    const [type, value] = this.newest(stored, payload);
+    const event = this.stored.get(type);
+    if (!event) throw new Error(`${this.name}: event type ${stored} is not declared`);
+    this.evolve(entity, event, value);
+  }
+
+  /**
+   * An event, or a stored state, as it is today: its type and its payload. What is
+   * not upcast stays as it is.
+   */
+  newest(type: string, payload: unknown): [type: string, payload: unknown] {
+    for (let older = this.older.get(type); older; older = this.older.get(type)) {
+      payload = upcasted(older.upcast, payload, `${this.name}: ${type}`);
       type = older.next;
-      event = this.stored.get(type);
     }
-    this.evolve(entity, event, payload);
+    return [type, payload];
   }
 
   /** Evolves an entity by an event of the newest form. */
@@ -198,14 +205,8 @@ export class Definition {
    */
   read(stored: unknown, version: number): { state: unknown } | undefined {
     if (version !== 0 && version !== this.stateVersion) {
-      const first = this.migrations.findIndex((m) => m.version === version);
-      if (first < 0) return undefined;
-      for (const { schema, up } of this.migrations.slice(first)) {
-        const made = synchronous(up(schema?.revives ? schema.read(stored, "") : stored), "the migration of", "a state");
-        const text = JSON.stringify(made) as string | undefined;
-        if (text === undefined) throw new TypeError(`${this.name}: a state is migrated to nothing that JSON has`);
-        stored = JSON.parse(text);
-      }
+      if (!this.migrations.some((m) => m.version === version)) return undefined;
+      stored = this.newest(versioned(stateName, version), stored)[1];
     }
     return { state: this.revive(stored) };
   }
@@ -234,7 +235,9 @@ export class Definition {
       queries: handlers(this.queries),
       events: [
         ...[...this.events.values()].map((e) => ({ type: e.stored, ...rendered("schema", e.schema, false) })),
-        ...[...this.older].map(([type]) => ({ type, upcastTo: this.newest(type) })),
+        ...this.kind !== "event-sourced" ? [] : [...this.older].map(([type, { upcast }]) => (
+          { type, upcastTo: this.newestType(type), ...rendered("schema", upcast.schema, false) }
+        )),
       ],
       ...options,
       ...rendered("state", state, false),
@@ -245,7 +248,7 @@ export class Definition {
     };
   }
 
-  private newest(type: string): string {
+  private newestType(type: string): string {
     for (let older = this.older.get(type); older; older = this.older.get(type)) type = older.next;
     return type;
   }
@@ -254,6 +257,17 @@ export class Definition {
 function rendered(member: string, schema: Schema<unknown> | undefined, given: boolean): JsonSchema {
   const json = schema?.render(given);
   return json ? { [member]: json } : {};
+}
+
+// What durable states are called among events.
+const stateName = "state";
+
+// The form after it of an older one, as it is when it is read back.
+function upcasted({ schema, up }: Upcast, older: unknown, what: string): unknown {
+  const made = synchronous(up(schema?.revives ? schema.read(older, "") : older), "the upcaster of", what);
+  const text = JSON.stringify(made) as string | undefined;
+  if (text === undefined) throw new TypeError(`${what} is upcast to nothing that JSON has`);
+  return JSON.parse(text);
 }
 
 // The type of the stored events of a version.
@@ -300,8 +314,11 @@ export class EntityType<S, E, V> {
    * declares is the version after the last that is upcast. up must be
    * deterministic and must not fail, as evolving.
    */
-  upcast(name: keyof E & string, version: number, up: (old: any) => unknown): this {
-    this.definition.addUpcast(name, version, up);
+  upcast(name: keyof E & string, version: number, up: (old: any) => unknown): this;
+  upcast<O>(name: keyof E & string, version: number, schema: Schema<O>, up: (old: O) => unknown): this;
+  upcast(name: string, version: number, first: unknown, second?: unknown): this {
+    const [schema, up] = split(first, second);
+    this.definition.addUpcast(name, version, { ...(schema ? { schema } : {}), up: up as Upcast["up"] });
     return this;
   }
 

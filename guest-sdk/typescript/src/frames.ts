@@ -99,6 +99,15 @@ export function byte(kind: number): number {
   return at < 0 ? 0 : inputBytes[at]!;
 }
 
+// Where the payload of the event is that eachEvent has called back with last.
+let eventAt = 0;
+let eventSize = 0;
+
+/** The payload of the event of eachEvent, as it is written. */
+export function eventText(): string {
+  return natives.text(eventAt, eventSize);
+}
+
 /** Calls back with each event of the input, in order. */
 export function eachEvent(end: number, event: (type: string, payload: unknown) => void): void {
   for (let at = 0; at < end;) {
@@ -107,8 +116,9 @@ export function eachEvent(end: number, event: (type: string, payload: unknown) =
     if (kind === input.event) {
       const name = at + 16; // behind its number and its time
       const length = inputView.getUint16(name, true);
-      const payload = name + 2 + length;
-      event(natives.text(name + 2, length), payload < behind ? natives.json(payload, behind - payload) : undefined);
+      eventAt = name + 2 + length;
+      eventSize = behind - eventAt;
+      event(natives.text(name + 2, length), eventSize > 0 ? natives.json(eventAt, eventSize) : undefined);
     }
     at = behind;
   }

@@ -82,6 +82,21 @@ function apply(handle: number, length: number): number {
   return 0;
 }
 
+// The events of the input as readers get them today.
+function upcast(type: number, length: number): number {
+  const definition = module().types[type];
+  if (!definition) throw new Error("upcast of an unknown entity type");
+  frames.reset();
+  frames.eachEvent(length, (stored, payload) => {
+    const [name, value] = definition.newest(stored, payload);
+    const frame = frames.start(output.event);
+    frames.field(name);
+    frames.put(name === stored ? frames.eventText() : JSON.stringify(value));
+    frames.end(frame);
+  });
+  return frames.length();
+}
+
 function stateOf(entity: Entity): string {
   const text = JSON.stringify(entity.state) as string | undefined;
   if (text === undefined) throw new TypeError(`the state of ${entity.definition.name} is nothing that JSON has`);
@@ -185,6 +200,7 @@ function call(number: number, first: any, length: number, type: number): number 
       case 7:
         entities[first] = undefined;
         return 0;
+      case 9: return upcast(first, length);
       case 8: // the script threw while it was loaded
         describe(first);
         return -1;

@@ -72,6 +72,7 @@ func RestsAreEqual(t *testing.T, goRest, other *engine.Module) {
 	for _, snapshot := range []string{`{"items":"x"}`, `[`, `{"items":1}x`} {
 		r.load(0, 901, abi.AppendSnapshot(abi.AppendEntityID(nil, id), []byte(snapshot)))
 	}
+	r.upcasts()
 	r.apply(900, abi.AppendInputEvent(nil, 4, 4, "unheard", nil))
 
 	r.load(1, 6, abi.AppendEntityID(nil, "singleton"))
@@ -108,6 +109,30 @@ func (r *restRun) drafts() {
 	}
 }
 
+// upcasts asks for events and states of all forms as readers do, of an SDK that
+// has that.
+func (r *restRun) upcasts() {
+	r.t.Helper()
+	for _, g := range r.guests {
+		if !g.Upcasts() {
+			return
+		}
+	}
+	for _, e := range []struct {
+		typ           uint32
+		name, payload string
+	}{
+		{0, "placed", `{"item":"old\n"}`}, {0, "placed.v2", ` {"item":"new"} `}, {0, "placed.v3", `{}`}, {0, "unheard", ``}, {0, "placed", ``},
+		{1, "state", `{"text":"a"}`}, {1, "state.v2", `{"text":"a"}`},
+		{2, "state", `{"text":"ö"}`}, {2, "state.v2", `{"count":4,"text":"two"}`}, {2, "state.v3", `{"count":7}`}, {2, "state.v4", `{"x":1}`},
+	} {
+		r.both(fmt.Sprintf("%s %s for readers", e.name, e.payload), func(g *engine.Instance) (string, error) {
+			answer, err := g.Upcast(e.typ, abi.AppendInputEvent(nil, 7, 8, e.name, []byte(e.payload)))
+			return fmt.Sprintf("%q", answer), err
+		})
+	}
+}
+
 // restConforms runs the conformance suite, and looks for what it says of older
 // forms.
 func restConforms(t *testing.T, module *engine.Module) {
@@ -117,7 +142,7 @@ func restConforms(t *testing.T, module *engine.Module) {
 		t.Fatal(err)
 	}
 	for _, check := range report.Checks {
-		older := check.Name == "earlier-states"
+		older := check.Name == "earlier-states" || check.Name == "upcast" && module.Upcasts()
 		if check.Status == abitest.Failed || older && check.Status != abitest.Passed {
 			t.Errorf("%+v", check)
 		}

@@ -22,6 +22,7 @@ const (
 	callSnapshot
 	callDrop
 	callFail // a script that threw: the second argument is what
+	callUpcast
 )
 
 const (
@@ -250,6 +251,7 @@ func (g *glue) exportContract() {
 	export(abi.ExportHandle, i64+i32, i64, i32, span(call(callHandle, 0, 1, none), 2))
 	export(abi.ExportQuery, i64+i32, i64, i32, span(call(callQuery, 0, 1, none), 2))
 	export(abi.ExportSnapshot, i64, i64, i32, span(call(callSnapshot, 0, none, none), 1))
+	export(abi.ExportUpcast, i32+i32, i64, i32, span(new(code).i32(callUpcast).get(0).get(1).i32(0).call(g.invoke), 2))
 	export(abi.ExportDrop, i64, "", "", call(callDrop, 0, none, none).op(wasm.OpDrop))
 	g.exportBuffer()
 }

@@ -1,5 +1,5 @@
-// States that have had other forms.
-import { durable, int64, reject, schema, serve } from "@hostd/guest";
+// States and events that have had other forms.
+import { durable, entity, int64, reject, schema, serve } from "@hostd/guest";
 
 interface Draft { count: bigint; first: string }
 
@@ -19,4 +19,17 @@ const draft = durable<Draft>("draft", {
 const loose = durable<{ words: string[] }>("loose", { initial: () => ({ words: [] }) })
   .migrateState(1, (old: { text: string }) => ({ words: old.text.split(" ") }));
 
-serve("drafts", "1.0.0", draft, loose);
+const order = entity<{ total: bigint; last: string }>("order", {
+  initial: () => ({ total: 0n, last: "" }),
+  state: schema({ total: int64(), last: "string" }),
+})
+  .event("placed", schema({ count: int64(), item: "string" }), (s, e) => {
+    s.total += e.count;
+    s.last = e.item;
+  })
+  .upcast("placed", 1, schema({ item: "string" }), (old) => ({ count: 1n, item: old.item }))
+  .upcast("placed", 2, schema({ count: int64(), item: "string" }), (old) => ({ count: 2n * old.count, item: old.item, note: undefined }))
+  .command("place", schema({ item: "string" }), (c, _, cmd) => { c.emit("placed", { count: 3n, item: cmd.item }); })
+  .query("state", (_, s) => s);
+
+serve("drafts", "1.0.0", draft, loose, order);
