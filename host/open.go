@@ -218,7 +218,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.lifecycle.add("backups", func(context.Context) error { n.backup.part.Close(); return nil })
 	n.replicas.applier, err = eventlog.StartApplier(n.replicas.machine, eventlog.ApplierOptions{
 		Sink: n.region, Fatal: n.fatal, Logger: n.logger,
-		FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, Room: n.replicas.store.Room, Awaited: n.backup.part.LanesFrozen,
+		FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, FlushPatience: 4, Room: n.replicas.store.Room, Awaited: n.backup.part.LanesFrozen,
 	})
 	if err != nil {
 		return err

@@ -28,6 +28,11 @@ type ApplierOptions struct {
 	// Default 1 MiB and 20 ms.
 	FlushBytes    int64
 	FlushInterval time.Duration
+	// FlushPatience is how many intervals a batch is left to grow that nobody
+	// waits for: what changes again meanwhile is written once. Somebody waits
+	// for the state of a shard that is being installed or taken away, and while
+	// Awaited says so. Default 1.
+	FlushPatience int
 	// QueueBytes bounds what waits to be applied; Apply blocks above it. It is
 	// the last resort: proposals are refused long before. Default 256 MiB.
 	QueueBytes int64
@@ -36,7 +41,7 @@ type ApplierOptions struct {
 	// the log. Default: there always is.
 	Room func() bool
 	// Awaited says whether somebody waits for batches: then they are written
-	// without rests. Default: nobody does.
+	// after one interval, and without rests. Default: nobody does.
 	Awaited func() bool
 	// After makes the timers of the interval and of rests. Default time.After.
 	After func(time.Duration) <-chan time.Time
@@ -64,6 +69,9 @@ func (o ApplierOptions) withDefaults() ApplierOptions {
 	if o.FlushInterval == 0 {
 		o.FlushInterval = 20 * time.Millisecond
 	}
+	if o.FlushPatience == 0 {
+		o.FlushPatience = 1
+	}
 	if o.QueueBytes == 0 {
 		o.QueueBytes = 256 << 20
 	}
@@ -88,7 +96,7 @@ func (o ApplierOptions) Validate() error {
 	if o.Sink == nil || o.Fatal == nil {
 		errs = append(errs, errors.New("sink and fatal are required"))
 	}
-	if o.FlushBytes < 0 || o.FlushInterval < 0 || o.QueueBytes < 0 {
+	if o.FlushBytes < 0 || o.FlushInterval < 0 || o.FlushPatience < 0 || o.QueueBytes < 0 {
 		errs = append(errs, errors.New("flush and queue bounds: want 0 or more"))
 	}
 	return errors.Join(errs...)
@@ -213,6 +221,9 @@ func (a *Applier) writer() {
 	}
 }
 
+// awaited reports that somebody waits for the next batch.
+func (a *Applier) awaited() bool { return a.m.background.pending() || a.opts.Awaited() }
+
 // rest lets others go on between two parts of a batch.
 func (a *Applier) rest(took time.Duration) {
 	if a.opts.Awaited() || a.m.Unflushed() > restBehind*a.opts.FlushBytes {
@@ -233,6 +244,7 @@ func (a *Applier) run() {
 		timer    <-chan time.Time
 		closing  bool
 		due      bool
+		looks    int // intervals that the next batch has grown for
 		inFlight *Batch
 		ready    = make(chan struct{})
 	)
@@ -249,7 +261,8 @@ func (a *Applier) run() {
 			a.m.stopSuspects()
 		case <-a.wake:
 		case <-timer:
-			timer, due = nil, true
+			looks++
+			timer, due = nil, due || looks >= a.opts.FlushPatience || a.awaited()
 		case err := <-a.written:
 			if err != nil {
 				a.fail(err)
@@ -271,7 +284,7 @@ func (a *Applier) run() {
 			case a.opts.Room():
 				inFlight = a.m.TakeBatch()
 				inFlight.ease(a.rest)
-				timer, due = nil, false
+				timer, due, looks = nil, false, 0
 				a.write <- inFlight
 			case closing:
 				a.opts.Logger.Warn("the disk has no room: what is not in the store is left to the log", "bytes", a.m.Unflushed())

@@ -117,6 +117,50 @@ func TestApplierFlushesWhenIdle(t *testing.T) {
 	}
 }
 
+// A batch that nobody waits for grows for some intervals; one that is awaited,
+// or has a part of what a shard was, is written after the first.
+func TestApplierLetsBatchesGrow(t *testing.T) {
+	const patience = 4
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	m := openMachine(t, st, 0, eventlog.Options{})
+	timer := make(chan time.Time)
+	var armed atomic.Int64
+	var awaited atomic.Bool
+	a := startApplier(t, m, eventlog.ApplierOptions{
+		Sink: &collector{}, FlushPatience: patience, Awaited: awaited.Load,
+		After: func(time.Duration) <-chan time.Time { armed.Add(1); return timer },
+	})
+	src := newSource(5, 1, 3)
+	var flushes uint64
+	// written has entries applied, and demands that they are in the store after
+	// so many intervals and not before.
+	written := func(what string, intervals int, begin func()) {
+		t.Helper()
+		first := armed.Load()
+		begin()
+		for i := range intervals {
+			waitFor(t, what+": an interval begins", func() bool { return armed.Load() == first+int64(i)+1 })
+			if n := a.Flushes(); n != flushes {
+				t.Fatalf("%s: %d batches after %d intervals, %d before", what, n, i, flushes)
+			}
+			timer <- time.Time{}
+		}
+		flushes++
+		waitFor(t, what+": the batch is written", func() bool { return a.Flushes() == flushes })
+	}
+	apply := func() {
+		id, c, _ := src.next()
+		a.Apply(id, []journal.Committed{c})
+	}
+	written("nobody waits", patience, apply)
+	written("nobody waits for the next one", patience, apply)
+	awaited.Store(true)
+	written("somebody waits", 1, apply)
+	awaited.Store(false)
+	written("nobody waits any more", patience, apply)
+	written("a shard is taken away", 1, func() { a.Drop(1, 2) })
+}
+
 // Between two parts of a batch the writer lets others go on, for as long as its
 // options' timer says; not once too much waits to be written, and not when it ends.
 func TestApplierPauses(t *testing.T) {
