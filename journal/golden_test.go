@@ -78,6 +78,13 @@ func records() []journal.Record {
 				{Kind: journal.SectionPrincipal, Data: []byte("\x03\x00jwt\x02\x00bo\x05\x00staff")},
 			},
 		},
+		{
+			Entity: sharding.EntityID{Type: "deed", ID: "d"}, Term: 2, RecordedAt: 10, CommandID: "seen", Sections: []journal.Section{
+				{Kind: journal.SectionFuel, Data: []byte{1, 0, 0, 0, 0, 0, 0, 0}},
+				{Kind: journal.SectionTrace, Data: journal.AppendTraceContext(nil,
+					&journal.TraceContext{Trace: [16]byte{1, 2, 15: 16}, Span: [8]byte{17, 18, 7: 24}, Flags: 1})},
+			},
+		},
 	}
 }
 

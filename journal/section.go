@@ -29,7 +29,7 @@ const (
 	SectionPrincipal SectionKind = 8
 )
 
-const lastSection = SectionPrincipal
+const lastSection = SectionTrace
 
 // Section is a part of a record that most records do not have. It is no part
 // of the hash chain.

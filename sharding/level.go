@@ -101,6 +101,9 @@ const (
 	LevelStateVersions = Level2
 	// LevelUpcasts: nodes ask each other for events in today's form.
 	LevelUpcasts = Level2
+	// LevelRecordTrace: records of commands whose traces are sampled have the span
+	// in which they were made, and nodes tell each other in which span they ask.
+	LevelRecordTrace = Level2
 	// LevelRollouts: a module serves a part of the entities of a type.
 	LevelRollouts = Level2
 )

@@ -45,6 +45,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	})
 	d.record.Fuel(fuel)
 	d.record.Principal(e.typ.Recorded(r, d.opts.Level()))
+	d.record.Trace(r.Trace.Recorded(d.opts.Level()))
 	d.fuel = 0
 	d.timerSections(e, r, rec)
 	d.messageSections(e, r, rec)

@@ -100,6 +100,9 @@ type Request struct {
 	// is the revision of the roles that allow it, 0 where none decided.
 	Principal *principal.Principal
 	Roles     uint64
+	// Trace is the span in which it is made, where its trace is sampled, which
+	// others may share; nil where it is not.
+	Trace *Trace
 	// Delivery is what concerns a message; nil for other kinds.
 	Delivery *Delivery
 	// Revision is that of a Fence.
@@ -136,6 +139,7 @@ type LaneState struct {
 	Since time.Time
 
 	took    *Took     // where its type's commands are counted
+	began   time.Time // when the guest was given it
 	decided time.Time // when the guest had ended
 }
 

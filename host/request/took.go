@@ -23,12 +23,13 @@ type Took [Stages]interface{ Observe(time.Duration) }
 // Visited notes that a guest was given the command; took has the counts of its
 // type, nil: nothing is counted.
 func (l *LaneState) Visited(took *Took, began, ended time.Time) {
+	l.began, l.decided = began, ended
 	if took == nil {
 		return
 	}
 	took[StageQueue].Observe(began.Sub(l.Since))
 	took[StageGuest].Observe(ended.Sub(began))
-	l.took, l.decided = took, ended
+	l.took = took
 }
 
 // Committed notes that the record of the command is applied.

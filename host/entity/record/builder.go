@@ -19,13 +19,14 @@ const mostNames = 4096
 
 // Builder makes one record after the other in the same memory:
 //
-//	Begin, then Fuel, Principal, Section, Messages and Evolve, each at most once, then End
+//	Begin, then Fuel, Principal, Trace, Section, Messages and Evolve, each at most once, then End
 //
 // The zero Builder is ready.
 type Builder struct {
 	record  journal.Record
 	chain   journal.Chain
 	fuel    [8]byte
+	trace   []byte
 	encoded []byte
 	names   map[string]string // event types, so that a record costs no string
 }
@@ -50,6 +51,14 @@ func (b *Builder) Fuel(fuel uint64) {
 func (b *Builder) Principal(who []byte) {
 	if len(who) > 0 {
 		b.Section(journal.SectionPrincipal, who)
+	}
+}
+
+// Trace notes the span in which the command is carried out, if any.
+func (b *Builder) Trace(in *journal.TraceContext) {
+	if in != nil {
+		b.trace = journal.AppendTraceContext(b.trace[:0], in)
+		b.Section(journal.SectionTrace, b.trace)
 	}
 }
 

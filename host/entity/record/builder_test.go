@@ -68,3 +68,28 @@ func TestFits(t *testing.T) {
 		t.Error("an entry is full at another size")
 	}
 }
+
+// TestTracesAreSections: the record of a command has the span that it is
+// carried out in, the next one without a span none.
+func TestTracesAreSections(t *testing.T) {
+	var b Builder
+	in := journal.TraceContext{Trace: [16]byte{1}, Span: [8]byte{2}, Flags: 1}
+	for _, span := range []*journal.TraceContext{&in, nil} {
+		b.Begin(journal.Record{CommandID: "c"})
+		b.Trace(span)
+		b.Fuel(3)
+		_, encoded := b.End()
+		var got journal.Record
+		if err := got.Decode(encoded); err != nil {
+			t.Fatal(err)
+		}
+		data := got.Section(journal.SectionTrace)
+		if span == nil {
+			if data != nil || len(got.Sections) != 1 {
+				t.Errorf("without a span: %+v", got.Sections)
+			}
+		} else if c, err := journal.DecodeTraceContext(data); err != nil || c != in {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+}
