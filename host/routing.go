@@ -85,7 +85,8 @@ func (n *Node) openRequests(context.Context) (err error) {
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,
-		Principals: func() bool { return n.membership.metadata.Level() >= sharding.LevelPrincipal }})
+		Principals: func() bool { return n.membership.metadata.Level() >= sharding.LevelPrincipal },
+		Traces:     func() bool { return n.membership.metadata.Level() >= sharding.LevelRecordTrace }})
 	if err != nil {
 		return err
 	}

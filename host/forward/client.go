@@ -27,6 +27,8 @@ type Options struct {
 	// Principals reports that other nodes are told whose requests are: the
 	// cluster's level has it. Nil: they are.
 	Principals func() bool
+	// Traces reports likewise that they are told in which spans requests are made.
+	Traces func() bool
 
 	// Streams to each peer (4): one shard's requests keep to one.
 	Streams int
@@ -67,8 +69,10 @@ func (o Options) withDefaults() Options {
 	if o.Epoch == nil {
 		o.Epoch = func() uint64 { return 0 }
 	}
-	if o.Principals == nil {
-		o.Principals = func() bool { return true }
+	for _, says := range []*func() bool{&o.Principals, &o.Traces} {
+		if *says == nil {
+			*says = func() bool { return true }
+		}
 	}
 	return o
 }

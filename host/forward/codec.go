@@ -28,6 +28,7 @@ type asked struct {
 	firstTried  uint64 // microseconds ago; 0 where no attempt can have taken effect
 	principal   []byte // encoded; nothing where the sender did not say
 	roles       uint64 // by which the sender has decided
+	trace       []byte // encoded; nothing of what is not sampled
 }
 
 // answered is one outcome on the wire. Decoded, its slices alias the message.
@@ -63,6 +64,7 @@ const (
 	tagFirstTried = 14 << 3
 	tagPrincipal  = 15<<3 | 2
 	tagRoles      = 16 << 3
+	tagTrace      = 17<<3 | 2
 
 	tagPayload   = 2<<3 | 2
 	tagSequence  = 3 << 3
@@ -151,6 +153,8 @@ func (a *asked) parse(item []byte) error {
 			a.principal = b
 		case tagRoles:
 			a.roles = n
+		case tagTrace:
+			a.trace = b
 		}
 		return nil
 	})
@@ -208,12 +212,28 @@ func farSize(v uint64) int {
 	return 2 + protowire.SizeVarint(v)
 }
 
+// farBytesSize is bytesSize for a field whose tag takes two bytes.
+func farBytesSize(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return 2 + protowire.SizeBytes(n)
+}
+
 // appendFar is appendVarint for a field whose tag takes more than a byte.
 func appendFar(dst []byte, tag, v uint64) []byte {
 	if v == 0 {
 		return dst
 	}
 	return protowire.AppendVarint(protowire.AppendVarint(dst, tag), v)
+}
+
+// appendFarBytes is appendBytes for a field whose tag takes two bytes.
+func appendFarBytes(dst []byte, tag uint64, v []byte) []byte {
+	if len(v) == 0 {
+		return dst
+	}
+	return append(protowire.AppendVarint(protowire.AppendVarint(dst, tag), uint64(len(v))), v...)
 }
 
 func appendBytes[T string | []byte](dst []byte, tag byte, v T) []byte {

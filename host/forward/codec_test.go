@@ -16,6 +16,7 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -51,6 +52,10 @@ var requests = []*request.Request{
 		Kind: request.Query, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "total", ExpectedSequence: request.NoExpectation,
 		Principal: principal.OfNobody(),
 	},
+	{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-4", ExpectedSequence: request.NoExpectation,
+		Trace: &request.Trace{TraceContext: journal.TraceContext{Trace: [16]byte{1, 2, 15: 16}, Span: [8]byte{17, 18, 7: 24}, Flags: 1}},
+	},
 }
 
 func caller(kind principal.Kind, name string, groups ...string) *principal.Principal {
@@ -66,7 +71,7 @@ func caller(kind principal.Kind, name string, groups ...string) *principal.Princ
 func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, q := range requests {
-		encoded := appendRequest(nil, uint64(i)<<32|7, q, now, true)
+		encoded := appendRequest(nil, uint64(i)<<32|7, q, now, says{true, true})
 		if len(encoded) > requestSize(q) {
 			t.Errorf("%d: %d bytes, at most %d are accounted", i, len(encoded), requestSize(q))
 		}
@@ -121,6 +126,10 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: it is of %+v, want %+v", i, back.Principal, want.Principal)
 		}
 		want.Principal, back.Principal = nil, nil
+		if !reflect.DeepEqual(want.Trace, back.Trace) {
+			t.Errorf("%d: it is in the span %+v, want %+v", i, back.Trace, want.Trace)
+		}
+		want.Trace, back.Trace = nil, nil
 		if fmt.Sprint(back) != fmt.Sprint(want) {
 			t.Errorf("%d: got %+v, want %+v", i, back, want)
 		}
@@ -243,7 +252,7 @@ func TestTypedErrorsTravel(t *testing.T) {
 // generated code decodes it.
 func FuzzDecode(f *testing.F) {
 	for _, q := range requests {
-		f.Add(appendRequest(nil, 3, q, time.Unix(1000, 0), true))
+		f.Add(appendRequest(nil, 3, q, time.Unix(1000, 0), says{true, true}))
 	}
 	f.Add(appendResult(nil, 4, &request.Result{Err: request.ErrBusy}, appendError(nil, request.ErrBusy)))
 	f.Fuzz(func(t *testing.T, msg []byte) {
@@ -276,4 +285,24 @@ func FuzzDecode(f *testing.F) {
 			return err
 		})
 	})
+}
+
+// TestSpansAreSaidWhereTheyMay: a node is not told of spans before the
+// cluster's level has them, and one that is none ends the stream.
+func TestSpansAreSaidWhereTheyMay(t *testing.T) {
+	q := requests[len(requests)-1]
+	var a asked
+	if err := items(appendRequest(nil, 1, q, time.Unix(1000, 0), says{principals: true}), a.parse); err != nil || a.trace != nil {
+		t.Errorf("the trace %x is said, %v", a.trace, err)
+	}
+	if err := items(appendRequest(nil, 1, q, time.Unix(1000, 0), says{traces: true}), a.parse); err != nil || len(a.trace) != journal.TraceContextBytes {
+		t.Fatalf("the trace %x is said, %v", a.trace, err)
+	}
+	for _, bad := range [][]byte{a.trace[:24], make([]byte, journal.TraceContextBytes)} {
+		a.trace = bad
+		var back request.Request
+		if _, err := a.fill(&back, new(names), new(callers), nil, time.Unix(1000, 0)); !errors.Is(err, errMalformed) {
+			t.Errorf("%x is taken: %v", bad, err)
+		}
+	}
 }

@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 func TestGolden(t *testing.T) {
 	var out strings.Builder
 	for i, q := range requests {
-		fmt.Fprintf(&out, "request %d %.120x\n", i, appendRequest(nil, uint64(i+1), q, time.Unix(1000, 0), true))
+		fmt.Fprintf(&out, "request %d %.120x\n", i, appendRequest(nil, uint64(i+1), q, time.Unix(1000, 0), says{true, true}))
 	}
 	ok := request.Result{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true}
 	fmt.Fprintf(&out, "result %x\n", appendResult(nil, 7, &ok, nil))

@@ -95,7 +95,7 @@ func (l *link) lose(q *request.Request) {
 // take encodes what is queued, up to the size of a message, and returns what
 // has waited too long.
 func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
-	now, epoch, says := l.client.opts.Clock(), l.client.opts.Epoch(), l.client.opts.Principals()
+	now, epoch, say := l.client.opts.Clock(), l.client.opts.Epoch(), says{l.client.opts.Principals(), l.client.opts.Traces()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -110,7 +110,7 @@ func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
 			break
 		}
 		items++
-		dst = appendRequest(dst, l.occupy(q), q, now, says)
+		dst = appendRequest(dst, l.occupy(q), q, now, say)
 	}
 	rest := copy(l.queue, l.queue[n:])
 	clear(l.queue[rest:])

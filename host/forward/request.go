@@ -26,12 +26,21 @@ func requestSize(q *request.Request) int {
 	if q.Principal != nil {
 		n += len(q.Principal.Encoded())
 	}
+	if q.Trace != nil {
+		n += farBytesSize(journal.TraceContextBytes)
+	}
 	return n
 }
 
-// appendRequest appends an item of a ForwardRequest, with whose it is where
-// that is to be said.
-func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.Time, says bool) []byte {
+// says is what other nodes are told of requests beside what they ask.
+type says struct {
+	principals bool // whose they are
+	traces     bool // in which span they are made
+}
+
+// appendRequest appends an item of a ForwardRequest, with what is to be said of
+// it.
+func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.Time, say says) []byte {
 	kind := uint64(wireCommand)
 	switch q.Kind {
 	case request.Query:
@@ -56,13 +65,18 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 	}
 	var who []byte
 	roles := uint64(0)
-	if says && q.Principal != nil {
+	if say.principals && q.Principal != nil {
 		who, roles = q.Principal.Encoded(), q.Roles
+	}
+	var room [journal.TraceContextBytes]byte
+	trace := room[:0]
+	if say.traces && q.Trace != nil {
+		trace = journal.AppendTraceContext(trace, &q.Trace.TraceContext)
 	}
 	size := varintSize(correlation) + varintSize(kind) + bytesSize(len(q.Entity.Type)) + bytesSize(len(q.Entity.ID)) +
 		bytesSize(len(q.Name)) + bytesSize(len(q.Payload)) + bytesSize(len(q.ID)) + varintSize(bit(q.ServerID)) +
 		varintSize(expected) + varintSize(remaining) + varintSize(q.Route.Round) + varintSize(uint64(q.Shard)) + sendFieldSize(send) + varintSize(tried) +
-		bytesSize(len(who)) + farSize(roles)
+		bytesSize(len(who)) + farSize(roles) + farBytesSize(len(trace))
 	dst = protowire.AppendVarint(append(dst, tagItem), uint64(size))
 	dst = appendVarint(dst, tagCorrelation, correlation)
 	dst = appendVarint(dst, tagKind, kind)
@@ -79,7 +93,8 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 	dst = appendBytes(dst, tagSend, send)
 	dst = appendVarint(dst, tagFirstTried, tried)
 	dst = appendBytes(dst, tagPrincipal, who)
-	return appendFar(dst, tagRoles, roles)
+	dst = appendFar(dst, tagRoles, roles)
+	return appendFarBytes(dst, tagTrace, trace)
 }
 
 // fill makes the request that an item describes. Entity id and command id
@@ -107,6 +122,13 @@ func (a *asked) fill(q *request.Request, names *names, callers *callers, scratch
 			return scratch, err
 		}
 		q.Roles = a.roles
+	}
+	if len(a.trace) > 0 {
+		in, err := journal.DecodeTraceContext(a.trace)
+		if err != nil {
+			return scratch, fmt.Errorf("%w: %w", errMalformed, err)
+		}
+		q.Trace = &request.Trace{TraceContext: in}
 	}
 	scratch = append(append(scratch[:0], a.entityID...), a.commandID...)
 	joint := string(scratch)

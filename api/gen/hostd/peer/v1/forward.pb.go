@@ -356,7 +356,10 @@ type ForwardRequest_Item struct {
 	Principal []byte `protobuf:"bytes,15,opt,name=principal,proto3" json:"principal,omitempty"`
 	// The revision of the roles by which the sender has allowed it; 0 where none
 	// have decided.
-	Roles         uint64 `protobuf:"varint,16,opt,name=roles,proto3" json:"roles,omitempty"`
+	Roles uint64 `protobuf:"varint,16,opt,name=roles,proto3" json:"roles,omitempty"`
+	// The span in which it is made, where its trace is sampled: trace, span and
+	// flags, 25 bytes, as records have them (journal/FORMAT.md).
+	Trace         []byte `protobuf:"bytes,17,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,6 +504,13 @@ func (x *ForwardRequest_Item) GetRoles() uint64 {
 		return x.Roles
 	}
 	return 0
+}
+
+func (x *ForwardRequest_Item) GetTrace() []byte {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
 }
 
 // Send is what is delivered of another entity.
@@ -791,9 +801,9 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\x8c\a\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xa2\a\n" +
 	"\x0eForwardRequest\x128\n" +
-	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\x9d\x04\n" +
+	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xb3\x04\n" +
 	"\x04Item\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.peer.v1.ForwardKindR\x04kind\x12\x1f\n" +
@@ -813,7 +823,8 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x04send\x18\r \x01(\v2\".hostd.peer.v1.ForwardRequest.SendR\x04send\x12,\n" +
 	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x12\x1c\n" +
 	"\tprincipal\x18\x0f \x01(\fR\tprincipal\x12\x14\n" +
-	"\x05roles\x18\x10 \x01(\x04R\x05roles\x1a\x9f\x02\n" +
+	"\x05roles\x18\x10 \x01(\x04R\x05roles\x12\x14\n" +
+	"\x05trace\x18\x11 \x01(\fR\x05trace\x1a\x9f\x02\n" +
 	"\x04Send\x12\x1f\n" +
 	"\vsource_type\x18\x01 \x01(\tR\n" +
 	"sourceType\x12\x1b\n" +
