@@ -34,6 +34,7 @@ import (
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/host/traces/otlp"
 	"github.com/hostd/hostd/host/wallclock"
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/sharding"
@@ -87,6 +88,7 @@ type routing struct {
 	leaders *leaders.Leaders
 	router  *router.Router
 	forward *forward.Client
+	spans   *otlp.Provider // nil: none are made
 }
 
 // watches notice what stands still, is full or is wrong around the node.

@@ -26,7 +26,7 @@ const forwardPath = "/" + peerv1connect.ForwardServiceName + "/"
 
 // openServer begins to serve: probes of other nodes and the health endpoints
 // at once, everything else when the node is open.
-func (n *Node) openServer(context.Context) error {
+func (n *Node) openServer(ctx context.Context) error {
 	n.watches.pauses = pause.New()
 	n.lifecycle.watch("watch of pauses", n.watches.pauses.Run)
 	n.watchStalls()
@@ -62,6 +62,9 @@ func (n *Node) openServer(context.Context) error {
 	if err := n.openAuthentication(&opts); err != nil {
 		return err
 	}
+	if err := n.openTraces(ctx, &opts); err != nil {
+		return err
+	}
 	if err := opts.Validate(); err != nil {
 		return err
 	}
@@ -92,7 +95,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	}
 	n.lifecycle.add("forwarding", n.routing.forward.Close)
 	n.routing.router, err = router.New(router.Options{
-		Self: n.id.Node, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Local: n.region, Remote: n.routing.forward, Leaders: n.routing.leaders,
+		Self: n.id.Node, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Local: n.routing.traced(n.region), Remote: n.routing.forward, Leaders: n.routing.leaders,
 		Epoch: n.watches.pauses.Epoch,
 	})
 	if err != nil {
@@ -100,7 +103,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	}
 	n.lifecycle.add("router", n.routing.router.Close)
 	serving := forward.ServerOptions{
-		Local: n.region, Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
+		Local: n.routing.traced(n.region), Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
 		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node }, MayLead: n.routing.leaders.MayLead,
 	}
 	if n.roles != nil {

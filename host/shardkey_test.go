@@ -24,6 +24,12 @@ import (
 // its leader. They stop at the end of the test.
 func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 	t.Helper()
+	return startClusterWith(t, n, shards, func(*config.Config) {})
+}
+
+// startClusterWith is startCluster of nodes with another configuration.
+func startClusterWith(t *testing.T, n int, shards uint32, change func(*config.Config)) []*host.Node {
+	t.Helper()
 	addrs := make([]string, n)
 	for i := range addrs { // a port that was free a moment ago
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,6 +54,7 @@ func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 				cfg.Seeds = append(cfg.Seeds, a)
 			}
 		}
+		change(&cfg)
 		starting.Go(func() { nodes[i], errs[i] = host.Start(ctx, cfg, slog.New(slog.DiscardHandler)) })
 	}
 	starting.Wait()

@@ -112,6 +112,11 @@ type Config struct {
 	ModuleTrustFile  string
 	ModuleSignatures ModuleSignatures
 
+	OTLPEndpoint     string
+	OTLPHeadersFile  string
+	TraceRatio       float64 // of what begins here, 0 to 1
+	TraceTrustRemote bool
+
 	Seeds              []string
 	Bootstrap          bool
 	BootstrapExpect    int
@@ -197,6 +202,7 @@ func Default() Config {
 		AuditFailure:    AuditDenyChanges,
 
 		ModuleSignatures: SignaturesOff,
+		TraceTrustRemote: true,
 
 		ClusterName:        "hostd",
 		Roles:              []Role{RoleHost},
@@ -270,6 +276,7 @@ func (c *Config) Validate() error {
 	c.checkGuards(fault)
 	c.checkAuth(fault)
 	c.checkConsole(fault)
+	c.checkTraces(fault)
 	c.checkAudit(fault)
 	c.checkModules(fault)
 	c.checkCluster(fault)

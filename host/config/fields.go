@@ -75,6 +75,11 @@ func (c *Config) Fields() []Field {
 		text("module-trust-file", "`file` with the public keys whose signatures of modules count, a line for each, read again when it changes", &c.ModuleTrustFile),
 		text("module-signatures", "what becomes of modules that none of these has signed, `mode` off (nothing), warn or require (they are neither taken nor served)", &c.ModuleSignatures),
 
+		text("otlp-endpoint", "`URL` of a collector that takes spans by OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces unless it has a path; none are made without it", &c.OTLPEndpoint),
+		text("otlp-headers-file", "`file` with headers for it, a line NAME: VALUE for each", &c.OTLPHeadersFile),
+		fraction("trace-ratio", "`part` of the calls without a trace of their caller's that are traced, 0 to 1", &c.TraceRatio),
+		boolean("trace-trust-remote", "let callers' header traceparent decide what is traced, and in which trace; otherwise a call begins its own, with a link to it", &c.TraceTrustRemote),
+
 		list("seeds", "`addresses` HOST:PORT of nodes to join through, where they serve other nodes, names of DNS too, or srv+NAME, whose records SRV have them; a node without data and without seeds founds a cluster of one", &c.Seeds),
 		boolean("bootstrap", "found the cluster when each of the seeds has answered that it has none", &c.Bootstrap),
 		number("bootstrap-expect", "found the cluster when this `number` of nodes is there and each of the seeds has answered that it has none; 0 leaves it to bootstrap", &c.BootstrapExpect),

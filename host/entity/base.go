@@ -50,7 +50,7 @@ func (e *entity) asker() (who *principal.Principal) {
 
 // finish completes a request that no shard counts.
 func (b *base) finish(r *request.Request, res request.Result) {
-	r.Lane = request.LaneState{}
+	r.Lane.Leave()
 	r.Result = res
 	r.Done.Complete(r)
 }

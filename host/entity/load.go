@@ -126,6 +126,7 @@ func (c *core) chunkApplied(e *entity, v *Call) {
 	e.trimExtra()
 	e.beginStay(c.opts.States, l.From())
 	e.costly = e.isCostly()
+	e.waiting.Loaded(c.now)
 	c.residents.resides(e)
 	if !e.awaitsBinding && !e.stalled {
 		delete(c.away, e)

@@ -139,6 +139,7 @@ type LaneState struct {
 	Since time.Time
 
 	took    *Took     // where its type's commands are counted
+	loaded  time.Time // when its entity was in memory, if it waited for that
 	began   time.Time // when the guest was given it
 	decided time.Time // when the guest had ended
 }

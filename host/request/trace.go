@@ -20,6 +20,27 @@ func (t *Trace) Recorded(level sharding.Level) *journal.TraceContext {
 	return &t.TraceContext
 }
 
-// Visit tells since when the request was with its lane, and when the guest was
-// given it and had ended: zeros of one that no guest was given.
-func (l *LaneState) Visit() (since, began, ended time.Time) { return l.Since, l.began, l.decided }
+// Visit is when a request was with its lane: zeros of what has not been.
+type Visit struct {
+	Since, Loaded, Began, Ended time.Time
+}
+
+// Leave ends what the lane keeps of a request that it has decided, but for when
+// it was where.
+func (l *LaneState) Leave() {
+	*l = LaneState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided}
+}
+
+// Visit tells since when the request was with its lane, when its entity was in
+// memory if it had to wait for that, and when the guest was given it and had
+// ended. What is before Since is of an earlier attempt.
+func (l *LaneState) Visit() Visit { return Visit{l.Since, l.loaded, l.began, l.decided} }
+
+// Loaded notes of all whose traces are sampled that their entity is in memory.
+func (q *Queue) Loaded(now time.Time) {
+	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Lane.Next {
+		if r.Trace != nil {
+			r.Lane.loaded = now
+		}
+	}
+}

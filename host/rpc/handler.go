@@ -74,6 +74,9 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 	clusters := newClusterHandler(deps, opts, guard, entities.proxy)
 
 	outermost := []connect.Interceptor{count}
+	if opts.Traces != nil {
+		outermost = append(outermost, opts.Traces)
+	}
 	var innermost []connect.Interceptor
 	if opts.Audit != nil {
 		outermost = append(outermost, opts.Audit.Outcomes())

@@ -59,21 +59,6 @@ func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
 	)
 }
 
-// watchConnections registers what is known of connections, unless r is nil.
-func watchConnections(r prometheus.Registerer, of ...*admission.Connections) {
-	if r == nil {
-		return
-	}
-	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or for resets of streams without end.",
-	}, func() (closed float64) {
-		for _, c := range of {
-			closed += float64(c.Closed())
-		}
-		return closed
-	}))
-}
-
 // WrapUnary counts and times calls.
 func (m *metrics) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hostd/hostd/host/audit"
@@ -77,6 +78,8 @@ type Options struct {
 	Quotas *quota.Quotas
 	// Audit writes who calls what; nil writes nothing.
 	Audit *audit.Calls
+	// Traces makes a span of every call; nil makes none.
+	Traces connect.Interceptor
 	// Internal are the services between nodes, by the prefix of their paths. The
 	// peers' listener has these alone.
 	Internal map[string]http.Handler
@@ -219,7 +222,7 @@ func NewServer(deps Deps, opts Options) *Server {
 	clients := admission.NewConnections(opts.MaxConns, opts.MaxAddressConns)
 	peers := admission.NewConnections(opts.MaxPeerConns, (opts.MaxPeerConns+1)/2)
 	s := &Server{guard: admission.NewStreams(opts.MaxStreams, opts.MaxAddressStreams, opts.WriteStall, clients)}
-	watchConnections(opts.Registerer, clients, peers)
+	admission.WatchConnections(opts.Registerer, clients, peers)
 	public, modules := newHandler(deps, opts, s.guard)
 	s.modules = modules
 	fresh := admission.NewArrivals(opts.Pauses)

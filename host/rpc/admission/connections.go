@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
@@ -398,4 +399,19 @@ func (c *connection) reset(now time.Time) bool {
 		c.resets.Store(0)
 	}
 	return c.resets.Add(1) > maxResets
+}
+
+// WatchConnections registers what is known of connections, unless r is nil.
+func WatchConnections(r prometheus.Registerer, of ...*Connections) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or for resets of streams without end.",
+	}, func() (closed float64) {
+		for _, c := range of {
+			closed += float64(c.Closed())
+		}
+		return closed
+	}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/traces"
 )
 
 // Runtime runs commands and queries.
@@ -79,6 +80,7 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	now := time.Now()
 	deadline := c.Deadline.Of(ctx, now)
 	w.req.First = now
+	w.req.Trace = traces.Of(ctx)
 	fill(&w.req)
 	bytes := admission.BytesOf(&w.req)
 	if err := c.Waiting.Take(bytes); err != nil {

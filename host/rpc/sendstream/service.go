@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/traces"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -74,6 +75,7 @@ func (s *Service) Serve(ctx context.Context, conn *connect.BidiStream[wire.Messa
 	st := &stream{
 		svc:   s,
 		who:   leaderproxy.Caller(ctx),
+		trace: traces.Of(ctx),
 		conn:  conn,
 		guard: guard,
 		wake:  make(chan struct{}, 1),

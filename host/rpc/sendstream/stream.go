@@ -32,6 +32,7 @@ type stream struct {
 	guard    *admission.Stream
 	deadline time.Time // of the whole stream; zero when it has none
 	who      *principal.Principal
+	trace    *request.Trace // the call's span
 	names    interner
 	scratch  []byte
 	stranger stranger
@@ -235,6 +236,7 @@ func (st *stream) submit(ctx context.Context, b *batch) {
 		it.req.Deadline = b.deadline
 		it.req.Done = b
 		it.req.Tag = uint64(i)
+		it.req.Trace = st.trace
 		b.submit = append(b.submit, &it.req)
 	}
 	if len(b.submit) < len(b.items) {

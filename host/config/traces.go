@@ -1,0 +1,52 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+)
+
+// TracesURL is where spans are sent to; empty where none are. An otlp-endpoint
+// without a path has that of OTLP.
+func (c *Config) TracesURL() string {
+	u, err := url.Parse(c.OTLPEndpoint)
+	if c.OTLPEndpoint == "" || err != nil {
+		return ""
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return u.String()
+}
+
+func (c *Config) checkTraces(fault func(key, format string, args ...any)) {
+	if c.OTLPEndpoint != "" {
+		u, err := url.Parse(c.OTLPEndpoint)
+		switch {
+		case err != nil:
+			fault("otlp-endpoint", "is no URL: %w", err)
+		case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+			fault("otlp-endpoint", "is %q, must be a URL such as http://127.0.0.1:4318", u.Redacted())
+		case u.User != nil:
+			fault("otlp-endpoint", "has a user; otlp-headers-file is for what must not be seen")
+		}
+	} else if c.OTLPHeadersFile != "" {
+		fault("otlp-headers-file", "is given without otlp-endpoint")
+	} else if c.TraceRatio != 0 {
+		fault("trace-ratio", "is given without otlp-endpoint")
+	}
+	if !(c.TraceRatio >= 0 && c.TraceRatio <= 1) {
+		fault("trace-ratio", "is %v, must be from 0 to 1", c.TraceRatio)
+	}
+}
+
+func fraction(name, usage string, p *float64) Field {
+	return Field{name, usage, "fraction", func(s string) error {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a number such as 0.01", s)
+		}
+		*p = v
+		return nil
+	}, func() string { return strconv.FormatFloat(*p, 'f', -1, 64) }}
+}

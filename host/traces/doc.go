@@ -1,0 +1,8 @@
+// Package traces makes spans of what requests do: one for each that is carried
+// out on the node and whose trace is sampled, named entity TYPE/COMMAND, with
+// children for what it waited for. Of any other request it costs one look at a
+// field.
+//
+// It decides nothing, keeps no queue and starts no goroutine; where spans go is
+// the tracer's business.
+package traces

@@ -1,0 +1,140 @@
+package traces
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hostd/hostd/host/request"
+)
+
+// Keys of a span's attributes.
+const (
+	keyType      = attribute.Key("hostd.entity.type")
+	keyID        = attribute.Key("hostd.entity.id")
+	keyShard     = attribute.Key("hostd.shard")
+	keyCommand   = attribute.Key("hostd.command")
+	keyCommandID = attribute.Key("hostd.command_id")
+	keyQuery     = attribute.Key("hostd.query")
+	keySequence  = attribute.Key("hostd.sequence")
+	keyFuel      = attribute.Key("hostd.fuel")
+	keyDuplicate = attribute.Key("hostd.duplicate")
+	keyRejected  = attribute.Key("hostd.rejected")
+	keyError     = attribute.Key("hostd.error")
+)
+
+// Submitter carries requests out. It does not keep the slice, and completes
+// each request once.
+type Submitter interface{ Submit([]*request.Request) }
+
+// Requests hands requests on to another Submitter, each in a span of its own if
+// its trace is sampled. The record of a command names that span.
+type Requests struct {
+	next   Submitter
+	tracer trace.Tracer
+}
+
+// NewRequests returns Requests that hand on to next.
+func NewRequests(next Submitter, tracer trace.Tracer) *Requests {
+	return &Requests{next: next, tracer: tracer}
+}
+
+// Submit implements Submitter.
+func (t *Requests) Submit(reqs []*request.Request) {
+	for _, r := range reqs {
+		if r.Trace != nil && r.Kind <= request.StaleQuery {
+			t.begin(r)
+		}
+	}
+	t.next.Submit(reqs)
+}
+
+// running is a request that is being carried out in a span of its own. It
+// stands in for whoever waits for the request.
+type running struct {
+	tracer trace.Tracer
+	ctx    context.Context // of the span
+	span   trace.Span
+	asked  *request.Trace
+	waits  request.Completer
+}
+
+func (t *Requests) begin(r *request.Request) {
+	what := keyCommand
+	if r.Kind != request.Command {
+		what = keyQuery
+	}
+	ctx, span := t.tracer.Start(trace.ContextWithSpanContext(context.Background(), given(&r.Trace.TraceContext)),
+		"entity "+r.Entity.Type+"/"+r.Name,
+		trace.WithAttributes(keyType.String(r.Entity.Type), keyID.String(r.Entity.ID), what.String(r.Name)))
+	if !span.IsRecording() {
+		return // its record names the span of who asked
+	}
+	if r.ID != "" {
+		span.SetAttributes(keyCommandID.String(string(r.ID)))
+	}
+	run := &running{tracer: t.tracer, ctx: ctx, span: span, asked: r.Trace, waits: r.Done}
+	r.Trace, r.Done = taken(span.SpanContext()), run
+}
+
+// Complete implements request.Completer. The request is another attempt's, or
+// its caller's to use again, once it is handed back.
+func (run *running) Complete(r *request.Request) {
+	run.end(r, time.Now())
+	r.Trace, r.Done = run.asked, run.waits
+	run.waits.Complete(r)
+}
+
+func (run *running) end(r *request.Request, now time.Time) {
+	v := r.Lane.Visit()
+	if !v.Since.IsZero() && !v.Began.Before(v.Since) {
+		run.child("queue", v.Since, v.Began)
+		if v.Loaded.After(v.Since) && !v.Loaded.After(v.Began) {
+			run.child("load", v.Since, v.Loaded)
+		}
+		run.child("guest", v.Began, v.Ended)
+		if r.Kind == request.Command && r.Result.Err == nil && !r.Result.Duplicate {
+			run.child("commit", v.Ended, now)
+		}
+	}
+	res := &r.Result
+	run.span.SetAttributes(keyShard.Int64(int64(r.Shard)))
+	if res.Err == nil {
+		run.span.SetAttributes(keySequence.Int64(int64(res.Sequence)), keyFuel.Int64(int64(res.Fuel)))
+		if res.Duplicate {
+			run.span.SetAttributes(keyDuplicate.Bool(true))
+		}
+	} else if rejected, ok := errors.AsType[*request.RejectedError](res.Err); ok {
+		run.span.SetAttributes(keyRejected.String(rejected.Code))
+	} else {
+		run.span.SetAttributes(keyError.String(res.Err.Error()))
+		if failed(res.Err) {
+			run.span.SetStatus(codes.Error, res.Err.Error())
+		}
+	}
+	run.span.End(trace.WithTimestamp(now))
+}
+
+func (run *running) child(name string, from, to time.Time) {
+	_, span := run.tracer.Start(run.ctx, name, trace.WithTimestamp(from))
+	span.End(trace.WithTimestamp(to))
+}
+
+// failed reports whether an error is a fault: of a guest, or of what carries
+// requests out. That the caller asks for what cannot be, or another node is to
+// be asked, is none.
+func failed(err error) bool {
+	o := request.OutcomeOf(err)
+	if o == nil {
+		return true
+	}
+	switch o.Code {
+	case request.Internal, request.DataLoss, request.DeadlineExceeded, request.Unimplemented:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package traces
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// lanes carry requests out as a test says, and keep what they were given.
+type lanes struct {
+	run  func(*request.Request)
+	with []*request.Trace
+}
+
+func (l *lanes) Submit(reqs []*request.Request) {
+	for _, r := range reqs {
+		l.with = append(l.with, r.Trace)
+		l.run(r)
+		r.Done.Complete(r)
+	}
+}
+
+// waiter counts completions.
+type waiter struct{ n int }
+
+func (w *waiter) Complete(*request.Request) { w.n++ }
+
+var asked = request.Trace{TraceContext: journal.TraceContext{Trace: [16]byte{1, 15: 2}, Span: [8]byte{3, 7: 4}, Flags: 1}}
+
+func command(w *waiter, in *request.Trace) *request.Request {
+	return &request.Request{
+		Kind: request.Command, Entity: sharding.EntityID{Type: "order", ID: "o-1"}, Name: "place", ID: "c-1", Shard: 5, Trace: in, Done: w,
+	}
+}
+
+func world(run func(*request.Request)) (*Requests, *lanes, *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	l := &lanes{run: run}
+	return NewRequests(l, p.Tracer("test")), l, spans
+}
+
+func attributesOf(s sdktrace.ReadOnlySpan) map[string]any {
+	out := make(map[string]any)
+	for _, a := range s.Attributes() {
+		out[string(a.Key)] = a.Value.AsInterface()
+	}
+	return out
+}
+
+// TestRequestsHaveSpans: a command whose trace is sampled is carried out in a
+// span below that of who asked, which its record is told, with children for
+// what it waited for; whoever waits gets the request as it gave it.
+func TestRequestsHaveSpans(t *testing.T) {
+	at := time.Now().Add(-time.Minute)
+	q, l, spans := world(func(r *request.Request) {
+		var waiting request.Queue
+		r.Lane.Since = at
+		waiting.Push(r)
+		waiting.Loaded(at.Add(time.Second))
+		r.Lane.Visited(nil, at.Add(2*time.Second), at.Add(4*time.Second))
+		r.Result = request.Result{Sequence: 7, Fuel: 300}
+	})
+	w := &waiter{}
+	r := command(w, &asked)
+	q.Submit([]*request.Request{r})
+	if w.n != 1 || r.Done != w || r.Trace != &asked {
+		t.Fatalf("completed %d times, with %v in %v", w.n, r.Done, r.Trace)
+	}
+	ended := spans.Ended()
+	if len(ended) != 5 {
+		t.Fatalf("%d spans", len(ended))
+	}
+	root := ended[4]
+	c := root.SpanContext()
+	if root.Name() != "entity order/place" || c.TraceID() != asked.TraceContext.Trace || root.Parent().SpanID() != asked.Span || root.Status().Code != codes.Unset {
+		t.Errorf("%s of %v below %v, %v", root.Name(), c.TraceID(), root.Parent().SpanID(), root.Status())
+	}
+	if in := l.with[0]; in.Trace != asked.TraceContext.Trace || in.Span != c.SpanID() || in.Flags != 1 {
+		t.Errorf("the lane is told %+v", in)
+	}
+	for key, want := range map[string]any{
+		"hostd.entity.type": "order", "hostd.entity.id": "o-1", "hostd.command": "place", "hostd.command_id": "c-1",
+		"hostd.shard": int64(5), "hostd.sequence": int64(7), "hostd.fuel": int64(300), "hostd.duplicate": nil,
+	} {
+		if got := attributesOf(root)[key]; got != want {
+			t.Errorf("%s is %v, want %v", key, got, want)
+		}
+	}
+	for i, want := range []struct {
+		name     string
+		from, to time.Duration // to 0: until now
+	}{{"queue", 0, 2}, {"load", 0, 1}, {"guest", 2, 4}, {"commit", 4, 0}} {
+		s := ended[i]
+		to := s.EndTime().Sub(at)
+		if s.Name() != want.name || s.Parent().SpanID() != c.SpanID() || s.StartTime().Sub(at) != want.from*time.Second ||
+			want.to > 0 && to != want.to*time.Second || want.to == 0 && to < 50*time.Second {
+			t.Errorf("%s below %v from %v to %v", s.Name(), s.Parent().SpanID(), s.StartTime().Sub(at), to)
+		}
+	}
+}
+
+// TestOutcomesOfSpans: a rejection is no error, a fault is; a reply of before
+// says so and waits for no commit; what an earlier attempt left is no child.
+func TestOutcomesOfSpans(t *testing.T) {
+	at := time.Now().Add(-time.Minute)
+	ran := func(r *request.Request) {
+		r.Lane.Since = at
+		r.Lane.Visited(nil, at.Add(time.Second), at.Add(2*time.Second))
+	}
+	for name, tt := range map[string]struct {
+		kind     request.Kind
+		run      func(*request.Request)
+		status   codes.Code
+		key      string
+		value    any
+		children []string
+	}{
+		"rejected":  {request.Command, func(r *request.Request) { ran(r); r.Result.Err = &request.RejectedError{Code: "empty"} }, codes.Unset, "hostd.rejected", "empty", []string{"queue", "guest"}},
+		"fault":     {request.Command, func(r *request.Request) { ran(r); r.Result.Err = &request.GuestFaultError{Message: "oh"} }, codes.Error, "hostd.error", "guest fault: oh", []string{"queue", "guest"}},
+		"unknown":   {request.Command, func(r *request.Request) { r.Result.Err = request.ErrOutcomeUnknown }, codes.Error, "hostd.error", request.ErrOutcomeUnknown.Error(), nil},
+		"stranger":  {request.Command, func(r *request.Request) { r.Result.Err = errors.New("what") }, codes.Error, "hostd.error", "what", nil},
+		"elsewhere": {request.Command, func(r *request.Request) { r.Result.Err = &sharding.NotLeaderError{Shard: 5} }, codes.Unset, "hostd.sequence", nil, nil},
+		"repeated":  {request.Command, func(r *request.Request) { r.Lane.Since = at; r.Result.Duplicate = true }, codes.Unset, "hostd.duplicate", true, nil},
+		"earlier": {request.Command, func(r *request.Request) {
+			ran(r)
+			r.Lane.Since = at.Add(10 * time.Second)
+			r.Result.Err = request.ErrBusy
+		}, codes.Unset, "hostd.error", request.ErrBusy.Error(), nil},
+		"query": {request.Query, ran, codes.Unset, "hostd.query", "place", []string{"queue", "guest"}},
+	} {
+		q, _, spans := world(tt.run)
+		r := command(&waiter{}, &asked)
+		r.Kind = tt.kind
+		q.Submit([]*request.Request{r})
+		ended := spans.Ended()
+		root := ended[len(ended)-1]
+		var children []string
+		for _, s := range ended[:len(ended)-1] {
+			children = append(children, s.Name())
+		}
+		if root.Status().Code != tt.status || attributesOf(root)[tt.key] != tt.value || !slices.Equal(children, tt.children) {
+			t.Errorf("%s: %v, %v, children %v", name, root.Status(), attributesOf(root), children)
+		}
+	}
+}
+
+// TestOthersHaveNone: what is not sampled, or asks no guest, has no span, and
+// costs no memory; the record of a command without one names who asked.
+func TestOthersHaveNone(t *testing.T) {
+	q, l, spans := world(func(*request.Request) {})
+	l.with = make([]*request.Trace, 0, 4096)
+	w := &waiter{}
+	plain, inspect := command(w, nil), command(w, &asked)
+	inspect.Kind = request.Inspect
+	reqs := []*request.Request{plain, inspect}
+	if n := testing.AllocsPerRun(1000, func() { q.Submit(reqs) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	r := command(w, &asked)
+	NewRequests(l, never.Tracer("test")).Submit([]*request.Request{r})
+	if in := l.with[len(l.with)-1]; in != &asked || r.Done != w {
+		t.Errorf("where nothing is sampled it is told %v", in)
+	}
+	if n := len(spans.Ended()); n != 0 {
+		t.Errorf("%d spans", n)
+	}
+}
+
+// TestSpansOfContexts: requests are told of spans that are sampled, and the
+// look costs no memory where there is none.
+func TestSpansOfContexts(t *testing.T) {
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if Of(ctx) != nil {
+			t.Error("a span of nowhere")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	c := given(&asked.TraceContext)
+	if got := Of(trace.ContextWithSpanContext(context.Background(), c)); got == nil || *got != asked {
+		t.Errorf("%+v", got)
+	}
+	if got := Of(trace.ContextWithSpanContext(context.Background(), c.WithTraceFlags(0))); got != nil {
+		t.Errorf("not sampled: %+v", got)
+	}
+}
