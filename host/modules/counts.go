@@ -15,18 +15,22 @@ import (
 )
 
 // Counts tells other nodes what the two modules did here of each type that two
-// serve.
+// serve, and what another one decides too.
 func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err error) {
 	if len(entityTypes) > meta.MaxTypesPerModule {
 		return nil, fmt.Errorf("%w: counts of %d types", peer.ErrRefused, len(entityTypes))
 	}
 	for _, name := range entityTypes {
+		c := &peerv1.TypeCounts{EntityType: name, Shadow: t.shadowCounts(name)}
 		if s := t.Served(name); s.canary() != nil {
 			window, older := s.Counts.Since()
 			same, newer := s.newer.Counts.Since()
 			if same == window { // the bindings do not move just now
-				out = append(out, &peerv1.TypeCounts{EntityType: name, Window: window, Older: counted(&older), Newer: counted(&newer)})
+				c.Window, c.Older, c.Newer = window, counted(&older), counted(&newer)
 			}
+		}
+		if c.Shadow != nil || c.Older != nil {
+			out = append(out, c)
 		}
 	}
 	return out, nil
@@ -52,40 +56,43 @@ type versions struct{ older, newer canary.Counts }
 // began, on this node and on those that are up; silent of these did not say.
 // What nodes counted that have stopped since is lost.
 func (r *Rollouts) counts(ctx context.Context, going []meta.Binding) (by map[string]*versions, silent int, err error) {
-	own, err := r.types.Counts(typesOf(going))
-	if err != nil {
-		return nil, 0, err
-	}
 	by = map[string]*versions{}
 	windows := map[string]uint64{}
 	for _, g := range going {
 		by[g.EntityType], windows[g.EntityType] = &versions{}, g.Rollout.Began
 	}
-	add := func(all []*peerv1.TypeCounts) {
-		for _, c := range all {
-			if v := by[c.GetEntityType()]; v != nil && c.GetWindow() == windows[c.GetEntityType()] {
-				addCounted(&v.older, c.GetOlder())
-				addCounted(&v.newer, c.GetNewer())
-			}
+	all, silent, err := r.ask(ctx, typesOf(going))
+	for _, c := range all {
+		if v := by[c.GetEntityType()]; v != nil && c.GetWindow() == windows[c.GetEntityType()] {
+			addCounted(&v.older, c.GetOlder())
+			addCounted(&v.newer, c.GetNewer())
 		}
 	}
-	add(own)
+	return by, silent, err
+}
+
+// ask gathers what this node and those that are up have counted; silent of
+// these did not say. What came is returned with an error too.
+func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1.TypeCounts, silent int, err error) {
+	if all, err = r.types.Counts(entityTypes); err != nil {
+		return nil, 0, err
+	}
 	var mu sync.Mutex
 	done := r.modules.each(r.modules.others(), func(node sharding.NodeID) error {
-		theirs, err := r.modules.peers.Counts(ctx, node, typesOf(going))
+		theirs, err := r.modules.peers.Counts(ctx, node, entityTypes)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil && r.modules.peers.Heard(node) {
 			silent++
 			return err
 		}
-		add(theirs)
+		all = append(all, theirs...)
 		return nil
 	})
 	if done.err != nil {
 		err = fmt.Errorf("ask what two modules did: %w", errors.Join(rpc.ErrNoMajority, done.err))
 	}
-	return by, silent, err
+	return all, silent, err
 }
 
 func addCounted(to *canary.Counts, c *peerv1.ModuleCounts) {

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -27,6 +28,7 @@ type guest struct {
 	about  sharding.EntityID // that is visited; of a guest that has just started its type
 
 	profiles *profiles
+	shadows  *shadow.Watches
 }
 
 // About implements binding.Guest.
@@ -42,7 +44,7 @@ func (g *guest) line(level abi.LogLevel, text []byte) {
 
 // instantiate makes an instance for entities of a type.
 func (t *Types) instantiate(ctx context.Context, m *engine.Module, opts engine.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
-	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles}
+	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles, shadows: t.settings.Shadows}
 	opts.Lines = g.line
 	var err error
 	if g.Instance, err = m.InstantiateWith(ctx, opts); err != nil {
@@ -85,14 +87,28 @@ func (g *guest) Snapshot(handle uint64) ([]byte, error) {
 func (g *guest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
 
 func (g *guest) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
-	if !env.Counts.Watched() {
-		out, err := g.Instance.Handle(handle, frames, g.env(env))
-		return out, g.ended(err)
+	var begun time.Time
+	watched := env.Counts.Watched()
+	if watched {
+		begun = time.Now()
 	}
-	begun := time.Now()
 	out, err := g.Instance.Handle(handle, frames, g.env(env))
-	env.Counts.Command(time.Since(begun), err == nil && rejects(out))
+	if watched {
+		env.Counts.Command(time.Since(begun), err == nil && rejects(out))
+	}
+	if w := g.shadows.Of(g.about.Type); w.Takes(g.module, env.Seed) {
+		g.offer(w, frames, out, env, err)
+	}
 	return out, g.ended(err)
+}
+
+// offer has another module decide the command too, beside the lanes. A call
+// that was cut off shows nothing.
+func (g *guest) offer(w *shadow.Watch, frames, out []byte, env binding.Env, err error) {
+	if errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrInterrupted) {
+		return
+	}
+	w.Offer(shadow.Command{Entity: g.about, Input: frames, Output: out, Failed: err != nil, Now: env.Now, Seed: env.Seed, Fuel: g.Fuel()})
 }
 
 // rejects reports that what a guest answered refuses a command.

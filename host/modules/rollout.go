@@ -231,16 +231,20 @@ func (r *Rollouts) State(ctx context.Context, entityType string) (out rollout.St
 	if err := r.metadata.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	if out, err = r.state(entityType); err != nil || out.Rollout == nil {
+	if out, err = r.state(entityType); err != nil {
 		return out, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	out.Shadow = r.shadow(ctx, entityType)
+	if out.Rollout == nil {
+		return out, nil
 	}
 	view := r.metadata.View()
 	b, _ := view.Binding(entityType)
 	if !b.Rollout.Active() {
 		return out, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, countTime)
-	defer cancel()
 	by, silent, _ := r.counts(ctx, []meta.Binding{b})
 	if v := by[entityType]; v != nil {
 		out.Counts = &rollout.Counts{Older: v.older, Newer: v.newer, Silent: silent}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -32,6 +34,8 @@ import (
 //	validate           on or off: whether payloads are held to the schemas
 //	require-verify     off, sample or all: what of the entities is to be verified
 //	                   with a module before it serves
+//	shadow             DIGEST PERCENT%: another module that decides a share of
+//	                   the commands too, whose decisions are compared
 //	value.NAME         what guests of the type read under the name
 const (
 	settingPrefix       = "entity."
@@ -41,6 +45,7 @@ const (
 	suspendedName       = "suspended"
 	validateName        = "validate"
 	requireVerifyName   = "require-verify"
+	shadowName          = "shadow"
 	valuePrefix         = "value."
 
 	neverIdle       = "never"
@@ -57,6 +62,7 @@ type overrides struct {
 	suspended bool
 	validate  string // "on", "off" or not set
 	values    string // that guests read, as abi.AppendSetting has them
+	shadow    shadow.Wish
 }
 
 // set takes one setting in.
@@ -84,8 +90,10 @@ func (o *overrides) set(name, value string) (err error) {
 		if !verified.Required(value).Known() {
 			err = fmt.Errorf("%.32q is none of off, sample and all", value)
 		}
+	case shadowName:
+		o.shadow, err = shadow.Parse(value)
 	default:
-		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, valuePrefix)
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, valuePrefix)
 	}
 	return err
 }
@@ -114,12 +122,15 @@ func (o *overrides) setValue(name, value string) error {
 
 // Settings are the settings about entity types, as this node knows them.
 type Settings struct {
+	// Shadows are what other modules decide too because of them.
+	Shadows *shadow.Watches
+
 	of    atomic.Pointer[map[string]overrides]
 	moved func() // told when they have changed
 }
 
 func newSettings() *Settings {
-	t := &Settings{moved: func() {}}
+	t := &Settings{Shadows: shadow.NewWatches(), moved: func() {}}
 	t.of.Store(&map[string]overrides{})
 	return t
 }
@@ -168,12 +179,22 @@ func (t *Settings) learn(view *meta.View) {
 		if s, ok := view.Setting(key); ok {
 			// One that a newer release knows, and this one does not, leaves the others.
 			if o := next[entityType]; o.set(name, string(s.Value)) == nil {
+				if name == shadowName {
+					o.shadow.Revision = s.Revision // put again, it begins anew
+				}
 				next[entityType] = o
 			}
 		}
 	}
 	if !maps.Equal(next, *t.of.Load()) {
 		t.of.Store(&next)
+		wishes := map[string]shadow.Wish{}
+		for entityType, o := range next {
+			if o.shadow != (shadow.Wish{}) {
+				wishes[entityType] = o.shadow
+			}
+		}
+		t.Shadows.Learn(wishes)
 		t.moved()
 	}
 }
@@ -226,6 +247,26 @@ func CheckSetting(key, value string) error {
 		name = "" // that is none of them
 	}
 	return new(overrides).set(name, value)
+}
+
+// CheckShadow refuses a setting by which a module is to decide too that the
+// cluster does not have, or that does not serve the type.
+func CheckShadow(view *meta.View, key, value string) error {
+	entityType, name, ok := rpc.TypeSetting(key)
+	if !ok || value == "" || name != shadowName {
+		return nil
+	}
+	wish, err := shadow.Parse(value)
+	if err != nil {
+		return err
+	}
+	switch m, stored := view.Module(meta.Digest(wish.Digest)); {
+	case !stored:
+		return fmt.Errorf("the cluster has no module %s: push it with --no-activate first", wish.Digest)
+	case !slices.Contains(m.EntityTypes, entityType):
+		return fmt.Errorf("module %s does not serve entity type %q", wish.Digest, entityType)
+	}
+	return nil
 }
 
 // CheckRoom refuses a value that guests are to read where those of its type in

@@ -26,6 +26,7 @@ func TestTypeSettings(t *testing.T) {
 		"entity.session.value.":           {"1": false},
 		"entity.session.value":            {"1": false},
 		"entity.Session.value.a":          {"1": false},
+		"entity.session.shadow":           {digits + " 10%": true, digits + " 100%": true, digits + " 0.01%": true, "": true, digits: false, digits + " 0%": false, digits + " 101%": false, digits + " 10": false, digits[2:] + " 10%": false, strings.ToUpper(digits) + " 10%": false, digits + "ab 10%": false, digits + " NaN%": false, digits + " -1%": false},
 		"mine":                            {"30m": true, "anything": true},
 	} {
 		for value, ok := range values {
@@ -43,7 +44,7 @@ func TestTypeSettings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off", ""}
+	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off", "", shadow.Wish{}}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -21,6 +21,12 @@ const (
 
 var differences = []string{"rejection", "events", "reply", "messages", "end", "fault"}
 
+// Kinds is how many there are.
+const Kinds = 6
+
+// Kind is the one of a number below Kinds.
+func Kind(n int) Difference { return 1 << n }
+
 // Names are the words for a set.
 func (d Difference) Names() (names []string) {
 	for i, name := range differences {

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -17,14 +16,14 @@ const (
 
 // Command is a copy of one that a guest has decided.
 type Command struct {
-	Entity   sharding.EntityID
-	Sequence journal.Sequence // of the entity's last event before it
-	Input    []byte           // frames that the guest got
-	Output   []byte           // and those that it answered, where Failed is not set
-	Failed   bool
-	Now      int64 // as in the guest's environment
-	Seed     uint64
-	Fuel     int64 // that it cost
+	For    *Watch // why it is compared
+	Entity sharding.EntityID
+	Input  []byte // frames that the guest got
+	Output []byte // and those that it answered, where Failed is not set
+	Failed bool
+	Now    int64 // as in the guest's environment
+	Seed   uint64
+	Fuel   int64 // that it cost
 }
 
 func (c *Command) bytes() int { return len(c.Input) + len(c.Output) + len(c.Entity.ID) }
@@ -42,9 +41,9 @@ type Queue struct {
 // NewQueue returns one in which nothing waits.
 func NewQueue() *Queue { return &Queue{waiting: make(chan Command, maxWaiting)} }
 
-// Offer copies a command into the queue, or drops it. It does not block, and
-// leaves the command's slices to the caller.
-func (q *Queue) Offer(c Command) {
+// Offer copies a command into the queue, or drops it, and says whether it
+// waits now. It does not block, and leaves the command's slices to the caller.
+func (q *Queue) Offer(c Command) bool {
 	size := c.bytes()
 	q.mu.Lock()
 	fits := q.bytes+size <= maxWaitingBytes && len(q.waiting) < cap(q.waiting)
@@ -54,15 +53,17 @@ func (q *Queue) Offer(c Command) {
 	q.mu.Unlock()
 	if !fits {
 		q.dropped.Add(1)
-		return
+		return false
 	}
 	both := append(append(make([]byte, 0, len(c.Input)+len(c.Output)), c.Input...), c.Output...)
 	c.Input, c.Output = both[:len(c.Input):len(c.Input)], both[len(c.Input):]
 	select {
 	case q.waiting <- c:
+		return true
 	default: // another one came between
 		q.gone(size)
 		q.dropped.Add(1)
+		return false
 	}
 }
 

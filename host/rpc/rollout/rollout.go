@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -66,6 +67,16 @@ type State struct {
 	Counts *Counts // nil where they are not known
 	// Aborted is how the last rollout ended, where that was what happened last.
 	Aborted *meta.BindingChange
+	Shadow  *Shadow // nil where no other module decides too
+}
+
+// Shadow is a module that decides a share of a type's commands too, and how
+// that compares with what came of them. Silent nodes did not say what they
+// compared.
+type Shadow struct {
+	shadow.Wish
+	shadow.Sum
+	Silent int
 }
 
 // Counts are what the two modules of a rollout did since it began. Silent nodes
@@ -104,13 +115,19 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 		return nil, err
 	}
 	switch {
+	case now.Rollout == nil && now.Shadow != nil:
+		return &modulev1.GetRolloutResponse{Shadow: now.Shadow.message()}, nil
 	case now.Rollout == nil && now.Aborted != nil:
 		a := now.Aborted
 		return nil, status.New(connect.CodeNotFound, fmt.Sprintf("one module serves all of the type; its last rollout was aborted by %s at %s", cmp.Or(a.By, "somebody"), time.Unix(0, a.At).UTC().Format(time.DateTime)))
 	case now.Rollout == nil:
 		return nil, errNone
 	}
-	return &modulev1.GetRolloutResponse{Rollout: now.message()}, nil
+	out := &modulev1.GetRolloutResponse{Rollout: now.message()}
+	if now.Shadow != nil {
+		out.Shadow = now.Shadow.message()
+	}
+	return out, nil
 }
 
 // errNone: one module serves the type.
@@ -149,6 +166,22 @@ func (s State) message() *modulev1.Rollout {
 	}
 	if s.DueAt > 0 {
 		out.DueAt = timestamppb.New(time.Unix(0, s.DueAt))
+	}
+	return out
+}
+
+func (s *Shadow) message() *modulev1.Shadow {
+	out := &modulev1.Shadow{
+		Digest: s.Digest.String(), Share: s.Share, Compared: s.Compared, Differ: s.Differ, Dropped: s.Dropped, PassedOver: s.Passed,
+		Fuel: s.Fuel, OtherFuel: s.Other, SilentNodes: uint32(s.Silent), Note: s.Note,
+	}
+	for i, n := range s.By {
+		if n > 0 {
+			out.Differences = append(out.Differences, &modulev1.ShadowDifference{In: shadow.Kind(i).Names()[0], Commands: n})
+		}
+	}
+	for _, e := range s.Examples {
+		out.Examples = append(out.Examples, &modulev1.ShadowExample{EntityId: e.Entity.ID, Sequence: uint64(e.Sequence), Command: e.Command, In: e.In.Names(), Fault: e.Fault})
 	}
 	return out
 }

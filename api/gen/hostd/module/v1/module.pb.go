@@ -93,7 +93,7 @@ func (x Rollout_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rollout_State.Descriptor instead.
 func (Rollout_State) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29, 0}
 }
 
 // What is to be done.
@@ -154,7 +154,7 @@ func (x ChangeRolloutRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeRolloutRequest_Action.Descriptor instead.
 func (ChangeRolloutRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 0}
 }
 
 // What was changed.
@@ -223,7 +223,7 @@ func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindingChange_Kind.Descriptor instead.
 func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35, 0}
 }
 
 // Module describes a stored module.
@@ -2010,11 +2010,13 @@ func (x *GetRolloutRequest) GetEntityType() string {
 	return ""
 }
 
-// GetRolloutResponse has what there is.
+// GetRolloutResponse has what there is, one of the two at least.
 type GetRolloutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What serves a part of the type.
-	Rollout       *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	Rollout *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// What decides commands of the type too.
+	Shadow        *Shadow `protobuf:"bytes,2,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2054,6 +2056,298 @@ func (x *GetRolloutResponse) GetRollout() *Rollout {
 		return x.Rollout
 	}
 	return nil
+}
+
+func (x *GetRolloutResponse) GetShadow() *Shadow {
+	if x != nil {
+		return x.Shadow
+	}
+	return nil
+}
+
+// Shadow is a module that decides a share of a type's commands beside the one
+// that serves it. What it decides is compared and thrown away. It is counted on
+// the nodes that are up; what a node counted is lost when it stops.
+type Shadow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of the module, lower-case hex.
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// How many of 10,000 commands it decides.
+	Share uint32 `protobuf:"varint,2,opt,name=share,proto3" json:"share,omitempty"`
+	// Commands that both modules have decided.
+	Compared uint64 `protobuf:"varint,3,opt,name=compared,proto3" json:"compared,omitempty"`
+	// Those of which they differ in anything.
+	Differ uint64 `protobuf:"varint,4,opt,name=differ,proto3" json:"differ,omitempty"`
+	// In what they differ, of those in which any do.
+	Differences []*ShadowDifference `protobuf:"bytes,5,rep,name=differences,proto3" json:"differences,omitempty"`
+	// Commands that there was no room for.
+	Dropped uint64 `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Commands that could not be decided again: the state was not there in time,
+	// or would have taken too many events.
+	PassedOver uint64 `protobuf:"varint,7,opt,name=passed_over,json=passedOver,proto3" json:"passed_over,omitempty"`
+	// What those compared cost the module that serves.
+	Fuel uint64 `protobuf:"varint,8,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	// And the other one.
+	OtherFuel uint64 `protobuf:"varint,9,opt,name=other_fuel,json=otherFuel,proto3" json:"other_fuel,omitempty"`
+	// Some that differ, at most 20.
+	Examples []*ShadowExample `protobuf:"bytes,10,rep,name=examples,proto3" json:"examples,omitempty"`
+	// Nodes that are up and did not say what they compared.
+	SilentNodes uint32 `protobuf:"varint,11,opt,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"`
+	// Why nothing is compared just now, for people.
+	Note          string `protobuf:"bytes,12,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Shadow) Reset() {
+	*x = Shadow{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shadow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shadow) ProtoMessage() {}
+
+func (x *Shadow) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shadow.ProtoReflect.Descriptor instead.
+func (*Shadow) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Shadow) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Shadow) GetShare() uint32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *Shadow) GetCompared() uint64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *Shadow) GetDiffer() uint64 {
+	if x != nil {
+		return x.Differ
+	}
+	return 0
+}
+
+func (x *Shadow) GetDifferences() []*ShadowDifference {
+	if x != nil {
+		return x.Differences
+	}
+	return nil
+}
+
+func (x *Shadow) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *Shadow) GetPassedOver() uint64 {
+	if x != nil {
+		return x.PassedOver
+	}
+	return 0
+}
+
+func (x *Shadow) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
+}
+
+func (x *Shadow) GetOtherFuel() uint64 {
+	if x != nil {
+		return x.OtherFuel
+	}
+	return 0
+}
+
+func (x *Shadow) GetExamples() []*ShadowExample {
+	if x != nil {
+		return x.Examples
+	}
+	return nil
+}
+
+func (x *Shadow) GetSilentNodes() uint32 {
+	if x != nil {
+		return x.SilentNodes
+	}
+	return 0
+}
+
+func (x *Shadow) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// ShadowDifference is how many commands differ in one respect.
+type ShadowDifference struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// rejection, events, reply, messages, end or fault.
+	In string `protobuf:"bytes,1,opt,name=in,proto3" json:"in,omitempty"`
+	// How many commands.
+	Commands      uint64 `protobuf:"varint,2,opt,name=commands,proto3" json:"commands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShadowDifference) Reset() {
+	*x = ShadowDifference{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShadowDifference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShadowDifference) ProtoMessage() {}
+
+func (x *ShadowDifference) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShadowDifference.ProtoReflect.Descriptor instead.
+func (*ShadowDifference) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ShadowDifference) GetIn() string {
+	if x != nil {
+		return x.In
+	}
+	return ""
+}
+
+func (x *ShadowDifference) GetCommands() uint64 {
+	if x != nil {
+		return x.Commands
+	}
+	return 0
+}
+
+// ShadowExample is a command that the two modules have decided otherwise.
+type ShadowExample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's id.
+	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// Of the entity's last event before it.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Name of the command.
+	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	// In what they differ, as ShadowDifference says it.
+	In []string `protobuf:"bytes,4,rep,name=in,proto3" json:"in,omitempty"`
+	// Of the module that decides too; empty for none.
+	Fault         string `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShadowExample) Reset() {
+	*x = ShadowExample{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShadowExample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShadowExample) ProtoMessage() {}
+
+func (x *ShadowExample) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShadowExample.ProtoReflect.Descriptor instead.
+func (*ShadowExample) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ShadowExample) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ShadowExample) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ShadowExample) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *ShadowExample) GetIn() []string {
+	if x != nil {
+		return x.In
+	}
+	return nil
+}
+
+func (x *ShadowExample) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
 }
 
 // Rollout is a module that serves a part of the entities of a type.
@@ -2104,7 +2398,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2410,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2423,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Rollout) GetEntityType() string {
@@ -2275,7 +2569,7 @@ type VersionCounts struct {
 
 func (x *VersionCounts) Reset() {
 	*x = VersionCounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2581,7 @@ func (x *VersionCounts) String() string {
 func (*VersionCounts) ProtoMessage() {}
 
 func (x *VersionCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2594,7 @@ func (x *VersionCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionCounts.ProtoReflect.Descriptor instead.
 func (*VersionCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VersionCounts) GetCommands() uint64 {
@@ -2347,7 +2641,7 @@ type ChangeRolloutRequest struct {
 
 func (x *ChangeRolloutRequest) Reset() {
 	*x = ChangeRolloutRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2653,7 @@ func (x *ChangeRolloutRequest) String() string {
 func (*ChangeRolloutRequest) ProtoMessage() {}
 
 func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2666,7 @@ func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeRolloutRequest) GetEntityType() string {
@@ -2409,7 +2703,7 @@ type ChangeRolloutResponse struct {
 
 func (x *ChangeRolloutResponse) Reset() {
 	*x = ChangeRolloutResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2715,7 @@ func (x *ChangeRolloutResponse) String() string {
 func (*ChangeRolloutResponse) ProtoMessage() {}
 
 func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2728,7 @@ func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutResponse.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ChangeRolloutResponse) GetRollout() *Rollout {
@@ -2462,7 +2756,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2768,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2781,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryRequest) GetEntityType() string {
@@ -2509,7 +2803,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2815,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2828,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryResponse) GetChanges() []*BindingChange {
@@ -2572,7 +2866,7 @@ type BindingChange struct {
 
 func (x *BindingChange) Reset() {
 	*x = BindingChange{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2878,7 @@ func (x *BindingChange) String() string {
 func (*BindingChange) ProtoMessage() {}
 
 func (x *BindingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2891,7 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
 func (*BindingChange) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BindingChange) GetRevision() uint64 {
@@ -2676,7 +2970,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2982,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2995,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -2727,7 +3021,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +3033,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +3046,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
 }
 
 // VerifyRequest selects histories to replay.
@@ -2780,7 +3074,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3086,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3099,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -2909,7 +3203,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3215,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3228,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -3037,7 +3331,7 @@ type FitRequest struct {
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3343,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3356,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -3173,7 +3467,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3479,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3492,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -3258,7 +3552,7 @@ type QuotasResponse_Amounts struct {
 
 func (x *QuotasResponse_Amounts) Reset() {
 	*x = QuotasResponse_Amounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3564,7 @@ func (x *QuotasResponse_Amounts) String() string {
 func (*QuotasResponse_Amounts) ProtoMessage() {}
 
 func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3625,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3637,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3650,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -3424,7 +3718,7 @@ type VerifyResponse_PatchOperation struct {
 
 func (x *VerifyResponse_PatchOperation) Reset() {
 	*x = VerifyResponse_PatchOperation{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3730,7 @@ func (x *VerifyResponse_PatchOperation) String() string {
 func (*VerifyResponse_PatchOperation) ProtoMessage() {}
 
 func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3743,7 @@ func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_PatchOperation.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_PatchOperation) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39, 1}
 }
 
 func (x *VerifyResponse_PatchOperation) GetOp() string {
@@ -3486,7 +3780,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3792,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3805,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -3545,7 +3839,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3851,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3864,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -3740,9 +4034,35 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"M\n" +
 	"\x11GetRolloutRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\"H\n" +
+	"entityType\"y\n" +
 	"\x12GetRolloutResponse\x122\n" +
-	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\"\xdb\x05\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12/\n" +
+	"\x06shadow\x18\x02 \x01(\v2\x17.hostd.module.v1.ShadowR\x06shadow\"\x90\x03\n" +
+	"\x06Shadow\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\rR\x05share\x12\x1a\n" +
+	"\bcompared\x18\x03 \x01(\x04R\bcompared\x12\x16\n" +
+	"\x06differ\x18\x04 \x01(\x04R\x06differ\x12C\n" +
+	"\vdifferences\x18\x05 \x03(\v2!.hostd.module.v1.ShadowDifferenceR\vdifferences\x12\x18\n" +
+	"\adropped\x18\x06 \x01(\x04R\adropped\x12\x1f\n" +
+	"\vpassed_over\x18\a \x01(\x04R\n" +
+	"passedOver\x12\x12\n" +
+	"\x04fuel\x18\b \x01(\x04R\x04fuel\x12\x1d\n" +
+	"\n" +
+	"other_fuel\x18\t \x01(\x04R\totherFuel\x12:\n" +
+	"\bexamples\x18\n" +
+	" \x03(\v2\x1e.hostd.module.v1.ShadowExampleR\bexamples\x12!\n" +
+	"\fsilent_nodes\x18\v \x01(\rR\vsilentNodes\x12\x12\n" +
+	"\x04note\x18\f \x01(\tR\x04note\">\n" +
+	"\x10ShadowDifference\x12\x0e\n" +
+	"\x02in\x18\x01 \x01(\tR\x02in\x12\x1a\n" +
+	"\bcommands\x18\x02 \x01(\x04R\bcommands\"\x88\x01\n" +
+	"\rShadowExample\x12\x1b\n" +
+	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x18\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x0e\n" +
+	"\x02in\x18\x04 \x03(\tR\x02in\x12\x14\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\"\xdb\x05\n" +
 	"\aRollout\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x16\n" +
@@ -3920,7 +4240,7 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_hostd_module_v1_module_proto_goTypes = []any{
 	(Rollout_State)(0),                    // 0: hostd.module.v1.Rollout.State
 	(ChangeRolloutRequest_Action)(0),      // 1: hostd.module.v1.ChangeRolloutRequest.Action
@@ -3951,98 +4271,104 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*RollbackResponse)(nil),              // 26: hostd.module.v1.RollbackResponse
 	(*GetRolloutRequest)(nil),             // 27: hostd.module.v1.GetRolloutRequest
 	(*GetRolloutResponse)(nil),            // 28: hostd.module.v1.GetRolloutResponse
-	(*Rollout)(nil),                       // 29: hostd.module.v1.Rollout
-	(*VersionCounts)(nil),                 // 30: hostd.module.v1.VersionCounts
-	(*ChangeRolloutRequest)(nil),          // 31: hostd.module.v1.ChangeRolloutRequest
-	(*ChangeRolloutResponse)(nil),         // 32: hostd.module.v1.ChangeRolloutResponse
-	(*HistoryRequest)(nil),                // 33: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),               // 34: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),                 // 35: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),               // 36: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),              // 37: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),                 // 38: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),                // 39: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                    // 40: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),                   // 41: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),        // 42: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil),     // 43: hostd.module.v1.VerifyResponse.Difference
-	(*VerifyResponse_PatchOperation)(nil), // 44: hostd.module.v1.VerifyResponse.PatchOperation
-	(*FitResponse_MissingEvents)(nil),     // 45: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),             // 46: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),         // 47: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),               // 48: google.protobuf.Struct
-	(*durationpb.Duration)(nil),           // 49: google.protobuf.Duration
-	(*structpb.Value)(nil),                // 50: google.protobuf.Value
+	(*Shadow)(nil),                        // 29: hostd.module.v1.Shadow
+	(*ShadowDifference)(nil),              // 30: hostd.module.v1.ShadowDifference
+	(*ShadowExample)(nil),                 // 31: hostd.module.v1.ShadowExample
+	(*Rollout)(nil),                       // 32: hostd.module.v1.Rollout
+	(*VersionCounts)(nil),                 // 33: hostd.module.v1.VersionCounts
+	(*ChangeRolloutRequest)(nil),          // 34: hostd.module.v1.ChangeRolloutRequest
+	(*ChangeRolloutResponse)(nil),         // 35: hostd.module.v1.ChangeRolloutResponse
+	(*HistoryRequest)(nil),                // 36: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),               // 37: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),                 // 38: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),               // 39: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),              // 40: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),                 // 41: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),                // 42: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                    // 43: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),                   // 44: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),        // 45: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil),     // 46: hostd.module.v1.VerifyResponse.Difference
+	(*VerifyResponse_PatchOperation)(nil), // 47: hostd.module.v1.VerifyResponse.PatchOperation
+	(*FitResponse_MissingEvents)(nil),     // 48: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),             // 49: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),         // 50: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),               // 51: google.protobuf.Struct
+	(*durationpb.Duration)(nil),           // 52: google.protobuf.Duration
+	(*structpb.Value)(nil),                // 53: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	47, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	50, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
 	5,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	47, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	50, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
 	4,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
-	47, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
+	50, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
 	7,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
 	6,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
 	6,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	3,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	3,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	48, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	51, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
 	7,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
 	19, // 12: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
-	49, // 13: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	42, // 14: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	42, // 15: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	29, // 16: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	0,  // 17: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
-	49, // 18: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
-	47, // 19: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
-	30, // 20: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
-	30, // 21: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
-	49, // 22: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
-	1,  // 23: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
-	29, // 24: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	35, // 25: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	47, // 26: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	2,  // 27: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	43, // 28: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	45, // 29: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	46, // 30: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	44, // 31: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	50, // 32: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	8,  // 33: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	10, // 34: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	12, // 35: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	14, // 36: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	16, // 37: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	18, // 38: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	25, // 39: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	27, // 40: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	31, // 41: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	33, // 42: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	36, // 43: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	21, // 44: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	23, // 45: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	38, // 46: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	40, // 47: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	9,  // 48: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	11, // 49: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	13, // 50: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	15, // 51: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	17, // 52: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	20, // 53: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	26, // 54: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	28, // 55: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	32, // 56: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	34, // 57: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	37, // 58: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	22, // 59: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	24, // 60: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	39, // 61: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	41, // 62: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	48, // [48:63] is the sub-list for method output_type
-	33, // [33:48] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	52, // 13: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	45, // 14: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	45, // 15: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	32, // 16: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	29, // 17: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
+	30, // 18: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
+	31, // 19: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
+	0,  // 20: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
+	52, // 21: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
+	50, // 22: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
+	33, // 23: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
+	33, // 24: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
+	52, // 25: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
+	1,  // 26: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	32, // 27: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	38, // 28: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	50, // 29: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	2,  // 30: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	46, // 31: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	48, // 32: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	49, // 33: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	47, // 34: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	53, // 35: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	8,  // 36: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	10, // 37: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	12, // 38: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	14, // 39: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	16, // 40: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	18, // 41: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	25, // 42: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	27, // 43: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	34, // 44: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	36, // 45: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	39, // 46: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	21, // 47: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	23, // 48: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	41, // 49: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	43, // 50: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	9,  // 51: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	11, // 52: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	13, // 53: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	15, // 54: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	17, // 55: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	20, // 56: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	26, // 57: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	28, // 58: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	35, // 59: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	37, // 60: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	40, // 61: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	22, // 62: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	24, // 63: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	42, // 64: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	44, // 65: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	51, // [51:66] is the sub-list for method output_type
+	36, // [36:51] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -4054,7 +4380,7 @@ func file_hostd_module_v1_module_proto_init() {
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[35].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[38].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -4064,7 +4390,7 @@ func file_hostd_module_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   44,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

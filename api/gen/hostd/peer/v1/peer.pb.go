@@ -185,7 +185,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -3225,7 +3225,8 @@ func (x *CountsRequest) GetEntityTypes() []string {
 	return nil
 }
 
-// CountsResponse has those of the types that two modules serve here.
+// CountsResponse has those of the types that two modules serve here, or of which
+// another module decides commands too.
 type CountsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By type, in the order of the request.
@@ -3282,7 +3283,9 @@ type TypeCounts struct {
 	// Of the module that serves the others.
 	Older *ModuleCounts `protobuf:"bytes,3,opt,name=older,proto3" json:"older,omitempty"`
 	// Of that which serves the part.
-	Newer         *ModuleCounts `protobuf:"bytes,4,opt,name=newer,proto3" json:"newer,omitempty"`
+	Newer *ModuleCounts `protobuf:"bytes,4,opt,name=newer,proto3" json:"newer,omitempty"`
+	// What another module decides too; absent where none does.
+	Shadow        *ShadowCounts `protobuf:"bytes,5,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3345,6 +3348,223 @@ func (x *TypeCounts) GetNewer() *ModuleCounts {
 	return nil
 }
 
+func (x *TypeCounts) GetShadow() *ShadowCounts {
+	if x != nil {
+		return x.Shadow
+	}
+	return nil
+}
+
+// ShadowCounts are how what another module decides compares with what came of
+// the commands.
+type ShadowCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the setting that says so.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Commands that both have decided.
+	Compared uint64 `protobuf:"varint,2,opt,name=compared,proto3" json:"compared,omitempty"`
+	// Those of which they differ in anything.
+	Differ uint64 `protobuf:"varint,3,opt,name=differ,proto3" json:"differ,omitempty"`
+	// How many differ in what: rejection, events, reply, messages, end, fault.
+	By []uint64 `protobuf:"varint,4,rep,packed,name=by,proto3" json:"by,omitempty"`
+	// Commands that there was no room for.
+	Dropped uint64 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Commands that could not be decided again.
+	PassedOver uint64 `protobuf:"varint,6,opt,name=passed_over,json=passedOver,proto3" json:"passed_over,omitempty"`
+	// What those compared cost the module that serves.
+	Fuel uint64 `protobuf:"varint,7,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	// And the other one.
+	OtherFuel uint64 `protobuf:"varint,8,opt,name=other_fuel,json=otherFuel,proto3" json:"other_fuel,omitempty"`
+	// The first that differ, at most 20.
+	Examples []*ShadowExample `protobuf:"bytes,9,rep,name=examples,proto3" json:"examples,omitempty"`
+	// Why nothing is compared just now.
+	Note          string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShadowCounts) Reset() {
+	*x = ShadowCounts{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShadowCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShadowCounts) ProtoMessage() {}
+
+func (x *ShadowCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShadowCounts.ProtoReflect.Descriptor instead.
+func (*ShadowCounts) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ShadowCounts) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetCompared() uint64 {
+	if x != nil {
+		return x.Compared
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetDiffer() uint64 {
+	if x != nil {
+		return x.Differ
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetBy() []uint64 {
+	if x != nil {
+		return x.By
+	}
+	return nil
+}
+
+func (x *ShadowCounts) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetPassedOver() uint64 {
+	if x != nil {
+		return x.PassedOver
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetFuel() uint64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetOtherFuel() uint64 {
+	if x != nil {
+		return x.OtherFuel
+	}
+	return 0
+}
+
+func (x *ShadowCounts) GetExamples() []*ShadowExample {
+	if x != nil {
+		return x.Examples
+	}
+	return nil
+}
+
+func (x *ShadowCounts) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// ShadowExample is a command that two modules have decided otherwise.
+type ShadowExample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity's id.
+	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
+	// Of the entity's last event before it.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Name of the command.
+	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	// In what they differ: bits, in the order of ShadowCounts.by.
+	In uint32 `protobuf:"varint,4,opt,name=in,proto3" json:"in,omitempty"`
+	// Of the other module; empty for none.
+	Fault         string `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShadowExample) Reset() {
+	*x = ShadowExample{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShadowExample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShadowExample) ProtoMessage() {}
+
+func (x *ShadowExample) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShadowExample.ProtoReflect.Descriptor instead.
+func (*ShadowExample) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ShadowExample) GetEntityId() string {
+	if x != nil {
+		return x.EntityId
+	}
+	return ""
+}
+
+func (x *ShadowExample) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ShadowExample) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *ShadowExample) GetIn() uint32 {
+	if x != nil {
+		return x.In
+	}
+	return 0
+}
+
+func (x *ShadowExample) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
 // ModuleCounts are what one module did of the commands of a type.
 type ModuleCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3363,7 +3583,7 @@ type ModuleCounts struct {
 
 func (x *ModuleCounts) Reset() {
 	*x = ModuleCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3595,7 @@ func (x *ModuleCounts) String() string {
 func (*ModuleCounts) ProtoMessage() {}
 
 func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3608,7 @@ func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleCounts.ProtoReflect.Descriptor instead.
 func (*ModuleCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ModuleCounts) GetCommands() uint64 {
@@ -3430,7 +3650,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3662,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3675,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -3478,7 +3698,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +3710,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +3723,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -3535,7 +3755,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3767,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3780,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -3593,7 +3813,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3825,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3838,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -3638,7 +3858,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3870,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3883,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -3698,7 +3918,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3930,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3943,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SendSnapshotResponse) GetAnswer() []byte {
@@ -3752,7 +3972,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3984,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3997,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -4028,14 +4248,35 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\rCountsRequest\x12!\n" +
 	"\fentity_types\x18\x01 \x03(\tR\ventityTypes\"A\n" +
 	"\x0eCountsResponse\x12/\n" +
-	"\x05types\x18\x01 \x03(\v2\x19.hostd.peer.v1.TypeCountsR\x05types\"\xab\x01\n" +
+	"\x05types\x18\x01 \x03(\v2\x19.hostd.peer.v1.TypeCountsR\x05types\"\xe0\x01\n" +
 	"\n" +
 	"TypeCounts\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x04R\x06window\x121\n" +
 	"\x05older\x18\x03 \x01(\v2\x1b.hostd.peer.v1.ModuleCountsR\x05older\x121\n" +
-	"\x05newer\x18\x04 \x01(\v2\x1b.hostd.peer.v1.ModuleCountsR\x05newer\"v\n" +
+	"\x05newer\x18\x04 \x01(\v2\x1b.hostd.peer.v1.ModuleCountsR\x05newer\x123\n" +
+	"\x06shadow\x18\x05 \x01(\v2\x1b.hostd.peer.v1.ShadowCountsR\x06shadow\"\xaa\x02\n" +
+	"\fShadowCounts\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1a\n" +
+	"\bcompared\x18\x02 \x01(\x04R\bcompared\x12\x16\n" +
+	"\x06differ\x18\x03 \x01(\x04R\x06differ\x12\x0e\n" +
+	"\x02by\x18\x04 \x03(\x04R\x02by\x12\x18\n" +
+	"\adropped\x18\x05 \x01(\x04R\adropped\x12\x1f\n" +
+	"\vpassed_over\x18\x06 \x01(\x04R\n" +
+	"passedOver\x12\x12\n" +
+	"\x04fuel\x18\a \x01(\x04R\x04fuel\x12\x1d\n" +
+	"\n" +
+	"other_fuel\x18\b \x01(\x04R\totherFuel\x128\n" +
+	"\bexamples\x18\t \x03(\v2\x1c.hostd.peer.v1.ShadowExampleR\bexamples\x12\x12\n" +
+	"\x04note\x18\n" +
+	" \x01(\tR\x04note\"\x88\x01\n" +
+	"\rShadowExample\x12\x1b\n" +
+	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x18\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x0e\n" +
+	"\x02in\x18\x04 \x01(\rR\x02in\x12\x14\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\"v\n" +
 	"\fModuleCounts\x12\x1a\n" +
 	"\bcommands\x18\x01 \x01(\x04R\bcommands\x12\x1e\n" +
 	"\n" +
@@ -4124,7 +4365,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(StopReason)(0),               // 0: hostd.peer.v1.StopReason
 	(Fault_Kind)(0),               // 1: hostd.peer.v1.Fault.Kind
@@ -4176,14 +4417,16 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*CountsRequest)(nil),         // 47: hostd.peer.v1.CountsRequest
 	(*CountsResponse)(nil),        // 48: hostd.peer.v1.CountsResponse
 	(*TypeCounts)(nil),            // 49: hostd.peer.v1.TypeCounts
-	(*ModuleCounts)(nil),          // 50: hostd.peer.v1.ModuleCounts
-	(*GetBlobRequest)(nil),        // 51: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 52: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 53: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 54: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 55: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 56: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 57: hostd.peer.v1.Fault
+	(*ShadowCounts)(nil),          // 50: hostd.peer.v1.ShadowCounts
+	(*ShadowExample)(nil),         // 51: hostd.peer.v1.ShadowExample
+	(*ModuleCounts)(nil),          // 52: hostd.peer.v1.ModuleCounts
+	(*GetBlobRequest)(nil),        // 53: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 54: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 55: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 56: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 57: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 58: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 59: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	11, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
@@ -4205,54 +4448,56 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	27, // 16: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
 	41, // 17: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
 	49, // 18: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
-	50, // 19: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
-	50, // 20: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
-	1,  // 21: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	2,  // 22: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	4,  // 23: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	7,  // 24: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
-	9,  // 25: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
-	12, // 26: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	14, // 27: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
-	16, // 28: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
-	21, // 29: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	23, // 30: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	25, // 31: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	32, // 32: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
-	34, // 33: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
-	37, // 34: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
-	30, // 35: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
-	43, // 36: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	45, // 37: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	47, // 38: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
-	51, // 39: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	53, // 40: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	55, // 41: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	3,  // 42: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	5,  // 43: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	8,  // 44: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
-	10, // 45: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
-	13, // 46: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	15, // 47: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
-	18, // 48: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
-	22, // 49: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	24, // 50: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	29, // 51: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	33, // 52: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
-	35, // 53: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
-	38, // 54: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
-	31, // 55: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
-	44, // 56: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	46, // 57: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	48, // 58: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
-	52, // 59: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	54, // 60: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	56, // 61: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	42, // [42:62] is the sub-list for method output_type
-	22, // [22:42] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	52, // 19: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
+	52, // 20: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
+	50, // 21: hostd.peer.v1.TypeCounts.shadow:type_name -> hostd.peer.v1.ShadowCounts
+	51, // 22: hostd.peer.v1.ShadowCounts.examples:type_name -> hostd.peer.v1.ShadowExample
+	1,  // 23: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	2,  // 24: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	4,  // 25: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	7,  // 26: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
+	9,  // 27: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
+	12, // 28: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	14, // 29: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
+	16, // 30: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
+	21, // 31: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	23, // 32: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	25, // 33: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	32, // 34: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
+	34, // 35: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
+	37, // 36: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	30, // 37: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
+	43, // 38: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	45, // 39: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	47, // 40: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
+	53, // 41: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	55, // 42: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	57, // 43: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	3,  // 44: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	5,  // 45: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	8,  // 46: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
+	10, // 47: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
+	13, // 48: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	15, // 49: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
+	18, // 50: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
+	22, // 51: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	24, // 52: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	29, // 53: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	33, // 54: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
+	35, // 55: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
+	38, // 56: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	31, // 57: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
+	44, // 58: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	46, // 59: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	48, // 60: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
+	54, // 61: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	56, // 62: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	58, // 63: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	44, // [44:64] is the sub-list for method output_type
+	24, // [24:44] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -4266,7 +4511,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   56,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

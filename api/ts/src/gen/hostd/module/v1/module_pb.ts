@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file hostd/module/v1/module.proto.
  */
 export const file_hostd_module_v1_module: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwivAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJ0CgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcnVsZXMYBSABKAkiNgoQQWN0aXZhdGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0ItkBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGj4KB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl0KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEAoHcmVtYXJrcxjfAiADKAkiKAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiPwoSR2V0Um9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dCLGBAoHUm9sbG91dBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSFAoMb2xkZXJfZGlnZXN0GAMgASgJEi0KBXN0YXRlGAQgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUSDQoFc2hhcmUYBSABKA0SDgoGcHJlZml4GAYgASgJEgwKBHN0YXkYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEgoKAmJ5GAogASgJEgwKBG5vdGUYCyABKAkSDQoFc3RlcHMYDCADKA0SKAoFcGF1c2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGZHVlX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVydWxlcxgPIAEoCRItCgVuZXdlchgQIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEi0KBW9sZGVyGBEgASgLMh4uaG9zdGQubW9kdWxlLnYxLlZlcnNpb25Db3VudHMSFAoMc2lsZW50X25vZGVzGBIgASgNInoKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEQoNU1RBVEVfUlVOTklORxABEhAKDFNUQVRFX1BBVVNFRBACEhIKDlNUQVRFX0FCT1JUSU5HEAMSDgoKU1RBVEVfSEVMRBAEEhEKDVNUQVRFX0FCT1JURUQQBSJtCg1WZXJzaW9uQ291bnRzEhAKCGNvbW1hbmRzGAEgASgEEhIKCnJlamVjdGlvbnMYAiABKAQSDgoGZmF1bHRzGAMgASgEEiYKA3A5ORgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLlAQoUQ2hhbmdlUm9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSPAoGYWN0aW9uGAIgASgOMiwuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0LkFjdGlvbhINCgVmb3JjZRgDIAEoCCJrCgZBY3Rpb24SFgoSQUNUSU9OX1VOU1BFQ0lGSUVEEAASEAoMQUNUSU9OX1BBVVNFEAESEQoNQUNUSU9OX1JFU1VNRRACEhIKDkFDVElPTl9QUk9NT1RFEAMSEAoMQUNUSU9OX0FCT1JUEAQiVAoVQ2hhbmdlUm9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dBIQCghyZXZpc2lvbhgCIAEoBCIlCg5IaXN0b3J5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCSJCCg9IaXN0b3J5UmVzcG9uc2USLwoHY2hhbmdlcxgBIAMoCzIeLmhvc3RkLm1vZHVsZS52MS5CaW5kaW5nQ2hhbmdlIuUCCg1CaW5kaW5nQ2hhbmdlEhAKCHJldmlzaW9uGAEgASgEEiYKAmF0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCgRraW5kGAMgASgOMiMuaG9zdGQubW9kdWxlLnYxLkJpbmRpbmdDaGFuZ2UuS2luZBIOCgZkaWdlc3QYBCABKAkSCgoCYnkYBSABKAkSDgoGZm9yY2VkGAYgASgIEhEKCXRvb2tfYmFjaxgHIAEoBBIOCgVzaGFyZRj9AiABKA0SDwoGcHJlZml4GP4CIAEoCSKGAQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEQoNS0lORF9BQ1RJVkFURRABEg8KC0tJTkRfTElNSVRTEAISEQoNS0lORF9ST0xMQkFDSxADEg8KC0tJTkRfQ0FOQVJZEAQSEAoMS0lORF9QUk9NT1RFEAUSDgoKS0lORF9BQk9SVBAGIjUKD1NldE93bmVyUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRINCgVvd25lchgCIAEoCSISChBTZXRPd25lclJlc3BvbnNlIoMBCg1WZXJpZnlSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIQCgZzYW1wbGUYAyABKA1IABINCgNhbGwYBCABKAhIABIQCghzaGFyZF9pZBgFIAEoDRIRCghyZXZpc2lvbhjUAiABKARCBwoFc2NvcGUimQQKDlZlcmlmeVJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBmV2ZW50cxgCIAEoBBI/CgtkaWZmZXJlbmNlcxgDIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZS5EaWZmZXJlbmNlEhQKDGN1dF9lbnRpdGllcxgEIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAUgASgEEhsKEmRpZmZlcmluZ19lbnRpdGllcxjUAiABKAQSGAoPZmF1bHR5X2VudGl0aWVzGNUCIAEoBBINCgRrZXB0GNYCIAEoCBIRCghub3Rfa2VwdBjXAiABKAkaxAEKCkRpZmZlcmVuY2USEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhMKC2Rlc2NyaXB0aW9uGAMgASgJEg0KBWZhdWx0GAQgASgIEhMKCmV2ZW50X3R5cGUY1AIgASgJEj4KBXBhdGNoGIYDIAMoCzIuLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZS5QYXRjaE9wZXJhdGlvbhIYCg9wYXRjaF90cnVuY2F0ZWQYhwMgASgIGlEKDlBhdGNoT3BlcmF0aW9uEgoKAm9wGAEgASgJEgwKBHBhdGgYAiABKAkSJQoFdmFsdWUYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUihQIKCkZpdFJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEg4KBnNhbXBsZRgDIAEoDRIQCghzaGFyZF9pZBgEIAEoDRIUCgxzaGFyZF9taWxsaXMYBSABKA0SFQoNcHJlc2VuY2Vfb25seRgGIAEoCBIXCg53cml0dGVuX25vdF9ieRjeAiADKAkSFAoLZmlyc3Rfc2hhcmUY/QIgASgNEhUKDGZpcnN0X3ByZWZpeBj+AiABKAkSFQoMd2l0aGluX3NoYXJlGIADIAEoDRIWCg13aXRoaW5fcHJlZml4GIEDIAEoCRIOCgVmZW5jZRj/AiABKAQi0QIKC0ZpdFJlc3BvbnNlEjsKB21pc3NpbmcYASADKAsyKi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuTWlzc2luZ0V2ZW50cxIyCgZmYXVsdHMYAiADKAsyIi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuRmF1bHQSEAoIZW50aXRpZXMYAyABKAQSFQoNdW5yZWFkX3NoYXJkcxgEIAEoDRIPCgdwcmVzZW50GAUgASgIEhAKB2ZhaWxpbmcY3gIgASgEGjIKDU1pc3NpbmdFdmVudHMSEgoKZXZlbnRfdHlwZRgBIAEoCRINCgVjb3VudBgCIAEoBBpRCgVGYXVsdBIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEgoKZXZlbnRfdHlwZRgDIAEoCRIPCgdtZXNzYWdlGAQgASgJMp0KCg1Nb2R1bGVTZXJ2aWNlEk8KBlVwbG9hZBIeLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlc3BvbnNlIgTw5BkFEmMKDFVwbG9hZFN0cmVhbRIkLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXF1ZXN0GiUuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlc3BvbnNlIgTw5BkFKAESTAoETGlzdBIcLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVxdWVzdBodLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVzcG9uc2UiB5ACAfDkGQMSSQoDR2V0EhsuaG9zdGQubW9kdWxlLnYxLkdldFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuR2V0UmVzcG9uc2UiB5ACAfDkGQMSWAoIRG93bmxvYWQSIC5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVzcG9uc2UiB5ACAfDkGQYSVQoIQWN0aXZhdGUSIC5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlUmVzcG9uc2UiBPDkGQUSVQoIUm9sbGJhY2sSIC5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrUmVzcG9uc2UiBPDkGQUSXgoKR2V0Um9sbG91dBIiLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVxdWVzdBojLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVzcG9uc2UiB5ACAfDkGQMSZAoNQ2hhbmdlUm9sbG91dBIlLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdBomLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVzcG9uc2UiBPDkGQUSVQoHSGlzdG9yeRIfLmhvc3RkLm1vZHVsZS52MS5IaXN0b3J5UmVxdWVzdBogLmhvc3RkLm1vZHVsZS52MS5IaXN0b3J5UmVzcG9uc2UiB5ACAfDkGQMSVQoIU2V0T3duZXISIC5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVzcG9uc2UiBPDkGQUSTwoGUmVtb3ZlEh4uaG9zdGQubW9kdWxlLnYxLlJlbW92ZVJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVzcG9uc2UiBPDkGQUSUgoGUXVvdGFzEh4uaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1JlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVzcG9uc2UiB5ACAfDkGQMSUQoGVmVyaWZ5Eh4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UiBPDkGQUwARJJCgNGaXQSGy5ob3N0ZC5tb2R1bGUudjEuRml0UmVxdWVzdBocLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZSIHkAIB8OQZBUI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvbW9kdWxlL3YxO21vZHVsZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwivAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJ0CgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcnVsZXMYBSABKAkiNgoQQWN0aXZhdGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0ItkBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGj4KB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl0KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEAoHcmVtYXJrcxjfAiADKAkiKAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiaAoSR2V0Um9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dBInCgZzaGFkb3cYAiABKAsyFy5ob3N0ZC5tb2R1bGUudjEuU2hhZG93Ip8CCgZTaGFkb3cSDgoGZGlnZXN0GAEgASgJEg0KBXNoYXJlGAIgASgNEhAKCGNvbXBhcmVkGAMgASgEEg4KBmRpZmZlchgEIAEoBBI2CgtkaWZmZXJlbmNlcxgFIAMoCzIhLmhvc3RkLm1vZHVsZS52MS5TaGFkb3dEaWZmZXJlbmNlEg8KB2Ryb3BwZWQYBiABKAQSEwoLcGFzc2VkX292ZXIYByABKAQSDAoEZnVlbBgIIAEoBBISCgpvdGhlcl9mdWVsGAkgASgEEjAKCGV4YW1wbGVzGAogAygLMh4uaG9zdGQubW9kdWxlLnYxLlNoYWRvd0V4YW1wbGUSFAoMc2lsZW50X25vZGVzGAsgASgNEgwKBG5vdGUYDCABKAkiMAoQU2hhZG93RGlmZmVyZW5jZRIKCgJpbhgBIAEoCRIQCghjb21tYW5kcxgCIAEoBCJgCg1TaGFkb3dFeGFtcGxlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIPCgdjb21tYW5kGAMgASgJEgoKAmluGAQgAygJEg0KBWZhdWx0GAUgASgJIsYECgdSb2xsb3V0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBmRpZ2VzdBgCIAEoCRIUCgxvbGRlcl9kaWdlc3QYAyABKAkSLQoFc3RhdGUYBCABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRINCgVzaGFyZRgFIAEoDRIOCgZwcmVmaXgYBiABKAkSDAoEc3RheRgHIAMoCRIUCgxlbnRpdHlfdHlwZXMYCCADKAkSEAoIcmV2aXNpb24YCSABKAQSCgoCYnkYCiABKAkSDAoEbm90ZRgLIAEoCRINCgVzdGVwcxgMIAMoDRIoCgVwYXVzZRgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIqCgZkdWVfYXQYDiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXJ1bGVzGA8gASgJEi0KBW5ld2VyGBAgASgLMh4uaG9zdGQubW9kdWxlLnYxLlZlcnNpb25Db3VudHMSLQoFb2xkZXIYESABKAsyHi5ob3N0ZC5tb2R1bGUudjEuVmVyc2lvbkNvdW50cxIUCgxzaWxlbnRfbm9kZXMYEiABKA0iegoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9SVU5OSU5HEAESEAoMU1RBVEVfUEFVU0VEEAISEgoOU1RBVEVfQUJPUlRJTkcQAxIOCgpTVEFURV9IRUxEEAQSEQoNU1RBVEVfQUJPUlRFRBAFIm0KDVZlcnNpb25Db3VudHMSEAoIY29tbWFuZHMYASABKAQSEgoKcmVqZWN0aW9ucxgCIAEoBBIOCgZmYXVsdHMYAyABKAQSJgoDcDk5GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIuUBChRDaGFuZ2VSb2xsb3V0UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRI8CgZhY3Rpb24YAiABKA4yLC5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QuQWN0aW9uEg0KBWZvcmNlGAMgASgIImsKBkFjdGlvbhIWChJBQ1RJT05fVU5TUEVDSUZJRUQQABIQCgxBQ1RJT05fUEFVU0UQARIRCg1BQ1RJT05fUkVTVU1FEAISEgoOQUNUSU9OX1BST01PVEUQAxIQCgxBQ1RJT05fQUJPUlQQBCJUChVDaGFuZ2VSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EhAKCHJldmlzaW9uGAIgASgEIiUKDkhpc3RvcnlSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJIkIKD0hpc3RvcnlSZXNwb25zZRIvCgdjaGFuZ2VzGAEgAygLMh4uaG9zdGQubW9kdWxlLnYxLkJpbmRpbmdDaGFuZ2Ui5QIKDUJpbmRpbmdDaGFuZ2USEAoIcmV2aXNpb24YASABKAQSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjEKBGtpbmQYAyABKA4yIy5ob3N0ZC5tb2R1bGUudjEuQmluZGluZ0NoYW5nZS5LaW5kEg4KBmRpZ2VzdBgEIAEoCRIKCgJieRgFIAEoCRIOCgZmb3JjZWQYBiABKAgSEQoJdG9va19iYWNrGAcgASgEEg4KBXNoYXJlGP0CIAEoDRIPCgZwcmVmaXgY/gIgASgJIoYBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX0FDVElWQVRFEAESDwoLS0lORF9MSU1JVFMQAhIRCg1LSU5EX1JPTExCQUNLEAMSDwoLS0lORF9DQU5BUlkQBBIQCgxLSU5EX1BST01PVEUQBRIOCgpLSU5EX0FCT1JUEAYiNQoPU2V0T3duZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBW93bmVyGAIgASgJIhIKEFNldE93bmVyUmVzcG9uc2UigwEKDVZlcmlmeVJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhAKBnNhbXBsZRgDIAEoDUgAEg0KA2FsbBgEIAEoCEgAEhAKCHNoYXJkX2lkGAUgASgNEhEKCHJldmlzaW9uGNQCIAEoBEIHCgVzY29wZSKZBAoOVmVyaWZ5UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGZXZlbnRzGAIgASgEEj8KC2RpZmZlcmVuY2VzGAMgAygLMiouaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLkRpZmZlcmVuY2USFAoMY3V0X2VudGl0aWVzGAQgASgEEhsKE3VuY29tcGFyZWRfZW50aXRpZXMYBSABKAQSGwoSZGlmZmVyaW5nX2VudGl0aWVzGNQCIAEoBBIYCg9mYXVsdHlfZW50aXRpZXMY1QIgASgEEg0KBGtlcHQY1gIgASgIEhEKCG5vdF9rZXB0GNcCIAEoCRrEAQoKRGlmZmVyZW5jZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEwoLZGVzY3JpcHRpb24YAyABKAkSDQoFZmF1bHQYBCABKAgSEwoKZXZlbnRfdHlwZRjUAiABKAkSPgoFcGF0Y2gYhgMgAygLMi4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLlBhdGNoT3BlcmF0aW9uEhgKD3BhdGNoX3RydW5jYXRlZBiHAyABKAgaUQoOUGF0Y2hPcGVyYXRpb24SCgoCb3AYASABKAkSDAoEcGF0aBgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKFAgoKRml0UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSDgoGc2FtcGxlGAMgASgNEhAKCHNoYXJkX2lkGAQgASgNEhQKDHNoYXJkX21pbGxpcxgFIAEoDRIVCg1wcmVzZW5jZV9vbmx5GAYgASgIEhcKDndyaXR0ZW5fbm90X2J5GN4CIAMoCRIUCgtmaXJzdF9zaGFyZRj9AiABKA0SFQoMZmlyc3RfcHJlZml4GP4CIAEoCRIVCgx3aXRoaW5fc2hhcmUYgAMgASgNEhYKDXdpdGhpbl9wcmVmaXgYgQMgASgJEg4KBWZlbmNlGP8CIAEoBCLRAgoLRml0UmVzcG9uc2USOwoHbWlzc2luZxgBIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZS5NaXNzaW5nRXZlbnRzEjIKBmZhdWx0cxgCIAMoCzIiLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZS5GYXVsdBIQCghlbnRpdGllcxgDIAEoBBIVCg11bnJlYWRfc2hhcmRzGAQgASgNEg8KB3ByZXNlbnQYBSABKAgSEAoHZmFpbGluZxjeAiABKAQaMgoNTWlzc2luZ0V2ZW50cxISCgpldmVudF90eXBlGAEgASgJEg0KBWNvdW50GAIgASgEGlEKBUZhdWx0EhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBISCgpldmVudF90eXBlGAMgASgJEg8KB21lc3NhZ2UYBCABKAkynQoKDU1vZHVsZVNlcnZpY2USTwoGVXBsb2FkEh4uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVzcG9uc2UiBPDkGQUSYwoMVXBsb2FkU3RyZWFtEiQuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlcXVlc3QaJS5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVzcG9uc2UiBPDkGQUoARJMCgRMaXN0EhwuaG9zdGQubW9kdWxlLnYxLkxpc3RSZXF1ZXN0Gh0uaG9zdGQubW9kdWxlLnYxLkxpc3RSZXNwb25zZSIHkAIB8OQZAxJJCgNHZXQSGy5ob3N0ZC5tb2R1bGUudjEuR2V0UmVxdWVzdBocLmhvc3RkLm1vZHVsZS52MS5HZXRSZXNwb25zZSIHkAIB8OQZAxJYCghEb3dubG9hZBIgLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXNwb25zZSIHkAIB8OQZBhJVCghBY3RpdmF0ZRIgLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXNwb25zZSIE8OQZBRJVCghSb2xsYmFjaxIgLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1JlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXNwb25zZSIE8OQZBRJeCgpHZXRSb2xsb3V0EiIuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXF1ZXN0GiMuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXNwb25zZSIHkAIB8OQZAxJkCg1DaGFuZ2VSb2xsb3V0EiUuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0GiYuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXNwb25zZSIE8OQZBRJVCgdIaXN0b3J5Eh8uaG9zdGQubW9kdWxlLnYxLkhpc3RvcnlSZXF1ZXN0GiAuaG9zdGQubW9kdWxlLnYxLkhpc3RvcnlSZXNwb25zZSIHkAIB8OQZAxJVCghTZXRPd25lchIgLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXNwb25zZSIE8OQZBRJPCgZSZW1vdmUSHi5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXNwb25zZSIE8OQZBRJSCgZRdW90YXMSHi5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZSIHkAIB8OQZAxJRCgZWZXJpZnkSHi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZSIE8OQZBTABEkkKA0ZpdBIbLmhvc3RkLm1vZHVsZS52MS5GaXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlIgeQAgHw5BkFQjlaN2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9tb2R1bGUvdjE7bW9kdWxldjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Module describes a stored module.
@@ -1071,7 +1071,7 @@ export const GetRolloutRequestSchema: GenMessage<GetRolloutRequest> = /*@__PURE_
   messageDesc(file_hostd_module_v1_module, 24);
 
 /**
- * GetRolloutResponse has what there is.
+ * GetRolloutResponse has what there is, one of the two at least.
  *
  * @generated from message hostd.module.v1.GetRolloutResponse
  */
@@ -1082,6 +1082,13 @@ export type GetRolloutResponse = Message<"hostd.module.v1.GetRolloutResponse"> &
    * @generated from field: hostd.module.v1.Rollout rollout = 1;
    */
   rollout?: Rollout | undefined;
+
+  /**
+   * What decides commands of the type too.
+   *
+   * @generated from field: hostd.module.v1.Shadow shadow = 2;
+   */
+  shadow?: Shadow | undefined;
 };
 
 /**
@@ -1090,6 +1097,184 @@ export type GetRolloutResponse = Message<"hostd.module.v1.GetRolloutResponse"> &
  */
 export const GetRolloutResponseSchema: GenMessage<GetRolloutResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 25);
+
+/**
+ * Shadow is a module that decides a share of a type's commands beside the one
+ * that serves it. What it decides is compared and thrown away. It is counted on
+ * the nodes that are up; what a node counted is lost when it stops.
+ *
+ * @generated from message hostd.module.v1.Shadow
+ */
+export type Shadow = Message<"hostd.module.v1.Shadow"> & {
+  /**
+   * SHA-256 of the module, lower-case hex.
+   *
+   * @generated from field: string digest = 1;
+   */
+  digest: string;
+
+  /**
+   * How many of 10,000 commands it decides.
+   *
+   * @generated from field: uint32 share = 2;
+   */
+  share: number;
+
+  /**
+   * Commands that both modules have decided.
+   *
+   * @generated from field: uint64 compared = 3;
+   */
+  compared: bigint;
+
+  /**
+   * Those of which they differ in anything.
+   *
+   * @generated from field: uint64 differ = 4;
+   */
+  differ: bigint;
+
+  /**
+   * In what they differ, of those in which any do.
+   *
+   * @generated from field: repeated hostd.module.v1.ShadowDifference differences = 5;
+   */
+  differences: ShadowDifference[];
+
+  /**
+   * Commands that there was no room for.
+   *
+   * @generated from field: uint64 dropped = 6;
+   */
+  dropped: bigint;
+
+  /**
+   * Commands that could not be decided again: the state was not there in time,
+   * or would have taken too many events.
+   *
+   * @generated from field: uint64 passed_over = 7;
+   */
+  passedOver: bigint;
+
+  /**
+   * What those compared cost the module that serves.
+   *
+   * @generated from field: uint64 fuel = 8;
+   */
+  fuel: bigint;
+
+  /**
+   * And the other one.
+   *
+   * @generated from field: uint64 other_fuel = 9;
+   */
+  otherFuel: bigint;
+
+  /**
+   * Some that differ, at most 20.
+   *
+   * @generated from field: repeated hostd.module.v1.ShadowExample examples = 10;
+   */
+  examples: ShadowExample[];
+
+  /**
+   * Nodes that are up and did not say what they compared.
+   *
+   * @generated from field: uint32 silent_nodes = 11;
+   */
+  silentNodes: number;
+
+  /**
+   * Why nothing is compared just now, for people.
+   *
+   * @generated from field: string note = 12;
+   */
+  note: string;
+};
+
+/**
+ * Describes the message hostd.module.v1.Shadow.
+ * Use `create(ShadowSchema)` to create a new message.
+ */
+export const ShadowSchema: GenMessage<Shadow> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 26);
+
+/**
+ * ShadowDifference is how many commands differ in one respect.
+ *
+ * @generated from message hostd.module.v1.ShadowDifference
+ */
+export type ShadowDifference = Message<"hostd.module.v1.ShadowDifference"> & {
+  /**
+   * rejection, events, reply, messages, end or fault.
+   *
+   * @generated from field: string in = 1;
+   */
+  in: string;
+
+  /**
+   * How many commands.
+   *
+   * @generated from field: uint64 commands = 2;
+   */
+  commands: bigint;
+};
+
+/**
+ * Describes the message hostd.module.v1.ShadowDifference.
+ * Use `create(ShadowDifferenceSchema)` to create a new message.
+ */
+export const ShadowDifferenceSchema: GenMessage<ShadowDifference> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 27);
+
+/**
+ * ShadowExample is a command that the two modules have decided otherwise.
+ *
+ * @generated from message hostd.module.v1.ShadowExample
+ */
+export type ShadowExample = Message<"hostd.module.v1.ShadowExample"> & {
+  /**
+   * The entity's id.
+   *
+   * @generated from field: string entity_id = 1;
+   */
+  entityId: string;
+
+  /**
+   * Of the entity's last event before it.
+   *
+   * @generated from field: uint64 sequence = 2;
+   */
+  sequence: bigint;
+
+  /**
+   * Name of the command.
+   *
+   * @generated from field: string command = 3;
+   */
+  command: string;
+
+  /**
+   * In what they differ, as ShadowDifference says it.
+   *
+   * @generated from field: repeated string in = 4;
+   */
+  in: string[];
+
+  /**
+   * Of the module that decides too; empty for none.
+   *
+   * @generated from field: string fault = 5;
+   */
+  fault: string;
+};
+
+/**
+ * Describes the message hostd.module.v1.ShadowExample.
+ * Use `create(ShadowExampleSchema)` to create a new message.
+ */
+export const ShadowExampleSchema: GenMessage<ShadowExample> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 28);
 
 /**
  * Rollout is a module that serves a part of the entities of a type.
@@ -1232,7 +1417,7 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
  * Use `create(RolloutSchema)` to create a new message.
  */
 export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 26);
+  messageDesc(file_hostd_module_v1_module, 29);
 
 /**
  * What becomes of it.
@@ -1287,7 +1472,7 @@ export enum Rollout_State {
  * Describes the enum hostd.module.v1.Rollout.State.
  */
 export const Rollout_StateSchema: GenEnum<Rollout_State> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 26, 0);
+  enumDesc(file_hostd_module_v1_module, 29, 0);
 
 /**
  * VersionCounts are what a module did of the commands of a type.
@@ -1329,7 +1514,7 @@ export type VersionCounts = Message<"hostd.module.v1.VersionCounts"> & {
  * Use `create(VersionCountsSchema)` to create a new message.
  */
 export const VersionCountsSchema: GenMessage<VersionCounts> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 27);
+  messageDesc(file_hostd_module_v1_module, 30);
 
 /**
  * ChangeRolloutRequest says what is to become of a rollout.
@@ -1365,7 +1550,7 @@ export type ChangeRolloutRequest = Message<"hostd.module.v1.ChangeRolloutRequest
  * Use `create(ChangeRolloutRequestSchema)` to create a new message.
  */
 export const ChangeRolloutRequestSchema: GenMessage<ChangeRolloutRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 28);
+  messageDesc(file_hostd_module_v1_module, 31);
 
 /**
  * What is to be done.
@@ -1413,7 +1598,7 @@ export enum ChangeRolloutRequest_Action {
  * Describes the enum hostd.module.v1.ChangeRolloutRequest.Action.
  */
 export const ChangeRolloutRequest_ActionSchema: GenEnum<ChangeRolloutRequest_Action> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 28, 0);
+  enumDesc(file_hostd_module_v1_module, 31, 0);
 
 /**
  * ChangeRolloutResponse says what came of it.
@@ -1441,7 +1626,7 @@ export type ChangeRolloutResponse = Message<"hostd.module.v1.ChangeRolloutRespon
  * Use `create(ChangeRolloutResponseSchema)` to create a new message.
  */
 export const ChangeRolloutResponseSchema: GenMessage<ChangeRolloutResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 29);
+  messageDesc(file_hostd_module_v1_module, 32);
 
 /**
  * HistoryRequest names an entity type.
@@ -1462,7 +1647,7 @@ export type HistoryRequest = Message<"hostd.module.v1.HistoryRequest"> & {
  * Use `create(HistoryRequestSchema)` to create a new message.
  */
 export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 30);
+  messageDesc(file_hostd_module_v1_module, 33);
 
 /**
  * HistoryResponse lists changes.
@@ -1484,7 +1669,7 @@ export type HistoryResponse = Message<"hostd.module.v1.HistoryResponse"> & {
  * Use `create(HistoryResponseSchema)` to create a new message.
  */
 export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 31);
+  messageDesc(file_hostd_module_v1_module, 34);
 
 /**
  * BindingChange is one change of what serves an entity type, or under which
@@ -1562,7 +1747,7 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
  * Use `create(BindingChangeSchema)` to create a new message.
  */
 export const BindingChangeSchema: GenMessage<BindingChange> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 32);
+  messageDesc(file_hostd_module_v1_module, 35);
 
 /**
  * What was changed.
@@ -1624,7 +1809,7 @@ export enum BindingChange_Kind {
  * Describes the enum hostd.module.v1.BindingChange.Kind.
  */
 export const BindingChange_KindSchema: GenEnum<BindingChange_Kind> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 32, 0);
+  enumDesc(file_hostd_module_v1_module, 35, 0);
 
 /**
  * SetOwnerRequest names a type and a subject.
@@ -1652,7 +1837,7 @@ export type SetOwnerRequest = Message<"hostd.module.v1.SetOwnerRequest"> & {
  * Use `create(SetOwnerRequestSchema)` to create a new message.
  */
 export const SetOwnerRequestSchema: GenMessage<SetOwnerRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 33);
+  messageDesc(file_hostd_module_v1_module, 36);
 
 /**
  * SetOwnerResponse says that the type has the owner.
@@ -1667,7 +1852,7 @@ export type SetOwnerResponse = Message<"hostd.module.v1.SetOwnerResponse"> & {
  * Use `create(SetOwnerResponseSchema)` to create a new message.
  */
 export const SetOwnerResponseSchema: GenMessage<SetOwnerResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 34);
+  messageDesc(file_hostd_module_v1_module, 37);
 
 /**
  * VerifyRequest selects histories to replay.
@@ -1733,7 +1918,7 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 35);
+  messageDesc(file_hostd_module_v1_module, 38);
 
 /**
  * VerifyResponse reports progress and differences.
@@ -1813,7 +1998,7 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 36);
+  messageDesc(file_hostd_module_v1_module, 39);
 
 /**
  * Difference is one place where the module disagrees with the record.
@@ -1877,7 +2062,7 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
  * Use `create(VerifyResponse_DifferenceSchema)` to create a new message.
  */
 export const VerifyResponse_DifferenceSchema: GenMessage<VerifyResponse_Difference> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 36, 0);
+  messageDesc(file_hostd_module_v1_module, 39, 0);
 
 /**
  * PatchOperation is a step of a JSON patch (RFC 6902).
@@ -1913,7 +2098,7 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
  * Use `create(VerifyResponse_PatchOperationSchema)` to create a new message.
  */
 export const VerifyResponse_PatchOperationSchema: GenMessage<VerifyResponse_PatchOperation> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 36, 1);
+  messageDesc(file_hostd_module_v1_module, 39, 1);
 
 /**
  * FitRequest names a module and a type that is served.
@@ -2015,7 +2200,7 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
  * Use `create(FitRequestSchema)` to create a new message.
  */
 export const FitRequestSchema: GenMessage<FitRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 37);
+  messageDesc(file_hostd_module_v1_module, 40);
 
 /**
  * FitResponse says what does not fit.
@@ -2074,7 +2259,7 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
  * Use `create(FitResponseSchema)` to create a new message.
  */
 export const FitResponseSchema: GenMessage<FitResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 38);
+  messageDesc(file_hostd_module_v1_module, 41);
 
 /**
  * MissingEvents are stored events of a type that the manifest does not list.
@@ -2102,7 +2287,7 @@ export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.Mis
  * Use `create(FitResponse_MissingEventsSchema)` to create a new message.
  */
 export const FitResponse_MissingEventsSchema: GenMessage<FitResponse_MissingEvents> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 38, 0);
+  messageDesc(file_hostd_module_v1_module, 41, 0);
 
 /**
  * Fault is an entity that the module fails on.
@@ -2144,7 +2329,7 @@ export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
  * Use `create(FitResponse_FaultSchema)` to create a new message.
  */
 export const FitResponse_FaultSchema: GenMessage<FitResponse_Fault> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 38, 1);
+  messageDesc(file_hostd_module_v1_module, 41, 1);
 
 /**
  * ModuleService stores modules and binds entity types to them.
@@ -2238,7 +2423,8 @@ export const ModuleService: GenService<{
   },
   /**
    * GetRollout tells of the module that serves a part of a type, on its way to
-   * serve all of it. A type of which one module serves all gets not_found.
+   * serve all of it, and of the one that decides commands of it too. A type of
+   * which one module serves and decides all gets not_found.
    *
    * @generated from rpc hostd.module.v1.ModuleService.GetRollout
    */
