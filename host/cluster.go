@@ -156,12 +156,13 @@ func (n *Node) openMembership(ctx context.Context) error {
 func (n *Node) openBackend(name string) {
 	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.Level { return n.membership.metadata.View().Level() }})
 	n.lifecycle.add("upcasting of events", upcasts.Close)
+	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.Busy})
 	n.backend.Open(backend.Parts{
 		Upcasts: upcasts,
 		Self:    n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveLevel: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load,
 		Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
 		Machine: n.replicas.machine, Judge: n.replicas.judge, Region: n.region, Router: n.routing.router, Modules: n.guests.modules, Part: n.backup.part, Backups: n.backup.service, Logger: n.logger,
-		Replays: replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.Busy}),
+		Replays: n.guests.replays,
 	})
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/signing"
@@ -78,6 +79,7 @@ type guests struct {
 	trust   *signing.Trust
 	modules *modules.Modules
 	states  *statecheck.Checker
+	replays *replay.Replays
 
 	collected atomic.Uint64 // modules, as coordinator
 }
@@ -237,6 +239,7 @@ func (n *Node) run(ctx context.Context) {
 	tasks.Go(func() { n.catchUp(ctx) })
 	tasks.Go(func() { n.membership.hear(ctx) })
 	tasks.Go(func() { n.guests.modules.Run(ctx) })
+	tasks.Go(func() { n.guests.replays.Shadow(ctx) })
 	tasks.Go(func() { n.watches.disk.Watch(ctx) })
 	tasks.Go(func() { n.watches.clock.Run(ctx) })
 	tasks.Go(func() { n.membership.seeds.Run(ctx) })

@@ -429,10 +429,14 @@ func patchOf(was, is []byte) (patch []jsonpatch.Operation, cut bool) {
 
 // same compares two states: as JSON values where they are, else as bytes.
 func (v *verifier) same(a, b []byte) bool {
+	return same(a, b, v.encoding == manifest.JSON)
+}
+
+func same(a, b []byte, asJSON bool) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	if v.encoding != manifest.JSON {
+	if !asJSON {
 		return false
 	}
 	one, ok := canonical(a)

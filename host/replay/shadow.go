@@ -1,0 +1,309 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/shadow"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// shadowTime bounds what one command takes, but for the pace.
+	shadowTime = 10 * time.Second
+	// reachTime bounds how long the events before a command are waited for, that
+	// were not committed when it was decided, and reachEvery is between two looks.
+	reachTime  = 2 * time.Second
+	reachEvery = 2 * time.Millisecond
+	// shadowEvents is how many events are folded for one command.
+	shadowEvents = 10_000
+	// shadowIdle is how long an instance stays that gets no commands.
+	shadowIdle = 10 * time.Second
+	// openTime bounds one attempt to have a module, openAgain is between two, and
+	// openLast is how long what came of one counts: limits may have changed.
+	openTime  = 30 * time.Second
+	openAgain = 5 * time.Second
+	openLast  = time.Minute
+)
+
+var (
+	// errNotReached: the events before a command are not there.
+	errNotReached = errors.New("the events before the command are not committed")
+	// errFar: a state would take too many events.
+	errFar = errors.New("there are too many events to fold")
+	// errOther: another leader has written other events meanwhile.
+	errOther = errors.New("the command was decided after other events")
+)
+
+// Shadow has other modules decide the commands that wait for that, beside the
+// lanes, one at a time, until ctx ends. Nothing of what they decide goes
+// anywhere but into the tally of the command's watch.
+func (r *Replays) Shadow(ctx context.Context) {
+	s := &shadower{
+		machine: r.opts.Machine, shardOf: r.opts.ShardOf, beside: r.opts.Types.Beside, now: time.Now,
+		pace: newPace(r.opts.Rate, r.opts.Busy),
+	}
+	s.run(ctx, r.opts.Types.Shadows().Queue())
+}
+
+// shadower decides commands again, in an instance of its own. It is for one
+// goroutine.
+type shadower struct {
+	machine *eventlog.Machine
+	shardOf func(sharding.EntityID) sharding.ShardID
+	// beside is how a module would serve a type.
+	beside func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *engine.Module, error)
+	now    func() time.Time
+	pace   *pace
+
+	watch  *shadow.Watch   // that the fold is for; nil: none
+	served *modules.Served // how its module would serve; nil: it cannot be had
+	tried  time.Time       // when it was tried to have it
+	fold   fold
+	folded uint64 // events, for the last command
+}
+
+func (s *shadower) run(ctx context.Context, from *shadow.Queue) {
+	defer s.fold.close()
+	for {
+		waiting, cancel := context.WithTimeout(ctx, shadowIdle)
+		c, err := from.Take(waiting)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			s.leave()
+		case !c.For.Ended():
+			s.one(ctx, &c)
+		}
+	}
+}
+
+// leave gives the instance and the module back.
+func (s *shadower) leave() {
+	s.fold.close()
+	s.fold.module, s.fold.most, s.watch, s.served = nil, 0, nil, nil
+}
+
+// one compares a command and counts it.
+func (s *shadower) one(ctx context.Context, c *shadow.Command) {
+	s.folded = 0
+	if !s.open(ctx, c) {
+		c.For.Pass()
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, shadowTime)
+	e, fuel, err := s.compare(within, c)
+	cancel()
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		c.For.Pass()
+	default:
+		c.For.Add(e, uint64(c.Fuel), uint64(fuel))
+	}
+	_ = s.pace.spend(ctx, int(s.folded)+entityCosts) // it fails where ctx ends, and so does run
+}
+
+// open has the module of a command's watch, or says in its tally why not.
+func (s *shadower) open(ctx context.Context, c *shadow.Command) bool {
+	lasts := openLast
+	if s.served == nil {
+		lasts = openAgain
+	}
+	if s.watch == c.For && s.now().Sub(s.tried) < lasts {
+		return s.served != nil
+	}
+	s.leave()
+	s.watch, s.tried = c.For, s.now()
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	served, m, err := s.beside(ctx, c.Entity.Type, c.For.Digest)
+	if err != nil {
+		c.For.Note(fmt.Sprintf("the module cannot be had: %v", err))
+		return false
+	}
+	c.For.Note("")
+	s.served = served
+	s.fold.module, s.fold.digest, s.fold.index, s.fold.states = m, c.For.Digest, served.Index, served.States
+	s.fold.bound(served)
+	return true
+}
+
+// asked is what a command's frames say.
+type asked struct {
+	at      journal.Sequence // of the entity's last event before it
+	name    string
+	payload []byte
+	source  abi.SourceKind
+}
+
+func askedBy(frames []byte) (q asked, err error) {
+	for r := abi.NewReader(frames); ; {
+		f, ok, err := r.Next()
+		if err != nil || !ok {
+			return q, err
+		}
+		switch f.Kind {
+		case abi.InSequence:
+			at, err := abi.DecodeUint64(f.Body)
+			if err != nil {
+				return q, err
+			}
+			q.at = journal.Sequence(at)
+		case abi.InName:
+			q.name = string(f.Body)
+		case abi.InPayload:
+			q.payload = f.Body
+		case abi.InSource:
+			from, err := abi.DecodeSource(f.Body)
+			if err != nil {
+				return q, err
+			}
+			q.source = from.Kind
+		}
+	}
+}
+
+// compare decides a command by the other module, and says in what that differs.
+// An error says why it cannot.
+func (s *shadower) compare(ctx context.Context, c *shadow.Command) (e shadow.Example, fuel int64, err error) {
+	q, err := askedBy(c.Input)
+	if err != nil {
+		return e, 0, err
+	}
+	e = shadow.Example{Entity: c.Entity, Sequence: q.at, Command: q.name}
+	if refused := s.refuses(&q); refused != nil {
+		e.In, e.Fault = shadow.Rejection, refused.Error()
+		return e, 0, nil
+	}
+	if err := s.reached(ctx, c.Entity, q.at); err != nil {
+		return e, 0, err
+	}
+	calm := context.AfterFunc(ctx, s.fold.interrupt)
+	defer func() {
+		if !calm() {
+			s.fold.close() // what was interrupted is not used again
+		}
+	}()
+	if err = s.state(ctx, c, q.at); err != nil {
+		if ctx.Err() != nil || !guestFails(err) {
+			return e, 0, errors.Join(err, ctx.Err())
+		}
+		e.In, e.Fault = shadow.Fault, "before the command: "+err.Error()
+		return e, 0, nil
+	}
+	is, fuel, err := s.decide(ctx, c)
+	if ctx.Err() != nil || errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrInterrupted) {
+		return e, 0, errors.Join(err, ctx.Err())
+	}
+	was, failed := s.parse(c.Entity, c.Output)
+	switch {
+	case err != nil && (c.Failed || failed != nil): // so do both
+	case err != nil:
+		e.In, e.Fault = shadow.Fault, err.Error()
+	case c.Failed || failed != nil:
+		e.In, e.Fault = shadow.Fault, "the module that serves fails, and this one does not"
+	default:
+		e.In = shadow.Compare(was, is, func(a, b []byte) bool { return same(a, b, s.served.API.Encoding == codec.JSON) })
+	}
+	return e, fuel, nil
+}
+
+// refuses says why a node would not give the command to the module.
+func (s *shadower) refuses(q *asked) error {
+	r := &request.Request{Name: q.name, Payload: q.payload}
+	if q.source == abi.SourceEntity {
+		r.Delivery = &request.Delivery{}
+	}
+	if q.source == abi.SourceClient && s.served.Internal[q.name] {
+		return request.ErrInternalCommand
+	}
+	return s.served.RefusesCommand(r)
+}
+
+// reached waits until the events before a command are committed.
+func (s *shadower) reached(ctx context.Context, id sharding.EntityID, at journal.Sequence) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	for {
+		head, err := s.machine.Info(s.shardOf(id), id)
+		if err != nil || head.Sequence >= at {
+			return err
+		}
+		again := time.NewTimer(reachEvery)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return errNotReached
+		}
+	}
+}
+
+// state makes the state that a command was decided on, by the other module, as
+// a lane does.
+func (s *shadower) state(ctx context.Context, c *shadow.Command, at journal.Sequence) error {
+	shard := s.shardOf(c.Entity)
+	if at == 0 {
+		return s.fold.start(ctx, c.Entity, 0, given{})
+	}
+	from := at - 1
+	if !s.served.Durable {
+		var err error
+		if from, err = s.fold.begin(ctx, s.machine, shard, c.Entity, at+1); err != nil {
+			return err
+		}
+		if at-from > shadowEvents {
+			return errFar
+		}
+	}
+	w := walk{id: c.Entity, to: &s.fold, durable: s.served.Durable, look: func(r *journal.Record, _ int) error {
+		if r.RecordedAt > c.Now {
+			return errOther
+		}
+		return nil
+	}}
+	err := w.read(ctx, s.machine, shard, from, at)
+	s.folded = w.events
+	return err
+}
+
+// decide gives a command to the other module. An instance whose guest failed is
+// closed.
+func (s *shadower) decide(ctx context.Context, c *shadow.Command) (out *abi.Output, fuel int64, err error) {
+	if s.fold.guest == nil {
+		return nil, 0, engine.ErrInstanceDead
+	}
+	s.fold.guest.SetBudgets(engine.Budgets{Command: s.served.CommandFuel})
+	deadline, _ := ctx.Deadline()
+	raw, err := s.fold.guest.Handle(handle, c.Input, engine.Env{Now: c.Now, Seed: c.Seed, Deadline: deadline})
+	fuel = s.fold.guest.Fuel()
+	if err != nil {
+		s.fold.close()
+		return nil, fuel, err
+	}
+	out, err = s.parse(c.Entity, bytes.Clone(raw))
+	return out, fuel, err
+}
+
+// parse reads what a guest answered, as a lane does; it keeps raw.
+func (s *shadower) parse(id sharding.EntityID, raw []byte) (*abi.Output, error) {
+	out := &abi.Output{}
+	if err := abi.ParseOutput(out, raw, s.served.Mode(), s.served.Limits); err != nil {
+		return nil, err
+	}
+	return out, s.served.CheckMessages(id, out)
+}

@@ -1,0 +1,272 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/shadow"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// counted is the entity of these tests: a counter in shard 1.
+var counted = sharding.EntityID{Type: "counter", ID: "c-1"}
+
+// shadowWorld is a shadower of the example counter over a log of one shard.
+type shadowWorld struct {
+	t       *testing.T
+	machine *eventlog.Machine
+	index   uint64
+	chain   journal.Chain
+	prev    journal.Hash
+	head    journal.Sequence
+
+	s       *shadower
+	watches *shadow.Watches
+	missing error // why the module cannot be had
+}
+
+func newShadowWorld(t *testing.T) *shadowWorld {
+	t.Helper()
+	wasm := testkit.BuildExample(t, "counter")
+	e, err := engine.New(t.Context(), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := e.Compile(t.Context(), sha256.Sum256(wasm), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.TempDir(), store.Options{MemTableBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &shadowWorld{t: t, watches: shadow.NewWatches()}
+	if w.machine, err = eventlog.Open(st, 0, eventlog.Options{Level: func() sharding.Level { return sharding.Level2 }}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.machine.SetRecoveryTargets(nil); err != nil {
+		t.Fatal(err)
+	}
+	about, index, ok := m.Manifest().Type(counted.Type)
+	if !ok {
+		t.Fatal("the example has no counter")
+	}
+	limits := e.Limits()
+	served := &modules.Served{
+		Type: binding.Type{Name: counted.Type, Index: uint32(index), Digest: m.Digest(), Limits: &limits, Ways: binding.Ways{States: about.States()}},
+		API:  rpc.Type{Encoding: codec.JSON},
+	}
+	w.s = &shadower{
+		machine: w.machine, shardOf: func(sharding.EntityID) sharding.ShardID { return 1 }, now: time.Now,
+		beside: func(context.Context, string, journal.Digest) (*modules.Served, *engine.Module, error) {
+			return served, m, w.missing
+		},
+	}
+	t.Cleanup(func() {
+		w.s.fold.close()
+		if err := errors.Join(m.Close(), e.Close(context.Background()), st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	w.wish(shadow.Wish{Digest: m.Digest(), Share: sharding.Buckets})
+	return w
+}
+
+func (w *shadowWorld) wish(wish shadow.Wish) *shadow.Watch {
+	w.watches.Learn(map[string]shadow.Wish{counted.Type: wish})
+	return w.watches.Of(counted.Type)
+}
+
+// happens commits an event of the counter.
+func (w *shadowWorld) happens(at int64, name, payload string) {
+	w.t.Helper()
+	r := journal.Record{Entity: counted, Term: 1, RecordedAt: at, CommandID: journal.CommandID(name), Expected: w.head, Prev: w.prev, Events: []journal.Event{{Type: name, Payload: []byte(payload)}}}
+	w.index++
+	data := journal.AppendRecord(journal.AppendEntryHeader(nil, journal.EntryRecords, 1, w.index), &r)
+	for _, v := range w.machine.Apply(1, []journal.Committed{{Index: w.index, Term: 1, Data: data}}) {
+		if v.Err != nil {
+			w.t.Fatal(v.Err)
+		}
+	}
+	w.head, w.prev = r.Last(), w.chain.After(&r)
+}
+
+// input are the frames of a command.
+func input(at journal.Sequence, name, payload string) []byte {
+	f := abi.AppendPayload(abi.AppendName(abi.AppendSequence(nil, uint64(at)), name), []byte(payload))
+	f = abi.AppendSeed(abi.AppendNow(abi.AppendCommandID(f, "id"), 1000), 7)
+	return abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
+}
+
+// adds is what a counter answers that adds and has a total then.
+func adds(event, reply string) []byte {
+	return abi.AppendReply(abi.AppendEvent(nil, "added", []byte(event)), []byte(reply))
+}
+
+// compared has a command be compared that was decided by another module, and
+// returns what is counted because of it.
+func (w *shadowWorld) compared(c shadow.Command) shadow.Sum {
+	w.t.Helper()
+	watch := w.wish(shadow.Wish{Digest: w.watches.Of(counted.Type).Digest, Share: sharding.Buckets, Revision: w.watches.Of(counted.Type).Revision + 1})
+	if c.Entity, c.Seed = counted, 7; c.Now == 0 {
+		c.Now = 1000
+	}
+	watch.Offer(c)
+	got, err := w.watches.Queue().Take(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.s.one(w.t.Context(), &got)
+	return watch.Sum()
+}
+
+// TestShadowsDecideOnTheirStates: the other module decides on the state that it
+// makes of the events before the command itself, not those after it, and each
+// time from there.
+func TestShadowsDecideOnTheirStates(t *testing.T) {
+	w := newShadowWorld(t)
+	if s := w.compared(shadow.Command{Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`), Fuel: 5}); s.Compared != 1 || s.Differ != 0 || s.Fuel != 5 || s.Other == 0 {
+		t.Fatalf("the first command: %+v", s)
+	}
+	for i := range 3 {
+		w.happens(int64(i), "added", `{"amount":10}`)
+	}
+	for range 2 {
+		if s := w.compared(shadow.Command{Input: input(2, "add", `{"amount":3}`), Output: adds(`{ "amount": 3 }`, `{"total":23}`)}); s.Compared != 1 || s.Differ != 0 {
+			t.Fatalf("the same decision: %+v", s)
+		}
+	}
+	for name, c := range map[string]struct {
+		c    shadow.Command
+		want shadow.Difference
+	}{
+		"events":    {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: adds(`{"amount":4}`, `{"total":33}`)}, shadow.Events},
+		"reply":     {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":34}`)}, shadow.Reply},
+		"rejection": {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: abi.AppendReject(nil, "full", "")}, shadow.Rejection},
+		"failed":    {shadow.Command{Input: input(3, "add", `{"amount":3}`), Failed: true}, shadow.Fault},
+		"frames":    {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: []byte{1, 2}}, shadow.Fault},
+	} {
+		s := w.compared(c.c)
+		if s.Compared != 1 || s.Differ != 1 || len(s.Examples) != 1 {
+			t.Errorf("%s: %+v", name, s)
+			continue
+		}
+		if e := s.Examples[0]; e.In != c.want || e.Entity != counted || e.Sequence != 3 || e.Command != "add" {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	if got, err := w.machine.Info(1, counted); err != nil || got.Sequence != w.head {
+		t.Errorf("the log is at %d, %v, and was at %d", got.Sequence, err, w.head)
+	}
+	if index, _ := w.machine.Applied(1); index != w.index {
+		t.Errorf("the shard's log is at %d, and was at %d", index, w.index)
+	}
+}
+
+// TestShadowsPassOver what they cannot decide again, and say why where it is all
+// of it.
+func TestShadowsPassOver(t *testing.T) {
+	w := newShadowWorld(t)
+	w.happens(5000, "added", `{"amount":10}`)
+	add := shadow.Command{Input: input(1, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":13}`)}
+	if s := w.compared(add); s.Passed != 1 || s.Compared != 0 {
+		t.Errorf("a command decided before its events: %+v", s)
+	}
+	if add.Now = 5000; w.compared(add).Compared != 1 {
+		t.Error("a command decided with its events is not compared")
+	}
+	if s := w.compared(shadow.Command{Now: 5000, Input: input(2, "add", "{}")}); s.Passed != 1 || s.Compared != 0 {
+		t.Errorf("events that never come: %+v", s)
+	}
+	if s := w.compared(shadow.Command{Now: 5000, Input: []byte{1, 2, 3}}); s.Passed != 1 {
+		t.Errorf("frames that are none: %+v", s)
+	}
+	w.missing = errors.New("it is away")
+	if s := w.compared(add); s.Passed != 1 || !strings.Contains(s.Note, "it is away") {
+		t.Errorf("a module that cannot be had: %+v", s)
+	}
+	w.missing = nil
+	if s := w.compared(add); s.Compared != 1 || s.Differ != 0 || s.Note != "" {
+		t.Errorf("it is there again: %+v", s)
+	}
+}
+
+// TestShadowsFail: a module that fails on the events or is not given the command
+// differs, and the next command begins anew.
+func TestShadowsFail(t *testing.T) {
+	w := newShadowWorld(t)
+	w.s.fold.close()
+	beside := w.s.beside
+	w.s.beside = func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *engine.Module, error) {
+		served, m, err := beside(ctx, entityType, digest)
+		other := *served
+		other.Commands, other.Internal = map[string]bool{"add": true, "reset": true}, map[string]bool{"reset": true}
+		return &other, m, err
+	}
+	w.happens(1, "added", `{"amount":10}`)
+	for name, want := range map[string]string{"addd": "add", "reset": "internal"} {
+		s := w.compared(shadow.Command{Input: input(1, name, "{}")})
+		if s.Compared != 1 || s.By[0] != 1 || !strings.Contains(s.Examples[0].Fault, want) {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	w.happens(2, "added", `nonsense`)
+	s := w.compared(shadow.Command{Input: input(2, "add", `{"amount":1}`), Output: adds(`{"amount":1}`, `{"total":11}`)})
+	if s.Compared != 1 || s.Differ != 1 || s.Examples[0].In != shadow.Fault || !strings.HasPrefix(s.Examples[0].Fault, "before the command: ") {
+		t.Errorf("events that it fails on: %+v", s)
+	}
+	if s := w.compared(shadow.Command{Input: input(1, "add", `{"amount":1}`), Output: adds(`{"amount":1}`, `{"total":11}`)}); s.Compared != 1 || s.Differ != 0 {
+		t.Errorf("after a fault: %+v", s)
+	}
+}
+
+// TestShadowsEnd with their context, and what nobody wants any more is thrown
+// away.
+func TestShadowsEnd(t *testing.T) {
+	w := newShadowWorld(t)
+	old := w.watches.Of(counted.Type)
+	ask := shadow.Command{Entity: counted, Now: 1000, Seed: 7, Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`)}
+	old.Offer(ask)
+	now := w.wish(shadow.Wish{Digest: old.Digest, Share: old.Share, Revision: 9})
+	now.Offer(ask)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.s.run(ctx, w.watches.Queue()); close(ended) }()
+	for deadline := time.Now().Add(time.Minute); now.Sum().Compared == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	<-ended
+	if s := now.Sum(); s.Compared != 1 || s.Differ != 0 {
+		t.Errorf("%+v", s)
+	}
+	if s := old.Sum(); s.Compared+s.Passed+s.Dropped != 0 || !old.Ended() {
+		t.Errorf("of what nobody wants: %+v", s)
+	}
+	if w.s.fold.guest != nil {
+		t.Error("there is an instance left")
+	}
+}
+
+// TestSameAsJSON: members may stand in another order, and bytes may not.
+func TestSameAsJSON(t *testing.T) {
+	a, b := []byte(`{"a":1,"b":2}`), []byte(`{ "b": 2, "a": 1 }`)
+	if !same(a, b, true) || same(a, b, false) || !same(a, bytes.Clone(a), false) || same(a, []byte(`{"a":1}`), true) {
+		t.Error("what is the same is not, or the other way round")
+	}
+}
