@@ -152,13 +152,21 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 }
 
 // Rollout tells of the module that serves a part of an entity type; it fails
-// with connect.CodeNotFound where one module serves all.
+// with connect.CodeNotFound where one module serves all. It is nil where one
+// does, and another one decides commands too.
 func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollout, error) {
-	res, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRolloutRequest{EntityType: entityType},
+	res, err := RolloutState(ctx, c, entityType)
+	return res.GetRollout(), err
+}
+
+// RolloutState tells of the module that serves a part of an entity type, and of
+// the one that decides commands of it too; it fails with connect.CodeNotFound
+// where one module serves and decides all.
+func RolloutState(ctx context.Context, c *Client, entityType string) (*modulev1.GetRolloutResponse, error) {
+	return call(ctx, c, c.opts.Timeout, &modulev1.GetRolloutRequest{EntityType: entityType},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {
 			return n.modules.GetRollout(ctx, r)
 		})
-	return res.GetRollout(), err
 }
 
 // ChangeRollout has something become of it, and returns when that is over.

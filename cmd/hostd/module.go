@@ -205,7 +205,8 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 type binding struct {
 	EntityType string `json:"entityType"`
 	Digest     string `json:"digest"`
-	Revision   uint64 `json:"revision"`
+	Revision   uint64 `json:"revision"`         // of the setting, where it only decides too
+	Shadow     string `json:"shadow,omitempty"` // what it decides too, "10%", or "off"
 }
 
 func (b binding) write(w io.Writer) {
@@ -217,15 +218,24 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	var limits []string
 	var wanted *modulev1.Limits
 	var part modules.Part
+	var shadow modules.Shadow
 	c := cli.Ask(std, "activate TYPE DIGEST", "Let an uploaded module serve an entity type", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
 		digest, err := fullDigest(ctx, s.Client, args[1])
 		if err != nil {
 			return binding{}, err
 		}
+		if shadow.Percent != "" {
+			revision, err := shadow.Put(ctx, s, args[0], digest)
+			return binding{args[0], digest, revision, shadow.Percent}, err
+		}
 		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept, Rollout: part.Plan})
 		remark(std, res.GetRemarks())
-		return binding{args[0], digest, res.GetRevision()}, err
+		return binding{args[0], digest, res.GetRevision(), ""}, err
 	}, func(w io.Writer, v binding) {
+		if shadow.Percent != "" {
+			shadow.Write(w, v.EntityType, v.Digest)
+			return
+		}
 		if part.Plan != nil {
 			fmt.Fprintf(w, "a part of %s is served by %s (revision %d)\n", cli.Clean(v.EntityType), v.Digest, v.Revision)
 			return
@@ -236,9 +246,13 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		if wanted, err = parseLimits(limits); err != nil {
 			return err
 		}
+		if err := shadow.Parse(c, "percent", "prefix", "steps", "pause", "abort", "force", "accept-differences", "limit"); err != nil {
+			return err
+		}
 		return part.Parse(c, wanted != nil)
 	})
 	part.Flags(c)
+	shadow.Flags(c)
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().BoolVar(&accept, "accept-differences", false, "the other states that a verification has found are meant")
 	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")
@@ -256,7 +270,7 @@ func newModuleRollback(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "rollback TYPE", "Let the module that served an entity type before serve it again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
 		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackRequest{EntityType: args[0], Force: force})
 		remark(std, res.GetRemarks())
-		return wentBack{binding{args[0], res.GetDigest(), res.GetRevision()}, res.GetEntityTypes()}, err
+		return wentBack{binding{args[0], res.GetDigest(), res.GetRevision(), ""}, res.GetEntityTypes()}, err
 	}, func(w io.Writer, v wentBack) {
 		v.write(w)
 		for _, t := range v.EntityTypes {

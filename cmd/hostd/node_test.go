@@ -153,6 +153,9 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 		{"entity skip-timer counter a t --first-tried 5s", "which is not given"},
 		{"module activate counter 00000000", "hostd module ls"},
 		{"module activate counter xyz", "is not a digest"},
+		{"module activate counter " + modules[0].Digest + " --shadow 10%", "serves counter already"},
+		{"module activate counter " + modules[0].Digest + " --shadow 10", "percentage"},
+		{"module activate counter " + modules[0].Digest + " --shadow off", "setting"},
 	} {
 		if got := hostd(t, strings.Fields(wrong.args)...); got.code == cli.ExitDone || !strings.Contains(got.err, wrong.says) {
 			t.Errorf("hostd %s: %+v", wrong.args, got)

@@ -56,8 +56,16 @@ func (s settings) Put(ctx context.Context, key, value string) (uint64, error) {
 	if err := errors.Join(modules.CheckSetting(key, value), telemetry.CheckSetting(key, value)); err != nil {
 		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
 	}
-	if err := errors.Join(modules.CheckRoom(s.Metadata.View(), key, value), modules.CheckShadow(s.Metadata.View(), key, value)); err != nil {
+	if err := modules.CheckRoom(s.Metadata.View(), key, value); err != nil {
 		return 0, &rpc.InvalidSettingError{Reason: err.Error()}
+	}
+	if modules.CheckShadow(s.Metadata.View(), key, value) != nil { // it may have come to the cluster just now
+		if err := s.Metadata.CatchUp(ctx); err != nil {
+			return 0, err
+		}
+		if err := modules.CheckShadow(s.Metadata.View(), key, value); err != nil {
+			return 0, &rpc.InvalidSettingError{Reason: err.Error()}
+		}
 	}
 	command := meta.PutSetting(key, []byte(value))
 	if value == "" {

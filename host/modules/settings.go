@@ -250,7 +250,7 @@ func CheckSetting(key, value string) error {
 }
 
 // CheckShadow refuses a setting by which a module is to decide too that the
-// cluster does not have, or that does not serve the type.
+// cluster does not have, that does not serve the type, or that serves it now.
 func CheckShadow(view *meta.View, key, value string) error {
 	entityType, name, ok := rpc.TypeSetting(key)
 	if !ok || value == "" || name != shadowName {
@@ -265,6 +265,9 @@ func CheckShadow(view *meta.View, key, value string) error {
 		return fmt.Errorf("the cluster has no module %s: push it with --no-activate first", wish.Digest)
 	case !slices.Contains(m.EntityTypes, entityType):
 		return fmt.Errorf("module %s does not serve entity type %q", wish.Digest, entityType)
+	}
+	if b, bound := view.Binding(entityType); bound && b.Digest == meta.Digest(wish.Digest) {
+		return fmt.Errorf("module %s serves %s already: there is nothing to compare", wish.Digest, entityType)
 	}
 	return nil
 }

@@ -7,7 +7,11 @@ import (
 
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/shadow"
 )
+
+// digits are the digest of a module.
+const digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestTypeSettings(t *testing.T) {
 	for key, values := range map[string]map[string]bool{

@@ -88,6 +88,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/replay"},
 		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster"},
+		tests:  true,
 		reason: "a past state is computed from what is committed, beside whatever runs",
 	},
 	{

@@ -105,14 +105,21 @@ func partText(share uint32, prefix string) string {
 type rolloutView struct {
 	*cli.Object
 	rollout *modulev1.Rollout
+	shadow  *modulev1.Shadow
 	all     string // the type that one module serves, where there is no rollout
 }
 
-func viewRollout(entityType string, r *modulev1.Rollout) rolloutView {
+func viewRollout(entityType string, r *modulev1.Rollout, shadow *modulev1.Shadow) rolloutView {
+	v := rolloutView{rollout: r, shadow: shadow}
 	if r == nil {
-		return rolloutView{Object: cli.View(&modulev1.Rollout{EntityType: entityType}).Set("state", "over"), all: entityType}
+		v.all, v.Object = entityType, cli.View(&modulev1.Rollout{EntityType: entityType}).Set("state", "over")
+	} else {
+		v.Object = cli.View(r).Set("state", stateOf(r))
 	}
-	return rolloutView{Object: cli.View(r).Set("state", stateOf(r)), rollout: r}
+	if shadow != nil {
+		v.Set("shadow", cli.View(shadow))
+	}
+	return v
 }
 
 func stateOf(r *modulev1.Rollout) string {
@@ -145,14 +152,15 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 	var force bool
 	wanted := make([]bool, len(actions))
 	action := modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED
-	c := cli.Ask(std, "rollout TYPE", "Show the module that serves a part of an entity type, or promote or abort it", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (rolloutView, error) {
+	c := cli.Ask(std, "rollout TYPE", "Show the module that serves a part of an entity type, or promote or abort it, and the one that decides commands too", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (rolloutView, error) {
 		if action == modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
-			r, err := client.Rollout(ctx, s.Client, args[0])
-			return viewRollout(args[0], r), err
+			res, err := client.RolloutState(ctx, s.Client, args[0])
+			return viewRollout(args[0], res.GetRollout(), res.GetShadow()), err
 		}
 		res, err := client.ChangeRollout(ctx, s.Client, &modulev1.ChangeRolloutRequest{EntityType: args[0], Action: action, Force: force})
-		return viewRollout(args[0], res.GetRollout()), err
+		return viewRollout(args[0], res.GetRollout(), nil), err
 	}, func(w io.Writer, v rolloutView) {
+		defer writeShadow(w, v.shadow)
 		r := v.rollout
 		if r == nil {
 			fmt.Fprintf(w, "one module serves all of %s\n", cli.Clean(v.all))

@@ -1,0 +1,107 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/shadow"
+)
+
+// noShadow ends that a module decides too.
+const noShadow = "off"
+
+// Shadow is the flag by which a module decides a share of a type's commands
+// too, and serves none.
+type Shadow struct {
+	// Percent is the share as it was given, "10%", or "off"; empty without the flag.
+	Percent string
+}
+
+// Flags adds the flag to a command.
+func (s *Shadow) Flags(c *cobra.Command) {
+	c.Flags().StringVar(&s.Percent, "shadow", "", "serve nothing, but decide a share of the commands too, `10%`, beside the module that serves: what differs is counted and thrown away; off ends it")
+}
+
+// Parse looks at the flag, once it is read. others are those that cannot be
+// given with it.
+func (s *Shadow) Parse(c *cobra.Command, others ...string) error {
+	if !c.Flags().Changed("shadow") {
+		return nil
+	}
+	for _, name := range others {
+		if c.Flags().Changed(name) {
+			return cli.Usagef("--%s is for a module that serves: one with --shadow decides commands, and nothing comes of it", name)
+		}
+	}
+	if s.Percent == noShadow {
+		return nil
+	}
+	if _, err := shadow.Parse(s.value(strings.Repeat("0", 64))); err != nil {
+		return cli.Usagef("--shadow is a percentage from 0.01%% to 100%%, or %s, and not %q", noShadow, s.Percent)
+	}
+	return nil
+}
+
+// value is what the setting says.
+func (s *Shadow) value(digest string) string { return digest + " " + s.Percent }
+
+// Put has a module, whose digest is whole, decide commands of a type too, or no
+// longer. It returns the setting's revision.
+func (s *Shadow) Put(ctx context.Context, to *cli.Session, entityType, digest string) (revision uint64, err error) {
+	key := "entity." + entityType + ".shadow"
+	if s.Percent != noShadow {
+		return to.PutSetting(ctx, key, s.value(digest))
+	}
+	is, err := to.Setting(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	if now, _, _ := strings.Cut(is.GetValue(), " "); now != digest {
+		return 0, fmt.Errorf("the module that decides commands of %s too is %s, and not %s", cli.Clean(entityType), cli.Clean(now), digest)
+	}
+	return to.PutSetting(ctx, key, "")
+}
+
+// Write tells people what Put has done.
+func (s *Shadow) Write(w io.Writer, entityType, digest string) {
+	if s.Percent == noShadow {
+		fmt.Fprintf(w, "%s decides no commands of %s any more\n", digest, cli.Clean(entityType))
+		return
+	}
+	fmt.Fprintf(w, "%s of the commands of %s are decided by %s too; see what differs: hostd module rollout %s\n", s.Percent, cli.Clean(entityType), digest, cli.Clean(entityType))
+}
+
+// writeShadow tells people what a module decides too, where one does.
+func writeShadow(w io.Writer, s *modulev1.Shadow) {
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "%s of the commands are decided by %s too: %d compared, %d differ", shadow.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffer())
+	for i, d := range s.GetDifferences() {
+		fmt.Fprintf(w, "%s%s %d", [...]string{" in ", ", "}[min(i, 1)], cli.Clean(d.GetIn()), d.GetCommands())
+	}
+	fmt.Fprintf(w, "; %d dropped, %d passed over\n", s.GetDropped(), s.GetPassedOver())
+	if was := s.GetFuel(); was > 0 {
+		fmt.Fprintf(w, "fuel of those compared: %d by the module that serves, %d by the other (%+.1f%%)\n", was, s.GetOtherFuel(), (float64(s.GetOtherFuel())/float64(was)-1)*100)
+	}
+	if n := s.GetSilentNodes(); n > 0 {
+		fmt.Fprintf(w, "%d nodes did not say what they compared\n", n)
+	}
+	if s.GetNote() != "" {
+		fmt.Fprintln(w, cli.Clean(s.GetNote()))
+	}
+	if len(s.GetExamples()) == 0 {
+		return
+	}
+	cli.Table(w, "ENTITY\tAFTER\tCOMMAND\tDIFFERS IN\tFAULT", func(row func(...any)) {
+		for _, e := range s.GetExamples() {
+			row(e.GetEntityId(), e.GetSequence(), e.GetCommand(), strings.Join(e.GetIn(), ","), e.GetFault())
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package modules
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+)
+
+// TestShadowsOfFlags: what is no share is refused, and so is what is about a
+// module that serves, before anything is asked.
+func TestShadowsOfFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "", "--shadow=10%": "10%", "--shadow=0.01%": "0.01%", "--shadow=100%": "100%", "--shadow=off": "off", "--force": "",
+		"--shadow=10": "!", "--shadow=0%": "!", "--shadow=101%": "!", "--shadow=": "!", "--shadow=x%": "!", "--shadow=10% --force": "!", "--shadow=off --force": "!",
+	} {
+		var s Shadow
+		c := &cobra.Command{}
+		s.Flags(c)
+		c.Flags().Bool("force", false, "")
+		if err := c.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Parse(c, "force"); (err != nil) != (want == "!") || err == nil && s.Percent != want {
+			t.Errorf("%s: %q, %v", args, s.Percent, err)
+		}
+	}
+}
+
+// TestShadowsAreShown, with a rollout and without one, as text and as JSON.
+func TestShadowsAreShown(t *testing.T) {
+	s := &modulev1.Shadow{
+		Digest: "ab", Share: 1000, Compared: 90, Differ: 3, Dropped: 7, PassedOver: 2, Fuel: 1000, OtherFuel: 1250, SilentNodes: 1, Note: "a note",
+		Differences: []*modulev1.ShadowDifference{{In: "events", Commands: 2}, {In: "fault", Commands: 1}},
+		Examples:    []*modulev1.ShadowExample{{EntityId: "e\x1b1", Sequence: 4, Command: "go", In: []string{"events", "reply"}}, {EntityId: "e2", Command: "go", In: []string{"fault"}, Fault: "trapped"}},
+	}
+	var text strings.Builder
+	writeShadow(&text, s)
+	for _, want := range []string{
+		"10% of the commands are decided by ab too: 90 compared, 3 differ in events 2, fault 1; 7 dropped, 2 passed over\n",
+		"1000 by the module that serves, 1250 by the other (+25.0%)\n", "1 nodes did not say", "a note\n", "events,reply", "trapped",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "\x1b") {
+		t.Error("what a guest chose reaches the terminal")
+	}
+	for _, r := range []*modulev1.Rollout{nil, {EntityType: "order", State: modulev1.Rollout_STATE_RUNNING}} {
+		raw, err := json.Marshal(viewRollout("order", r, s))
+		var got struct {
+			EntityType, State string
+			Shadow            struct {
+				Digest   string
+				Examples []struct{ EntityID string }
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &got)
+		}
+		if err != nil || got.EntityType != "order" || got.State != map[bool]string{true: "over", false: "running"}[r == nil] || got.Shadow.Digest != "ab" || len(got.Shadow.Examples) != 2 {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+	if raw, err := json.Marshal(viewRollout("order", nil, nil)); err != nil || strings.Contains(string(raw), "shadow") {
+		t.Errorf("%s: %v", raw, err)
+	}
+}
