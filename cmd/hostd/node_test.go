@@ -31,6 +31,7 @@ func TestDevelopmentNode(t *testing.T) {
 	t.Setenv("HOSTD_ADDR", node.API)
 	checkClientCommands(t, node)
 	checkProfiles(t)
+	checkTop(t)
 	checkGuestProfiles(t)
 
 	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/host/rpc/watchstats"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -38,6 +39,7 @@ type Parts struct {
 	SaveLevel  func(sharding.Level) error
 	Now        func() time.Time // the wall clock; nil is time.Now
 	CaughtUp   func() bool      // with the metadata that the cluster had at the start
+	Measure    func() *watchstats.Sample
 
 	Metadata *cluster.Metadata
 	Member   *cluster.Member
@@ -88,7 +90,7 @@ func (b *Backend) Open(p Parts) {
 func (b *Backend) Deps(f Founder) rpc.Deps {
 	p := &b.parts
 	return rpc.Deps{
-		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Records: histories{p}, Pending: pendingView{p}, Entities: entities{p}, Hot: entities{p}, States: states{p},
+		Runtime: runtime{p}, Types: &b.late.types, Histories: histories{p}, Records: histories{p}, Pending: pendingView{p}, Entities: entities{p}, Load: load{p}, States: states{p},
 		Modules: &b.late.modules, Rollouts: &b.late.rollouts, Transfers: &b.late.transfers, Cluster: clusterView{p}, ClusterAdmin: clusterAdmin{p}, Levels: levels{p},
 		Policies: policies{p}, Settings: settings{p}, Roles: roles{p}, DeadLetters: deadLetters{p}, Readers: subscription.Readers{EventOrder: eventOrder{p}, Upcasts: upcasts{p}}, Verifications: verifications{p}, Fits: fits{p, newCatalogues()}, Nodes: nodes{p}, Lines: &b.lines, ProfileGuests: profiles{p}.Take, Founder: f,
 	}

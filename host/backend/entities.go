@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// entities implements rpc.Entities and rpc.Hot.
+// entities implements rpc.Entities.
 type entities struct{ *Parts }
 
 func (s entities) Shards() uint32 { return s.ShardCount }

@@ -4,10 +4,15 @@ import (
 	"context"
 
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/watchstats"
 )
 
-// Hot implements rpc.Hot.
-func (s entities) Hot(ctx context.Context, limit int) ([]rpc.HotEntity, error) {
+// load implements rpc.Load.
+type load struct{ *Parts }
+
+func (s load) Counted() *watchstats.Sample { return s.Measure() }
+
+func (s load) Hot(ctx context.Context, limit int) ([]rpc.HotEntity, error) {
 	reports, err := s.Region.Hot(ctx, limit)
 	if err != nil {
 		return nil, err

@@ -188,13 +188,14 @@ func (c *core) failed(e *entity, r *request.Request, err error) {
 // next asked for. An entity that faults again gets an instance of its own, and
 // one that goes on is parked for a while that doubles.
 func (c *core) fault(e *entity, r *request.Request, err error) {
-	c.stats.Faults++
 	c.recordFault(e, err)
 	e.shard.settle(r, request.Result{Err: &request.GuestFaultError{Message: err.Error()}})
 	c.residents.closeInstance(e.inst)
 }
 
 func (c *core) recordFault(e *entity, err error) {
+	c.stats.Faults++
+	c.residents.types.Of(e.id.Type).Fault()
 	e.noteError(err)
 	e.typ.Counts.Fault()
 	if e.extra.faults.Add(supervise.Rules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, e.typ.Revision, c.now) {

@@ -149,7 +149,7 @@ func newCore(opts Options, r Runner) *core {
 			c.residents.forget(e) // nothing else is known of it
 		}
 	})
-	c.decider = decider{base: &c.base, lane: c, timers: c.timers}
+	c.decider = decider{base: &c.base, lane: c, timers: c.timers, types: c.residents.types}
 	c.starter = autostart.New(autostart.Options{
 		Rate: c.opts.RememberRate, Types: c.opts.Remembered, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
 	}, parts{c})

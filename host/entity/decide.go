@@ -7,6 +7,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/frames"
+	"github.com/hostd/hostd/host/entity/instances"
 	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
@@ -20,6 +21,7 @@ type decider struct {
 	*base
 	lane   deciderLane
 	timers *timers.Timers
+	types  *instances.Counters
 
 	scratch []byte
 	fuel    uint64 // of the command being decided
@@ -116,24 +118,22 @@ func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) 
 // acceptOutput turns the guest's output into a refusal or a record.
 func (d *decider) acceptOutput(e *entity, r *request.Request, env binding.Env, hash uint64) {
 	s, out := e.shard, &d.output
-	if out.Rejected && r.Kind == request.Deliver {
-		d.stats.Rejections++
-		d.refused(e, r, env, &request.RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)})
-		return
-	}
-	if out.Rejected && timers.Of(r) != nil {
-		d.stats.Rejections++
-		d.endTimer(e, r, env, len(out.Events) > 0 || out.HasState)
-		return
-	}
 	if out.Rejected {
 		d.stats.Rejections++
-		r.Result = request.Result{Err: &request.RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}}
-		gate := e.last
-		if len(out.Events) > 0 || out.HasState {
-			d.lane.reload(e) // it evolved by what does not exist
+		e.inst.Pool().Counter(d.types, e.typ).Rejection()
+		why, gate, evolved := &request.RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}, e.last, len(out.Events) > 0 || out.HasState
+		switch {
+		case r.Kind == request.Deliver:
+			d.refused(e, r, env, why)
+		case timers.Of(r) != nil:
+			d.endTimer(e, r, env, evolved)
+		default:
+			r.Result = request.Result{Err: why}
+			if evolved {
+				d.lane.reload(e) // it evolved by what does not exist
+			}
+			s.awaitCommit(r, gate, true)
 		}
-		s.awaitCommit(r, gate, true)
 		return
 	}
 	if e.typ.Transient {

@@ -82,6 +82,9 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	e.replay.Add(len(rec.Events), len(encoded))
 	d.stats.Commands++
 	d.stats.Events += uint64(len(rec.Events))
+	if e.inst != nil { // a deletion needs none
+		e.inst.Pool().Counter(d.types, e.typ).Events(len(rec.Events))
+	}
 	s.touch()
 	if s.log.BatchBytes() >= d.opts.BatchBytes {
 		s.proposeBatch()

@@ -304,6 +304,9 @@ func (r *Region) TypeStats() map[string]instances.TypeStats {
 			sum.Commands += n.Commands
 			sum.Fuel += n.Fuel
 			sum.Resident += n.Resident
+			sum.Events += n.Events
+			sum.Rejected += n.Rejected
+			sum.Faults += n.Faults
 			out[name] = sum
 		}
 	}
@@ -317,6 +320,14 @@ func (r *Region) Stats() []entity.Stats {
 		out[i] = l.Stats()
 	}
 	return out
+}
+
+// Waiting is how many requests wait for a lane to take them.
+func (r *Region) Waiting() (n int) {
+	for _, l := range r.lanes {
+		n += l.Waiting()
+	}
+	return n
 }
 
 // Busy reports whether requests wait for a lane.

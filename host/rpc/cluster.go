@@ -10,12 +10,14 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/allnodes"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/taillogs"
 	"github.com/hostd/hostd/host/rpc/watchshards"
+	"github.com/hostd/hostd/host/rpc/watchstats"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -37,9 +39,10 @@ type clusterHandler struct {
 	levelHandler
 	initHandler
 	policyHandler
-	roleHandler
+	roles.Handler
 	logHandler
 	*watchshards.Service
+	statsHandler
 	profileHandler
 	guestProfileHandler
 }
@@ -67,6 +70,10 @@ type logHandler interface {
 	TailLogs(context.Context, *connect.Request[clusterv1.TailLogsRequest], *connect.ServerStream[clusterv1.TailLogsResponse]) error
 }
 
+type statsHandler interface {
+	WatchStats(context.Context, *connect.Request[clusterv1.WatchStatsRequest], *connect.ServerStream[clusterv1.WatchStatsResponse]) error
+}
+
 type profileHandler interface {
 	ProfileNode(context.Context, *connect.Request[clusterv1.ProfileNodeRequest], *connect.ServerStream[clusterv1.ProfileNodeResponse]) error
 }
@@ -77,19 +84,6 @@ type guestProfileHandler interface {
 
 type policyHandler interface {
 	SetPolicy(context.Context, *connect.Request[clusterv1.SetPolicyRequest]) (*connect.Response[clusterv1.SetPolicyResponse], error)
-}
-
-type roleHandler interface {
-	ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error)
-	PutRole(context.Context, *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error)
-	DeleteRole(context.Context, *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error)
-	ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error)
-	PutRoleBinding(context.Context, *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error)
-	DeleteRoleBinding(context.Context, *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error)
-	ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error)
-	CreateToken(context.Context, *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error)
-	DeleteToken(context.Context, *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error)
-	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
 }
 
 type settingHandler interface {
@@ -104,11 +98,15 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy 
 	h := clusterHandler{clusterService: reads,
 		adminHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
 		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
-		guestProfileHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
-		roleHandler:         clusterv1connect.UnimplementedClusterServiceHandler{}, logHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
+		guestProfileHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, statsHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
+		Handler: clusterv1connect.UnimplementedClusterServiceHandler{}, logHandler: clusterv1connect.UnimplementedClusterServiceHandler{}}
 	h.Service = &watchshards.Service{NodeID: reads.nodeID, Shards: reads.shards, Leaders: reads.cluster.Leaders, Streams: guard, Log: opts.Logger}
+	all := allnodes.Service{Self: string(opts.NodeID), Members: reads.members, Proxy: proxy, Streams: guard, Log: opts.Logger}
 	if deps.Lines != nil {
-		h.logHandler = &taillogs.Service{Self: string(opts.NodeID), Lines: deps.Lines, Members: reads.members, Known: deps.known, Proxy: proxy, Streams: guard, Log: opts.Logger}
+		h.logHandler = &taillogs.Service{Service: all, Lines: deps.Lines, Known: deps.known}
+	}
+	if deps.Load != nil {
+		h.statsHandler = &watchstats.Service{Service: all, Take: deps.Load.Counted}
 	}
 	h.profileHandler = &profiling.Service{Self: string(opts.NodeID), Members: reads.members, Unknown: ErrUnknownNode, Proxy: proxy, Streams: guard, Log: opts.Logger}
 	if deps.ProfileGuests != nil {
@@ -127,7 +125,7 @@ func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy 
 		h.policyHandler = &policyService{policies: deps.Policies, log: opts.Logger}
 	}
 	if deps.Roles != nil {
-		h.roleHandler = &roles.Service{Store: deps.Roles, Owner: owners{deps.Modules, opts.Roles}.find, Auth: opts.Roles, Callers: opts.Auth, Logger: opts.Logger}
+		h.Handler = &roles.Service{Store: deps.Roles, Owner: owners{deps.Modules, opts.Roles}.find, Auth: opts.Roles, Callers: opts.Auth, Logger: opts.Logger}
 	}
 	if deps.Settings != nil {
 		h.settingHandler = &settingService{settings: deps.Settings, owners: owners{deps.Modules, opts.Roles}, log: opts.Logger, guard: guard}

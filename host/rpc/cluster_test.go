@@ -50,6 +50,7 @@ var adminRows = map[string]struct {
 	"ListShards":    {false, `{}`},
 	"WatchCluster":  {false, ""},
 	"WatchShards":   {false, ""},
+	"WatchStats":    {false, ""},
 	"TailLogs":      {false, ""},
 	"ProfileNode":   {true, ""},
 	"ProfileGuests": {false, ""},

@@ -62,9 +62,8 @@ type Deps struct {
 	// ProfileGuests measures the guests of a type on this node; nil: such calls
 	// are unimplemented.
 	ProfileGuests func(ctx context.Context, entityType string, long time.Duration) ([]profiling.Stack, error)
-	// Hot tells which entities are asked for most; nil: such calls are
-	// unimplemented.
-	Hot Hot
+	// Load tells what the node does; nil: such calls are unimplemented.
+	Load Load
 	// Transfers exports and imports; nil: such calls are unimplemented.
 	Transfers Transfers
 	// Verifications replay histories; nil: such calls are unimplemented.

@@ -12,11 +12,14 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/rpc/watchstats"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Hot tells which of this node's entities are asked for most.
-type Hot interface {
+// Load tells what this node does.
+type Load interface {
+	// Counted is what it has counted until now.
+	Counted() *watchstats.Sample
 	// Hot returns at least the limit hottest, in any order, where there are so
 	// many.
 	Hot(ctx context.Context, limit int) ([]HotEntity, error)
@@ -36,14 +39,14 @@ const defaultHot = 20
 
 // HotEntities asks every node that is up.
 func (s *entityService) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
-	if s.deps.Hot == nil {
+	if s.deps.Load == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count what its entities are asked for"))
 	}
 	limit := int(r.Msg.GetLimit())
 	if limit == 0 {
 		limit = defaultHot
 	}
-	local, err := s.deps.Hot.Hot(ctx, limit)
+	local, err := s.deps.Load.Hot(ctx, limit)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}

@@ -90,6 +90,7 @@ var table = map[string]rule{
 	"/hostd.cluster.v1.ClusterService/ListShards":    forClients,
 	"/hostd.cluster.v1.ClusterService/WatchCluster":  forClients,
 	"/hostd.cluster.v1.ClusterService/WatchShards":   forClients,
+	"/hostd.cluster.v1.ClusterService/WatchStats":    forClients,
 	"/hostd.cluster.v1.ClusterService/TailLogs":      forClients,
 	"/hostd.cluster.v1.ClusterService/ProfileNode":   forClients,
 	"/hostd.cluster.v1.ClusterService/ProfileGuests": forClients,

@@ -58,6 +58,7 @@ var procedureVerbs = map[string]string{
 	"/hostd.cluster.v1.ClusterService/ListShards":    "read",
 	"/hostd.cluster.v1.ClusterService/WatchCluster":  "read",
 	"/hostd.cluster.v1.ClusterService/WatchShards":   "read",
+	"/hostd.cluster.v1.ClusterService/WatchStats":    "read",
 	"/hostd.cluster.v1.ClusterService/TailLogs":      "read",
 	"/hostd.cluster.v1.ClusterService/ProfileNode":   "admin",
 	"/hostd.cluster.v1.ClusterService/ProfileGuests": "read",

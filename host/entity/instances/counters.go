@@ -12,14 +12,18 @@ import (
 type TypeStats struct {
 	Commands uint64 // that were given to a guest, whatever came of them
 	Fuel     uint64 // that they cost
+	Events   uint64 // that they made
+	Rejected uint64 // of the commands
+	Faults   uint64 // guest calls that failed, loads too
 	Resident int64  // that are in memory now
 }
 
 // Counter counts for one type. It is safe for concurrent use.
 type Counter struct {
-	commands, fuel atomic.Uint64
-	resident       atomic.Int64
-	took           *request.Took
+	commands, fuel           atomic.Uint64
+	events, rejected, faults atomic.Uint64
+	resident                 atomic.Int64
+	took                     *request.Took
 }
 
 // Command counts one that was given to a guest, and returns where it is counted
@@ -30,12 +34,24 @@ func (t *Counter) Command(fuel uint64) *request.Took {
 	return t.took
 }
 
+// Events counts those that a command made.
+func (t *Counter) Events(n int) { t.events.Add(uint64(n)) }
+
+// Rejection counts a command that the guest refused.
+func (t *Counter) Rejection() { t.rejected.Add(1) }
+
+// Fault counts a guest call that failed by the guest's fault.
+func (t *Counter) Fault() { t.faults.Add(1) }
+
 // Resident counts entities that came into memory, or left it.
 func (t *Counter) Resident(n int64) { t.resident.Add(n) }
 
 // Stats is what was counted.
 func (t *Counter) Stats() TypeStats {
-	return TypeStats{Commands: t.commands.Load(), Fuel: t.fuel.Load(), Resident: t.resident.Load()}
+	return TypeStats{
+		Commands: t.commands.Load(), Fuel: t.fuel.Load(), Resident: t.resident.Load(),
+		Events: t.events.Load(), Rejected: t.rejected.Load(), Faults: t.faults.Load(),
+	}
 }
 
 // Counters are a lane's, by entity type. The lane's goroutine adds types, of

@@ -93,12 +93,15 @@ func (l *Lane) Submit(reqs []*request.Request) {
 	l.signal()
 }
 
-// Busy reports whether requests wait for the lane's goroutine.
-func (l *Lane) Busy() bool {
+// Waiting is how many requests wait for the lane's goroutine.
+func (l *Lane) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.reqs) > 0
+	return len(l.reqs)
 }
+
+// Busy reports whether requests wait for the lane's goroutine.
+func (l *Lane) Busy() bool { return l.Waiting() > 0 }
 
 // LeaderChanged tells of an election of the shard: whether this node won it.
 func (l *Lane) LeaderChanged(shard sharding.ShardID, term sharding.Term, self bool) {

@@ -79,21 +79,34 @@ func (t *Table) Describe(out chan<- *prometheus.Desc) { out <- t.desc }
 
 // Collect implements prometheus.Collector.
 func (t *Table) Collect(out chan<- prometheus.Metric) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	tell := func(entityType string, of []*counts) {
+	for entityType, of := range t.Snapshots() {
 		for stage, name := range names {
-			var sum latency.Snapshot
-			for _, c := range of {
-				sum.Add(c.histograms[stage])
-			}
-			out <- sum.Metric(t.desc, entityType, name)
+			out <- of[stage].Metric(t.desc, entityType, name)
 		}
 	}
+}
+
+// Snapshots is what was counted of each stage, by entity type. What is together
+// has no name.
+func (t *Table) Snapshots() map[string]*[request.Stages]latency.Snapshot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[string]*[request.Stages]latency.Snapshot, len(t.all)+1)
 	for entityType, of := range t.all {
-		tell(entityType, of)
+		out[entityType] = sum(of)
 	}
 	if t.other != nil {
-		tell("", []*counts{t.other})
+		out[""] = sum([]*counts{t.other})
 	}
+	return out
+}
+
+func sum(of []*counts) *[request.Stages]latency.Snapshot {
+	var s [request.Stages]latency.Snapshot
+	for _, c := range of {
+		for stage := range s {
+			s[stage].Add(c.histograms[stage])
+		}
+	}
+	return &s
 }

@@ -27,6 +27,8 @@ var longLived = map[string]struct{ input bool }{
 	journalv1connect.JournalServiceExportProcedure:        {},
 	journalv1connect.JournalServiceImportProcedure:        {input: true},
 	clusterv1connect.ClusterServiceWatchClusterProcedure:  {},
+	clusterv1connect.ClusterServiceWatchShardsProcedure:   {},
+	clusterv1connect.ClusterServiceWatchStatsProcedure:    {},
 	clusterv1connect.ClusterServiceWatchSettingsProcedure: {},
 	clusterv1connect.ClusterServiceTailLogsProcedure:      {},
 	clusterv1connect.ClusterServiceProfileNodeProcedure:   {},

@@ -111,6 +111,7 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceFitProcedure:           {of: ofTypeAndItsEntities},
 
 	clusterv1connect.ClusterServiceInitializeProcedure:    {founding: true},
+	clusterv1connect.ClusterServiceWatchStatsProcedure:    {of: ofEverything},
 	clusterv1connect.ClusterServiceTailLogsProcedure:      {of: ofTypeOrEntity},
 	clusterv1connect.ClusterServiceProfileGuestsProcedure: {of: ofTypeAndItsEntities},
 

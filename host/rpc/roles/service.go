@@ -19,6 +19,21 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
+// Handler is what the ClusterService does about roles, their bindings and
+// tokens.
+type Handler interface {
+	ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error)
+	PutRole(context.Context, *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error)
+	DeleteRole(context.Context, *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error)
+	ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error)
+	PutRoleBinding(context.Context, *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error)
+	DeleteRoleBinding(context.Context, *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error)
+	ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error)
+	CreateToken(context.Context, *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error)
+	DeleteToken(context.Context, *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error)
+	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
+}
+
 // Store keeps the roles of the cluster, from whichever node is asked. Reads
 // are of this node's copy, and fail with request.ErrNotReady until it has
 // caught up.

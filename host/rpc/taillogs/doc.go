@@ -1,7 +1,4 @@
 // Package taillogs answers the API's calls about the lines that guests write:
 // those of a type on all nodes, and those that come. What a node keeps of them
 // is for guestlines to say.
-//
-// A call owns a goroutine for each node and for the list of nodes, and waits
-// for them before it returns.
 package taillogs

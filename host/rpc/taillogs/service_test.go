@@ -20,6 +20,7 @@ import (
 	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/allnodes"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/taillogs"
 	"github.com/hostd/hostd/journal"
@@ -86,15 +87,17 @@ func start(t *testing.T, count int) *nodes {
 	}
 	for _, id := range ids {
 		n := &node{id: id, Service: &taillogs.Service{
-			Self: string(id), Lines: &guestlines.Lines{},
-			Members: func(context.Context) ([]sharding.NodeID, error) { return ids, nil },
+			Service: allnodes.Service{
+				Self: string(id), Members: func(context.Context) ([]sharding.NodeID, error) { return ids, nil }, Proxy: leaderproxy.New(fleet),
+				Streams: admission.NewStreams(100, 100, time.Minute, admission.NewConnections(100, 100)), Log: slog.New(slog.DiscardHandler),
+			},
+			Lines: &guestlines.Lines{},
 			Known: func(_ context.Context, entityType string) error {
 				if entityType != "teller" {
 					return request.ErrUnknownType
 				}
 				return nil
 			},
-			Proxy: leaderproxy.New(fleet), Streams: admission.NewStreams(100, 100, time.Minute, admission.NewConnections(100, 100)), Log: slog.New(slog.DiscardHandler),
 		}}
 		_, handler := clusterv1connect.NewClusterServiceHandler(n)
 		mux := http.NewServeMux()

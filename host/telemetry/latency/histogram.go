@@ -160,3 +160,33 @@ func sparse(counts []uint64) (spans []*dto.BucketSpan, deltas []int64) {
 	}
 	return spans, deltas
 }
+
+// Since is what was counted after an earlier snapshot of the same histograms.
+// Those that were added since count whole.
+func (s *Snapshot) Since(earlier Snapshot) Snapshot {
+	out := Snapshot{bounds: s.bounds, cells: make([]uint64, len(s.cells)), nanos: s.nanos - earlier.nanos}
+	for i, n := range s.cells {
+		if out.cells[i] = n; i < len(earlier.cells) {
+			out.cells[i] -= earlier.cells[i]
+		}
+	}
+	return out
+}
+
+// Quantile is a time that a share of what was counted did not exceed, from 0 to
+// 1: the upper bound of its native bucket, or of the classic one where that is
+// lower. What took longer than all bounds has that of the last. It is 0 where
+// nothing was counted.
+func (s *Snapshot) Quantile(share float64) time.Duration {
+	total := s.Count()
+	if total == 0 {
+		return 0
+	}
+	rank, sum := uint64(math.Ceil(share*float64(total))), uint64(0)
+	for cell, n := range s.cells {
+		if sum += n; sum >= max(rank, 1) {
+			return time.Duration(s.bounds.edges[min(cell, len(s.bounds.edges)-1)] * 1e9)
+		}
+	}
+	return time.Duration(s.bounds.edges[len(s.bounds.edges)-1] * 1e9)
+}

@@ -198,3 +198,12 @@ func Stream[Req, Res any](ctx context.Context, call func(context.Context, *conne
 		}
 	}
 }
+
+// NodeEnded reports that a stream that failed may well go on at another node.
+func NodeEnded(err error) bool {
+	switch client.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeAborted, connect.CodeDeadlineExceeded:
+		return true
+	}
+	return false
+}

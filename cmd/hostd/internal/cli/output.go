@@ -24,7 +24,8 @@ func AddOutput(c *cobra.Command, std Stdio) *Output {
 	return o
 }
 
-func (o *Output) json() bool { return o.format == "json" }
+// JSON reports whether data is printed so.
+func (o *Output) JSON() bool { return o.format == "json" }
 
 // check refuses a format that there is none of.
 func (o *Output) check() error {
@@ -36,7 +37,7 @@ func (o *Output) check() error {
 
 // Print writes v as JSON or, in the table format, whatever human writes.
 func (o *Output) Print(v any, human func(w io.Writer)) error {
-	if o.json() {
+	if o.JSON() {
 		return WriteJSON(o.w, v, "  ")
 	}
 	human(o.w)
@@ -45,7 +46,7 @@ func (o *Output) Print(v any, human func(w io.Writer)) error {
 
 // Line writes one line of a stream: v as JSON on one line, or text.
 func (o *Output) Line(v any, text string) error {
-	if o.json() {
+	if o.JSON() {
 		return WriteJSON(o.w, v, "")
 	}
 	_, err := fmt.Fprintln(o.w, text)

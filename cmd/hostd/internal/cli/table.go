@@ -36,6 +36,18 @@ func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
 	io.WriteString(w, screenTable(strings.Split(header, "\t"), cells, width, NewPaint(w)))
 }
 
+// Height is how many lines a terminal has; 0 where w is none or does not say.
+func Height(w io.Writer) int {
+	if !OnTerminal(w) {
+		return 0
+	}
+	_, height, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return height
+}
+
 // plainTable is for what is no terminal.
 func plainTable(w io.Writer, header string, cells [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

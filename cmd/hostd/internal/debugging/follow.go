@@ -6,9 +6,6 @@ import (
 	"iter"
 	"time"
 
-	"connectrpc.com/connect"
-
-	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
@@ -56,7 +53,7 @@ func (f *follow) stream(ctx context.Context) iter.Seq2[*clusterv1.TailLogsRespon
 					return
 				}
 			}
-			if ctx.Err() != nil || failed != nil && !nodeEnded(failed) {
+			if ctx.Err() != nil || failed != nil && !cli.NodeEnded(failed) {
 				yield(nil, errors.Join(failed, ctx.Err()))
 				return
 			}
@@ -87,15 +84,6 @@ func (f *follow) next(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// nodeEnded reports that a stream may well go on at another node.
-func nodeEnded(err error) bool {
-	switch client.CodeOf(err) {
-	case connect.CodeUnavailable, connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeAborted, connect.CodeDeadlineExceeded:
-		return true
-	}
-	return false
 }
 
 // toldLines are the newest lines of a node that were told.

@@ -86,7 +86,7 @@ func (x ProfileNodeRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProfileNodeRequest_Kind.Descriptor instead.
 func (ProfileNodeRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15, 0}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20, 0}
 }
 
 // Member is one node of the cluster.
@@ -1092,6 +1092,538 @@ func (x *WatchShardsResponse) GetNodeId() string {
 	return ""
 }
 
+// WatchStatsRequest says how often nodes measure.
+type WatchStatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long a node measures, in milliseconds, from 1,000 to 60,000; 0 is 2,000.
+	IntervalMillis uint32 `protobuf:"varint,1,opt,name=interval_millis,json=intervalMillis,proto3" json:"interval_millis,omitempty"`
+	// Each node measures once, and the call ends.
+	Once          bool `protobuf:"varint,2,opt,name=once,proto3" json:"once,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatsRequest) Reset() {
+	*x = WatchStatsRequest{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatsRequest) ProtoMessage() {}
+
+func (x *WatchStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatsRequest.ProtoReflect.Descriptor instead.
+func (*WatchStatsRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchStatsRequest) GetIntervalMillis() uint32 {
+	if x != nil {
+		return x.IntervalMillis
+	}
+	return 0
+}
+
+func (x *WatchStatsRequest) GetOnce() bool {
+	if x != nil {
+		return x.Once
+	}
+	return false
+}
+
+// WatchStatsResponse is what one node has measured, or names nodes that do not
+// answer.
+type WatchStatsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// When it had measured, by its clock.
+	MeasuredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=measured_at,json=measuredAt,proto3" json:"measured_at,omitempty"`
+	// How long it had, in milliseconds.
+	PeriodMillis uint32 `protobuf:"varint,3,opt,name=period_millis,json=periodMillis,proto3" json:"period_millis,omitempty"`
+	// What the node does.
+	Node *NodeStats `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	// The types that ran on the node since it started, those with the most commands
+	// first, at most 200 of them.
+	Types []*TypeStats `protobuf:"bytes,5,rep,name=types,proto3" json:"types,omitempty"`
+	// How many types are left out.
+	MoreTypes uint32 `protobuf:"varint,6,opt,name=more_types,json=moreTypes,proto3" json:"more_types,omitempty"`
+	// Nodes that do not answer; told once, until they do.
+	MissingNodes  []string `protobuf:"bytes,7,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatsResponse) Reset() {
+	*x = WatchStatsResponse{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatsResponse) ProtoMessage() {}
+
+func (x *WatchStatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatsResponse.ProtoReflect.Descriptor instead.
+func (*WatchStatsResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchStatsResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *WatchStatsResponse) GetMeasuredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MeasuredAt
+	}
+	return nil
+}
+
+func (x *WatchStatsResponse) GetPeriodMillis() uint32 {
+	if x != nil {
+		return x.PeriodMillis
+	}
+	return 0
+}
+
+func (x *WatchStatsResponse) GetNode() *NodeStats {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *WatchStatsResponse) GetTypes() []*TypeStats {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *WatchStatsResponse) GetMoreTypes() uint32 {
+	if x != nil {
+		return x.MoreTypes
+	}
+	return 0
+}
+
+func (x *WatchStatsResponse) GetMissingNodes() []string {
+	if x != nil {
+		return x.MissingNodes
+	}
+	return nil
+}
+
+// NodeStats is what a node does. Rates are means over the period.
+type NodeStats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Commands that were carried out, with those that left no event.
+	CommandsPerSecond float64 `protobuf:"fixed64,1,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
+	// Their events.
+	EventsPerSecond float64 `protobuf:"fixed64,2,opt,name=events_per_second,json=eventsPerSecond,proto3" json:"events_per_second,omitempty"`
+	// Queries that guests answered.
+	QueriesPerSecond float64 `protobuf:"fixed64,3,opt,name=queries_per_second,json=queriesPerSecond,proto3" json:"queries_per_second,omitempty"`
+	// Commands that guests refused.
+	RejectionsPerSecond float64 `protobuf:"fixed64,4,opt,name=rejections_per_second,json=rejectionsPerSecond,proto3" json:"rejections_per_second,omitempty"`
+	// Guest calls that failed by the guest's fault.
+	FaultsPerSecond float64 `protobuf:"fixed64,5,opt,name=faults_per_second,json=faultsPerSecond,proto3" json:"faults_per_second,omitempty"`
+	// Commands that the limits of their type held back.
+	LimitedPerSecond float64 `protobuf:"fixed64,6,opt,name=limited_per_second,json=limitedPerSecond,proto3" json:"limited_per_second,omitempty"`
+	// Entities in memory.
+	EntitiesResident uint64 `protobuf:"varint,7,opt,name=entities_resident,json=entitiesResident,proto3" json:"entities_resident,omitempty"`
+	// Shards that the node leads.
+	ShardsLed uint32 `protobuf:"varint,8,opt,name=shards_led,json=shardsLed,proto3" json:"shards_led,omitempty"`
+	// Requests that wait for a lane to take them.
+	RequestsWaiting uint64 `protobuf:"varint,9,opt,name=requests_waiting,json=requestsWaiting,proto3" json:"requests_waiting,omitempty"`
+	// Processors that the process kept busy; 1.5 is one and a half.
+	ProcessorsUsed float64 `protobuf:"fixed64,10,opt,name=processors_used,json=processorsUsed,proto3" json:"processors_used,omitempty"`
+	// Processors that it may use.
+	Processors uint32 `protobuf:"varint,11,opt,name=processors,proto3" json:"processors,omitempty"`
+	// Memory of the process that is resident, in bytes.
+	MemoryBytes uint64 `protobuf:"varint,12,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Linear memory of its guests, in bytes.
+	GuestMemoryBytes uint64 `protobuf:"varint,13,opt,name=guest_memory_bytes,json=guestMemoryBytes,proto3" json:"guest_memory_bytes,omitempty"`
+	// Bytes written to its log.
+	LogBytesPerSecond float64 `protobuf:"fixed64,14,opt,name=log_bytes_per_second,json=logBytesPerSecond,proto3" json:"log_bytes_per_second,omitempty"`
+	// Syncs of its log.
+	LogSyncsPerSecond float64 `protobuf:"fixed64,15,opt,name=log_syncs_per_second,json=logSyncsPerSecond,proto3" json:"log_syncs_per_second,omitempty"`
+	// Free space of its data directory, in bytes.
+	DiskFreeBytes uint64 `protobuf:"varint,16,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
+	// Whether it refuses writes for want of space.
+	DiskReadOnly  bool `protobuf:"varint,17,opt,name=disk_read_only,json=diskReadOnly,proto3" json:"disk_read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeStats) Reset() {
+	*x = NodeStats{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStats) ProtoMessage() {}
+
+func (x *NodeStats) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
+func (*NodeStats) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *NodeStats) GetCommandsPerSecond() float64 {
+	if x != nil {
+		return x.CommandsPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetEventsPerSecond() float64 {
+	if x != nil {
+		return x.EventsPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetQueriesPerSecond() float64 {
+	if x != nil {
+		return x.QueriesPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetRejectionsPerSecond() float64 {
+	if x != nil {
+		return x.RejectionsPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetFaultsPerSecond() float64 {
+	if x != nil {
+		return x.FaultsPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetLimitedPerSecond() float64 {
+	if x != nil {
+		return x.LimitedPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetEntitiesResident() uint64 {
+	if x != nil {
+		return x.EntitiesResident
+	}
+	return 0
+}
+
+func (x *NodeStats) GetShardsLed() uint32 {
+	if x != nil {
+		return x.ShardsLed
+	}
+	return 0
+}
+
+func (x *NodeStats) GetRequestsWaiting() uint64 {
+	if x != nil {
+		return x.RequestsWaiting
+	}
+	return 0
+}
+
+func (x *NodeStats) GetProcessorsUsed() float64 {
+	if x != nil {
+		return x.ProcessorsUsed
+	}
+	return 0
+}
+
+func (x *NodeStats) GetProcessors() uint32 {
+	if x != nil {
+		return x.Processors
+	}
+	return 0
+}
+
+func (x *NodeStats) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *NodeStats) GetGuestMemoryBytes() uint64 {
+	if x != nil {
+		return x.GuestMemoryBytes
+	}
+	return 0
+}
+
+func (x *NodeStats) GetLogBytesPerSecond() float64 {
+	if x != nil {
+		return x.LogBytesPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetLogSyncsPerSecond() float64 {
+	if x != nil {
+		return x.LogSyncsPerSecond
+	}
+	return 0
+}
+
+func (x *NodeStats) GetDiskFreeBytes() uint64 {
+	if x != nil {
+		return x.DiskFreeBytes
+	}
+	return 0
+}
+
+func (x *NodeStats) GetDiskReadOnly() bool {
+	if x != nil {
+		return x.DiskReadOnly
+	}
+	return false
+}
+
+// TypeStats is what the entities of a type do on a node. Rates are means over the
+// period.
+type TypeStats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Commands that a guest was given, whatever came of them.
+	CommandsPerSecond float64 `protobuf:"fixed64,2,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
+	// Events of those that were carried out.
+	EventsPerSecond float64 `protobuf:"fixed64,3,opt,name=events_per_second,json=eventsPerSecond,proto3" json:"events_per_second,omitempty"`
+	// Commands that the guest refused.
+	RejectionsPerSecond float64 `protobuf:"fixed64,4,opt,name=rejections_per_second,json=rejectionsPerSecond,proto3" json:"rejections_per_second,omitempty"`
+	// Guest calls that failed by the guest's fault, those that load entities too.
+	FaultsPerSecond float64 `protobuf:"fixed64,5,opt,name=faults_per_second,json=faultsPerSecond,proto3" json:"faults_per_second,omitempty"`
+	// Fuel that commands have spent.
+	FuelPerSecond float64 `protobuf:"fixed64,6,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
+	// Entities in memory.
+	EntitiesResident uint64 `protobuf:"varint,7,opt,name=entities_resident,json=entitiesResident,proto3" json:"entities_resident,omitempty"`
+	// How long commands waited for their turn. The three are not set where nothing
+	// was measured; of types beyond the first 100 that ran on a node none is.
+	Queue *StageTime `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
+	// How long the guest had them.
+	Guest *StageTime `protobuf:"bytes,9,opt,name=guest,proto3" json:"guest,omitempty"`
+	// How long they waited for their commit.
+	Commit        *StageTime `protobuf:"bytes,10,opt,name=commit,proto3" json:"commit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypeStats) Reset() {
+	*x = TypeStats{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypeStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypeStats) ProtoMessage() {}
+
+func (x *TypeStats) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypeStats.ProtoReflect.Descriptor instead.
+func (*TypeStats) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TypeStats) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *TypeStats) GetCommandsPerSecond() float64 {
+	if x != nil {
+		return x.CommandsPerSecond
+	}
+	return 0
+}
+
+func (x *TypeStats) GetEventsPerSecond() float64 {
+	if x != nil {
+		return x.EventsPerSecond
+	}
+	return 0
+}
+
+func (x *TypeStats) GetRejectionsPerSecond() float64 {
+	if x != nil {
+		return x.RejectionsPerSecond
+	}
+	return 0
+}
+
+func (x *TypeStats) GetFaultsPerSecond() float64 {
+	if x != nil {
+		return x.FaultsPerSecond
+	}
+	return 0
+}
+
+func (x *TypeStats) GetFuelPerSecond() float64 {
+	if x != nil {
+		return x.FuelPerSecond
+	}
+	return 0
+}
+
+func (x *TypeStats) GetEntitiesResident() uint64 {
+	if x != nil {
+		return x.EntitiesResident
+	}
+	return 0
+}
+
+func (x *TypeStats) GetQueue() *StageTime {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *TypeStats) GetGuest() *StageTime {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
+func (x *TypeStats) GetCommit() *StageTime {
+	if x != nil {
+		return x.Commit
+	}
+	return nil
+}
+
+// StageTime is how long a stage of commands took, over the period, at most 9 %
+// too long.
+type StageTime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Half of them took no longer, in microseconds.
+	P50Micros float64 `protobuf:"fixed64,1,opt,name=p50_micros,json=p50Micros,proto3" json:"p50_micros,omitempty"`
+	// 99 of 100 took no longer.
+	P99Micros     float64 `protobuf:"fixed64,2,opt,name=p99_micros,json=p99Micros,proto3" json:"p99_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageTime) Reset() {
+	*x = StageTime{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageTime) ProtoMessage() {}
+
+func (x *StageTime) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageTime.ProtoReflect.Descriptor instead.
+func (*StageTime) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StageTime) GetP50Micros() float64 {
+	if x != nil {
+		return x.P50Micros
+	}
+	return 0
+}
+
+func (x *StageTime) GetP99Micros() float64 {
+	if x != nil {
+		return x.P99Micros
+	}
+	return 0
+}
+
 // TailLogsRequest selects lines of guests.
 type TailLogsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1107,7 +1639,7 @@ type TailLogsRequest struct {
 
 func (x *TailLogsRequest) Reset() {
 	*x = TailLogsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1651,7 @@ func (x *TailLogsRequest) String() string {
 func (*TailLogsRequest) ProtoMessage() {}
 
 func (x *TailLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1664,7 @@ func (x *TailLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogsRequest.ProtoReflect.Descriptor instead.
 func (*TailLogsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TailLogsRequest) GetEntityType() string {
@@ -1175,7 +1707,7 @@ type TailLogsResponse struct {
 
 func (x *TailLogsResponse) Reset() {
 	*x = TailLogsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1719,7 @@ func (x *TailLogsResponse) String() string {
 func (*TailLogsResponse) ProtoMessage() {}
 
 func (x *TailLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1732,7 @@ func (x *TailLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogsResponse.ProtoReflect.Descriptor instead.
 func (*TailLogsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TailLogsResponse) GetLines() []*TailLogsResponse_Line {
@@ -1247,7 +1779,7 @@ type ProfileNodeRequest struct {
 
 func (x *ProfileNodeRequest) Reset() {
 	*x = ProfileNodeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1791,7 @@ func (x *ProfileNodeRequest) String() string {
 func (*ProfileNodeRequest) ProtoMessage() {}
 
 func (x *ProfileNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1804,7 @@ func (x *ProfileNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileNodeRequest.ProtoReflect.Descriptor instead.
 func (*ProfileNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProfileNodeRequest) GetNodeId() string {
@@ -1309,7 +1841,7 @@ type ProfileNodeResponse struct {
 
 func (x *ProfileNodeResponse) Reset() {
 	*x = ProfileNodeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1853,7 @@ func (x *ProfileNodeResponse) String() string {
 func (*ProfileNodeResponse) ProtoMessage() {}
 
 func (x *ProfileNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1866,7 @@ func (x *ProfileNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileNodeResponse.ProtoReflect.Descriptor instead.
 func (*ProfileNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProfileNodeResponse) GetNodeId() string {
@@ -1364,7 +1896,7 @@ type ProfileGuestsRequest struct {
 
 func (x *ProfileGuestsRequest) Reset() {
 	*x = ProfileGuestsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1908,7 @@ func (x *ProfileGuestsRequest) String() string {
 func (*ProfileGuestsRequest) ProtoMessage() {}
 
 func (x *ProfileGuestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1921,7 @@ func (x *ProfileGuestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileGuestsRequest.ProtoReflect.Descriptor instead.
 func (*ProfileGuestsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProfileGuestsRequest) GetEntityType() string {
@@ -1425,7 +1957,7 @@ type ProfileGuestsResponse struct {
 
 func (x *ProfileGuestsResponse) Reset() {
 	*x = ProfileGuestsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1969,7 @@ func (x *ProfileGuestsResponse) String() string {
 func (*ProfileGuestsResponse) ProtoMessage() {}
 
 func (x *ProfileGuestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1982,7 @@ func (x *ProfileGuestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileGuestsResponse.ProtoReflect.Descriptor instead.
 func (*ProfileGuestsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ProfileGuestsResponse) GetNodeId() string {
@@ -1494,7 +2026,7 @@ type MoveShardRequest struct {
 
 func (x *MoveShardRequest) Reset() {
 	*x = MoveShardRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +2038,7 @@ func (x *MoveShardRequest) String() string {
 func (*MoveShardRequest) ProtoMessage() {}
 
 func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +2051,7 @@ func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardRequest.ProtoReflect.Descriptor instead.
 func (*MoveShardRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MoveShardRequest) GetShardId() uint32 {
@@ -1545,7 +2077,7 @@ type MoveShardResponse struct {
 
 func (x *MoveShardResponse) Reset() {
 	*x = MoveShardResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +2089,7 @@ func (x *MoveShardResponse) String() string {
 func (*MoveShardResponse) ProtoMessage() {}
 
 func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +2102,7 @@ func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardResponse.ProtoReflect.Descriptor instead.
 func (*MoveShardResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 // DrainRequest names a node.
@@ -1584,7 +2116,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +2128,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +2141,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainRequest) GetNodeId() string {
@@ -1630,7 +2162,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +2174,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +2187,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -1676,7 +2208,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +2220,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +2233,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeRequest) GetNodeId() string {
@@ -1720,7 +2252,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +2264,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +2277,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 // LeaveRequest names a node.
@@ -1759,7 +2291,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +2303,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +2316,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LeaveRequest) GetNodeId() string {
@@ -1803,7 +2335,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2347,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2360,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 // DownRequest names a node.
@@ -1842,7 +2374,7 @@ type DownRequest struct {
 
 func (x *DownRequest) Reset() {
 	*x = DownRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2386,7 @@ func (x *DownRequest) String() string {
 func (*DownRequest) ProtoMessage() {}
 
 func (x *DownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2399,7 @@ func (x *DownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownRequest.ProtoReflect.Descriptor instead.
 func (*DownRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DownRequest) GetNodeId() string {
@@ -1886,7 +2418,7 @@ type DownResponse struct {
 
 func (x *DownResponse) Reset() {
 	*x = DownResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2430,7 @@ func (x *DownResponse) String() string {
 func (*DownResponse) ProtoMessage() {}
 
 func (x *DownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2443,7 @@ func (x *DownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownResponse.ProtoReflect.Descriptor instead.
 func (*DownResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 // RebalanceRequest has no parameters.
@@ -1923,7 +2455,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2467,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2480,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 // RebalanceResponse says what was started.
@@ -1962,7 +2494,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2506,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2519,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RebalanceResponse) GetMoves() uint32 {
@@ -2012,7 +2544,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2556,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2569,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Setting) GetKey() string {
@@ -2074,7 +2606,7 @@ type PutSettingRequest struct {
 
 func (x *PutSettingRequest) Reset() {
 	*x = PutSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2618,7 @@ func (x *PutSettingRequest) String() string {
 func (*PutSettingRequest) ProtoMessage() {}
 
 func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2631,7 @@ func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PutSettingRequest) GetKey() string {
@@ -2127,7 +2659,7 @@ type PutSettingResponse struct {
 
 func (x *PutSettingResponse) Reset() {
 	*x = PutSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2671,7 @@ func (x *PutSettingResponse) String() string {
 func (*PutSettingResponse) ProtoMessage() {}
 
 func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2684,7 @@ func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutSettingResponse) GetRevision() uint64 {
@@ -2173,7 +2705,7 @@ type GetSettingRequest struct {
 
 func (x *GetSettingRequest) Reset() {
 	*x = GetSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2717,7 @@ func (x *GetSettingRequest) String() string {
 func (*GetSettingRequest) ProtoMessage() {}
 
 func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2730,7 @@ func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetSettingRequest) GetKey() string {
@@ -2219,7 +2751,7 @@ type GetSettingResponse struct {
 
 func (x *GetSettingResponse) Reset() {
 	*x = GetSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2763,7 @@ func (x *GetSettingResponse) String() string {
 func (*GetSettingResponse) ProtoMessage() {}
 
 func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2776,7 @@ func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetSettingResponse) GetSetting() *Setting {
@@ -2265,7 +2797,7 @@ type ListSettingsRequest struct {
 
 func (x *ListSettingsRequest) Reset() {
 	*x = ListSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2809,7 @@ func (x *ListSettingsRequest) String() string {
 func (*ListSettingsRequest) ProtoMessage() {}
 
 func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2822,7 @@ func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ListSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListSettingsRequest) GetKeyPrefix() string {
@@ -2313,7 +2845,7 @@ type ListSettingsResponse struct {
 
 func (x *ListSettingsResponse) Reset() {
 	*x = ListSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2857,7 @@ func (x *ListSettingsResponse) String() string {
 func (*ListSettingsResponse) ProtoMessage() {}
 
 func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2870,7 @@ func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsResponse.ProtoReflect.Descriptor instead.
 func (*ListSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListSettingsResponse) GetSettings() []*Setting {
@@ -2366,7 +2898,7 @@ type WatchSettingsRequest struct {
 
 func (x *WatchSettingsRequest) Reset() {
 	*x = WatchSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2910,7 @@ func (x *WatchSettingsRequest) String() string {
 func (*WatchSettingsRequest) ProtoMessage() {}
 
 func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2923,7 @@ func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchSettingsRequest) GetKeyPrefix() string {
@@ -2412,7 +2944,7 @@ type WatchSettingsResponse struct {
 
 func (x *WatchSettingsResponse) Reset() {
 	*x = WatchSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2956,7 @@ func (x *WatchSettingsResponse) String() string {
 func (*WatchSettingsResponse) ProtoMessage() {}
 
 func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2969,7 @@ func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchSettingsResponse) GetSetting() *Setting {
@@ -2468,7 +3000,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +3012,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +3025,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Policy) GetReplication() uint32 {
@@ -2548,7 +3080,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +3092,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +3105,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetPolicyRequest) GetReplication() uint32 {
@@ -2615,7 +3147,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +3159,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +3172,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -2663,7 +3195,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +3207,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +3220,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RaiseLevelRequest) GetLevel() uint32 {
@@ -2720,7 +3252,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3264,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3277,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RaiseLevelResponse) GetLevel() uint32 {
@@ -2778,7 +3310,7 @@ type InitializeRequest struct {
 
 func (x *InitializeRequest) Reset() {
 	*x = InitializeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +3322,7 @@ func (x *InitializeRequest) String() string {
 func (*InitializeRequest) ProtoMessage() {}
 
 func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +3335,7 @@ func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeRequest.ProtoReflect.Descriptor instead.
 func (*InitializeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 // InitializeResponse names the cluster of the answering node.
@@ -2822,7 +3354,7 @@ type InitializeResponse struct {
 
 func (x *InitializeResponse) Reset() {
 	*x = InitializeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3366,7 @@ func (x *InitializeResponse) String() string {
 func (*InitializeResponse) ProtoMessage() {}
 
 func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3379,7 @@ func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeResponse.ProtoReflect.Descriptor instead.
 func (*InitializeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InitializeResponse) GetClusterId() string {
@@ -2890,7 +3422,7 @@ type NodeLevels struct {
 
 func (x *NodeLevels) Reset() {
 	*x = NodeLevels{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3434,7 @@ func (x *NodeLevels) String() string {
 func (*NodeLevels) ProtoMessage() {}
 
 func (x *NodeLevels) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3447,7 @@ func (x *NodeLevels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLevels.ProtoReflect.Descriptor instead.
 func (*NodeLevels) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NodeLevels) GetNodeId() string {
@@ -2976,7 +3508,7 @@ type RoleRule struct {
 
 func (x *RoleRule) Reset() {
 	*x = RoleRule{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3520,7 @@ func (x *RoleRule) String() string {
 func (*RoleRule) ProtoMessage() {}
 
 func (x *RoleRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3533,7 @@ func (x *RoleRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRule.ProtoReflect.Descriptor instead.
 func (*RoleRule) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RoleRule) GetEffect() string {
@@ -3065,7 +3597,7 @@ type RoleQuotas struct {
 
 func (x *RoleQuotas) Reset() {
 	*x = RoleQuotas{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3609,7 @@ func (x *RoleQuotas) String() string {
 func (*RoleQuotas) ProtoMessage() {}
 
 func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3622,7 @@ func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleQuotas.ProtoReflect.Descriptor instead.
 func (*RoleQuotas) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RoleQuotas) GetCommandsPerSecond() int64 {
@@ -3161,7 +3693,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3705,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3718,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Role) GetName() string {
@@ -3239,7 +3771,7 @@ type RoleBinding struct {
 
 func (x *RoleBinding) Reset() {
 	*x = RoleBinding{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3783,7 @@ func (x *RoleBinding) String() string {
 func (*RoleBinding) ProtoMessage() {}
 
 func (x *RoleBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3796,7 @@ func (x *RoleBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleBinding.ProtoReflect.Descriptor instead.
 func (*RoleBinding) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RoleBinding) GetSubject() string {
@@ -3297,7 +3829,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3309,7 +3841,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3322,7 +3854,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 // ListRolesResponse has all roles.
@@ -3338,7 +3870,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3882,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3895,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListRolesResponse) GetRoles() []*Role {
@@ -3395,7 +3927,7 @@ type PutRoleRequest struct {
 
 func (x *PutRoleRequest) Reset() {
 	*x = PutRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3407,7 +3939,7 @@ func (x *PutRoleRequest) String() string {
 func (*PutRoleRequest) ProtoMessage() {}
 
 func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3420,7 +3952,7 @@ func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PutRoleRequest) GetRoleName() string {
@@ -3455,7 +3987,7 @@ type PutRoleResponse struct {
 
 func (x *PutRoleResponse) Reset() {
 	*x = PutRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3999,7 @@ func (x *PutRoleResponse) String() string {
 func (*PutRoleResponse) ProtoMessage() {}
 
 func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +4012,7 @@ func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutRoleResponse) GetRevision() uint64 {
@@ -3501,7 +4033,7 @@ type DeleteRoleRequest struct {
 
 func (x *DeleteRoleRequest) Reset() {
 	*x = DeleteRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +4045,7 @@ func (x *DeleteRoleRequest) String() string {
 func (*DeleteRoleRequest) ProtoMessage() {}
 
 func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +4058,7 @@ func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DeleteRoleRequest) GetRoleName() string {
@@ -3545,7 +4077,7 @@ type DeleteRoleResponse struct {
 
 func (x *DeleteRoleResponse) Reset() {
 	*x = DeleteRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +4089,7 @@ func (x *DeleteRoleResponse) String() string {
 func (*DeleteRoleResponse) ProtoMessage() {}
 
 func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +4102,7 @@ func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 // ListRoleBindingsRequest has no parameters.
@@ -3582,7 +4114,7 @@ type ListRoleBindingsRequest struct {
 
 func (x *ListRoleBindingsRequest) Reset() {
 	*x = ListRoleBindingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +4126,7 @@ func (x *ListRoleBindingsRequest) String() string {
 func (*ListRoleBindingsRequest) ProtoMessage() {}
 
 func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +4139,7 @@ func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 // ListRoleBindingsResponse has all bindings.
@@ -3626,7 +4158,7 @@ type ListRoleBindingsResponse struct {
 
 func (x *ListRoleBindingsResponse) Reset() {
 	*x = ListRoleBindingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +4170,7 @@ func (x *ListRoleBindingsResponse) String() string {
 func (*ListRoleBindingsResponse) ProtoMessage() {}
 
 func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +4183,7 @@ func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListRoleBindingsResponse) GetBindings() []*RoleBinding {
@@ -3688,7 +4220,7 @@ type PutRoleBindingRequest struct {
 
 func (x *PutRoleBindingRequest) Reset() {
 	*x = PutRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +4232,7 @@ func (x *PutRoleBindingRequest) String() string {
 func (*PutRoleBindingRequest) ProtoMessage() {}
 
 func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +4245,7 @@ func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutRoleBindingRequest) GetSubject() string {
@@ -3741,7 +4273,7 @@ type PutRoleBindingResponse struct {
 
 func (x *PutRoleBindingResponse) Reset() {
 	*x = PutRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +4285,7 @@ func (x *PutRoleBindingResponse) String() string {
 func (*PutRoleBindingResponse) ProtoMessage() {}
 
 func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +4298,7 @@ func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutRoleBindingResponse) GetRevision() uint64 {
@@ -3787,7 +4319,7 @@ type DeleteRoleBindingRequest struct {
 
 func (x *DeleteRoleBindingRequest) Reset() {
 	*x = DeleteRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3799,7 +4331,7 @@ func (x *DeleteRoleBindingRequest) String() string {
 func (*DeleteRoleBindingRequest) ProtoMessage() {}
 
 func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3812,7 +4344,7 @@ func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeleteRoleBindingRequest) GetSubject() string {
@@ -3831,7 +4363,7 @@ type DeleteRoleBindingResponse struct {
 
 func (x *DeleteRoleBindingResponse) Reset() {
 	*x = DeleteRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +4375,7 @@ func (x *DeleteRoleBindingResponse) String() string {
 func (*DeleteRoleBindingResponse) ProtoMessage() {}
 
 func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +4388,7 @@ func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 // Token is one that the cluster keeps. Nobody can show it by what is kept.
@@ -3881,7 +4413,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3893,7 +4425,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3906,7 +4438,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Token) GetTokenName() string {
@@ -3960,7 +4492,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4504,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4517,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 // ListTokensResponse has all tokens.
@@ -4001,7 +4533,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4545,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4558,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -4061,7 +4593,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4605,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4618,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CreateTokenRequest) GetTokenName() string {
@@ -4128,7 +4660,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4672,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4685,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CreateTokenResponse) GetRevision() uint64 {
@@ -4174,7 +4706,7 @@ type DeleteTokenRequest struct {
 
 func (x *DeleteTokenRequest) Reset() {
 	*x = DeleteTokenRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4718,7 @@ func (x *DeleteTokenRequest) String() string {
 func (*DeleteTokenRequest) ProtoMessage() {}
 
 func (x *DeleteTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4731,7 @@ func (x *DeleteTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTokenRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTokenRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DeleteTokenRequest) GetTokenName() string {
@@ -4218,7 +4750,7 @@ type DeleteTokenResponse struct {
 
 func (x *DeleteTokenResponse) Reset() {
 	*x = DeleteTokenResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4762,7 @@ func (x *DeleteTokenResponse) String() string {
 func (*DeleteTokenResponse) ProtoMessage() {}
 
 func (x *DeleteTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4775,7 @@ func (x *DeleteTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTokenResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 // CanIRequest describes a call.
@@ -4263,7 +4795,7 @@ type CanIRequest struct {
 
 func (x *CanIRequest) Reset() {
 	*x = CanIRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4275,7 +4807,7 @@ func (x *CanIRequest) String() string {
 func (*CanIRequest) ProtoMessage() {}
 
 func (x *CanIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4288,7 +4820,7 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
 func (*CanIRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CanIRequest) GetVerb() string {
@@ -4340,7 +4872,7 @@ type CanIResponse struct {
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4884,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4897,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -4430,7 +4962,7 @@ type TailLogsResponse_Line struct {
 
 func (x *TailLogsResponse_Line) Reset() {
 	*x = TailLogsResponse_Line{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4974,7 @@ func (x *TailLogsResponse_Line) String() string {
 func (*TailLogsResponse_Line) ProtoMessage() {}
 
 func (x *TailLogsResponse_Line) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4455,7 +4987,7 @@ func (x *TailLogsResponse_Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogsResponse_Line.ProtoReflect.Descriptor instead.
 func (*TailLogsResponse_Line) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14, 0}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *TailLogsResponse_Line) GetWrittenAt() *timestamppb.Timestamp {
@@ -4508,7 +5040,7 @@ type ProfileGuestsResponse_Stack struct {
 
 func (x *ProfileGuestsResponse_Stack) Reset() {
 	*x = ProfileGuestsResponse_Stack{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4520,7 +5052,7 @@ func (x *ProfileGuestsResponse_Stack) String() string {
 func (*ProfileGuestsResponse_Stack) ProtoMessage() {}
 
 func (x *ProfileGuestsResponse_Stack) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4533,7 +5065,7 @@ func (x *ProfileGuestsResponse_Stack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileGuestsResponse_Stack.ProtoReflect.Descriptor instead.
 func (*ProfileGuestsResponse_Stack) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18, 0}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *ProfileGuestsResponse_Stack) GetFunctions() []uint32 {
@@ -4636,7 +5168,60 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x13WatchShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
 	"\achanges\x18\x02 \x01(\bR\achanges\x12\x17\n" +
-	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"\xe0\x01\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"a\n" +
+	"\x11WatchStatsRequest\x128\n" +
+	"\x0finterval_millis\x18\x01 \x01(\rB\x0f\xbaH\f\xd8\x01\x01*\a\x18\xe0\xd4\x03(\xe8\aR\x0eintervalMillis\x12\x12\n" +
+	"\x04once\x18\x02 \x01(\bR\x04once\"\xb7\x02\n" +
+	"\x12WatchStatsResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12;\n" +
+	"\vmeasured_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"measuredAt\x12#\n" +
+	"\rperiod_millis\x18\x03 \x01(\rR\fperiodMillis\x12/\n" +
+	"\x04node\x18\x04 \x01(\v2\x1b.hostd.cluster.v1.NodeStatsR\x04node\x121\n" +
+	"\x05types\x18\x05 \x03(\v2\x1b.hostd.cluster.v1.TypeStatsR\x05types\x12\x1d\n" +
+	"\n" +
+	"more_types\x18\x06 \x01(\rR\tmoreTypes\x12#\n" +
+	"\rmissing_nodes\x18\a \x03(\tR\fmissingNodes\"\xe4\x05\n" +
+	"\tNodeStats\x12.\n" +
+	"\x13commands_per_second\x18\x01 \x01(\x01R\x11commandsPerSecond\x12*\n" +
+	"\x11events_per_second\x18\x02 \x01(\x01R\x0feventsPerSecond\x12,\n" +
+	"\x12queries_per_second\x18\x03 \x01(\x01R\x10queriesPerSecond\x122\n" +
+	"\x15rejections_per_second\x18\x04 \x01(\x01R\x13rejectionsPerSecond\x12*\n" +
+	"\x11faults_per_second\x18\x05 \x01(\x01R\x0ffaultsPerSecond\x12,\n" +
+	"\x12limited_per_second\x18\x06 \x01(\x01R\x10limitedPerSecond\x12+\n" +
+	"\x11entities_resident\x18\a \x01(\x04R\x10entitiesResident\x12\x1d\n" +
+	"\n" +
+	"shards_led\x18\b \x01(\rR\tshardsLed\x12)\n" +
+	"\x10requests_waiting\x18\t \x01(\x04R\x0frequestsWaiting\x12'\n" +
+	"\x0fprocessors_used\x18\n" +
+	" \x01(\x01R\x0eprocessorsUsed\x12\x1e\n" +
+	"\n" +
+	"processors\x18\v \x01(\rR\n" +
+	"processors\x12!\n" +
+	"\fmemory_bytes\x18\f \x01(\x04R\vmemoryBytes\x12,\n" +
+	"\x12guest_memory_bytes\x18\r \x01(\x04R\x10guestMemoryBytes\x12/\n" +
+	"\x14log_bytes_per_second\x18\x0e \x01(\x01R\x11logBytesPerSecond\x12/\n" +
+	"\x14log_syncs_per_second\x18\x0f \x01(\x01R\x11logSyncsPerSecond\x12&\n" +
+	"\x0fdisk_free_bytes\x18\x10 \x01(\x04R\rdiskFreeBytes\x12$\n" +
+	"\x0edisk_read_only\x18\x11 \x01(\bR\fdiskReadOnly\"\xd8\x03\n" +
+	"\tTypeStats\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12.\n" +
+	"\x13commands_per_second\x18\x02 \x01(\x01R\x11commandsPerSecond\x12*\n" +
+	"\x11events_per_second\x18\x03 \x01(\x01R\x0feventsPerSecond\x122\n" +
+	"\x15rejections_per_second\x18\x04 \x01(\x01R\x13rejectionsPerSecond\x12*\n" +
+	"\x11faults_per_second\x18\x05 \x01(\x01R\x0ffaultsPerSecond\x12&\n" +
+	"\x0ffuel_per_second\x18\x06 \x01(\x01R\rfuelPerSecond\x12+\n" +
+	"\x11entities_resident\x18\a \x01(\x04R\x10entitiesResident\x121\n" +
+	"\x05queue\x18\b \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x05queue\x121\n" +
+	"\x05guest\x18\t \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x05guest\x123\n" +
+	"\x06commit\x18\n" +
+	" \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x06commit\"I\n" +
+	"\tStageTime\x12\x1d\n" +
+	"\n" +
+	"p50_micros\x18\x01 \x01(\x01R\tp50Micros\x12\x1d\n" +
+	"\n" +
+	"p99_micros\x18\x02 \x01(\x01R\tp99Micros\"\xe0\x01\n" +
 	"\x0fTailLogsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12{\n" +
@@ -4868,14 +5453,16 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
 	"\x06groups\x18\x05 \x03(\tR\x06groups\x12\x14\n" +
-	"\x05roles\x18\x06 \x03(\tR\x05roles2\xd9\x16\n" +
+	"\x05roles\x18\x06 \x03(\tR\x05roles2\xbd\x17\n" +
 	"\x0eClusterService\x12`\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12`\n" +
 	"\n" +
 	"ListShards\x12#.hostd.cluster.v1.ListShardsRequest\x1a$.hostd.cluster.v1.ListShardsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12h\n" +
 	"\fWatchCluster\x12%.hostd.cluster.v1.WatchClusterRequest\x1a&.hostd.cluster.v1.WatchClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12e\n" +
-	"\vWatchShards\x12$.hostd.cluster.v1.WatchShardsRequest\x1a%.hostd.cluster.v1.WatchShardsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12\\\n" +
+	"\vWatchShards\x12$.hostd.cluster.v1.WatchShardsRequest\x1a%.hostd.cluster.v1.WatchShardsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12b\n" +
+	"\n" +
+	"WatchStats\x12#.hostd.cluster.v1.WatchStatsRequest\x1a$.hostd.cluster.v1.WatchStatsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12\\\n" +
 	"\bTailLogs\x12!.hostd.cluster.v1.TailLogsRequest\x1a\".hostd.cluster.v1.TailLogsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12b\n" +
 	"\vProfileNode\x12$.hostd.cluster.v1.ProfileNodeRequest\x1a%.hostd.cluster.v1.ProfileNodeResponse\"\x04\xf0\xe4\x19\b0\x01\x12k\n" +
 	"\rProfileGuests\x12&.hostd.cluster.v1.ProfileGuestsRequest\x1a'.hostd.cluster.v1.ProfileGuestsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12Z\n" +
@@ -4931,7 +5518,7 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(ProfileNodeRequest_Kind)(0),        // 0: hostd.cluster.v1.ProfileNodeRequest.Kind
 	(*Member)(nil),                      // 1: hostd.cluster.v1.Member
@@ -4947,165 +5534,178 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*WatchClusterResponse)(nil),        // 11: hostd.cluster.v1.WatchClusterResponse
 	(*WatchShardsRequest)(nil),          // 12: hostd.cluster.v1.WatchShardsRequest
 	(*WatchShardsResponse)(nil),         // 13: hostd.cluster.v1.WatchShardsResponse
-	(*TailLogsRequest)(nil),             // 14: hostd.cluster.v1.TailLogsRequest
-	(*TailLogsResponse)(nil),            // 15: hostd.cluster.v1.TailLogsResponse
-	(*ProfileNodeRequest)(nil),          // 16: hostd.cluster.v1.ProfileNodeRequest
-	(*ProfileNodeResponse)(nil),         // 17: hostd.cluster.v1.ProfileNodeResponse
-	(*ProfileGuestsRequest)(nil),        // 18: hostd.cluster.v1.ProfileGuestsRequest
-	(*ProfileGuestsResponse)(nil),       // 19: hostd.cluster.v1.ProfileGuestsResponse
-	(*MoveShardRequest)(nil),            // 20: hostd.cluster.v1.MoveShardRequest
-	(*MoveShardResponse)(nil),           // 21: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),                // 22: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),               // 23: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),               // 24: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),              // 25: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),                // 26: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),               // 27: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),                 // 28: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),                // 29: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),            // 30: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),           // 31: hostd.cluster.v1.RebalanceResponse
-	(*Setting)(nil),                     // 32: hostd.cluster.v1.Setting
-	(*PutSettingRequest)(nil),           // 33: hostd.cluster.v1.PutSettingRequest
-	(*PutSettingResponse)(nil),          // 34: hostd.cluster.v1.PutSettingResponse
-	(*GetSettingRequest)(nil),           // 35: hostd.cluster.v1.GetSettingRequest
-	(*GetSettingResponse)(nil),          // 36: hostd.cluster.v1.GetSettingResponse
-	(*ListSettingsRequest)(nil),         // 37: hostd.cluster.v1.ListSettingsRequest
-	(*ListSettingsResponse)(nil),        // 38: hostd.cluster.v1.ListSettingsResponse
-	(*WatchSettingsRequest)(nil),        // 39: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil),       // 40: hostd.cluster.v1.WatchSettingsResponse
-	(*Policy)(nil),                      // 41: hostd.cluster.v1.Policy
-	(*SetPolicyRequest)(nil),            // 42: hostd.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),           // 43: hostd.cluster.v1.SetPolicyResponse
-	(*RaiseLevelRequest)(nil),           // 44: hostd.cluster.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),          // 45: hostd.cluster.v1.RaiseLevelResponse
-	(*InitializeRequest)(nil),           // 46: hostd.cluster.v1.InitializeRequest
-	(*InitializeResponse)(nil),          // 47: hostd.cluster.v1.InitializeResponse
-	(*NodeLevels)(nil),                  // 48: hostd.cluster.v1.NodeLevels
-	(*RoleRule)(nil),                    // 49: hostd.cluster.v1.RoleRule
-	(*RoleQuotas)(nil),                  // 50: hostd.cluster.v1.RoleQuotas
-	(*Role)(nil),                        // 51: hostd.cluster.v1.Role
-	(*RoleBinding)(nil),                 // 52: hostd.cluster.v1.RoleBinding
-	(*ListRolesRequest)(nil),            // 53: hostd.cluster.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),           // 54: hostd.cluster.v1.ListRolesResponse
-	(*PutRoleRequest)(nil),              // 55: hostd.cluster.v1.PutRoleRequest
-	(*PutRoleResponse)(nil),             // 56: hostd.cluster.v1.PutRoleResponse
-	(*DeleteRoleRequest)(nil),           // 57: hostd.cluster.v1.DeleteRoleRequest
-	(*DeleteRoleResponse)(nil),          // 58: hostd.cluster.v1.DeleteRoleResponse
-	(*ListRoleBindingsRequest)(nil),     // 59: hostd.cluster.v1.ListRoleBindingsRequest
-	(*ListRoleBindingsResponse)(nil),    // 60: hostd.cluster.v1.ListRoleBindingsResponse
-	(*PutRoleBindingRequest)(nil),       // 61: hostd.cluster.v1.PutRoleBindingRequest
-	(*PutRoleBindingResponse)(nil),      // 62: hostd.cluster.v1.PutRoleBindingResponse
-	(*DeleteRoleBindingRequest)(nil),    // 63: hostd.cluster.v1.DeleteRoleBindingRequest
-	(*DeleteRoleBindingResponse)(nil),   // 64: hostd.cluster.v1.DeleteRoleBindingResponse
-	(*Token)(nil),                       // 65: hostd.cluster.v1.Token
-	(*ListTokensRequest)(nil),           // 66: hostd.cluster.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),          // 67: hostd.cluster.v1.ListTokensResponse
-	(*CreateTokenRequest)(nil),          // 68: hostd.cluster.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),         // 69: hostd.cluster.v1.CreateTokenResponse
-	(*DeleteTokenRequest)(nil),          // 70: hostd.cluster.v1.DeleteTokenRequest
-	(*DeleteTokenResponse)(nil),         // 71: hostd.cluster.v1.DeleteTokenResponse
-	(*CanIRequest)(nil),                 // 72: hostd.cluster.v1.CanIRequest
-	(*CanIResponse)(nil),                // 73: hostd.cluster.v1.CanIResponse
-	(*TailLogsResponse_Line)(nil),       // 74: hostd.cluster.v1.TailLogsResponse.Line
-	(*ProfileGuestsResponse_Stack)(nil), // 75: hostd.cluster.v1.ProfileGuestsResponse.Stack
-	(*timestamppb.Timestamp)(nil),       // 76: google.protobuf.Timestamp
+	(*WatchStatsRequest)(nil),           // 14: hostd.cluster.v1.WatchStatsRequest
+	(*WatchStatsResponse)(nil),          // 15: hostd.cluster.v1.WatchStatsResponse
+	(*NodeStats)(nil),                   // 16: hostd.cluster.v1.NodeStats
+	(*TypeStats)(nil),                   // 17: hostd.cluster.v1.TypeStats
+	(*StageTime)(nil),                   // 18: hostd.cluster.v1.StageTime
+	(*TailLogsRequest)(nil),             // 19: hostd.cluster.v1.TailLogsRequest
+	(*TailLogsResponse)(nil),            // 20: hostd.cluster.v1.TailLogsResponse
+	(*ProfileNodeRequest)(nil),          // 21: hostd.cluster.v1.ProfileNodeRequest
+	(*ProfileNodeResponse)(nil),         // 22: hostd.cluster.v1.ProfileNodeResponse
+	(*ProfileGuestsRequest)(nil),        // 23: hostd.cluster.v1.ProfileGuestsRequest
+	(*ProfileGuestsResponse)(nil),       // 24: hostd.cluster.v1.ProfileGuestsResponse
+	(*MoveShardRequest)(nil),            // 25: hostd.cluster.v1.MoveShardRequest
+	(*MoveShardResponse)(nil),           // 26: hostd.cluster.v1.MoveShardResponse
+	(*DrainRequest)(nil),                // 27: hostd.cluster.v1.DrainRequest
+	(*DrainResponse)(nil),               // 28: hostd.cluster.v1.DrainResponse
+	(*ResumeRequest)(nil),               // 29: hostd.cluster.v1.ResumeRequest
+	(*ResumeResponse)(nil),              // 30: hostd.cluster.v1.ResumeResponse
+	(*LeaveRequest)(nil),                // 31: hostd.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),               // 32: hostd.cluster.v1.LeaveResponse
+	(*DownRequest)(nil),                 // 33: hostd.cluster.v1.DownRequest
+	(*DownResponse)(nil),                // 34: hostd.cluster.v1.DownResponse
+	(*RebalanceRequest)(nil),            // 35: hostd.cluster.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),           // 36: hostd.cluster.v1.RebalanceResponse
+	(*Setting)(nil),                     // 37: hostd.cluster.v1.Setting
+	(*PutSettingRequest)(nil),           // 38: hostd.cluster.v1.PutSettingRequest
+	(*PutSettingResponse)(nil),          // 39: hostd.cluster.v1.PutSettingResponse
+	(*GetSettingRequest)(nil),           // 40: hostd.cluster.v1.GetSettingRequest
+	(*GetSettingResponse)(nil),          // 41: hostd.cluster.v1.GetSettingResponse
+	(*ListSettingsRequest)(nil),         // 42: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),        // 43: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),        // 44: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil),       // 45: hostd.cluster.v1.WatchSettingsResponse
+	(*Policy)(nil),                      // 46: hostd.cluster.v1.Policy
+	(*SetPolicyRequest)(nil),            // 47: hostd.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),           // 48: hostd.cluster.v1.SetPolicyResponse
+	(*RaiseLevelRequest)(nil),           // 49: hostd.cluster.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),          // 50: hostd.cluster.v1.RaiseLevelResponse
+	(*InitializeRequest)(nil),           // 51: hostd.cluster.v1.InitializeRequest
+	(*InitializeResponse)(nil),          // 52: hostd.cluster.v1.InitializeResponse
+	(*NodeLevels)(nil),                  // 53: hostd.cluster.v1.NodeLevels
+	(*RoleRule)(nil),                    // 54: hostd.cluster.v1.RoleRule
+	(*RoleQuotas)(nil),                  // 55: hostd.cluster.v1.RoleQuotas
+	(*Role)(nil),                        // 56: hostd.cluster.v1.Role
+	(*RoleBinding)(nil),                 // 57: hostd.cluster.v1.RoleBinding
+	(*ListRolesRequest)(nil),            // 58: hostd.cluster.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),           // 59: hostd.cluster.v1.ListRolesResponse
+	(*PutRoleRequest)(nil),              // 60: hostd.cluster.v1.PutRoleRequest
+	(*PutRoleResponse)(nil),             // 61: hostd.cluster.v1.PutRoleResponse
+	(*DeleteRoleRequest)(nil),           // 62: hostd.cluster.v1.DeleteRoleRequest
+	(*DeleteRoleResponse)(nil),          // 63: hostd.cluster.v1.DeleteRoleResponse
+	(*ListRoleBindingsRequest)(nil),     // 64: hostd.cluster.v1.ListRoleBindingsRequest
+	(*ListRoleBindingsResponse)(nil),    // 65: hostd.cluster.v1.ListRoleBindingsResponse
+	(*PutRoleBindingRequest)(nil),       // 66: hostd.cluster.v1.PutRoleBindingRequest
+	(*PutRoleBindingResponse)(nil),      // 67: hostd.cluster.v1.PutRoleBindingResponse
+	(*DeleteRoleBindingRequest)(nil),    // 68: hostd.cluster.v1.DeleteRoleBindingRequest
+	(*DeleteRoleBindingResponse)(nil),   // 69: hostd.cluster.v1.DeleteRoleBindingResponse
+	(*Token)(nil),                       // 70: hostd.cluster.v1.Token
+	(*ListTokensRequest)(nil),           // 71: hostd.cluster.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),          // 72: hostd.cluster.v1.ListTokensResponse
+	(*CreateTokenRequest)(nil),          // 73: hostd.cluster.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),         // 74: hostd.cluster.v1.CreateTokenResponse
+	(*DeleteTokenRequest)(nil),          // 75: hostd.cluster.v1.DeleteTokenRequest
+	(*DeleteTokenResponse)(nil),         // 76: hostd.cluster.v1.DeleteTokenResponse
+	(*CanIRequest)(nil),                 // 77: hostd.cluster.v1.CanIRequest
+	(*CanIResponse)(nil),                // 78: hostd.cluster.v1.CanIResponse
+	(*TailLogsResponse_Line)(nil),       // 79: hostd.cluster.v1.TailLogsResponse.Line
+	(*ProfileGuestsResponse_Stack)(nil), // 80: hostd.cluster.v1.ProfileGuestsResponse.Stack
+	(*timestamppb.Timestamp)(nil),       // 81: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
-	76, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	81, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
 	4,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
 	1,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	7,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
-	41, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	46, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
 	3,  // 6: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
 	1,  // 7: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	41, // 8: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	46, // 8: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
 	3,  // 9: hostd.cluster.v1.WatchShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	74, // 10: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
-	0,  // 11: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
-	75, // 12: hostd.cluster.v1.ProfileGuestsResponse.stacks:type_name -> hostd.cluster.v1.ProfileGuestsResponse.Stack
-	32, // 13: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	32, // 14: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
-	32, // 15: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	41, // 16: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
-	48, // 17: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
-	49, // 18: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
-	50, // 19: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	51, // 20: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
-	49, // 21: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
-	50, // 22: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	52, // 23: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
-	76, // 24: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	76, // 25: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
-	65, // 26: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
-	76, // 27: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
-	76, // 28: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
-	5,  // 29: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	8,  // 30: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	10, // 31: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	12, // 32: hostd.cluster.v1.ClusterService.WatchShards:input_type -> hostd.cluster.v1.WatchShardsRequest
-	14, // 33: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
-	16, // 34: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
-	18, // 35: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
-	20, // 36: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	22, // 37: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	24, // 38: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	26, // 39: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	28, // 40: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	30, // 41: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	44, // 42: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
-	46, // 43: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
-	42, // 44: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
-	33, // 45: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	35, // 46: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	37, // 47: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	39, // 48: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	53, // 49: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
-	55, // 50: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
-	57, // 51: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
-	59, // 52: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
-	61, // 53: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
-	63, // 54: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
-	66, // 55: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
-	68, // 56: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
-	70, // 57: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
-	72, // 58: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
-	6,  // 59: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	9,  // 60: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	11, // 61: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	13, // 62: hostd.cluster.v1.ClusterService.WatchShards:output_type -> hostd.cluster.v1.WatchShardsResponse
-	15, // 63: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
-	17, // 64: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
-	19, // 65: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
-	21, // 66: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	23, // 67: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	25, // 68: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	27, // 69: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	29, // 70: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	31, // 71: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	45, // 72: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
-	47, // 73: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
-	43, // 74: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
-	34, // 75: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	36, // 76: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	38, // 77: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	40, // 78: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	54, // 79: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
-	56, // 80: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
-	58, // 81: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
-	60, // 82: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
-	62, // 83: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
-	64, // 84: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
-	67, // 85: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
-	69, // 86: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
-	71, // 87: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
-	73, // 88: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
-	59, // [59:89] is the sub-list for method output_type
-	29, // [29:59] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	81, // 10: hostd.cluster.v1.WatchStatsResponse.measured_at:type_name -> google.protobuf.Timestamp
+	16, // 11: hostd.cluster.v1.WatchStatsResponse.node:type_name -> hostd.cluster.v1.NodeStats
+	17, // 12: hostd.cluster.v1.WatchStatsResponse.types:type_name -> hostd.cluster.v1.TypeStats
+	18, // 13: hostd.cluster.v1.TypeStats.queue:type_name -> hostd.cluster.v1.StageTime
+	18, // 14: hostd.cluster.v1.TypeStats.guest:type_name -> hostd.cluster.v1.StageTime
+	18, // 15: hostd.cluster.v1.TypeStats.commit:type_name -> hostd.cluster.v1.StageTime
+	79, // 16: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
+	0,  // 17: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
+	80, // 18: hostd.cluster.v1.ProfileGuestsResponse.stacks:type_name -> hostd.cluster.v1.ProfileGuestsResponse.Stack
+	37, // 19: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
+	37, // 20: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	37, // 21: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	46, // 22: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
+	53, // 23: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
+	54, // 24: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
+	55, // 25: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	56, // 26: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
+	54, // 27: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
+	55, // 28: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	57, // 29: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
+	81, // 30: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	81, // 31: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
+	70, // 32: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
+	81, // 33: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
+	81, // 34: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
+	5,  // 35: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	8,  // 36: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	10, // 37: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	12, // 38: hostd.cluster.v1.ClusterService.WatchShards:input_type -> hostd.cluster.v1.WatchShardsRequest
+	14, // 39: hostd.cluster.v1.ClusterService.WatchStats:input_type -> hostd.cluster.v1.WatchStatsRequest
+	19, // 40: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
+	21, // 41: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
+	23, // 42: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
+	25, // 43: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	27, // 44: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	29, // 45: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	31, // 46: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	33, // 47: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	35, // 48: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	49, // 49: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	51, // 50: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	47, // 51: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	38, // 52: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	40, // 53: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	42, // 54: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	44, // 55: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	58, // 56: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
+	60, // 57: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
+	62, // 58: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
+	64, // 59: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
+	66, // 60: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
+	68, // 61: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
+	71, // 62: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
+	73, // 63: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
+	75, // 64: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
+	77, // 65: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
+	6,  // 66: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	9,  // 67: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	11, // 68: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	13, // 69: hostd.cluster.v1.ClusterService.WatchShards:output_type -> hostd.cluster.v1.WatchShardsResponse
+	15, // 70: hostd.cluster.v1.ClusterService.WatchStats:output_type -> hostd.cluster.v1.WatchStatsResponse
+	20, // 71: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
+	22, // 72: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
+	24, // 73: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
+	26, // 74: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	28, // 75: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	30, // 76: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	32, // 77: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	34, // 78: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	36, // 79: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	50, // 80: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	52, // 81: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	48, // 82: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	39, // 83: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	41, // 84: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	43, // 85: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	45, // 86: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	59, // 87: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
+	61, // 88: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
+	63, // 89: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
+	65, // 90: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
+	67, // 91: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
+	69, // 92: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
+	72, // 93: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
+	74, // 94: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
+	76, // 95: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
+	78, // 96: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
+	66, // [66:97] is the sub-list for method output_type
+	35, // [35:66] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -5113,14 +5713,14 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 	if File_hostd_cluster_v1_cluster_proto != nil {
 		return
 	}
-	file_hostd_cluster_v1_cluster_proto_msgTypes[41].OneofWrappers = []any{}
+	file_hostd_cluster_v1_cluster_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -48,6 +48,9 @@ const (
 	// ClusterServiceWatchShardsProcedure is the fully-qualified name of the ClusterService's
 	// WatchShards RPC.
 	ClusterServiceWatchShardsProcedure = "/hostd.cluster.v1.ClusterService/WatchShards"
+	// ClusterServiceWatchStatsProcedure is the fully-qualified name of the ClusterService's WatchStats
+	// RPC.
+	ClusterServiceWatchStatsProcedure = "/hostd.cluster.v1.ClusterService/WatchStats"
 	// ClusterServiceTailLogsProcedure is the fully-qualified name of the ClusterService's TailLogs RPC.
 	ClusterServiceTailLogsProcedure = "/hostd.cluster.v1.ClusterService/TailLogs"
 	// ClusterServiceProfileNodeProcedure is the fully-qualified name of the ClusterService's
@@ -135,6 +138,10 @@ type ClusterServiceClient interface {
 	// how much each holds every ten seconds. Changes that follow each other closely
 	// come as one.
 	WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest]) (*connect.ServerStreamForClient[v1.WatchShardsResponse], error)
+	// WatchStats has each node measure what it does over an interval, again and
+	// again, and sends what each has measured: what its entities do, by type too,
+	// and what that takes of the machine. A node computes nothing while nobody asks.
+	WatchStats(context.Context, *connect.Request[v1.WatchStatsRequest]) (*connect.ServerStreamForClient[v1.WatchStatsResponse], error)
 	// TailLogs sends the newest lines that guests wrote for the entities of a type,
 	// on all nodes, and the lines that come: what they logged, what they wrote to
 	// standard output and error, and how their calls failed. Each node keeps some
@@ -264,6 +271,13 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceWatchShardsProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("WatchShards")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		watchStats: connect.NewClient[v1.WatchStatsRequest, v1.WatchStatsResponse](
+			httpClient,
+			baseURL+ClusterServiceWatchStatsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("WatchStats")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -441,6 +455,7 @@ type clusterServiceClient struct {
 	listShards        *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
 	watchCluster      *connect.Client[v1.WatchClusterRequest, v1.WatchClusterResponse]
 	watchShards       *connect.Client[v1.WatchShardsRequest, v1.WatchShardsResponse]
+	watchStats        *connect.Client[v1.WatchStatsRequest, v1.WatchStatsResponse]
 	tailLogs          *connect.Client[v1.TailLogsRequest, v1.TailLogsResponse]
 	profileNode       *connect.Client[v1.ProfileNodeRequest, v1.ProfileNodeResponse]
 	profileGuests     *connect.Client[v1.ProfileGuestsRequest, v1.ProfileGuestsResponse]
@@ -487,6 +502,11 @@ func (c *clusterServiceClient) WatchCluster(ctx context.Context, req *connect.Re
 // WatchShards calls hostd.cluster.v1.ClusterService.WatchShards.
 func (c *clusterServiceClient) WatchShards(ctx context.Context, req *connect.Request[v1.WatchShardsRequest]) (*connect.ServerStreamForClient[v1.WatchShardsResponse], error) {
 	return c.watchShards.CallServerStream(ctx, req)
+}
+
+// WatchStats calls hostd.cluster.v1.ClusterService.WatchStats.
+func (c *clusterServiceClient) WatchStats(ctx context.Context, req *connect.Request[v1.WatchStatsRequest]) (*connect.ServerStreamForClient[v1.WatchStatsResponse], error) {
+	return c.watchStats.CallServerStream(ctx, req)
 }
 
 // TailLogs calls hostd.cluster.v1.ClusterService.TailLogs.
@@ -633,6 +653,10 @@ type ClusterServiceHandler interface {
 	// how much each holds every ten seconds. Changes that follow each other closely
 	// come as one.
 	WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest], *connect.ServerStream[v1.WatchShardsResponse]) error
+	// WatchStats has each node measure what it does over an interval, again and
+	// again, and sends what each has measured: what its entities do, by type too,
+	// and what that takes of the machine. A node computes nothing while nobody asks.
+	WatchStats(context.Context, *connect.Request[v1.WatchStatsRequest], *connect.ServerStream[v1.WatchStatsResponse]) error
 	// TailLogs sends the newest lines that guests wrote for the entities of a type,
 	// on all nodes, and the lines that come: what they logged, what they wrote to
 	// standard output and error, and how their calls failed. Each node keeps some
@@ -758,6 +782,13 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceWatchShardsProcedure,
 		svc.WatchShards,
 		connect.WithSchema(clusterServiceMethods.ByName("WatchShards")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceWatchStatsHandler := connect.NewServerStreamHandler(
+		ClusterServiceWatchStatsProcedure,
+		svc.WatchStats,
+		connect.WithSchema(clusterServiceMethods.ByName("WatchStats")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -936,6 +967,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceWatchClusterHandler.ServeHTTP(w, r)
 		case ClusterServiceWatchShardsProcedure:
 			clusterServiceWatchShardsHandler.ServeHTTP(w, r)
+		case ClusterServiceWatchStatsProcedure:
+			clusterServiceWatchStatsHandler.ServeHTTP(w, r)
 		case ClusterServiceTailLogsProcedure:
 			clusterServiceTailLogsHandler.ServeHTTP(w, r)
 		case ClusterServiceProfileNodeProcedure:
@@ -1011,6 +1044,10 @@ func (UnimplementedClusterServiceHandler) WatchCluster(context.Context, *connect
 
 func (UnimplementedClusterServiceHandler) WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest], *connect.ServerStream[v1.WatchShardsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.WatchShards is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) WatchStats(context.Context, *connect.Request[v1.WatchStatsRequest], *connect.ServerStream[v1.WatchStatsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.WatchStats is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error {

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/cluster/v1/cluster.proto.
  */
 export const file_hostd_cluster_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9jbHVzdGVyL3YxL2NsdXN0ZXIucHJvdG8SEGhvc3RkLmNsdXN0ZXIudjEivQIKBk1lbWJlchIPCgdub2RlX2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDgoGc3RhdHVzGAMgASgJEhEKCXJlYWNoYWJsZRgEIAEoCBINCgVyb2xlcxgFIAMoCRIUCgxsZWFkZXJfY291bnQYBiABKA0SFQoNcmVwbGljYV9jb3VudBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEgwKBHpvbmUYCSABKAkSEAoIZHJhaW5pbmcYCiABKAgSGQoRY2xvY2tfc2tld19taWxsaXMYHiABKBISEQoJbWluX2xldmVsGBQgASgNEhEKCW1heF9sZXZlbBgVIAEoDRIqCgd0cm91YmxlGB8gASgLMhkuaG9zdGQuY2x1c3Rlci52MS5Ucm91YmxlEhQKDHBlZXJfYWRkcmVzcxggIAEoCSJYCgdUcm91YmxlEgwKBHNsb3cYASABKAgSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHF1aWV0X21pbGxpcxgDIAEoBCLIAQoFU2hhcmQSEAoIc2hhcmRfaWQYASABKA0SDgoGbGVhZGVyGAIgASgJEgwKBHRlcm0YAyABKAQSDgoGdm90ZXJzGAQgAygJEhAKCGxlYXJuZXJzGAUgAygJEhQKDGVudGl0eV9jb3VudBgGIAEoBBIVCg1hcHBsaWVkX2luZGV4GAcgASgEEg0KBWJ5dGVzGAggASgEEjEKB3N0b3BwZWQYKCADKAsyIC5ob3N0ZC5jbHVzdGVyLnYxLlN0b3BwZWRSZXBsaWNhIjEKDlN0b3BwZWRSZXBsaWNhEg8KB25vZGVfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIhMKEUdldENsdXN0ZXJSZXF1ZXN0IocCChJHZXRDbHVzdGVyUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLmhvc3RkLmNsdXN0ZXIudjEuTWVtYmVyEhMKC2Nvb3JkaW5hdG9yGAIgASgJEg4KBnF1b3J1bRgDIAEoCBIPCgdub2RlX2lkGAQgASgJEhMKC3NoYXJkX2NvdW50GAUgASgNEi4KCnNoYXJkX2tleXMYBiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkS2V5Eg0KBWxldmVsGBQgASgNEhIKCmNsdXN0ZXJfaWQYPCABKAkSKAoGcG9saWN5GG4gASgLMhguaG9zdGQuY2x1c3Rlci52MS5Qb2xpY3kiPQoIU2hhcmRLZXkSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFZ3JvdXAYAiABKAkSDQoFdW50aWwYAyABKAkiQAoRTGlzdFNoYXJkc1JlcXVlc3QSFAoMbGVhZGVyc19vbmx5GAEgASgIEhUKDXNpbmNlX3ZlcnNpb24YAiABKAkiXwoSTGlzdFNoYXJkc1Jlc3BvbnNlEicKBnNoYXJkcxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuU2hhcmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdjaGFuZ2VzGAMgASgIIhUKE1dhdGNoQ2x1c3RlclJlcXVlc3QixQEKFFdhdGNoQ2x1c3RlclJlc3BvbnNlEikKB21lbWJlcnMYASADKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLk1lbWJlchITCgtjb29yZGluYXRvchgCIAEoCRIOCgZxdW9ydW0YAyABKAgSDwoHbm9kZV9pZBgEIAEoCRITCgtzaGFyZF9jb3VudBgFIAEoDRINCgVsZXZlbBgUIAEoDRIoCgZwb2xpY3kYbiABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSIUChJXYXRjaFNoYXJkc1JlcXVlc3QiYAoTV2F0Y2hTaGFyZHNSZXNwb25zZRInCgZzaGFyZHMYASADKAsyFy5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkEg8KB2NoYW5nZXMYAiABKAgSDwoHbm9kZV9pZBgDIAEoCSJJCg9UYWlsTG9nc1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg4KBmZvbGxvdxgDIAEoCCL/AQoQVGFpbExvZ3NSZXNwb25zZRI2CgVsaW5lcxgBIAMoCzInLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXNwb25zZS5MaW5lEgwKBGxvc3QYAiABKAQSDwoHbm9kZV9pZBgDIAEoCRIVCg1taXNzaW5nX25vZGVzGAQgAygJGn0KBExpbmUSLgoKd3JpdHRlbl9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZW50aXR5X2lkGAIgASgJEg0KBWxldmVsGAMgASgJEgwKBHRleHQYBCABKAkSFQoNbW9kdWxlX2RpZ2VzdBgFIAEoCSLOAQoSUHJvZmlsZU5vZGVSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSNwoEa2luZBgCIAEoDjIpLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0LktpbmQSDwoHc2Vjb25kcxgDIAEoDSJdCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIMCghLSU5EX0NQVRABEg0KCUtJTkRfSEVBUBACEhIKDktJTkRfR09ST1VUSU5FEAMSDgoKS0lORF9CTE9DSxAEIjQKE1Byb2ZpbGVOb2RlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIMCgRwYXJ0GAIgASgMIjwKFFByb2ZpbGVHdWVzdHNSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg8KB3NlY29uZHMYAiABKA0izAEKFVByb2ZpbGVHdWVzdHNSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJEhEKCWZ1bmN0aW9ucxgCIAMoCRI9CgZzdGFja3MYAyADKAsyLS5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZS5TdGFjaxIVCg1taXNzaW5nX25vZGVzGAQgAygJGjkKBVN0YWNrEhEKCWZ1bmN0aW9ucxgBIAMoDRIPCgdzYW1wbGVzGAIgASgDEgwKBGZ1ZWwYAyABKAMiNQoQTW92ZVNoYXJkUmVxdWVzdBIQCghzaGFyZF9pZBgBIAEoDRIPCgd0b19ub2RlGAIgASgJIhMKEU1vdmVTaGFyZFJlc3BvbnNlIh8KDERyYWluUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIh4KDURyYWluUmVzcG9uc2USDQoFbW92ZWQYASABKA0iIAoNUmVzdW1lUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIhAKDlJlc3VtZVJlc3BvbnNlIh8KDExlYXZlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIg8KDUxlYXZlUmVzcG9uc2UiHgoLRG93blJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIOCgxEb3duUmVzcG9uc2UiEgoQUmViYWxhbmNlUmVxdWVzdCIiChFSZWJhbGFuY2VSZXNwb25zZRINCgVtb3ZlcxgBIAEoDSI3CgdTZXR0aW5nEgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIQCghyZXZpc2lvbhgDIAEoBCIvChFQdXRTZXR0aW5nUmVxdWVzdBILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAkiJgoSUHV0U2V0dGluZ1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEIiAKEUdldFNldHRpbmdSZXF1ZXN0EgsKA2tleRgBIAEoCSJAChJHZXRTZXR0aW5nUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyIpChNMaXN0U2V0dGluZ3NSZXF1ZXN0EhIKCmtleV9wcmVmaXgYASABKAkiVQoUTGlzdFNldHRpbmdzUmVzcG9uc2USKwoIc2V0dGluZ3MYASADKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmcSEAoIcmV2aXNpb24YAiABKAQiKgoUV2F0Y2hTZXR0aW5nc1JlcXVlc3QSEgoKa2V5X3ByZWZpeBgBIAEoCSJDChVXYXRjaFNldHRpbmdzUmVzcG9uc2USKgoHc2V0dGluZxgBIAEoCzIZLmhvc3RkLmNsdXN0ZXIudjEuU2V0dGluZyJwCgZQb2xpY3kSEwoLcmVwbGljYXRpb24YASABKA0SEwoLbWluX21lbWJlcnMYAiABKA0SEQoJcmViYWxhbmNlGAMgASgIEhkKEWRlYWRfYWZ0ZXJfbWlsbGlzGAQgASgEEg4KBnN0b3JlZBgFIAEoCCLCAQoQU2V0UG9saWN5UmVxdWVzdBIYCgtyZXBsaWNhdGlvbhgBIAEoDUgAiAEBEhgKC21pbl9tZW1iZXJzGAIgASgNSAGIAQESFgoJcmViYWxhbmNlGAMgASgISAKIAQESHgoRZGVhZF9hZnRlcl9taWxsaXMYBCABKARIA4gBAUIOCgxfcmVwbGljYXRpb25CDgoMX21pbl9tZW1iZXJzQgwKCl9yZWJhbGFuY2VCFAoSX2RlYWRfYWZ0ZXJfbWlsbGlzIj0KEVNldFBvbGljeVJlc3BvbnNlEigKBnBvbGljeRgBIAEoCzIYLmhvc3RkLmNsdXN0ZXIudjEuUG9saWN5IjMKEVJhaXNlTGV2ZWxSZXF1ZXN0Eg0KBWxldmVsGAEgASgNEg8KB2RyeV9ydW4YAiABKAgiYAoSUmFpc2VMZXZlbFJlc3BvbnNlEg0KBWxldmVsGAEgASgNEg4KBndhbnRlZBgCIAEoDRIrCgVub2RlcxgDIAMoCzIcLmhvc3RkLmNsdXN0ZXIudjEuTm9kZUxldmVscyITChFJbml0aWFsaXplUmVxdWVzdCJPChJJbml0aWFsaXplUmVzcG9uc2USEgoKY2x1c3Rlcl9pZBgBIAEoCRIPCgdmb3VuZGVkGAIgASgIEhQKDHNpbGVudF9zZWVkcxgDIAMoCSJmCgpOb2RlTGV2ZWxzEg8KB25vZGVfaWQYASABKAkSDwoHdmVyc2lvbhgCIAEoCRIRCgltaW5fbGV2ZWwYAyABKA0SEQoJbWF4X2xldmVsGAQgASgNEhAKCG9ic3RhY2xlGAUgASgJIl8KCFJvbGVSdWxlEg4KBmVmZmVjdBgBIAEoCRINCgV2ZXJicxgCIAMoCRINCgV0eXBlcxgDIAMoCRITCgtpZF9wcmVmaXhlcxgEIAMoCRIQCghjb21tYW5kcxgFIAMoCSK3AQoKUm9sZVF1b3RhcxIbChNjb21tYW5kc19wZXJfc2Vjb25kGAEgASgDEhcKD2Z1ZWxfcGVyX3NlY29uZBgCIAEoAxIYChBieXRlc19wZXJfc2Vjb25kGAMgASgDEg8KB3N0cmVhbXMYBCABKAMSEwoLY29ubmVjdGlvbnMYBSABKAMSDwoHdXBsb2FkcxgGIAEoAxIiChpjb21waWxlX3NlY29uZHNfcGVyX21pbnV0ZRgHIAEoAyKRAQoEUm9sZRIMCgRuYW1lGAEgASgJEikKBXJ1bGVzGAIgAygLMhouaG9zdGQuY2x1c3Rlci52MS5Sb2xlUnVsZRIQCghyZXZpc2lvbhgDIAEoBBIQCghidWlsdF9pbhgEIAEoCBIsCgZxdW90YXMYBSABKAsyHC5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVRdW90YXMiPwoLUm9sZUJpbmRpbmcSDwoHc3ViamVjdBgBIAEoCRINCgVyb2xlcxgCIAMoCRIQCghyZXZpc2lvbhgDIAEoBCISChBMaXN0Um9sZXNSZXF1ZXN0IkwKEUxpc3RSb2xlc1Jlc3BvbnNlEiUKBXJvbGVzGAEgAygLMhYuaG9zdGQuY2x1c3Rlci52MS5Sb2xlEhAKCHJldmlzaW9uGAIgASgEInwKDlB1dFJvbGVSZXF1ZXN0EhEKCXJvbGVfbmFtZRgBIAEoCRIpCgVydWxlcxgCIAMoCzIaLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVJ1bGUSLAoGcXVvdGFzGAMgASgLMhwuaG9zdGQuY2x1c3Rlci52MS5Sb2xlUXVvdGFzIiMKD1B1dFJvbGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCImChFEZWxldGVSb2xlUmVxdWVzdBIRCglyb2xlX25hbWUYASABKAkiFAoSRGVsZXRlUm9sZVJlc3BvbnNlIhkKF0xpc3RSb2xlQmluZGluZ3NSZXF1ZXN0Im8KGExpc3RSb2xlQmluZGluZ3NSZXNwb25zZRIvCghiaW5kaW5ncxgBIAMoCzIdLmhvc3RkLmNsdXN0ZXIudjEuUm9sZUJpbmRpbmcSEAoIcmV2aXNpb24YAiABKAQSEAoIaW5fZm9yY2UYAyABKAgiNwoVUHV0Um9sZUJpbmRpbmdSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSDQoFcm9sZXMYAiADKAkiKgoWUHV0Um9sZUJpbmRpbmdSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCIrChhEZWxldGVSb2xlQmluZGluZ1JlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSIbChlEZWxldGVSb2xlQmluZGluZ1Jlc3BvbnNlIqoBCgVUb2tlbhISCgp0b2tlbl9uYW1lGAEgASgJEg0KBXJvbGVzGAIgAygJEi4KCmV4cGlyZXNfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB21hZGVfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAUgASgEEg8KB2V4cGlyZWQYBiABKAgiEwoRTGlzdFRva2Vuc1JlcXVlc3QiTwoSTGlzdFRva2Vuc1Jlc3BvbnNlEicKBnRva2VucxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuVG9rZW4SEAoIcmV2aXNpb24YAiABKAQifQoSQ3JlYXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkSFAoMdG9rZW5fc2hhMjU2GAIgASgMEg0KBXJvbGVzGAMgAygJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIicKE0NyZWF0ZVRva2VuUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiKAoSRGVsZXRlVG9rZW5SZXF1ZXN0EhIKCnRva2VuX25hbWUYASABKAkiFQoTRGVsZXRlVG9rZW5SZXNwb25zZSJUCgtDYW5JUmVxdWVzdBIMCgR2ZXJiGAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhEKCWVudGl0eV9pZBgDIAEoCRIPCgdjb21tYW5kGAQgASgJImoKDENhbklSZXNwb25zZRIPCgdhbGxvd2VkGAEgASgIEg4KBnJlYXNvbhgCIAEoCRIMCgRraW5kGAMgASgJEgwKBG5hbWUYBCABKAkSDgoGZ3JvdXBzGAUgAygJEg0KBXJvbGVzGAYgAygJMtkWCg5DbHVzdGVyU2VydmljZRJgCgpHZXRDbHVzdGVyEiMuaG9zdGQuY2x1c3Rlci52MS5HZXRDbHVzdGVyUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuR2V0Q2x1c3RlclJlc3BvbnNlIgeQAgHw5BkDEmAKCkxpc3RTaGFyZHMSIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTaGFyZHNSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2hhcmRzUmVzcG9uc2UiB5ACAfDkGQMSaAoMV2F0Y2hDbHVzdGVyEiUuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXF1ZXN0GiYuaG9zdGQuY2x1c3Rlci52MS5XYXRjaENsdXN0ZXJSZXNwb25zZSIHkAIB8OQZAzABEmUKC1dhdGNoU2hhcmRzEiQuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNoYXJkc1JlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU2hhcmRzUmVzcG9uc2UiB5ACAfDkGQMwARJcCghUYWlsTG9ncxIhLmhvc3RkLmNsdXN0ZXIudjEuVGFpbExvZ3NSZXF1ZXN0GiIuaG9zdGQuY2x1c3Rlci52MS5UYWlsTG9nc1Jlc3BvbnNlIgeQAgHw5BkDMAESYgoLUHJvZmlsZU5vZGUSJC5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVOb2RlUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXNwb25zZSIE8OQZCDABEmsKDVByb2ZpbGVHdWVzdHMSJi5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXF1ZXN0GicuaG9zdGQuY2x1c3Rlci52MS5Qcm9maWxlR3Vlc3RzUmVzcG9uc2UiB5ACAfDkGQMwARJaCglNb3ZlU2hhcmQSIi5ob3N0ZC5jbHVzdGVyLnYxLk1vdmVTaGFyZFJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLk1vdmVTaGFyZFJlc3BvbnNlIgTw5BkIEk4KBURyYWluEh4uaG9zdGQuY2x1c3Rlci52MS5EcmFpblJlcXVlc3QaHy5ob3N0ZC5jbHVzdGVyLnYxLkRyYWluUmVzcG9uc2UiBPDkGQgSUQoGUmVzdW1lEh8uaG9zdGQuY2x1c3Rlci52MS5SZXN1bWVSZXF1ZXN0GiAuaG9zdGQuY2x1c3Rlci52MS5SZXN1bWVSZXNwb25zZSIE8OQZCBJOCgVMZWF2ZRIeLmhvc3RkLmNsdXN0ZXIudjEuTGVhdmVSZXF1ZXN0Gh8uaG9zdGQuY2x1c3Rlci52MS5MZWF2ZVJlc3BvbnNlIgTw5BkIEksKBERvd24SHS5ob3N0ZC5jbHVzdGVyLnYxLkRvd25SZXF1ZXN0Gh4uaG9zdGQuY2x1c3Rlci52MS5Eb3duUmVzcG9uc2UiBPDkGQgSWgoJUmViYWxhbmNlEiIuaG9zdGQuY2x1c3Rlci52MS5SZWJhbGFuY2VSZXF1ZXN0GiMuaG9zdGQuY2x1c3Rlci52MS5SZWJhbGFuY2VSZXNwb25zZSIE8OQZCBJdCgpSYWlzZUxldmVsEiMuaG9zdGQuY2x1c3Rlci52MS5SYWlzZUxldmVsUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuUmFpc2VMZXZlbFJlc3BvbnNlIgTw5BkIEl0KCkluaXRpYWxpemUSIy5ob3N0ZC5jbHVzdGVyLnYxLkluaXRpYWxpemVSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5Jbml0aWFsaXplUmVzcG9uc2UiBPDkGQgSWgoJU2V0UG9saWN5EiIuaG9zdGQuY2x1c3Rlci52MS5TZXRQb2xpY3lSZXF1ZXN0GiMuaG9zdGQuY2x1c3Rlci52MS5TZXRQb2xpY3lSZXNwb25zZSIE8OQZCBJdCgpQdXRTZXR0aW5nEiMuaG9zdGQuY2x1c3Rlci52MS5QdXRTZXR0aW5nUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuUHV0U2V0dGluZ1Jlc3BvbnNlIgTw5BkHEmAKCkdldFNldHRpbmcSIy5ob3N0ZC5jbHVzdGVyLnYxLkdldFNldHRpbmdSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5HZXRTZXR0aW5nUmVzcG9uc2UiB5ACAfDkGQMSZgoMTGlzdFNldHRpbmdzEiUuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2V0dGluZ3NSZXF1ZXN0GiYuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2V0dGluZ3NSZXNwb25zZSIHkAIB8OQZAxJrCg1XYXRjaFNldHRpbmdzEiYuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNldHRpbmdzUmVxdWVzdBonLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hTZXR0aW5nc1Jlc3BvbnNlIgeQAgHw5BkDMAESXQoJTGlzdFJvbGVzEiIuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZXNSZXF1ZXN0GiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZXNSZXNwb25zZSIHkAIB8OQZChJUCgdQdXRSb2xlEiAuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlUmVxdWVzdBohLmhvc3RkLmNsdXN0ZXIudjEuUHV0Um9sZVJlc3BvbnNlIgTw5BkKEl0KCkRlbGV0ZVJvbGUSIy5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5EZWxldGVSb2xlUmVzcG9uc2UiBPDkGQoScgoQTGlzdFJvbGVCaW5kaW5ncxIpLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFJvbGVCaW5kaW5nc1JlcXVlc3QaKi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlQmluZGluZ3NSZXNwb25zZSIHkAIB8OQZChJpCg5QdXRSb2xlQmluZGluZxInLmhvc3RkLmNsdXN0ZXIudjEuUHV0Um9sZUJpbmRpbmdSZXF1ZXN0GiguaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlQmluZGluZ1Jlc3BvbnNlIgTw5BkKEnIKEURlbGV0ZVJvbGVCaW5kaW5nEiouaG9zdGQuY2x1c3Rlci52MS5EZWxldGVSb2xlQmluZGluZ1JlcXVlc3QaKy5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVzcG9uc2UiBPDkGQoSYAoKTGlzdFRva2VucxIjLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFRva2Vuc1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RUb2tlbnNSZXNwb25zZSIHkAIB8OQZChJgCgtDcmVhdGVUb2tlbhIkLmhvc3RkLmNsdXN0ZXIudjEuQ3JlYXRlVG9rZW5SZXF1ZXN0GiUuaG9zdGQuY2x1c3Rlci52MS5DcmVhdGVUb2tlblJlc3BvbnNlIgTw5BkKEmAKC0RlbGV0ZVRva2VuEiQuaG9zdGQuY2x1c3Rlci52MS5EZWxldGVUb2tlblJlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVRva2VuUmVzcG9uc2UiBPDkGQoSTgoEQ2FuSRIdLmhvc3RkLmNsdXN0ZXIudjEuQ2FuSVJlcXVlc3QaHi5ob3N0ZC5jbHVzdGVyLnYxLkNhbklSZXNwb25zZSIHkAIB8OQZC0I7WjlnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvY2x1c3Rlci92MTtjbHVzdGVydjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9jbHVzdGVyL3YxL2NsdXN0ZXIucHJvdG8SEGhvc3RkLmNsdXN0ZXIudjEivQIKBk1lbWJlchIPCgdub2RlX2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDgoGc3RhdHVzGAMgASgJEhEKCXJlYWNoYWJsZRgEIAEoCBINCgVyb2xlcxgFIAMoCRIUCgxsZWFkZXJfY291bnQYBiABKA0SFQoNcmVwbGljYV9jb3VudBgHIAEoDRIPCgd2ZXJzaW9uGAggASgJEgwKBHpvbmUYCSABKAkSEAoIZHJhaW5pbmcYCiABKAgSGQoRY2xvY2tfc2tld19taWxsaXMYHiABKBISEQoJbWluX2xldmVsGBQgASgNEhEKCW1heF9sZXZlbBgVIAEoDRIqCgd0cm91YmxlGB8gASgLMhkuaG9zdGQuY2x1c3Rlci52MS5Ucm91YmxlEhQKDHBlZXJfYWRkcmVzcxggIAEoCSJYCgdUcm91YmxlEgwKBHNsb3cYASABKAgSKQoFdW50aWwYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHF1aWV0X21pbGxpcxgDIAEoBCLIAQoFU2hhcmQSEAoIc2hhcmRfaWQYASABKA0SDgoGbGVhZGVyGAIgASgJEgwKBHRlcm0YAyABKAQSDgoGdm90ZXJzGAQgAygJEhAKCGxlYXJuZXJzGAUgAygJEhQKDGVudGl0eV9jb3VudBgGIAEoBBIVCg1hcHBsaWVkX2luZGV4GAcgASgEEg0KBWJ5dGVzGAggASgEEjEKB3N0b3BwZWQYKCADKAsyIC5ob3N0ZC5jbHVzdGVyLnYxLlN0b3BwZWRSZXBsaWNhIjEKDlN0b3BwZWRSZXBsaWNhEg8KB25vZGVfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIhMKEUdldENsdXN0ZXJSZXF1ZXN0IocCChJHZXRDbHVzdGVyUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLmhvc3RkLmNsdXN0ZXIudjEuTWVtYmVyEhMKC2Nvb3JkaW5hdG9yGAIgASgJEg4KBnF1b3J1bRgDIAEoCBIPCgdub2RlX2lkGAQgASgJEhMKC3NoYXJkX2NvdW50GAUgASgNEi4KCnNoYXJkX2tleXMYBiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkS2V5Eg0KBWxldmVsGBQgASgNEhIKCmNsdXN0ZXJfaWQYPCABKAkSKAoGcG9saWN5GG4gASgLMhguaG9zdGQuY2x1c3Rlci52MS5Qb2xpY3kiPQoIU2hhcmRLZXkSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFZ3JvdXAYAiABKAkSDQoFdW50aWwYAyABKAkiQAoRTGlzdFNoYXJkc1JlcXVlc3QSFAoMbGVhZGVyc19vbmx5GAEgASgIEhUKDXNpbmNlX3ZlcnNpb24YAiABKAkiXwoSTGlzdFNoYXJkc1Jlc3BvbnNlEicKBnNoYXJkcxgBIAMoCzIXLmhvc3RkLmNsdXN0ZXIudjEuU2hhcmQSDwoHdmVyc2lvbhgCIAEoCRIPCgdjaGFuZ2VzGAMgASgIIhUKE1dhdGNoQ2x1c3RlclJlcXVlc3QixQEKFFdhdGNoQ2x1c3RlclJlc3BvbnNlEikKB21lbWJlcnMYASADKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLk1lbWJlchITCgtjb29yZGluYXRvchgCIAEoCRIOCgZxdW9ydW0YAyABKAgSDwoHbm9kZV9pZBgEIAEoCRITCgtzaGFyZF9jb3VudBgFIAEoDRINCgVsZXZlbBgUIAEoDRIoCgZwb2xpY3kYbiABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSIUChJXYXRjaFNoYXJkc1JlcXVlc3QiYAoTV2F0Y2hTaGFyZHNSZXNwb25zZRInCgZzaGFyZHMYASADKAsyFy5ob3N0ZC5jbHVzdGVyLnYxLlNoYXJkEg8KB2NoYW5nZXMYAiABKAgSDwoHbm9kZV9pZBgDIAEoCSI6ChFXYXRjaFN0YXRzUmVxdWVzdBIXCg9pbnRlcnZhbF9taWxsaXMYASABKA0SDAoEb25jZRgCIAEoCCLvAQoSV2F0Y2hTdGF0c1Jlc3BvbnNlEg8KB25vZGVfaWQYASABKAkSLwoLbWVhc3VyZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXBlcmlvZF9taWxsaXMYAyABKA0SKQoEbm9kZRgEIAEoCzIbLmhvc3RkLmNsdXN0ZXIudjEuTm9kZVN0YXRzEioKBXR5cGVzGAUgAygLMhsuaG9zdGQuY2x1c3Rlci52MS5UeXBlU3RhdHMSEgoKbW9yZV90eXBlcxgGIAEoDRIVCg1taXNzaW5nX25vZGVzGAcgAygJIsoDCglOb2RlU3RhdHMSGwoTY29tbWFuZHNfcGVyX3NlY29uZBgBIAEoARIZChFldmVudHNfcGVyX3NlY29uZBgCIAEoARIaChJxdWVyaWVzX3Blcl9zZWNvbmQYAyABKAESHQoVcmVqZWN0aW9uc19wZXJfc2Vjb25kGAQgASgBEhkKEWZhdWx0c19wZXJfc2Vjb25kGAUgASgBEhoKEmxpbWl0ZWRfcGVyX3NlY29uZBgGIAEoARIZChFlbnRpdGllc19yZXNpZGVudBgHIAEoBBISCgpzaGFyZHNfbGVkGAggASgNEhgKEHJlcXVlc3RzX3dhaXRpbmcYCSABKAQSFwoPcHJvY2Vzc29yc191c2VkGAogASgBEhIKCnByb2Nlc3NvcnMYCyABKA0SFAoMbWVtb3J5X2J5dGVzGAwgASgEEhoKEmd1ZXN0X21lbW9yeV9ieXRlcxgNIAEoBBIcChRsb2dfYnl0ZXNfcGVyX3NlY29uZBgOIAEoARIcChRsb2dfc3luY3NfcGVyX3NlY29uZBgPIAEoARIXCg9kaXNrX2ZyZWVfYnl0ZXMYECABKAQSFgoOZGlza19yZWFkX29ubHkYESABKAgiywIKCVR5cGVTdGF0cxITCgtlbnRpdHlfdHlwZRgBIAEoCRIbChNjb21tYW5kc19wZXJfc2Vjb25kGAIgASgBEhkKEWV2ZW50c19wZXJfc2Vjb25kGAMgASgBEh0KFXJlamVjdGlvbnNfcGVyX3NlY29uZBgEIAEoARIZChFmYXVsdHNfcGVyX3NlY29uZBgFIAEoARIXCg9mdWVsX3Blcl9zZWNvbmQYBiABKAESGQoRZW50aXRpZXNfcmVzaWRlbnQYByABKAQSKgoFcXVldWUYCCABKAsyGy5ob3N0ZC5jbHVzdGVyLnYxLlN0YWdlVGltZRIqCgVndWVzdBgJIAEoCzIbLmhvc3RkLmNsdXN0ZXIudjEuU3RhZ2VUaW1lEisKBmNvbW1pdBgKIAEoCzIbLmhvc3RkLmNsdXN0ZXIudjEuU3RhZ2VUaW1lIjMKCVN0YWdlVGltZRISCgpwNTBfbWljcm9zGAEgASgBEhIKCnA5OV9taWNyb3MYAiABKAEiSQoPVGFpbExvZ3NSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIOCgZmb2xsb3cYAyABKAgi/wEKEFRhaWxMb2dzUmVzcG9uc2USNgoFbGluZXMYASADKAsyJy5ob3N0ZC5jbHVzdGVyLnYxLlRhaWxMb2dzUmVzcG9uc2UuTGluZRIMCgRsb3N0GAIgASgEEg8KB25vZGVfaWQYAyABKAkSFQoNbWlzc2luZ19ub2RlcxgEIAMoCRp9CgRMaW5lEi4KCndyaXR0ZW5fYXQYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWVudGl0eV9pZBgCIAEoCRINCgVsZXZlbBgDIAEoCRIMCgR0ZXh0GAQgASgJEhUKDW1vZHVsZV9kaWdlc3QYBSABKAkizgEKElByb2ZpbGVOb2RlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEjcKBGtpbmQYAiABKA4yKS5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVOb2RlUmVxdWVzdC5LaW5kEg8KB3NlY29uZHMYAyABKA0iXQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASDAoIS0lORF9DUFUQARINCglLSU5EX0hFQVAQAhISCg5LSU5EX0dPUk9VVElORRADEg4KCktJTkRfQkxPQ0sQBCI0ChNQcm9maWxlTm9kZVJlc3BvbnNlEg8KB25vZGVfaWQYASABKAkSDAoEcGFydBgCIAEoDCI8ChRQcm9maWxlR3Vlc3RzUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIPCgdzZWNvbmRzGAIgASgNIswBChVQcm9maWxlR3Vlc3RzUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIRCglmdW5jdGlvbnMYAiADKAkSPQoGc3RhY2tzGAMgAygLMi0uaG9zdGQuY2x1c3Rlci52MS5Qcm9maWxlR3Vlc3RzUmVzcG9uc2UuU3RhY2sSFQoNbWlzc2luZ19ub2RlcxgEIAMoCRo5CgVTdGFjaxIRCglmdW5jdGlvbnMYASADKA0SDwoHc2FtcGxlcxgCIAEoAxIMCgRmdWVsGAMgASgDIjUKEE1vdmVTaGFyZFJlcXVlc3QSEAoIc2hhcmRfaWQYASABKA0SDwoHdG9fbm9kZRgCIAEoCSITChFNb3ZlU2hhcmRSZXNwb25zZSIfCgxEcmFpblJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIeCg1EcmFpblJlc3BvbnNlEg0KBW1vdmVkGAEgASgNIiAKDVJlc3VtZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIQCg5SZXN1bWVSZXNwb25zZSIfCgxMZWF2ZVJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIPCg1MZWF2ZVJlc3BvbnNlIh4KC0Rvd25SZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkiDgoMRG93blJlc3BvbnNlIhIKEFJlYmFsYW5jZVJlcXVlc3QiIgoRUmViYWxhbmNlUmVzcG9uc2USDQoFbW92ZXMYASABKA0iNwoHU2V0dGluZxILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAkSEAoIcmV2aXNpb24YAyABKAQiLwoRUHV0U2V0dGluZ1JlcXVlc3QSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJIiYKElB1dFNldHRpbmdSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBCIgChFHZXRTZXR0aW5nUmVxdWVzdBILCgNrZXkYASABKAkiQAoSR2V0U2V0dGluZ1Jlc3BvbnNlEioKB3NldHRpbmcYASABKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmciKQoTTGlzdFNldHRpbmdzUmVxdWVzdBISCgprZXlfcHJlZml4GAEgASgJIlUKFExpc3RTZXR0aW5nc1Jlc3BvbnNlEisKCHNldHRpbmdzGAEgAygLMhkuaG9zdGQuY2x1c3Rlci52MS5TZXR0aW5nEhAKCHJldmlzaW9uGAIgASgEIioKFFdhdGNoU2V0dGluZ3NSZXF1ZXN0EhIKCmtleV9wcmVmaXgYASABKAkiQwoVV2F0Y2hTZXR0aW5nc1Jlc3BvbnNlEioKB3NldHRpbmcYASABKAsyGS5ob3N0ZC5jbHVzdGVyLnYxLlNldHRpbmcicAoGUG9saWN5EhMKC3JlcGxpY2F0aW9uGAEgASgNEhMKC21pbl9tZW1iZXJzGAIgASgNEhEKCXJlYmFsYW5jZRgDIAEoCBIZChFkZWFkX2FmdGVyX21pbGxpcxgEIAEoBBIOCgZzdG9yZWQYBSABKAgiwgEKEFNldFBvbGljeVJlcXVlc3QSGAoLcmVwbGljYXRpb24YASABKA1IAIgBARIYCgttaW5fbWVtYmVycxgCIAEoDUgBiAEBEhYKCXJlYmFsYW5jZRgDIAEoCEgCiAEBEh4KEWRlYWRfYWZ0ZXJfbWlsbGlzGAQgASgESAOIAQFCDgoMX3JlcGxpY2F0aW9uQg4KDF9taW5fbWVtYmVyc0IMCgpfcmViYWxhbmNlQhQKEl9kZWFkX2FmdGVyX21pbGxpcyI9ChFTZXRQb2xpY3lSZXNwb25zZRIoCgZwb2xpY3kYASABKAsyGC5ob3N0ZC5jbHVzdGVyLnYxLlBvbGljeSIzChFSYWlzZUxldmVsUmVxdWVzdBINCgVsZXZlbBgBIAEoDRIPCgdkcnlfcnVuGAIgASgIImAKElJhaXNlTGV2ZWxSZXNwb25zZRINCgVsZXZlbBgBIAEoDRIOCgZ3YW50ZWQYAiABKA0SKwoFbm9kZXMYAyADKAsyHC5ob3N0ZC5jbHVzdGVyLnYxLk5vZGVMZXZlbHMiEwoRSW5pdGlhbGl6ZVJlcXVlc3QiTwoSSW5pdGlhbGl6ZVJlc3BvbnNlEhIKCmNsdXN0ZXJfaWQYASABKAkSDwoHZm91bmRlZBgCIAEoCBIUCgxzaWxlbnRfc2VlZHMYAyADKAkiZgoKTm9kZUxldmVscxIPCgdub2RlX2lkGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSEQoJbWluX2xldmVsGAMgASgNEhEKCW1heF9sZXZlbBgEIAEoDRIQCghvYnN0YWNsZRgFIAEoCSJfCghSb2xlUnVsZRIOCgZlZmZlY3QYASABKAkSDQoFdmVyYnMYAiADKAkSDQoFdHlwZXMYAyADKAkSEwoLaWRfcHJlZml4ZXMYBCADKAkSEAoIY29tbWFuZHMYBSADKAkitwEKClJvbGVRdW90YXMSGwoTY29tbWFuZHNfcGVyX3NlY29uZBgBIAEoAxIXCg9mdWVsX3Blcl9zZWNvbmQYAiABKAMSGAoQYnl0ZXNfcGVyX3NlY29uZBgDIAEoAxIPCgdzdHJlYW1zGAQgASgDEhMKC2Nvbm5lY3Rpb25zGAUgASgDEg8KB3VwbG9hZHMYBiABKAMSIgoaY29tcGlsZV9zZWNvbmRzX3Blcl9taW51dGUYByABKAMikQEKBFJvbGUSDAoEbmFtZRgBIAEoCRIpCgVydWxlcxgCIAMoCzIaLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVJ1bGUSEAoIcmV2aXNpb24YAyABKAQSEAoIYnVpbHRfaW4YBCABKAgSLAoGcXVvdGFzGAUgASgLMhwuaG9zdGQuY2x1c3Rlci52MS5Sb2xlUXVvdGFzIj8KC1JvbGVCaW5kaW5nEg8KB3N1YmplY3QYASABKAkSDQoFcm9sZXMYAiADKAkSEAoIcmV2aXNpb24YAyABKAQiEgoQTGlzdFJvbGVzUmVxdWVzdCJMChFMaXN0Um9sZXNSZXNwb25zZRIlCgVyb2xlcxgBIAMoCzIWLmhvc3RkLmNsdXN0ZXIudjEuUm9sZRIQCghyZXZpc2lvbhgCIAEoBCJ8Cg5QdXRSb2xlUmVxdWVzdBIRCglyb2xlX25hbWUYASABKAkSKQoFcnVsZXMYAiADKAsyGi5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVSdWxlEiwKBnF1b3RhcxgDIAEoCzIcLmhvc3RkLmNsdXN0ZXIudjEuUm9sZVF1b3RhcyIjCg9QdXRSb2xlUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiJgoRRGVsZXRlUm9sZVJlcXVlc3QSEQoJcm9sZV9uYW1lGAEgASgJIhQKEkRlbGV0ZVJvbGVSZXNwb25zZSIZChdMaXN0Um9sZUJpbmRpbmdzUmVxdWVzdCJvChhMaXN0Um9sZUJpbmRpbmdzUmVzcG9uc2USLwoIYmluZGluZ3MYASADKAsyHS5ob3N0ZC5jbHVzdGVyLnYxLlJvbGVCaW5kaW5nEhAKCHJldmlzaW9uGAIgASgEEhAKCGluX2ZvcmNlGAMgASgIIjcKFVB1dFJvbGVCaW5kaW5nUmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJEg0KBXJvbGVzGAIgAygJIioKFlB1dFJvbGVCaW5kaW5nUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQiKwoYRGVsZXRlUm9sZUJpbmRpbmdSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkiGwoZRGVsZXRlUm9sZUJpbmRpbmdSZXNwb25zZSKqAQoFVG9rZW4SEgoKdG9rZW5fbmFtZRgBIAEoCRINCgVyb2xlcxgCIAMoCRIuCgpleHBpcmVzX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgdtYWRlX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgFIAEoBBIPCgdleHBpcmVkGAYgASgIIhMKEUxpc3RUb2tlbnNSZXF1ZXN0Ik8KEkxpc3RUb2tlbnNSZXNwb25zZRInCgZ0b2tlbnMYASADKAsyFy5ob3N0ZC5jbHVzdGVyLnYxLlRva2VuEhAKCHJldmlzaW9uGAIgASgEIn0KEkNyZWF0ZVRva2VuUmVxdWVzdBISCgp0b2tlbl9uYW1lGAEgASgJEhQKDHRva2VuX3NoYTI1NhgCIAEoDBINCgVyb2xlcxgDIAMoCRIuCgpleHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCInChNDcmVhdGVUb2tlblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEIigKEkRlbGV0ZVRva2VuUmVxdWVzdBISCgp0b2tlbl9uYW1lGAEgASgJIhUKE0RlbGV0ZVRva2VuUmVzcG9uc2UiVAoLQ2FuSVJlcXVlc3QSDAoEdmVyYhgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIRCgllbnRpdHlfaWQYAyABKAkSDwoHY29tbWFuZBgEIAEoCSJqCgxDYW5JUmVzcG9uc2USDwoHYWxsb3dlZBgBIAEoCBIOCgZyZWFzb24YAiABKAkSDAoEa2luZBgDIAEoCRIMCgRuYW1lGAQgASgJEg4KBmdyb3VwcxgFIAMoCRINCgVyb2xlcxgGIAMoCTK9FwoOQ2x1c3RlclNlcnZpY2USYAoKR2V0Q2x1c3RlchIjLmhvc3RkLmNsdXN0ZXIudjEuR2V0Q2x1c3RlclJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkdldENsdXN0ZXJSZXNwb25zZSIHkAIB8OQZAxJgCgpMaXN0U2hhcmRzEiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0U2hhcmRzUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFNoYXJkc1Jlc3BvbnNlIgeQAgHw5BkDEmgKDFdhdGNoQ2x1c3RlchIlLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hDbHVzdGVyUmVxdWVzdBomLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hDbHVzdGVyUmVzcG9uc2UiB5ACAfDkGQMwARJlCgtXYXRjaFNoYXJkcxIkLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hTaGFyZHNSZXF1ZXN0GiUuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNoYXJkc1Jlc3BvbnNlIgeQAgHw5BkDMAESYgoKV2F0Y2hTdGF0cxIjLmhvc3RkLmNsdXN0ZXIudjEuV2F0Y2hTdGF0c1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU3RhdHNSZXNwb25zZSIHkAIB8OQZAzABElwKCFRhaWxMb2dzEiEuaG9zdGQuY2x1c3Rlci52MS5UYWlsTG9nc1JlcXVlc3QaIi5ob3N0ZC5jbHVzdGVyLnYxLlRhaWxMb2dzUmVzcG9uc2UiB5ACAfDkGQMwARJiCgtQcm9maWxlTm9kZRIkLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZU5vZGVSZXF1ZXN0GiUuaG9zdGQuY2x1c3Rlci52MS5Qcm9maWxlTm9kZVJlc3BvbnNlIgTw5BkIMAESawoNUHJvZmlsZUd1ZXN0cxImLmhvc3RkLmNsdXN0ZXIudjEuUHJvZmlsZUd1ZXN0c1JlcXVlc3QaJy5ob3N0ZC5jbHVzdGVyLnYxLlByb2ZpbGVHdWVzdHNSZXNwb25zZSIHkAIB8OQZAzABEloKCU1vdmVTaGFyZBIiLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVxdWVzdBojLmhvc3RkLmNsdXN0ZXIudjEuTW92ZVNoYXJkUmVzcG9uc2UiBPDkGQgSTgoFRHJhaW4SHi5ob3N0ZC5jbHVzdGVyLnYxLkRyYWluUmVxdWVzdBofLmhvc3RkLmNsdXN0ZXIudjEuRHJhaW5SZXNwb25zZSIE8OQZCBJRCgZSZXN1bWUSHy5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlcXVlc3QaIC5ob3N0ZC5jbHVzdGVyLnYxLlJlc3VtZVJlc3BvbnNlIgTw5BkIEk4KBUxlYXZlEh4uaG9zdGQuY2x1c3Rlci52MS5MZWF2ZVJlcXVlc3QaHy5ob3N0ZC5jbHVzdGVyLnYxLkxlYXZlUmVzcG9uc2UiBPDkGQgSSwoERG93bhIdLmhvc3RkLmNsdXN0ZXIudjEuRG93blJlcXVlc3QaHi5ob3N0ZC5jbHVzdGVyLnYxLkRvd25SZXNwb25zZSIE8OQZCBJaCglSZWJhbGFuY2USIi5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlJlYmFsYW5jZVJlc3BvbnNlIgTw5BkIEl0KClJhaXNlTGV2ZWwSIy5ob3N0ZC5jbHVzdGVyLnYxLlJhaXNlTGV2ZWxSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5SYWlzZUxldmVsUmVzcG9uc2UiBPDkGQgSXQoKSW5pdGlhbGl6ZRIjLmhvc3RkLmNsdXN0ZXIudjEuSW5pdGlhbGl6ZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkluaXRpYWxpemVSZXNwb25zZSIE8OQZCBJaCglTZXRQb2xpY3kSIi5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLlNldFBvbGljeVJlc3BvbnNlIgTw5BkIEl0KClB1dFNldHRpbmcSIy5ob3N0ZC5jbHVzdGVyLnYxLlB1dFNldHRpbmdSZXF1ZXN0GiQuaG9zdGQuY2x1c3Rlci52MS5QdXRTZXR0aW5nUmVzcG9uc2UiBPDkGQcSYAoKR2V0U2V0dGluZxIjLmhvc3RkLmNsdXN0ZXIudjEuR2V0U2V0dGluZ1JlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkdldFNldHRpbmdSZXNwb25zZSIHkAIB8OQZAxJmCgxMaXN0U2V0dGluZ3MSJS5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1JlcXVlc3QaJi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RTZXR0aW5nc1Jlc3BvbnNlIgeQAgHw5BkDEmsKDVdhdGNoU2V0dGluZ3MSJi5ob3N0ZC5jbHVzdGVyLnYxLldhdGNoU2V0dGluZ3NSZXF1ZXN0GicuaG9zdGQuY2x1c3Rlci52MS5XYXRjaFNldHRpbmdzUmVzcG9uc2UiB5ACAfDkGQMwARJdCglMaXN0Um9sZXMSIi5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1JlcXVlc3QaIy5ob3N0ZC5jbHVzdGVyLnYxLkxpc3RSb2xlc1Jlc3BvbnNlIgeQAgHw5BkKElQKB1B1dFJvbGUSIC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVSZXF1ZXN0GiEuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlUmVzcG9uc2UiBPDkGQoSXQoKRGVsZXRlUm9sZRIjLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZVJlcXVlc3QaJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVSZXNwb25zZSIE8OQZChJyChBMaXN0Um9sZUJpbmRpbmdzEikuaG9zdGQuY2x1c3Rlci52MS5MaXN0Um9sZUJpbmRpbmdzUmVxdWVzdBoqLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFJvbGVCaW5kaW5nc1Jlc3BvbnNlIgeQAgHw5BkKEmkKDlB1dFJvbGVCaW5kaW5nEicuaG9zdGQuY2x1c3Rlci52MS5QdXRSb2xlQmluZGluZ1JlcXVlc3QaKC5ob3N0ZC5jbHVzdGVyLnYxLlB1dFJvbGVCaW5kaW5nUmVzcG9uc2UiBPDkGQoScgoRRGVsZXRlUm9sZUJpbmRpbmcSKi5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVJvbGVCaW5kaW5nUmVxdWVzdBorLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlUm9sZUJpbmRpbmdSZXNwb25zZSIE8OQZChJgCgpMaXN0VG9rZW5zEiMuaG9zdGQuY2x1c3Rlci52MS5MaXN0VG9rZW5zUmVxdWVzdBokLmhvc3RkLmNsdXN0ZXIudjEuTGlzdFRva2Vuc1Jlc3BvbnNlIgeQAgHw5BkKEmAKC0NyZWF0ZVRva2VuEiQuaG9zdGQuY2x1c3Rlci52MS5DcmVhdGVUb2tlblJlcXVlc3QaJS5ob3N0ZC5jbHVzdGVyLnYxLkNyZWF0ZVRva2VuUmVzcG9uc2UiBPDkGQoSYAoLRGVsZXRlVG9rZW4SJC5ob3N0ZC5jbHVzdGVyLnYxLkRlbGV0ZVRva2VuUmVxdWVzdBolLmhvc3RkLmNsdXN0ZXIudjEuRGVsZXRlVG9rZW5SZXNwb25zZSIE8OQZChJOCgRDYW5JEh0uaG9zdGQuY2x1c3Rlci52MS5DYW5JUmVxdWVzdBoeLmhvc3RkLmNsdXN0ZXIudjEuQ2FuSVJlc3BvbnNlIgeQAgHw5BkLQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9jbHVzdGVyL3YxO2NsdXN0ZXJ2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Member is one node of the cluster.
@@ -615,6 +615,347 @@ export const WatchShardsResponseSchema: GenMessage<WatchShardsResponse> = /*@__P
   messageDesc(file_hostd_cluster_v1_cluster, 12);
 
 /**
+ * WatchStatsRequest says how often nodes measure.
+ *
+ * @generated from message hostd.cluster.v1.WatchStatsRequest
+ */
+export type WatchStatsRequest = Message<"hostd.cluster.v1.WatchStatsRequest"> & {
+  /**
+   * How long a node measures, in milliseconds, from 1,000 to 60,000; 0 is 2,000.
+   *
+   * @generated from field: uint32 interval_millis = 1;
+   */
+  intervalMillis: number;
+
+  /**
+   * Each node measures once, and the call ends.
+   *
+   * @generated from field: bool once = 2;
+   */
+  once: boolean;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.WatchStatsRequest.
+ * Use `create(WatchStatsRequestSchema)` to create a new message.
+ */
+export const WatchStatsRequestSchema: GenMessage<WatchStatsRequest> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 13);
+
+/**
+ * WatchStatsResponse is what one node has measured, or names nodes that do not
+ * answer.
+ *
+ * @generated from message hostd.cluster.v1.WatchStatsResponse
+ */
+export type WatchStatsResponse = Message<"hostd.cluster.v1.WatchStatsResponse"> & {
+  /**
+   * The node.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * When it had measured, by its clock.
+   *
+   * @generated from field: google.protobuf.Timestamp measured_at = 2;
+   */
+  measuredAt?: Timestamp | undefined;
+
+  /**
+   * How long it had, in milliseconds.
+   *
+   * @generated from field: uint32 period_millis = 3;
+   */
+  periodMillis: number;
+
+  /**
+   * What the node does.
+   *
+   * @generated from field: hostd.cluster.v1.NodeStats node = 4;
+   */
+  node?: NodeStats | undefined;
+
+  /**
+   * The types that ran on the node since it started, those with the most commands
+   * first, at most 200 of them.
+   *
+   * @generated from field: repeated hostd.cluster.v1.TypeStats types = 5;
+   */
+  types: TypeStats[];
+
+  /**
+   * How many types are left out.
+   *
+   * @generated from field: uint32 more_types = 6;
+   */
+  moreTypes: number;
+
+  /**
+   * Nodes that do not answer; told once, until they do.
+   *
+   * @generated from field: repeated string missing_nodes = 7;
+   */
+  missingNodes: string[];
+};
+
+/**
+ * Describes the message hostd.cluster.v1.WatchStatsResponse.
+ * Use `create(WatchStatsResponseSchema)` to create a new message.
+ */
+export const WatchStatsResponseSchema: GenMessage<WatchStatsResponse> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 14);
+
+/**
+ * NodeStats is what a node does. Rates are means over the period.
+ *
+ * @generated from message hostd.cluster.v1.NodeStats
+ */
+export type NodeStats = Message<"hostd.cluster.v1.NodeStats"> & {
+  /**
+   * Commands that were carried out, with those that left no event.
+   *
+   * @generated from field: double commands_per_second = 1;
+   */
+  commandsPerSecond: number;
+
+  /**
+   * Their events.
+   *
+   * @generated from field: double events_per_second = 2;
+   */
+  eventsPerSecond: number;
+
+  /**
+   * Queries that guests answered.
+   *
+   * @generated from field: double queries_per_second = 3;
+   */
+  queriesPerSecond: number;
+
+  /**
+   * Commands that guests refused.
+   *
+   * @generated from field: double rejections_per_second = 4;
+   */
+  rejectionsPerSecond: number;
+
+  /**
+   * Guest calls that failed by the guest's fault.
+   *
+   * @generated from field: double faults_per_second = 5;
+   */
+  faultsPerSecond: number;
+
+  /**
+   * Commands that the limits of their type held back.
+   *
+   * @generated from field: double limited_per_second = 6;
+   */
+  limitedPerSecond: number;
+
+  /**
+   * Entities in memory.
+   *
+   * @generated from field: uint64 entities_resident = 7;
+   */
+  entitiesResident: bigint;
+
+  /**
+   * Shards that the node leads.
+   *
+   * @generated from field: uint32 shards_led = 8;
+   */
+  shardsLed: number;
+
+  /**
+   * Requests that wait for a lane to take them.
+   *
+   * @generated from field: uint64 requests_waiting = 9;
+   */
+  requestsWaiting: bigint;
+
+  /**
+   * Processors that the process kept busy; 1.5 is one and a half.
+   *
+   * @generated from field: double processors_used = 10;
+   */
+  processorsUsed: number;
+
+  /**
+   * Processors that it may use.
+   *
+   * @generated from field: uint32 processors = 11;
+   */
+  processors: number;
+
+  /**
+   * Memory of the process that is resident, in bytes.
+   *
+   * @generated from field: uint64 memory_bytes = 12;
+   */
+  memoryBytes: bigint;
+
+  /**
+   * Linear memory of its guests, in bytes.
+   *
+   * @generated from field: uint64 guest_memory_bytes = 13;
+   */
+  guestMemoryBytes: bigint;
+
+  /**
+   * Bytes written to its log.
+   *
+   * @generated from field: double log_bytes_per_second = 14;
+   */
+  logBytesPerSecond: number;
+
+  /**
+   * Syncs of its log.
+   *
+   * @generated from field: double log_syncs_per_second = 15;
+   */
+  logSyncsPerSecond: number;
+
+  /**
+   * Free space of its data directory, in bytes.
+   *
+   * @generated from field: uint64 disk_free_bytes = 16;
+   */
+  diskFreeBytes: bigint;
+
+  /**
+   * Whether it refuses writes for want of space.
+   *
+   * @generated from field: bool disk_read_only = 17;
+   */
+  diskReadOnly: boolean;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.NodeStats.
+ * Use `create(NodeStatsSchema)` to create a new message.
+ */
+export const NodeStatsSchema: GenMessage<NodeStats> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 15);
+
+/**
+ * TypeStats is what the entities of a type do on a node. Rates are means over the
+ * period.
+ *
+ * @generated from message hostd.cluster.v1.TypeStats
+ */
+export type TypeStats = Message<"hostd.cluster.v1.TypeStats"> & {
+  /**
+   * The type.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * Commands that a guest was given, whatever came of them.
+   *
+   * @generated from field: double commands_per_second = 2;
+   */
+  commandsPerSecond: number;
+
+  /**
+   * Events of those that were carried out.
+   *
+   * @generated from field: double events_per_second = 3;
+   */
+  eventsPerSecond: number;
+
+  /**
+   * Commands that the guest refused.
+   *
+   * @generated from field: double rejections_per_second = 4;
+   */
+  rejectionsPerSecond: number;
+
+  /**
+   * Guest calls that failed by the guest's fault, those that load entities too.
+   *
+   * @generated from field: double faults_per_second = 5;
+   */
+  faultsPerSecond: number;
+
+  /**
+   * Fuel that commands have spent.
+   *
+   * @generated from field: double fuel_per_second = 6;
+   */
+  fuelPerSecond: number;
+
+  /**
+   * Entities in memory.
+   *
+   * @generated from field: uint64 entities_resident = 7;
+   */
+  entitiesResident: bigint;
+
+  /**
+   * How long commands waited for their turn. The three are not set where nothing
+   * was measured; of types beyond the first 100 that ran on a node none is.
+   *
+   * @generated from field: hostd.cluster.v1.StageTime queue = 8;
+   */
+  queue?: StageTime | undefined;
+
+  /**
+   * How long the guest had them.
+   *
+   * @generated from field: hostd.cluster.v1.StageTime guest = 9;
+   */
+  guest?: StageTime | undefined;
+
+  /**
+   * How long they waited for their commit.
+   *
+   * @generated from field: hostd.cluster.v1.StageTime commit = 10;
+   */
+  commit?: StageTime | undefined;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.TypeStats.
+ * Use `create(TypeStatsSchema)` to create a new message.
+ */
+export const TypeStatsSchema: GenMessage<TypeStats> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 16);
+
+/**
+ * StageTime is how long a stage of commands took, over the period, at most 9 %
+ * too long.
+ *
+ * @generated from message hostd.cluster.v1.StageTime
+ */
+export type StageTime = Message<"hostd.cluster.v1.StageTime"> & {
+  /**
+   * Half of them took no longer, in microseconds.
+   *
+   * @generated from field: double p50_micros = 1;
+   */
+  p50Micros: number;
+
+  /**
+   * 99 of 100 took no longer.
+   *
+   * @generated from field: double p99_micros = 2;
+   */
+  p99Micros: number;
+};
+
+/**
+ * Describes the message hostd.cluster.v1.StageTime.
+ * Use `create(StageTimeSchema)` to create a new message.
+ */
+export const StageTimeSchema: GenMessage<StageTime> = /*@__PURE__*/
+  messageDesc(file_hostd_cluster_v1_cluster, 17);
+
+/**
  * TailLogsRequest selects lines of guests.
  *
  * @generated from message hostd.cluster.v1.TailLogsRequest
@@ -647,7 +988,7 @@ export type TailLogsRequest = Message<"hostd.cluster.v1.TailLogsRequest"> & {
  * Use `create(TailLogsRequestSchema)` to create a new message.
  */
 export const TailLogsRequestSchema: GenMessage<TailLogsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 13);
+  messageDesc(file_hostd_cluster_v1_cluster, 18);
 
 /**
  * TailLogsResponse has lines of one node, in the order in which they were
@@ -691,7 +1032,7 @@ export type TailLogsResponse = Message<"hostd.cluster.v1.TailLogsResponse"> & {
  * Use `create(TailLogsResponseSchema)` to create a new message.
  */
 export const TailLogsResponseSchema: GenMessage<TailLogsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 14);
+  messageDesc(file_hostd_cluster_v1_cluster, 19);
 
 /**
  * Line is what a guest wrote.
@@ -741,7 +1082,7 @@ export type TailLogsResponse_Line = Message<"hostd.cluster.v1.TailLogsResponse.L
  * Use `create(TailLogsResponse_LineSchema)` to create a new message.
  */
 export const TailLogsResponse_LineSchema: GenMessage<TailLogsResponse_Line> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 14, 0);
+  messageDesc(file_hostd_cluster_v1_cluster, 19, 0);
 
 /**
  * ProfileNodeRequest says what of which node is measured.
@@ -777,7 +1118,7 @@ export type ProfileNodeRequest = Message<"hostd.cluster.v1.ProfileNodeRequest"> 
  * Use `create(ProfileNodeRequestSchema)` to create a new message.
  */
 export const ProfileNodeRequestSchema: GenMessage<ProfileNodeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 15);
+  messageDesc(file_hostd_cluster_v1_cluster, 20);
 
 /**
  * Kind is what a profile is of.
@@ -825,7 +1166,7 @@ export enum ProfileNodeRequest_Kind {
  * Describes the enum hostd.cluster.v1.ProfileNodeRequest.Kind.
  */
 export const ProfileNodeRequest_KindSchema: GenEnum<ProfileNodeRequest_Kind> = /*@__PURE__*/
-  enumDesc(file_hostd_cluster_v1_cluster, 15, 0);
+  enumDesc(file_hostd_cluster_v1_cluster, 20, 0);
 
 /**
  * ProfileNodeResponse is a part of a profile; all parts together are gzip.
@@ -853,7 +1194,7 @@ export type ProfileNodeResponse = Message<"hostd.cluster.v1.ProfileNodeResponse"
  * Use `create(ProfileNodeResponseSchema)` to create a new message.
  */
 export const ProfileNodeResponseSchema: GenMessage<ProfileNodeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 16);
+  messageDesc(file_hostd_cluster_v1_cluster, 21);
 
 /**
  * ProfileGuestsRequest says what is measured.
@@ -881,7 +1222,7 @@ export type ProfileGuestsRequest = Message<"hostd.cluster.v1.ProfileGuestsReques
  * Use `create(ProfileGuestsRequestSchema)` to create a new message.
  */
 export const ProfileGuestsRequestSchema: GenMessage<ProfileGuestsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 17);
+  messageDesc(file_hostd_cluster_v1_cluster, 22);
 
 /**
  * ProfileGuestsResponse is a part of what one node has found, or names nodes
@@ -925,7 +1266,7 @@ export type ProfileGuestsResponse = Message<"hostd.cluster.v1.ProfileGuestsRespo
  * Use `create(ProfileGuestsResponseSchema)` to create a new message.
  */
 export const ProfileGuestsResponseSchema: GenMessage<ProfileGuestsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 18);
+  messageDesc(file_hostd_cluster_v1_cluster, 23);
 
 /**
  * Stack is what was spent in one function, called by certain others.
@@ -960,7 +1301,7 @@ export type ProfileGuestsResponse_Stack = Message<"hostd.cluster.v1.ProfileGuest
  * Use `create(ProfileGuestsResponse_StackSchema)` to create a new message.
  */
 export const ProfileGuestsResponse_StackSchema: GenMessage<ProfileGuestsResponse_Stack> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 18, 0);
+  messageDesc(file_hostd_cluster_v1_cluster, 23, 0);
 
 /**
  * MoveShardRequest names a shard and where its leadership goes.
@@ -988,7 +1329,7 @@ export type MoveShardRequest = Message<"hostd.cluster.v1.MoveShardRequest"> & {
  * Use `create(MoveShardRequestSchema)` to create a new message.
  */
 export const MoveShardRequestSchema: GenMessage<MoveShardRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 19);
+  messageDesc(file_hostd_cluster_v1_cluster, 24);
 
 /**
  * MoveShardResponse says that the shard has moved.
@@ -1003,7 +1344,7 @@ export type MoveShardResponse = Message<"hostd.cluster.v1.MoveShardResponse"> & 
  * Use `create(MoveShardResponseSchema)` to create a new message.
  */
 export const MoveShardResponseSchema: GenMessage<MoveShardResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 20);
+  messageDesc(file_hostd_cluster_v1_cluster, 25);
 
 /**
  * DrainRequest names a node.
@@ -1024,7 +1365,7 @@ export type DrainRequest = Message<"hostd.cluster.v1.DrainRequest"> & {
  * Use `create(DrainRequestSchema)` to create a new message.
  */
 export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 21);
+  messageDesc(file_hostd_cluster_v1_cluster, 26);
 
 /**
  * DrainResponse says that the node leads nothing any more.
@@ -1045,7 +1386,7 @@ export type DrainResponse = Message<"hostd.cluster.v1.DrainResponse"> & {
  * Use `create(DrainResponseSchema)` to create a new message.
  */
 export const DrainResponseSchema: GenMessage<DrainResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 22);
+  messageDesc(file_hostd_cluster_v1_cluster, 27);
 
 /**
  * ResumeRequest names a node.
@@ -1066,7 +1407,7 @@ export type ResumeRequest = Message<"hostd.cluster.v1.ResumeRequest"> & {
  * Use `create(ResumeRequestSchema)` to create a new message.
  */
 export const ResumeRequestSchema: GenMessage<ResumeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 23);
+  messageDesc(file_hostd_cluster_v1_cluster, 28);
 
 /**
  * ResumeResponse says that the order is taken back.
@@ -1081,7 +1422,7 @@ export type ResumeResponse = Message<"hostd.cluster.v1.ResumeResponse"> & {
  * Use `create(ResumeResponseSchema)` to create a new message.
  */
 export const ResumeResponseSchema: GenMessage<ResumeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 24);
+  messageDesc(file_hostd_cluster_v1_cluster, 29);
 
 /**
  * LeaveRequest names a node.
@@ -1102,7 +1443,7 @@ export type LeaveRequest = Message<"hostd.cluster.v1.LeaveRequest"> & {
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema: GenMessage<LeaveRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 25);
+  messageDesc(file_hostd_cluster_v1_cluster, 30);
 
 /**
  * LeaveResponse says that the node is no member any more.
@@ -1117,7 +1458,7 @@ export type LeaveResponse = Message<"hostd.cluster.v1.LeaveResponse"> & {
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 26);
+  messageDesc(file_hostd_cluster_v1_cluster, 31);
 
 /**
  * DownRequest names a node.
@@ -1138,7 +1479,7 @@ export type DownRequest = Message<"hostd.cluster.v1.DownRequest"> & {
  * Use `create(DownRequestSchema)` to create a new message.
  */
 export const DownRequestSchema: GenMessage<DownRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 27);
+  messageDesc(file_hostd_cluster_v1_cluster, 32);
 
 /**
  * DownResponse says that the decision is durable.
@@ -1153,7 +1494,7 @@ export type DownResponse = Message<"hostd.cluster.v1.DownResponse"> & {
  * Use `create(DownResponseSchema)` to create a new message.
  */
 export const DownResponseSchema: GenMessage<DownResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 28);
+  messageDesc(file_hostd_cluster_v1_cluster, 33);
 
 /**
  * RebalanceRequest has no parameters.
@@ -1168,7 +1509,7 @@ export type RebalanceRequest = Message<"hostd.cluster.v1.RebalanceRequest"> & {
  * Use `create(RebalanceRequestSchema)` to create a new message.
  */
 export const RebalanceRequestSchema: GenMessage<RebalanceRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 29);
+  messageDesc(file_hostd_cluster_v1_cluster, 34);
 
 /**
  * RebalanceResponse says what was started.
@@ -1189,7 +1530,7 @@ export type RebalanceResponse = Message<"hostd.cluster.v1.RebalanceResponse"> & 
  * Use `create(RebalanceResponseSchema)` to create a new message.
  */
 export const RebalanceResponseSchema: GenMessage<RebalanceResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 30);
+  messageDesc(file_hostd_cluster_v1_cluster, 35);
 
 /**
  * Setting is one entry of the replicated map.
@@ -1224,7 +1565,7 @@ export type Setting = Message<"hostd.cluster.v1.Setting"> & {
  * Use `create(SettingSchema)` to create a new message.
  */
 export const SettingSchema: GenMessage<Setting> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 31);
+  messageDesc(file_hostd_cluster_v1_cluster, 36);
 
 /**
  * PutSettingRequest writes a setting.
@@ -1252,7 +1593,7 @@ export type PutSettingRequest = Message<"hostd.cluster.v1.PutSettingRequest"> & 
  * Use `create(PutSettingRequestSchema)` to create a new message.
  */
 export const PutSettingRequestSchema: GenMessage<PutSettingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 32);
+  messageDesc(file_hostd_cluster_v1_cluster, 37);
 
 /**
  * PutSettingResponse says that the value is durable.
@@ -1273,7 +1614,7 @@ export type PutSettingResponse = Message<"hostd.cluster.v1.PutSettingResponse"> 
  * Use `create(PutSettingResponseSchema)` to create a new message.
  */
 export const PutSettingResponseSchema: GenMessage<PutSettingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 33);
+  messageDesc(file_hostd_cluster_v1_cluster, 38);
 
 /**
  * GetSettingRequest names a setting.
@@ -1294,7 +1635,7 @@ export type GetSettingRequest = Message<"hostd.cluster.v1.GetSettingRequest"> & 
  * Use `create(GetSettingRequestSchema)` to create a new message.
  */
 export const GetSettingRequestSchema: GenMessage<GetSettingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 34);
+  messageDesc(file_hostd_cluster_v1_cluster, 39);
 
 /**
  * GetSettingResponse carries a setting.
@@ -1315,7 +1656,7 @@ export type GetSettingResponse = Message<"hostd.cluster.v1.GetSettingResponse"> 
  * Use `create(GetSettingResponseSchema)` to create a new message.
  */
 export const GetSettingResponseSchema: GenMessage<GetSettingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 35);
+  messageDesc(file_hostd_cluster_v1_cluster, 40);
 
 /**
  * ListSettingsRequest selects settings.
@@ -1336,7 +1677,7 @@ export type ListSettingsRequest = Message<"hostd.cluster.v1.ListSettingsRequest"
  * Use `create(ListSettingsRequestSchema)` to create a new message.
  */
 export const ListSettingsRequestSchema: GenMessage<ListSettingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 36);
+  messageDesc(file_hostd_cluster_v1_cluster, 41);
 
 /**
  * ListSettingsResponse lists settings.
@@ -1364,7 +1705,7 @@ export type ListSettingsResponse = Message<"hostd.cluster.v1.ListSettingsRespons
  * Use `create(ListSettingsResponseSchema)` to create a new message.
  */
 export const ListSettingsResponseSchema: GenMessage<ListSettingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 37);
+  messageDesc(file_hostd_cluster_v1_cluster, 42);
 
 /**
  * WatchSettingsRequest selects settings.
@@ -1385,7 +1726,7 @@ export type WatchSettingsRequest = Message<"hostd.cluster.v1.WatchSettingsReques
  * Use `create(WatchSettingsRequestSchema)` to create a new message.
  */
 export const WatchSettingsRequestSchema: GenMessage<WatchSettingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 38);
+  messageDesc(file_hostd_cluster_v1_cluster, 43);
 
 /**
  * WatchSettingsResponse carries one setting.
@@ -1406,7 +1747,7 @@ export type WatchSettingsResponse = Message<"hostd.cluster.v1.WatchSettingsRespo
  * Use `create(WatchSettingsResponseSchema)` to create a new message.
  */
 export const WatchSettingsResponseSchema: GenMessage<WatchSettingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 39);
+  messageDesc(file_hostd_cluster_v1_cluster, 44);
 
 /**
  * Policy is what the operators decided for the whole cluster.
@@ -1457,7 +1798,7 @@ export type Policy = Message<"hostd.cluster.v1.Policy"> & {
  * Use `create(PolicySchema)` to create a new message.
  */
 export const PolicySchema: GenMessage<Policy> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 40);
+  messageDesc(file_hostd_cluster_v1_cluster, 45);
 
 /**
  * SetPolicyRequest has what is to change.
@@ -1499,7 +1840,7 @@ export type SetPolicyRequest = Message<"hostd.cluster.v1.SetPolicyRequest"> & {
  * Use `create(SetPolicyRequestSchema)` to create a new message.
  */
 export const SetPolicyRequestSchema: GenMessage<SetPolicyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 41);
+  messageDesc(file_hostd_cluster_v1_cluster, 46);
 
 /**
  * SetPolicyResponse has the policy as it is now.
@@ -1520,7 +1861,7 @@ export type SetPolicyResponse = Message<"hostd.cluster.v1.SetPolicyResponse"> & 
  * Use `create(SetPolicyResponseSchema)` to create a new message.
  */
 export const SetPolicyResponseSchema: GenMessage<SetPolicyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 42);
+  messageDesc(file_hostd_cluster_v1_cluster, 47);
 
 /**
  * RaiseLevelRequest names a level.
@@ -1548,7 +1889,7 @@ export type RaiseLevelRequest = Message<"hostd.cluster.v1.RaiseLevelRequest"> & 
  * Use `create(RaiseLevelRequestSchema)` to create a new message.
  */
 export const RaiseLevelRequestSchema: GenMessage<RaiseLevelRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 43);
+  messageDesc(file_hostd_cluster_v1_cluster, 48);
 
 /**
  * RaiseLevelResponse says what the members speak.
@@ -1583,7 +1924,7 @@ export type RaiseLevelResponse = Message<"hostd.cluster.v1.RaiseLevelResponse"> 
  * Use `create(RaiseLevelResponseSchema)` to create a new message.
  */
 export const RaiseLevelResponseSchema: GenMessage<RaiseLevelResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 44);
+  messageDesc(file_hostd_cluster_v1_cluster, 49);
 
 /**
  * InitializeRequest has no parameters.
@@ -1598,7 +1939,7 @@ export type InitializeRequest = Message<"hostd.cluster.v1.InitializeRequest"> & 
  * Use `create(InitializeRequestSchema)` to create a new message.
  */
 export const InitializeRequestSchema: GenMessage<InitializeRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 45);
+  messageDesc(file_hostd_cluster_v1_cluster, 50);
 
 /**
  * InitializeResponse names the cluster of the answering node.
@@ -1634,7 +1975,7 @@ export type InitializeResponse = Message<"hostd.cluster.v1.InitializeResponse"> 
  * Use `create(InitializeResponseSchema)` to create a new message.
  */
 export const InitializeResponseSchema: GenMessage<InitializeResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 46);
+  messageDesc(file_hostd_cluster_v1_cluster, 51);
 
 /**
  * NodeLevels is what one member speaks.
@@ -1683,7 +2024,7 @@ export type NodeLevels = Message<"hostd.cluster.v1.NodeLevels"> & {
  * Use `create(NodeLevelsSchema)` to create a new message.
  */
 export const NodeLevelsSchema: GenMessage<NodeLevels> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 47);
+  messageDesc(file_hostd_cluster_v1_cluster, 52);
 
 /**
  * RoleRule matches calls by each list that it has.
@@ -1736,7 +2077,7 @@ export type RoleRule = Message<"hostd.cluster.v1.RoleRule"> & {
  * Use `create(RoleRuleSchema)` to create a new message.
  */
 export const RoleRuleSchema: GenMessage<RoleRule> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 48);
+  messageDesc(file_hostd_cluster_v1_cluster, 53);
 
 /**
  * RoleQuotas are how much callers may have, on each node. In each 0 says nothing
@@ -1802,7 +2143,7 @@ export type RoleQuotas = Message<"hostd.cluster.v1.RoleQuotas"> & {
  * Use `create(RoleQuotasSchema)` to create a new message.
  */
 export const RoleQuotasSchema: GenMessage<RoleQuotas> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 49);
+  messageDesc(file_hostd_cluster_v1_cluster, 54);
 
 /**
  * Role is a list of rules.
@@ -1851,7 +2192,7 @@ export type Role = Message<"hostd.cluster.v1.Role"> & {
  * Use `create(RoleSchema)` to create a new message.
  */
 export const RoleSchema: GenMessage<Role> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 50);
+  messageDesc(file_hostd_cluster_v1_cluster, 55);
 
 /**
  * RoleBinding gives a subject roles.
@@ -1886,7 +2227,7 @@ export type RoleBinding = Message<"hostd.cluster.v1.RoleBinding"> & {
  * Use `create(RoleBindingSchema)` to create a new message.
  */
 export const RoleBindingSchema: GenMessage<RoleBinding> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 51);
+  messageDesc(file_hostd_cluster_v1_cluster, 56);
 
 /**
  * ListRolesRequest has no parameters.
@@ -1901,7 +2242,7 @@ export type ListRolesRequest = Message<"hostd.cluster.v1.ListRolesRequest"> & {
  * Use `create(ListRolesRequestSchema)` to create a new message.
  */
 export const ListRolesRequestSchema: GenMessage<ListRolesRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 52);
+  messageDesc(file_hostd_cluster_v1_cluster, 57);
 
 /**
  * ListRolesResponse has all roles.
@@ -1929,7 +2270,7 @@ export type ListRolesResponse = Message<"hostd.cluster.v1.ListRolesResponse"> & 
  * Use `create(ListRolesResponseSchema)` to create a new message.
  */
 export const ListRolesResponseSchema: GenMessage<ListRolesResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 53);
+  messageDesc(file_hostd_cluster_v1_cluster, 58);
 
 /**
  * PutRoleRequest is a role.
@@ -1964,7 +2305,7 @@ export type PutRoleRequest = Message<"hostd.cluster.v1.PutRoleRequest"> & {
  * Use `create(PutRoleRequestSchema)` to create a new message.
  */
 export const PutRoleRequestSchema: GenMessage<PutRoleRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 54);
+  messageDesc(file_hostd_cluster_v1_cluster, 59);
 
 /**
  * PutRoleResponse tells of the role.
@@ -1985,7 +2326,7 @@ export type PutRoleResponse = Message<"hostd.cluster.v1.PutRoleResponse"> & {
  * Use `create(PutRoleResponseSchema)` to create a new message.
  */
 export const PutRoleResponseSchema: GenMessage<PutRoleResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 55);
+  messageDesc(file_hostd_cluster_v1_cluster, 60);
 
 /**
  * DeleteRoleRequest names a role.
@@ -2006,7 +2347,7 @@ export type DeleteRoleRequest = Message<"hostd.cluster.v1.DeleteRoleRequest"> & 
  * Use `create(DeleteRoleRequestSchema)` to create a new message.
  */
 export const DeleteRoleRequestSchema: GenMessage<DeleteRoleRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 56);
+  messageDesc(file_hostd_cluster_v1_cluster, 61);
 
 /**
  * DeleteRoleResponse says that the role is gone.
@@ -2021,7 +2362,7 @@ export type DeleteRoleResponse = Message<"hostd.cluster.v1.DeleteRoleResponse"> 
  * Use `create(DeleteRoleResponseSchema)` to create a new message.
  */
 export const DeleteRoleResponseSchema: GenMessage<DeleteRoleResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 57);
+  messageDesc(file_hostd_cluster_v1_cluster, 62);
 
 /**
  * ListRoleBindingsRequest has no parameters.
@@ -2036,7 +2377,7 @@ export type ListRoleBindingsRequest = Message<"hostd.cluster.v1.ListRoleBindings
  * Use `create(ListRoleBindingsRequestSchema)` to create a new message.
  */
 export const ListRoleBindingsRequestSchema: GenMessage<ListRoleBindingsRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 58);
+  messageDesc(file_hostd_cluster_v1_cluster, 63);
 
 /**
  * ListRoleBindingsResponse has all bindings.
@@ -2072,7 +2413,7 @@ export type ListRoleBindingsResponse = Message<"hostd.cluster.v1.ListRoleBinding
  * Use `create(ListRoleBindingsResponseSchema)` to create a new message.
  */
 export const ListRoleBindingsResponseSchema: GenMessage<ListRoleBindingsResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 59);
+  messageDesc(file_hostd_cluster_v1_cluster, 64);
 
 /**
  * PutRoleBindingRequest is a binding.
@@ -2100,7 +2441,7 @@ export type PutRoleBindingRequest = Message<"hostd.cluster.v1.PutRoleBindingRequ
  * Use `create(PutRoleBindingRequestSchema)` to create a new message.
  */
 export const PutRoleBindingRequestSchema: GenMessage<PutRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 60);
+  messageDesc(file_hostd_cluster_v1_cluster, 65);
 
 /**
  * PutRoleBindingResponse tells of the binding.
@@ -2121,7 +2462,7 @@ export type PutRoleBindingResponse = Message<"hostd.cluster.v1.PutRoleBindingRes
  * Use `create(PutRoleBindingResponseSchema)` to create a new message.
  */
 export const PutRoleBindingResponseSchema: GenMessage<PutRoleBindingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 61);
+  messageDesc(file_hostd_cluster_v1_cluster, 66);
 
 /**
  * DeleteRoleBindingRequest names a subject.
@@ -2142,7 +2483,7 @@ export type DeleteRoleBindingRequest = Message<"hostd.cluster.v1.DeleteRoleBindi
  * Use `create(DeleteRoleBindingRequestSchema)` to create a new message.
  */
 export const DeleteRoleBindingRequestSchema: GenMessage<DeleteRoleBindingRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 62);
+  messageDesc(file_hostd_cluster_v1_cluster, 67);
 
 /**
  * DeleteRoleBindingResponse says that the subject has no roles.
@@ -2157,7 +2498,7 @@ export type DeleteRoleBindingResponse = Message<"hostd.cluster.v1.DeleteRoleBind
  * Use `create(DeleteRoleBindingResponseSchema)` to create a new message.
  */
 export const DeleteRoleBindingResponseSchema: GenMessage<DeleteRoleBindingResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 63);
+  messageDesc(file_hostd_cluster_v1_cluster, 68);
 
 /**
  * Token is one that the cluster keeps. Nobody can show it by what is kept.
@@ -2214,7 +2555,7 @@ export type Token = Message<"hostd.cluster.v1.Token"> & {
  * Use `create(TokenSchema)` to create a new message.
  */
 export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 64);
+  messageDesc(file_hostd_cluster_v1_cluster, 69);
 
 /**
  * ListTokensRequest has no parameters.
@@ -2229,7 +2570,7 @@ export type ListTokensRequest = Message<"hostd.cluster.v1.ListTokensRequest"> & 
  * Use `create(ListTokensRequestSchema)` to create a new message.
  */
 export const ListTokensRequestSchema: GenMessage<ListTokensRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 65);
+  messageDesc(file_hostd_cluster_v1_cluster, 70);
 
 /**
  * ListTokensResponse has all tokens.
@@ -2257,7 +2598,7 @@ export type ListTokensResponse = Message<"hostd.cluster.v1.ListTokensResponse"> 
  * Use `create(ListTokensResponseSchema)` to create a new message.
  */
 export const ListTokensResponseSchema: GenMessage<ListTokensResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 66);
+  messageDesc(file_hostd_cluster_v1_cluster, 71);
 
 /**
  * CreateTokenRequest is the hash of a token.
@@ -2300,7 +2641,7 @@ export type CreateTokenRequest = Message<"hostd.cluster.v1.CreateTokenRequest"> 
  * Use `create(CreateTokenRequestSchema)` to create a new message.
  */
 export const CreateTokenRequestSchema: GenMessage<CreateTokenRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 67);
+  messageDesc(file_hostd_cluster_v1_cluster, 72);
 
 /**
  * CreateTokenResponse tells of the token.
@@ -2321,7 +2662,7 @@ export type CreateTokenResponse = Message<"hostd.cluster.v1.CreateTokenResponse"
  * Use `create(CreateTokenResponseSchema)` to create a new message.
  */
 export const CreateTokenResponseSchema: GenMessage<CreateTokenResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 68);
+  messageDesc(file_hostd_cluster_v1_cluster, 73);
 
 /**
  * DeleteTokenRequest names a token.
@@ -2342,7 +2683,7 @@ export type DeleteTokenRequest = Message<"hostd.cluster.v1.DeleteTokenRequest"> 
  * Use `create(DeleteTokenRequestSchema)` to create a new message.
  */
 export const DeleteTokenRequestSchema: GenMessage<DeleteTokenRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 69);
+  messageDesc(file_hostd_cluster_v1_cluster, 74);
 
 /**
  * DeleteTokenResponse says that the token is not taken any more.
@@ -2357,7 +2698,7 @@ export type DeleteTokenResponse = Message<"hostd.cluster.v1.DeleteTokenResponse"
  * Use `create(DeleteTokenResponseSchema)` to create a new message.
  */
 export const DeleteTokenResponseSchema: GenMessage<DeleteTokenResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 70);
+  messageDesc(file_hostd_cluster_v1_cluster, 75);
 
 /**
  * CanIRequest describes a call.
@@ -2399,7 +2740,7 @@ export type CanIRequest = Message<"hostd.cluster.v1.CanIRequest"> & {
  * Use `create(CanIRequestSchema)` to create a new message.
  */
 export const CanIRequestSchema: GenMessage<CanIRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 71);
+  messageDesc(file_hostd_cluster_v1_cluster, 76);
 
 /**
  * CanIResponse is the answer.
@@ -2455,7 +2796,7 @@ export type CanIResponse = Message<"hostd.cluster.v1.CanIResponse"> & {
  * Use `create(CanIResponseSchema)` to create a new message.
  */
 export const CanIResponseSchema: GenMessage<CanIResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_cluster_v1_cluster, 72);
+  messageDesc(file_hostd_cluster_v1_cluster, 77);
 
 /**
  * ClusterService shows the cluster and moves work within it.
@@ -2506,6 +2847,18 @@ export const ClusterService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchShardsRequestSchema;
     output: typeof WatchShardsResponseSchema;
+  },
+  /**
+   * WatchStats has each node measure what it does over an interval, again and
+   * again, and sends what each has measured: what its entities do, by type too,
+   * and what that takes of the machine. A node computes nothing while nobody asks.
+   *
+   * @generated from rpc hostd.cluster.v1.ClusterService.WatchStats
+   */
+  watchStats: {
+    methodKind: "server_streaming";
+    input: typeof WatchStatsRequestSchema;
+    output: typeof WatchStatsResponseSchema;
   },
   /**
    * TailLogs sends the newest lines that guests wrote for the entities of a type,

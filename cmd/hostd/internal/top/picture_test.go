@@ -1,0 +1,67 @@
+package top
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+func of(node string, commands float64, took *clusterv1.StageTime) *clusterv1.WatchStatsResponse {
+	return &clusterv1.WatchStatsResponse{
+		NodeId: node, Node: &clusterv1.NodeStats{CommandsPerSecond: commands, MemoryBytes: 3 << 20},
+		Types: []*clusterv1.TypeStats{{EntityType: "order", CommandsPerSecond: commands, EventsPerSecond: 2 * commands, EntitiesResident: 5, Queue: took}, {EntityType: "of " + node}},
+	}
+}
+
+// TestNodesAreAddedUp: rates are sums and latencies the longest; a node that
+// does not answer is said to be missing until it does, and one that is silent
+// for long is forgotten.
+func TestNodesAreAddedUp(t *testing.T) {
+	p, now := newPicture(time.Second), time.Unix(1000, 0)
+	written := func() string {
+		var out strings.Builder
+		p.write(&out, 0)
+		p.remark(&out)
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	p.take(of("n1", 10, &clusterv1.StageTime{P50Micros: 5, P99Micros: 1500}), now)
+	p.take(of("n2", 2.5, &clusterv1.StageTime{P50Micros: 20_000, P99Micros: 2_500_000}), now)
+	p.take(of("n3", 0, nil), now)
+	sum := p.sums()[0]
+	if sum.GetEntityType() != "order" || sum.GetCommandsPerSecond() != 12.5 || sum.GetEventsPerSecond() != 25 || sum.GetEntitiesResident() != 15 || sum.GetQueue().GetP99Micros() != 2_500_000 || len(p.sums()) != 4 {
+		t.Errorf("%v of %d", sum, len(p.sums()))
+	}
+	if got := written(); !strings.Contains(got, "n2 2.5") || !strings.Contains(got, "20 ms 2.5 s") || !strings.Contains(got, "3.0 MiB") || strings.Contains(got, "did not answer") {
+		t.Error(got)
+	}
+	p.take(&clusterv1.WatchStatsResponse{MissingNodes: []string{"n2"}}, now)
+	if got := written(); strings.Contains(got, "n2 2.5") || !strings.Contains(got, "did not answer: n2") || p.sums()[0].GetCommandsPerSecond() != 10 {
+		t.Error(got)
+	}
+	p.take(of("n2", 1, nil), now)
+	if got := written(); !strings.Contains(got, "n2 1.0") || strings.Contains(got, "did not answer") {
+		t.Error(got)
+	}
+	p.take(of("n1", 1, nil), now.Add(time.Minute))
+	if got := written(); strings.Contains(got, "n2") || !strings.Contains(got, "n1 1.0") {
+		t.Error(got)
+	}
+}
+
+// TestPicturesFitTheScreen: of many types those with the most commands are
+// written.
+func TestPicturesFitTheScreen(t *testing.T) {
+	p := newPicture(time.Second)
+	m := of("n1", 1, nil)
+	for i := range 100 {
+		m.Types = append(m.Types, &clusterv1.TypeStats{EntityType: strings.Repeat("t", i+1), CommandsPerSecond: float64(100 + i)})
+	}
+	p.take(m, time.Unix(1000, 0))
+	var out strings.Builder
+	p.write(&out, 24)
+	if lines := strings.Count(out.String(), "\n"); lines > 22 || lines < 15 || !strings.Contains(out.String(), "\n"+strings.Repeat("t", 100)+" ") {
+		t.Errorf("%d lines:\n%s", lines, out.String())
+	}
+}

@@ -1,0 +1,173 @@
+// Package top makes the command that shows what nodes and entity types do at
+// the moment. It counts nothing itself: nodes measure, and it adds up.
+//
+// On a terminal the command owns a goroutine that reads a stream, and waits for
+// it before it returns.
+package top
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+const (
+	leastInterval = time.Second
+	mostInterval  = time.Minute
+	// gather is how long a picture waits for what other nodes say.
+	gather = 200 * time.Millisecond
+	// reopenEvery is between two looks for a node to go on with.
+	reopenEvery = 500 * time.Millisecond
+)
+
+// options are those of the command.
+type options struct {
+	interval time.Duration
+	once     bool
+	hot      uint32
+}
+
+func (o options) request(once bool) *clusterv1.WatchStatsRequest {
+	return &clusterv1.WatchStatsRequest{IntervalMillis: uint32(o.interval.Milliseconds()), Once: once}
+}
+
+// New makes 'hostd top'.
+func New(std cli.Stdio) *cobra.Command {
+	var o options
+	var out *cli.Output
+	c := cli.Talk(std, "top", "Show what nodes and entity types do: rates, latencies, memory", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
+		if o.once || out.JSON() || !cli.OnTerminal(std.Out) {
+			p, err := once(ctx, s, o)
+			if err != nil {
+				return err
+			}
+			if err := out.Print(p.view(), func(w io.Writer) { p.write(w, 0) }); err != nil {
+				return err
+			}
+			p.remark(std.Err)
+			return nil
+		}
+		return follow(ctx, s, o)
+	})
+	out = cli.AddOutput(c, std)
+	c.Long = "Shows what each node does, and the entities of each type on all nodes: commands, events, what was refused and what failed, each a second, and how long commands waited, were in a guest and waited for their commit. " +
+		"On a terminal it goes on until interrupted; otherwise, and with -o json, it measures once. " +
+		"Rates of a type are sums over the nodes, latencies those of the node where they are longest."
+	c.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how `long` nodes measure, from 1s to 1m")
+	c.Flags().BoolVar(&o.once, "once", false, "measure once, on a terminal too")
+	c.Flags().Uint32Var(&o.hot, "hot", 5, "show this `many` of the entities that are asked for most, at most 100")
+	cli.Before(c, func([]string) error {
+		switch {
+		case o.interval < leastInterval || o.interval > mostInterval:
+			return cli.Usagef("--interval is %v, must be from %v to %v", o.interval, leastInterval, mostInterval)
+		case o.hot > 100:
+			return cli.Usagef("--hot is %d, must be at most 100", o.hot)
+		}
+		return nil
+	})
+	return c
+}
+
+// once is one measurement of all nodes.
+func once(ctx context.Context, s *cli.Session, o options) (*picture, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout+o.interval)
+	defer cancel()
+	p := newPicture(o.interval)
+	for m, err := range cli.Stream(ctx, s.ClusterService.WatchStats, o.request(true)) {
+		if err != nil {
+			return nil, err
+		}
+		p.take(m, time.Now())
+	}
+	return p, hot(ctx, s, o, p)
+}
+
+// hot asks for the entities that are asked for most.
+func hot(ctx context.Context, s *cli.Session, o options, p *picture) error {
+	if o.hot == 0 {
+		return nil
+	}
+	res, err := cli.Unary(ctx, s, s.EntityService.HotEntities, &entityv1.HotEntitiesRequest{Limit: o.hot})
+	p.hot = res.GetEntities()
+	return err
+}
+
+// follow shows measurements until ctx ends. Where the node that was asked ends
+// it goes on with the next.
+func follow(ctx context.Context, s *cli.Session, o options) error {
+	for {
+		err := show(ctx, s, o)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !cli.NodeEnded(err) {
+			return err
+		}
+		fmt.Fprintln(s.Std.Err, "the node that was asked has ended; looking for the next")
+		select {
+		case <-time.After(reopenEvery):
+		case <-ctx.Done():
+			return nil
+		}
+		if failed := s.Reopen(ctx); failed != nil {
+			return failed
+		}
+	}
+}
+
+// show paints what a stream brings until it ends.
+func show(ctx context.Context, s *cli.Session, o options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	messages, ended := make(chan *clusterv1.WatchStatsResponse), make(chan error, 1)
+	defer func() { cancel(); <-ended }()
+	go func() {
+		var failed error
+		for m, err := range cli.Stream(ctx, s.ClusterService.WatchStats, o.request(false)) {
+			if failed = err; err != nil {
+				break
+			}
+			select {
+			case messages <- m:
+			case <-ctx.Done():
+			}
+		}
+		ended <- failed
+		close(ended)
+	}()
+	p := newPicture(o.interval)
+	var due <-chan time.Time
+	for {
+		select {
+		case m := <-messages:
+			p.take(m, time.Now())
+			if due == nil {
+				due = time.After(gather)
+			}
+		case <-due:
+			due = nil
+			if err := hot(ctx, s, o, p); err != nil {
+				return err
+			}
+			p.paint(s.Std.Out)
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// paint clears the screen and writes the picture, as much as there is room for.
+func (p *picture) paint(w io.Writer) {
+	fmt.Fprint(w, "\x1b[H\x1b[2J")
+	p.write(w, cli.Height(w))
+	var said bytes.Buffer
+	p.remark(&said)
+	io.WriteString(w, cli.NewPaint(w).Warn(said.String()))
+}

@@ -1,0 +1,39 @@
+package host
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/hostd/hostd/host/rpc/watchstats"
+	"github.com/hostd/hostd/host/telemetry"
+)
+
+// measure is what the node has counted until now, and what it takes of the
+// machine. The time is the monotonic clock's: rates are made of it.
+func (n *Node) measure() *watchstats.Sample {
+	process, log := telemetry.ReadProcess(), n.replicas.log.Stats()
+	s := &watchstats.Sample{
+		At: time.Now(), CPU: process.CPU, Memory: process.Memory, Processors: uint32(runtime.GOMAXPROCS(0)),
+		Types: make(map[string]watchstats.Type), Stages: n.metrics.commands.Snapshots(),
+		LogBytes: log.WrittenBytes, LogSyncs: log.Syncs, Waiting: uint64(n.region.Waiting()),
+		GuestMemory: uint64(n.guests.engine.Usage().MemoryBytes), Space: uint64(n.watches.disk.Free()), ReadOnly: n.watches.disk.ReadOnly(),
+	}
+	for _, l := range n.region.Stats() {
+		s.Commands += l.Commands
+		s.Events += l.Events
+		s.Queries += l.Queries
+		s.Rejections += l.Rejections
+		s.Faults += l.Faults
+		s.Limited += l.RateLimited
+		s.Resident += uint64(l.Entities)
+	}
+	for name, t := range n.region.TypeStats() {
+		s.Types[name] = watchstats.Type{Commands: t.Commands, Events: t.Events, Rejections: t.Rejected, Faults: t.Faults, Fuel: t.Fuel, Resident: uint64(max(t.Resident, 0))}
+	}
+	for _, l := range n.region.Leads() {
+		if l.Serving {
+			s.Led++
+		}
+	}
+	return s
+}
