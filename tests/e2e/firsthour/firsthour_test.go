@@ -164,7 +164,46 @@ func TestFirstReply(t *testing.T) {
 			if got := f.hostd("entity", "query", "counter", "visits", "total", "--addr", api); got != `{"total":3}`+"\n" {
 				t.Errorf("the answer is %q", got)
 			}
+			f.page(lang)
 		})
+	}
+}
+
+// pages are where the page of an SDK is, what its blocks of code are marked
+// with, and where a project has its source.
+var pages = map[string]struct{ dir, mark, source string }{
+	"go":   {"go", "go", "main.go"},
+	"rust": {"rust", "rust", "src/lib.rs"},
+	"c":    {"c", "c", "main.c"},
+	"as":   {"assemblyscript", "ts", "assembly/index.ts"},
+	"ts":   {"typescript", "ts", "src/index.ts"},
+}
+
+// page puts what the page of the SDK begins with in the place of the project's
+// source, and its cases in the place of the project's: they pass.
+func (f folder) page(lang string) {
+	f.t.Helper()
+	of := pages[lang]
+	text, err := os.ReadFile(filepath.Join("../../../guest-sdk", of.dir, "README.md"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for file, mark := range map[string]string{of.source: of.mark, "cases.yaml": "yaml"} {
+		_, block, found := bytes.Cut(text, []byte("```"+mark+"\n"))
+		block, _, ends := bytes.Cut(block, []byte("```\n"))
+		if !found || !ends {
+			f.t.Fatalf("the page of %s has no block of %s", lang, mark)
+		}
+		path := filepath.Join(f.dir, filepath.FromSlash(file))
+		if _, err := os.Stat(path); err != nil {
+			f.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, block, 0o600); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if got := f.hostd("test"); strings.Count(got, "ok  ") != 2 {
+		f.t.Errorf("hostd test of the page: %s", got)
 	}
 }
 
