@@ -99,6 +99,9 @@ typedef struct {
   const hostd_field *fields;
   const hostd_field *reply;
   bool internal; // from entities and timers only
+  // rejects lists the codes by which the handler rejects, up to a NULL, so that
+  // clients have them as a type; NULL does not say.
+  const char *const *rejects;
 } hostd_command;
 
 typedef struct {
@@ -975,6 +978,14 @@ static void hostd_put_type(const hostd_type *t) {
     hostd_element();
     hostd_named("name", c->name);
     if (c->internal) hostd_put_c(",\"internal\":true");
+    if (c->rejects) {
+      hostd_list("rejections");
+      for (const char *const *code = c->rejects; *code; code++) {
+        hostd_comma();
+        hostd_json_text(hostd_c(*code));
+      }
+      hostd_put_byte(']');
+    }
     // An internal command comes from another module, which may be newer.
     hostd_put_schema("schema", c->fields, true, !c->internal);
     hostd_put_schema("reply", c->reply, false, false);

@@ -429,6 +429,7 @@ function versioned(name: string, version: i32): string {
 
 abstract class CommandBase<S extends Json> {
   internal: bool = false;
+  rejections: string[] | null = null;
 
   constructor(public name: string) {}
 
@@ -642,6 +643,22 @@ export class Entity<S extends Json> extends Definition {
     return this;
   }
 
+  /**
+   * Lists the codes by which the handler of a command, which is declared before,
+   * rejects it, so that clients have them as a type. The host does not hold the
+   * handler to them.
+   */
+  rejects(command: string, codes: string[]): Entity<S> {
+    let found = false;
+    for (let i = 0; i < this.commands.length; i++) {
+      if (this.commands[i].name != command) continue;
+      this.commands[i].rejections = codes;
+      found = true;
+    }
+    must(found, this.name + ": there is no command " + command + " to be rejected");
+    return this;
+  }
+
   /** Declares a query. */
   query<Q extends Json, R extends Json>(name: string, handler: (v: View, state: S, query: Q) => R | null): Entity<S> {
     for (let i = 0; i < this.queries.length; i++) must(this.queries[i].name != name, this.name + ": query " + name + " is declared twice");
@@ -710,6 +727,15 @@ export class Entity<S extends Json> extends Definition {
       putUTF8(i > 0 ? ',{"name":' : '{"name":');
       putString(c.name);
       if (c.internal) putUTF8(',"internal":true');
+      const codes = c.rejections;
+      if (codes) {
+        putUTF8(',"rejections":[');
+        for (let k = 0; k < codes.length; k++) {
+          if (k > 0) putByte(0x2c);
+          putString(codes[k]);
+        }
+        putByte(0x5d);
+      }
       // An internal command comes from another module, which may be newer.
       this.schema("schema", c.input(), true, !c.internal);
       this.schema("reply", c.output(), false, false);

@@ -82,6 +82,7 @@ pub(crate) fn entity<S: Json>(e: &Entity<S>, out: &mut Vec<u8>) {
         out.push(b'{');
         text(out, "name", c.name);
         flag(out, "internal", c.internal);
+        texts(out, "rejections", c.rejections);
         schema(out, e, "schema", &c.schema);
         schema(out, e, "reply", &c.reply);
         out.push(b'}');

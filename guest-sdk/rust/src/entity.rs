@@ -36,6 +36,7 @@ pub(crate) struct Event<S> {
 pub(crate) struct Command<S> {
     pub name: &'static str,
     pub internal: bool,
+    pub rejections: Option<&'static [&'static str]>,
     pub schema: Vec<u8>,
     pub reply: Vec<u8>,
     #[allow(clippy::type_complexity)]
@@ -195,6 +196,7 @@ impl<S: Json + 'static> Entity<S> {
         self.commands.push(Command {
             name,
             internal,
+            rejections: None,
             schema: json::schema_of::<C>(form),
             reply: json::schema_of::<R>(Form::Written),
             run: Box::new(move |c, payload| {
@@ -203,6 +205,15 @@ impl<S: Json + 'static> Entity<S> {
                 Ok(())
             }),
         });
+        self
+    }
+
+    /// Lists the codes by which the handler of a command, which is declared
+    /// before, rejects it, so that clients have them as a type. The host does
+    /// not hold the handler to them.
+    pub fn rejects(mut self, command: &str, codes: &'static [&'static str]) -> Self {
+        let found = self.commands.iter_mut().find(|c| c.name == command);
+        found.unwrap_or_else(|| panic!("hostd: there is no command {} to be rejected", command)).rejections = Some(codes);
         self
     }
 

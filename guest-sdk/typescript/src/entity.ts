@@ -50,6 +50,11 @@ export interface CommandOptions<R> {
   internal?: boolean;
   /** What the reply looks like. */
   reply?: Schema<R>;
+  /**
+   * The codes by which the handler rejects the command, so that clients have them
+   * as a type. The host does not hold the handler to them.
+   */
+  rejects?: readonly string[];
 }
 
 /** What a query answers. */
@@ -68,6 +73,7 @@ interface Handler {
   schema?: Schema<unknown>;
   reply?: Schema<unknown>;
   internal: boolean;
+  rejections?: readonly string[];
   run: (context: any, state: any, payload: any) => unknown;
 }
 
@@ -224,6 +230,7 @@ export class Definition {
     const handlers = (all: Map<string, Handler>): JsonSchema[] => [...all].map(([name, h]) => ({
       name,
       ...(h.internal ? { internal: true } : {}),
+      ...(h.rejections ? { rejections: h.rejections } : {}),
       ...rendered("schema", h.schema, true),
       ...rendered("reply", h.reply, false),
     }));
@@ -367,6 +374,7 @@ export class EntityType<S, E, V> {
       ...(schema ? { schema } : {}),
       ...(options.reply ? { reply: options.reply } : {}),
       internal: options.internal ?? false,
+      ...(options.rejects ? { rejections: options.rejects } : {}),
       run: run as Handler["run"],
     });
   }

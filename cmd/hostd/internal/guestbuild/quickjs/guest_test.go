@@ -348,4 +348,7 @@ func TestStatesAreMigrated(t *testing.T) {
 	if about[0].StateVersion != 3 || len(about[0].ReadsStates) != 2 || about[1].StateVersion != 2 || about[1].ReadsStates[0].Version != 1 {
 		t.Errorf("the manifest says %+v", about)
 	}
+	if codes := about[0].Commands[0].Rejections; len(codes) != 1 || codes[0] != "too_long" || about[2].Commands[0].Rejections != nil {
+		t.Errorf("the codes of rejections are %q", codes)
+	}
 }

@@ -75,8 +75,8 @@ func rest() *hostd.Type[state] {
 		c.Emit(cmd, "a", "b")
 		c.Emit(placed{1, cmd.Item + "!"})
 		return *s, nil
-	})
-	hostd.Command(t, "tell", tell)
+	}, hostd.Rejects("full", "late"))
+	hostd.Command(t, "tell", tell, hostd.Rejects())
 	hostd.Command(t, "ask", func(c *hostd.Context, _ *state, _ hostd.None) (hostd.None, error) {
 		c.SendWithAnswer("other", "id", "do", number{-9223372036854775808}, hostd.Answer{OnReply: "done", OnReject: "refused"})
 		return hostd.None{}, nil

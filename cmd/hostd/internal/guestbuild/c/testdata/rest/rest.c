@@ -131,9 +131,12 @@ static void end(hostd_call *c, void *s, const void *command) {
   hostd_delete(c);
 }
 
+static const char *const place_rejects[] = {"full", "late", NULL};
+static const char *const tell_rejects[] = {NULL};
+
 static const hostd_command commands[] = {
-    {"place", place, placed_fields, state_fields},
-    {"tell", tell, NULL, call_fields},
+    {"place", place, placed_fields, state_fields, .rejects = place_rejects},
+    {"tell", tell, NULL, call_fields, .rejects = tell_rejects},
     {.name = "ask", .handle = ask},
     {.name = "plan", .handle = plan},
     {.name = "leave", .handle = leave},

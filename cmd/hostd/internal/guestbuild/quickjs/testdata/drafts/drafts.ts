@@ -13,7 +13,7 @@ const draft = durable<Draft>("draft", {
     s.first = cmd.text;
     if (cmd.text.length > 10) throw reject("too_long", "");
     return s;
-  })
+  }, { rejects: ["too_long"] })
   .query("state", (_, s) => s);
 
 const loose = durable<{ words: string[] }>("loose", { initial: () => ({ words: [] }) })

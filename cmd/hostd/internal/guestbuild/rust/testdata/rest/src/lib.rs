@@ -68,7 +68,9 @@ fn rest() -> Entity<State> {
             c.emit(&Placed { count: 1, item });
             Ok(c.state().clone())
         })
+        .rejects("place", &["full", "late"])
         .command("tell", tell)
+        .rejects("tell", &[])
         .command("ask", |c, _: ()| {
             c.send_with_answer("other", "id", "do", "done", "refused", &Number { n: i64::MIN });
             Ok(())
