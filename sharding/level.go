@@ -106,6 +106,9 @@ const (
 	LevelRecordTrace = Level2
 	// LevelRollouts: a module serves a part of the entities of a type.
 	LevelRollouts = Level2
+	// LevelHolds: the entities of a type are kept from leaving records while they
+	// are looked at.
+	LevelHolds = Level2
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -23,6 +23,11 @@ type fits struct {
 
 // Fit implements rpc.Fits.
 func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+	if q.PresenceOnly && q.Fence > 0 {
+		if err := f.fence(ctx, q.Shard, q.Fence); err != nil {
+			return out, err
+		}
+	}
 	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly {
 		return out, err
 	}

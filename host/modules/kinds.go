@@ -33,12 +33,16 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 		if err != nil {
 			return 0, err
 		}
+		kept := kinds{Service: s, module: m}
 		if bound {
-			if err := s.keeps(ctx, b, m, a.Stored); err != nil {
+			if err := kept.look(ctx, b, a.Stored); err != nil {
 				return 0, err
 			}
 		}
-		revision, err := s.rebind(ctx, a.Digest, func(context.Context) ([]byte, error) { return as(by(view, a.By, order(view, b, a))), nil })
+		revision, err := s.rebind(ctx, a.Digest, func(ctx context.Context) ([]byte, error) {
+			return as(by(view, a.By, order(view, b, a))), kept.hold(ctx, view)
+		})
+		kept.release(ctx, err)
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
 			return revision, refused(err)
 		}
@@ -70,36 +74,109 @@ func order(view *meta.View, b meta.Binding, a rpc.Activation) []byte {
 	}
 }
 
-// keeps refuses a module that would read the stored entities of a type in
-// another way than they were written: their last event as a state, a state as
-// an event, or payloads that are no JSON. Where none are stored it may.
-func (s *Service) keeps(ctx context.Context, b meta.Binding, m *engine.Module, stored rpc.Stored) error {
-	if stored == nil || b.Digest == meta.Digest(m.Digest()) {
+// kinds are the types of which a module says that they are kept in another way
+// than the one that serves them has it: it would read the last event of an
+// entity as a state, a state as an event, or payloads that are no JSON. Where
+// none are stored it may serve them.
+type kinds struct {
+	*Service
+	module *engine.Module
+	others []otherKind
+}
+
+// otherKind is one of them.
+type otherKind struct {
+	meta.Binding
+	was, next *manifest.EntityType
+	stored    rpc.Stored
+	held      uint64 // the revision since when; 0: it is not
+}
+
+// look refuses a type that is kept in another way and has entities, and takes
+// one that has none in.
+func (k *kinds) look(ctx context.Context, b meta.Binding, stored rpc.Stored) error {
+	if stored == nil || b.Digest == meta.Digest(k.module.Digest()) {
 		return nil
 	}
-	now, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
+	now, err := k.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return fmt.Errorf("compare with the module that serves: %w", err)
 	}
 	was, _, one := now.Manifest().Type(b.EntityType)
-	next, _, other := m.Manifest().Type(b.EntityType)
+	next, _, other := k.module.Manifest().Type(b.EntityType)
 	if !one || !other || was.Kind == next.Kind && was.Encoding == next.Encoding || was.Kind == manifest.Transient {
 		return nil // of a transient type nothing is stored
 	}
-	found, err := stored(ctx)
+	o := otherKind{Binding: b, was: was, next: next, stored: stored}
+	if err := o.empty(ctx, 0); err != nil {
+		return err
+	}
+	k.others = append(k.others, o)
+	return nil
+}
+
+// holdTime bounds the look at a type that is held. The coordinator ends holds
+// that last longer than twice as long.
+const holdTime = 15 * time.Second
+
+// hold looks again, while no entity of these types can come to be: one may have
+// been made after the first look, and is not to be made after this one. What is
+// bound then over the revision that was looked at ends the holds.
+func (k *kinds) hold(ctx context.Context, view *meta.View) error {
+	if view.Level() < sharding.LevelHolds {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	defer cancel()
+	for i := range k.others {
+		o := &k.others[i]
+		res, err := k.metadata.Do(ctx, meta.HoldType(o.EntityType, o.Revision))
+		if err != nil {
+			return err
+		}
+		o.held = res.Revision
+		if err := o.empty(ctx, o.held); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release ends the holds where nothing was bound. What it does not come to is
+// the coordinator's.
+func (k *kinds) release(ctx context.Context, err error) {
+	if err == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTime)
+	defer cancel()
+	for _, o := range k.others {
+		if o.held == 0 {
+			continue
+		}
+		if _, err := k.metadata.Do(ctx, meta.ReleaseType(o.EntityType, o.held)); err != nil {
+			k.types.logger.Warn("a type is held on", "entity_type", o.EntityType, "error", err)
+		}
+	}
+}
+
+// empty refuses a type that has entities, by what the logs of all shards have
+// when they have the fence.
+func (o *otherKind) empty(ctx context.Context, fence uint64) error {
+	found, err := o.stored(ctx, fence)
 	if err != nil {
-		return fmt.Errorf("look for entities of type %s, of which the module says that they are kept in another way: %w", b.EntityType, err)
+		return fmt.Errorf("look for entities of type %s, of which the module says that they are kept in another way: %w", o.EntityType, err)
 	}
 	if !found {
 		return nil
 	}
 	return &rpc.RefusedError{
 		Reason: fmt.Sprintf("entity type %s is %s with payloads of %s and has entities; the module says %s with payloads of %s, and would not read them: delete them, or name its type otherwise",
-			b.EntityType, was.Kind, was.Encoding, next.Kind, next.Encoding),
+			o.EntityType, o.was.Kind, o.was.Encoding, o.next.Kind, o.next.Encoding),
 		Name: rpc.RefusedKind,
 		About: map[string]string{
-			"entityType": b.EntityType, "kind": string(was.Kind), "encoding": string(was.Encoding),
-			"declaredKind": string(next.Kind), "declaredEncoding": string(next.Encoding),
+			"entityType": o.EntityType, "kind": string(o.was.Kind), "encoding": string(o.was.Encoding),
+			"declaredKind": string(o.next.Kind), "declaredEncoding": string(o.next.Encoding),
 		},
 	}
 }

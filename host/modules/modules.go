@@ -53,7 +53,7 @@ func New(o Options) *Modules {
 		engine: o.Engine, files: o.Files, modules: m.Distribution, types: m.Types, metadata: o.Metadata,
 		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,
 	}
-	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}, watched: map[string]time.Time{}}
+	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}, watched: map[string]time.Time{}, held: map[string]heldSince{}}
 	return m
 }
 

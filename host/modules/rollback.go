@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/rollback"
@@ -64,7 +63,8 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 		going, now.Types = append(going, o), append(now.Types, o.EntityType)
 	}
 	slices.Sort(now.Types)
-	if err := s.takeBackable(ctx, m, going, t); err != nil {
+	kept := kinds{Service: s, module: m}
+	if err := takeBackable(ctx, &kept, going, t); err != nil {
 		return rpc.Rollback{}, err
 	}
 	now.Revision, err = s.rebind(ctx, now.Digest, func(ctx context.Context) ([]byte, error) {
@@ -85,23 +85,24 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 				forcedBy = by
 			}
 		}
-		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), nil
+		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), kept.hold(ctx, view)
 	})
+	kept.release(ctx, err)
 	return now, refused(err)
 }
 
 // takeBackable refuses a module that does not start, or would read what is
 // stored in another way.
-func (s *Service) takeBackable(ctx context.Context, m *engine.Module, going []meta.Binding, t rpc.TakeBack) error {
+func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t rpc.TakeBack) error {
 	for _, g := range going {
-		if err := fits(ctx, m, g.Limits); err != nil {
+		if err := fits(ctx, kept.module, g.Limits); err != nil {
 			return err
 		}
 		var stored rpc.Stored
 		if t.Stored != nil {
 			stored = t.Stored(g.EntityType)
 		}
-		if err := s.keeps(ctx, g, m, stored); err != nil {
+		if err := kept.look(ctx, g, stored); err != nil {
 			return err
 		}
 	}

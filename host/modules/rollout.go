@@ -28,6 +28,7 @@ type Rollouts struct {
 	// Of the runner, by type.
 	late    map[string]retry
 	watched map[string]time.Time // when rules were looked at last
+	held    map[string]heldSince
 }
 
 // Begin implements rollout.Rollouts.

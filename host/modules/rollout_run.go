@@ -61,6 +61,7 @@ func (r *Rollouts) run(ctx context.Context) {
 // pass looks at each rollout once.
 func (r *Rollouts) pass(ctx context.Context) {
 	view := r.metadata.View()
+	r.releaseOverdue(ctx, view)
 	for _, b := range view.Bindings() {
 		if !r.due(view, b) {
 			continue

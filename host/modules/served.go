@@ -32,13 +32,14 @@ type Served struct {
 // is the same. Where the module of its rollout cannot be had, the entities of
 // that are not served; it is returned with the error.
 func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {
-	if was != nil && was.Revision == b.Revision && was.Digest == journal.Digest(b.Digest) && (was.Canary == nil) == (b.Rollout == nil) && (b.Rollout == nil || was.newer != nil) {
+	if was != nil && was.Revision == b.Revision && was.Muted == (b.Held != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary == nil) == (b.Rollout == nil) && (b.Rollout == nil || was.newer != nil) {
 		return was, nil
 	}
 	s, err := t.made(ctx, b, b.Bound, was)
 	if err != nil {
 		return nil, err
 	}
+	s.Muted = b.Held != 0
 	if b.Rollout == nil {
 		s.Counts.Watch(0)
 		return s, nil

@@ -287,8 +287,8 @@ type ModuleAmounts struct {
 }
 
 // Stored tells whether there are entities of a type, those that are deleted
-// aside.
-type Stored func(ctx context.Context) (bool, error)
+// aside, once the logs of all shards have the fence, a revision of the bindings.
+type Stored func(ctx context.Context, fence uint64) (bool, error)
 
 // Activation has a module serve an entity type.
 type Activation struct {

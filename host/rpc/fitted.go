@@ -8,6 +8,7 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/fitsum"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -98,17 +99,13 @@ func failing(entityType string, found *modulev1.FitResponse) *RefusedError {
 
 // stored tells whether there are entities of a type, where the shards are led.
 func (s *moduleService) stored(entityType string) Stored {
-	return func(ctx context.Context) (bool, error) {
+	return func(ctx context.Context, fence uint64) (bool, error) {
 		t, err := s.types.Lookup(ctx, entityType)
 		if s.fits == nil || err != nil {
 			return true, err
 		}
-		for shard := sharding.ShardID(1); uint32(shard) <= s.verify.entities.Shards(); shard++ {
-			found, err := s.fitShard(ctx, FitQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: fitBudget, PresenceOnly: true})
-			if err != nil || found.GetPresent() {
-				return true, err
-			}
-		}
-		return false, nil
+		return fitsum.Present(ctx, s.verify.entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
+			return s.fitShard(ctx, FitQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: fitBudget, PresenceOnly: true, Fence: fence})
+		})
 	}
 }

@@ -40,6 +40,10 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return Result{}, putVerified(t, c.EntityType, *c.Verified)
 	case c.Op == opPutRollouts && c.Rollouts != nil:
 		return putRollouts(t, c)
+	case c.Op == opHoldType:
+		return holdType(t, c.EntityType, c.Revision)
+	case c.Op == opReleaseType:
+		return releaseType(t, c.EntityType, c.Revision)
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c)
 	case c.Op == opRollback:

@@ -175,7 +175,7 @@ func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 		before := t.view.bindings[b.EntityType]
 		b.Changes = before.changed(to, why)
 	}
-	b.Bound = to
+	b.Bound, b.Held = to, 0
 	if m := t.view.modules[to.Digest]; m.UnusedSince != 0 {
 		m.UnusedSince = 0
 		t.keepModule(m)

@@ -36,6 +36,8 @@ const (
 	opCollectModules = "collect_modules" // likewise
 	opPutVerified    = "put_verified"    // likewise
 	opPutRollouts    = "put_rollouts"    // likewise
+	opHoldType       = "hold_type"       // likewise
+	opReleaseType    = "release_type"    // likewise
 
 	opPutRole           = "put_role" // this and those below from level 2 on
 	opDeleteRole        = "delete_role"
@@ -48,7 +50,7 @@ const (
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
-	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified, opPutRollouts,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified, opPutRollouts, opHoldType, opReleaseType,
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 

@@ -273,6 +273,8 @@ func TestGoldenLevel2(t *testing.T) {
 			r.State, r.Steps, r.Pause, r.DueAt, r.Rules, r.Note = meta.RolloutPaused, []uint32{2500, 10_000}, 60, 80, "faults>0", "waits"
 		})),
 		meta.PutRollouts(meta.ChangePromote, 23, meta.PutRollout{EntityType: "left", Over: 15, Promote: true, ForcedBy: "token:ci"}),
+		meta.HoldType("account", 13),
+		meta.ReleaseType("account", 14),
 	} {
 		writes, result, err := s.Apply(uint64(i+1), body)
 		if err != nil {

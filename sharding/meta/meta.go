@@ -197,4 +197,7 @@ type Binding struct {
 	// Rollout is of the module that is on its way to serve the type, nil for none;
 	// from sharding.LevelRollouts on.
 	Rollout *Rollout `json:"rollout,omitempty"`
+	// Held is the revision since which the type is held, see HoldType; 0: it is
+	// not. From sharding.LevelHolds on.
+	Held uint64 `json:"held,omitempty"`
 }

@@ -2,6 +2,7 @@ package fitsum
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -32,4 +33,32 @@ func Each(ctx context.Context, last uint32, most int, look func(context.Context,
 	}
 	all.Wait()
 	return sum.Answer()
+}
+
+// Present asks the shards from 1 to last, of which it has most at a time,
+// whether one of them has entities, until one has. It is so too where one could
+// not be asked, which is an error then.
+func Present(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error)) (bool, error) {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	var first error // kept under the lock of Each
+	sum := Each(ctx, last, most, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		one, err := look(ctx, shard)
+		if one.GetPresent() {
+			enough()
+		}
+		return one, err
+	}, func(shard sharding.ShardID, err error) {
+		if first == nil {
+			first = fmt.Errorf("shard %d: %w", shard, err)
+		}
+		enough()
+	})
+	if sum.GetPresent() {
+		return true, nil
+	}
+	return first != nil, first
 }

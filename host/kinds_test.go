@@ -1,0 +1,170 @@
+package host_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
+)
+
+// stayed is how long a command is watched that is not to be answered.
+const stayed = 300 * time.Millisecond
+
+// otherKind is a type of notes that one module keeps by their latest state, and
+// the one that is activated by their events.
+type otherKind struct {
+	t          *testing.T
+	n          *host.Node
+	c          *client.Client
+	one, two   journal.Digest
+	fits       modulev1connect.ModuleServiceClient
+	first      chan error // what came of the first command
+	looks      int
+	inLook     int // the look after which the first command is sent
+	answeredIn bool
+}
+
+func newOtherKind(t *testing.T, inLook int) *otherKind {
+	k := &otherKind{t: t, first: make(chan error, 1), inLook: inLook}
+	k.n, k.c = start(t, t.TempDir())
+	t.Cleanup(func() { stop(t, k.n) })
+	k.fits = modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+k.n.Addr())
+	state := abi.AppendFrame(abi.AppendFrame(nil, abi.OutState, []byte("state")), abi.OutReply, []byte("done"))
+	k.one = k.uploaded("durable-state", state, true)
+	k.two = k.uploaded("event-sourced", guest.Happened(), false)
+	return k
+}
+
+func (k *otherKind) uploaded(kind string, frames []byte, activate bool) journal.Digest {
+	k.t.Helper()
+	m := guest.Module{
+		Bad: "note", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames))),
+		Manifest: fmt.Sprintf(`{"abi":1,"name":"kept","version":"1","entityTypes":[{"name":"note","kind":%q,"encoding":"bytes"}]}`, kind),
+	}
+	res, err := k.c.Upload(k.t.Context(), m.Build(), activate)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	digest, err := hex.DecodeString(res.Digest)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return journal.Digest(digest)
+}
+
+func (k *otherKind) send() error {
+	_, err := k.c.Send(k.t.Context(), client.Command{EntityType: "note", EntityID: "a", Name: "go"})
+	return err
+}
+
+// stored looks as the product does, and has the first command sent before what
+// it saw is known.
+func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
+	present := false
+	for shard := range uint32(8) {
+		res, err := k.fits.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{EntityType: "note", Digest: k.one.String(), ShardId: shard + 1, PresenceOnly: true, Fence: fence}))
+		if err != nil {
+			return true, err
+		}
+		present = present || res.Msg.GetPresent()
+	}
+	if k.looks++; k.looks != k.inLook {
+		return present, nil
+	}
+	go func() { k.first <- k.send() }()
+	wait := time.After(time.Minute)
+	if fence > 0 {
+		wait = time.After(stayed)
+	}
+	select {
+	case err := <-k.first:
+		k.answeredIn = true
+		k.first <- err
+	case <-wait:
+	}
+	return present, nil
+}
+
+// activate activates the second module, and awaits the first command.
+func (k *otherKind) activate() error {
+	k.t.Helper()
+	_, err := k.n.Modules().Service.Activate(k.t.Context(), rpc.Activation{EntityType: "note", Digest: k.two, Stored: k.stored})
+	if k.looks < k.inLook {
+		k.t.Fatalf("the type was looked at %d times: %v", k.looks, err)
+	}
+	select {
+	case err := <-k.first:
+		if err != nil {
+			k.t.Fatalf("the first command: %v", err)
+		}
+	case <-time.After(time.Minute):
+		k.t.Fatal("the first command is not answered")
+	}
+	return err
+}
+
+// events counts those of the entity that the second module wrote.
+func (k *otherKind) events() (n int) {
+	k.t.Helper()
+	for e, err := range k.c.ReadEvents(k.t.Context(), client.EventRange{EntityType: "note", EntityID: "a"}) {
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if e.Type == "happened" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestKindChangesOnceAnEntityIsBorn: one that is made after the first look is
+// seen, and the module that has made it serves it on.
+func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
+	k := newOtherKind(t, 1)
+	var refused *rpc.RefusedError
+	if err := k.activate(); !errors.As(err, &refused) || refused.Name != rpc.RefusedKind {
+		t.Errorf("a module that cannot read what is stored serves: %v", err)
+	}
+	if !k.answeredIn || k.looks != 2 {
+		t.Fatalf("the command was not answered between the looks, of which there were %d", k.looks)
+	}
+	if err := k.send(); err != nil { // the type goes on
+		t.Error(err)
+	}
+	if n := k.events(); n != 0 {
+		t.Errorf("the entity has %d events of the module that was refused", n)
+	}
+}
+
+// TestKindChangesBeforeAnEntityIsBorn: while the type is looked at the last
+// time none is made; the command waits, and makes it with the module that is
+// activated.
+func TestKindChangesBeforeAnEntityIsBorn(t *testing.T) {
+	k := newOtherKind(t, 2)
+	if err := k.activate(); err != nil {
+		t.Fatal(err)
+	}
+	if k.answeredIn {
+		t.Error("an entity was made while the type was looked at")
+	}
+	if err := k.send(); err != nil {
+		t.Error(err)
+	}
+	if n := k.events(); n != 2 {
+		t.Errorf("%d of 2 events are of the module that serves", n)
+	}
+}

@@ -1,0 +1,41 @@
+package modules
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/signing"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// TestTypesAreNotHeldForEver: whoever held one may have stopped. It goes on then
+// under another revision, which that one does not know; a hold that began
+// meanwhile is another.
+func TestTypesAreNotHeldForEver(t *testing.T) {
+	now := time.Unix(1000, 0)
+	w := newSignedWorld(t, signing.Off)
+	r := &Rollouts{now: func() time.Time { return now }, held: map[string]heldSince{}}
+	w.do(meta.HoldType("a", 1))
+	pass := func(after time.Duration, want string) {
+		t.Helper()
+		now = now.Add(after)
+		for _, b := range r.overdue(w.state.View()) {
+			w.do(meta.ReleaseType(b.EntityType, b.Held))
+		}
+		b, _ := w.state.View().Binding("a")
+		if got := fmt.Sprintf("%d held %d", b.Revision, b.Held); got != want {
+			t.Fatalf("after %v: %s, want %s", after, got, want)
+		}
+	}
+	pass(0, "1 held 2")
+	pass(2*holdTime, "1 held 2")
+	w.do(meta.ReleaseType("a", 2), meta.HoldType("a", 3))
+	pass(time.Second, "3 held 4")
+	pass(2*holdTime, "3 held 4")
+	pass(time.Second, "5 held 0")
+	pass(3*holdTime, "5 held 0")
+	if len(r.held) > 0 {
+		t.Errorf("it remembers %+v", r.held)
+	}
+}

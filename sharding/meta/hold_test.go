@@ -1,0 +1,67 @@
+package meta_test
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// TestHoldsAreOverWithTheNextRevision: what is bound over the revision of a
+// held type was held all the time; a hold that is released is not.
+func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
+	modules := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1)}
+	refused(t, created(t, modules...), meta.ErrLevel, meta.HoldType("a", 1))
+	refused(t, created(t, modules...), meta.ErrLevel, meta.ReleaseType("a", 1))
+	s := level2(t, modules...)
+	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }
+	held := func(want uint64) {
+		t.Helper()
+		if b := binding(); b.Held != want {
+			t.Errorf("held since %d, want %d", b.Held, want)
+		}
+	}
+	refused(t, s, meta.ErrUnknownType, meta.HoldType("b", 1))
+	refused(t, s, meta.ErrUnknownType, meta.ReleaseType("b", 1))
+	refused(t, s, meta.ErrConflict, meta.HoldType("a", 2))
+	run(t, s, meta.ReleaseType("a", 0), meta.ReleaseType("a", 1))
+	if b := binding(); b.Revision != 1 {
+		t.Fatalf("%+v: what is not held was released", b)
+	}
+
+	for range 2 { // the second time it is held already
+		if res := run(t, s, meta.HoldType("a", 1)); res.Revision != 2 {
+			t.Fatalf("%+v", res)
+		}
+	}
+	if b := binding(); b.Revision != 1 || s.View().Revision() != 2 || len(b.Log()) != 1 {
+		t.Errorf("%+v", b)
+	}
+	held(2)
+	run(t, s, meta.Bind("a", digest(1), 9)) // that serves already
+	held(2)
+	loaded := meta.New()
+	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
+		t.Fatal(err)
+	}
+
+	// Whoever looked while it was held, and comes late.
+	run(t, s, meta.ReleaseType("a", 2))
+	held(0)
+	if b := binding(); b.Revision != 3 || b.Digest != digest(1) || len(b.History) > 0 || len(b.Log()) != 1 {
+		t.Errorf("%+v", b)
+	}
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 9, 1, nil))
+	run(t, s, meta.HoldType("a", 3))
+	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 9, 1, nil))
+	run(t, s, meta.ReleaseType("a", 2)) // not this hold
+	held(4)
+	run(t, s, meta.BindOver("a", digest(2), 9, 3, nil))
+	held(0)
+
+	run(t, s, meta.HoldType("a", 5), meta.BindLimited("a", digest(2), 9, meta.Limits{MaxEvents: 3}))
+	held(0)
+	run(t, s, meta.HoldType("a", 7), meta.Rollback("a", 9))
+	held(0)
+	run(t, s, meta.PutRollouts(meta.ChangeCanary, 9, putRollout("a", binding().Revision, func(r *meta.Rollout) { r.Digest = digest(2) })))
+	refused(t, s, meta.ErrConflict, meta.HoldType("a", binding().Revision))
+}
