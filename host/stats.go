@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// measure is what the node has counted until now, and what it takes of the
+// measure is what a node has counted until now, and what it takes of the
 // machine. The time is the monotonic clock's: rates are made of it.
-func (n *Node) measure() *watchstats.Sample {
+func measure(n *Node) *watchstats.Sample {
 	process, log := telemetry.ReadProcess(), n.replicas.log.Stats()
 	s := &watchstats.Sample{
 		At: time.Now(), CPU: process.CPU, Memory: process.Memory, Processors: uint32(runtime.GOMAXPROCS(0)),

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestTypesAreNotHeldForEver: whoever held one may have stopped. It goes on then
-// under another revision, which that one does not know; a hold that began
+// TestTypesAreNotHeldForEver: whoever held one may have stopped. It goes on
+// then under another revision, which that one does not know; a hold that began
 // meanwhile is another.
 func TestTypesAreNotHeldForEver(t *testing.T) {
 	now := time.Unix(1000, 0)

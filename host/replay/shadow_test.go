@@ -178,8 +178,8 @@ func TestShadowsDecideOnTheirStates(t *testing.T) {
 	}
 }
 
-// TestShadowsPassOver what they cannot decide again, and say why where it is all
-// of it.
+// TestShadowsPassOver what they cannot decide again, and say why where it is
+// all of it.
 func TestShadowsPassOver(t *testing.T) {
 	w := newShadowWorld(t)
 	w.happens(5000, "added", `{"amount":10}`)
@@ -206,8 +206,8 @@ func TestShadowsPassOver(t *testing.T) {
 	}
 }
 
-// TestShadowsFail: a module that fails on the events or is not given the command
-// differs, and the next command begins anew.
+// TestShadowsFail: a module that fails on the events or is not given the
+// command differs, and the next command begins anew.
 func TestShadowsFail(t *testing.T) {
 	w := newShadowWorld(t)
 	w.s.fold.close()

@@ -291,8 +291,9 @@ func Rollback(entityType string, at int64) []byte {
 }
 
 // RollbackOf is Rollback, from sharding.LevelRollbackOf on, while the type is
-// served under the revision. Where it was taken back already, by this command or
-// one like it, it changes nothing; where anything else happened it is ErrConflict.
+// served under the revision. Where it was taken back already, by this command
+// or one like it, it changes nothing; where anything else happened it is
+// ErrConflict.
 func RollbackOf(entityType string, revision uint64, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at, Revision: revision})
 }

@@ -44,8 +44,8 @@ func (n *node) compared() *modulev1.Shadow {
 	return res.GetShadow()
 }
 
-// untilCompared sends commands to the entity until one of them is compared at least,
-// and returns how many it sent, and what came of it.
+// untilCompared sends commands to the entity until one of them is compared at
+// least, and returns how many it sent, and what came of it.
 func (n *node) untilCompared(id string) (sent int, s *modulev1.Shadow) {
 	n.t.Helper()
 	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {

@@ -19,7 +19,8 @@ const noShadow = "off"
 // Shadow is the flag by which a module decides a share of a type's commands
 // too, and serves none.
 type Shadow struct {
-	// Percent is the share as it was given, "10%", or "off"; empty without the flag.
+	// Percent is the share as it was given, "10%", or "off"; empty without the
+	// flag.
 	Percent string
 }
 
