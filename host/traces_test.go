@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host"
@@ -24,7 +26,7 @@ const callersTrace = "0af7651916cd43dd8448eb211c80319c"
 func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest) *entityv1.SendResponse {
 	t.Helper()
 	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		req := connect.NewRequest(r)
 		if span != "" {
 			req.Header().Set("Traceparent", fmt.Sprintf("00-%s-%s-01", callersTrace, span))
@@ -84,6 +86,69 @@ func TestOneTraceOverNodes(t *testing.T) {
 	for _, s := range c.Spans() {
 		if s.Trace != callersTrace || s.Attributes["hostd.command_id"] == "quiet" {
 			t.Errorf("nobody has asked for %+v", s)
+		}
+	}
+}
+
+// TestTracesFollowMessages: each step of a saga is a trace of its own with a
+// link to the step that led to it, though the node that has made the first
+// message is gone when that is delivered.
+func TestTracesFollowMessages(t *testing.T) {
+	c := collector.Start(t)
+	nodes := startClusterWith(t, 3, 1, func(cfg *config.Config) { cfg.OTLPEndpoint = c.URL })
+	for _, example := range []string{"account", "transfer"} {
+		if _, err := dialNode(t, nodes[0]).Upload(t.Context(), testkit.BuildExample(t, example), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := func(entityType, id, command, data string) *entityv1.SendRequest {
+		return &entityv1.SendRequest{EntityType: entityType, EntityId: id, Command: command, CommandId: command, Payload: &entityv1.SendRequest_Data{Data: []byte(data)}}
+	}
+	sendTraced(t, nodes[0], "", request("account", "b", "open", `{}`))
+	leader := sendTraced(t, nodes[0], "", request("account", "a", "deposit", `{"amount":100}`)).NodeId
+	at := slices.IndexFunc(nodes, func(n *host.Node) bool { return string(n.ID()) == leader })
+	suspend := func(n *host.Node, value string) {
+		t.Helper()
+		settings := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+n.Addr())
+		for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			_, err := settings.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "entity.account.suspended", Value: value}))
+			if err == nil {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
+	suspend(nodes[at], "true")
+	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+nodes[at].Addr())
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		_, err := asks.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: "account", EntityId: "other", Command: "open"}))
+		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("accounts are never suspended: %v", err)
+		}
+	}
+	const span = "b7ad6b7169203333"
+	sendTraced(t, nodes[at], span, request("transfer", "t", "start", `{"from":"a","to":"b","amount":30,"timeoutMs":3600000}`))
+	stop(t, nodes[at])
+	rest := nodes[(at+1)%3]
+	suspend(rest, "")
+	led := c.Await(t, "of the start", func(s *collector.Span) bool {
+		return s.Name == "entity transfer/start" && s.Attributes["hostd.sequence"] != nil
+	})
+	if led.Trace != callersTrace || led.Node != leader {
+		t.Errorf("the saga begins in %+v, not on %s", led, leader)
+	}
+	for _, step := range []string{"account/withdraw", "transfer/withdrawn", "account/deposit", "transfer/deposited"} {
+		before := led
+		led = c.Await(t, step, func(s *collector.Span) bool {
+			return s.Name == "entity "+step && s.Attributes["hostd.sequence"] != nil
+		})
+		if led.Parent != "" || led.Trace == before.Trace || !slices.Equal(led.Links, []collector.Link{{Trace: before.Trace, ID: before.ID}}) || led.Node == leader {
+			t.Errorf("%s: %+v does not follow %+v", step, led, before)
 		}
 	}
 }

@@ -194,6 +194,9 @@ type Message struct {
 	OnReply, OnReject   string // empty when no answer is wanted
 	Payload             []byte
 	Hops                uint8 // how many messages led to it; 0 where that is not counted
+	// Trace is the span of the command that made it, where its trace is sampled;
+	// nil otherwise.
+	Trace *TraceContext
 }
 
 // DeadLetter is a dead letter: a message that was not carried out and whose

@@ -159,6 +159,9 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 		ID: request.SendCommand(m.Source, m.Number), ServerID: true, ExpectedSequence: request.NoExpectation,
 		Deadline: c.now.Add(c.opts.Deadline), Delivery: d, Done: fl,
 	}
+	if m.Trace != nil {
+		fl.request.Trace = &request.Trace{TraceContext: *m.Trace}
+	}
 	it.flying = true
 	f.flying++
 	c.flight++

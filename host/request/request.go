@@ -101,7 +101,8 @@ type Request struct {
 	Principal *principal.Principal
 	Roles     uint64
 	// Trace is the span in which it is made, where its trace is sampled, which
-	// others may share; nil where it is not.
+	// others may share; nil where it is not. Of Deliver it is that of the command
+	// that made the message, which is over.
 	Trace *Trace
 	// Delivery is what concerns a message; nil for other kinds.
 	Delivery *Delivery

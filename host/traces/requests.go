@@ -25,6 +25,9 @@ const (
 	keyDuplicate = attribute.Key("hostd.duplicate")
 	keyRejected  = attribute.Key("hostd.rejected")
 	keyError     = attribute.Key("hostd.error")
+
+	keySourceType = attribute.Key("hostd.source.type")
+	keySourceID   = attribute.Key("hostd.source.id")
 )
 
 // Submitter carries requests out. It does not keep the slice, and completes
@@ -46,7 +49,7 @@ func NewRequests(next Submitter, tracer trace.Tracer) *Requests {
 // Submit implements Submitter.
 func (t *Requests) Submit(reqs []*request.Request) {
 	for _, r := range reqs {
-		if r.Trace != nil && r.Kind <= request.StaleQuery {
+		if r.Trace != nil && (r.Kind <= request.StaleQuery || r.Kind == request.Deliver) {
 			t.begin(r)
 		}
 	}
@@ -64,13 +67,21 @@ type running struct {
 }
 
 func (t *Requests) begin(r *request.Request) {
-	what := keyCommand
-	if r.Kind != request.Command {
+	what, asked := keyCommand, given(&r.Trace.TraceContext)
+	if r.Kind == request.Query || r.Kind == request.StaleQuery {
 		what = keyQuery
 	}
-	ctx, span := t.tracer.Start(trace.ContextWithSpanContext(context.Background(), given(&r.Trace.TraceContext)),
-		"entity "+r.Entity.Type+"/"+r.Name,
-		trace.WithAttributes(keyType.String(r.Entity.Type), keyID.String(r.Entity.ID), what.String(r.Name)))
+	with := []trace.SpanStartOption{trace.WithAttributes(keyType.String(r.Entity.Type), keyID.String(r.Entity.ID), what.String(r.Name))}
+	within := context.Background()
+	if r.Kind == request.Deliver {
+		// It may be carried out long after, and many times as many may follow.
+		from := r.Delivery.Source
+		with = append(with, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(trace.Link{SpanContext: asked}),
+			trace.WithAttributes(keySourceType.String(from.Type), keySourceID.String(from.ID)))
+	} else {
+		within = trace.ContextWithSpanContext(within, asked)
+	}
+	ctx, span := t.tracer.Start(within, "entity "+r.Entity.Type+"/"+r.Name, with...)
 	if !span.IsRecording() {
 		return // its record names the span of who asked
 	}
@@ -97,7 +108,7 @@ func (run *running) end(r *request.Request, now time.Time) {
 			run.child("load", v.Since, v.Loaded)
 		}
 		run.child("guest", v.Began, v.Ended)
-		if r.Kind == request.Command && r.Result.Err == nil && !r.Result.Duplicate {
+		if r.Records() && r.Result.Err == nil && !r.Result.Duplicate {
 			run.child("commit", v.Ended, now)
 		}
 	}

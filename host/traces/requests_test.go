@@ -156,6 +156,29 @@ func TestOutcomesOfSpans(t *testing.T) {
 	}
 }
 
+// TestMessagesBeginTraces: a message is carried out in a trace of its own, with
+// a link to the command that made it; its record names the new span.
+func TestMessagesBeginTraces(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	l := &lanes{run: func(*request.Request) {}}
+	r := command(&waiter{}, &asked)
+	r.Kind, r.Delivery = request.Deliver, &request.Delivery{Source: sharding.EntityID{Type: "cart", ID: "c-9"}, Number: 1}
+	NewRequests(l, p.Tracer("test")).Submit([]*request.Request{r})
+	s := spans.Ended()[0]
+	c := s.SpanContext()
+	if s.Parent().IsValid() || c.TraceID() == asked.TraceContext.Trace || s.SpanKind() != trace.SpanKindConsumer ||
+		len(s.Links()) != 1 || !s.Links()[0].SpanContext.Equal(given(&asked.TraceContext)) {
+		t.Errorf("%v below %v, links %v", c, s.Parent(), s.Links())
+	}
+	if in := l.with[0]; in.Trace != c.TraceID() || in.Span != c.SpanID() {
+		t.Errorf("the lane is told %+v", in)
+	}
+	if a := attributesOf(s); a["hostd.source.type"] != "cart" || a["hostd.source.id"] != "c-9" || a["hostd.command"] != "place" {
+		t.Errorf("%v", a)
+	}
+}
+
 // TestOthersHaveNone: what is not sampled, or asks no guest, has no span, and
 // costs no memory; the record of a command without one names who asked.
 func TestOthersHaveNone(t *testing.T) {

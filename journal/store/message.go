@@ -40,12 +40,16 @@ func AppendPair(dst []byte, typ, id, otherType, otherID []byte) []byte {
 // AppendMessage appends the body of an outbox value. Layout, little endian:
 // number u56, hops u8, at i64, source type (len u8), id (len u16), destination
 // type (len u8), id (len u16), command (len u8), command for success (len u8),
-// command for rejection (len u8), payload to the end.
+// command for rejection (len u8), payload to the end; where the message has a
+// trace 0 u8 and the trace come before the command.
 func AppendMessage(dst []byte, s *journal.Message) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.At))
 	dst = appendEntityField(dst, s.Source)
 	dst = appendEntityField(dst, s.Destination)
+	if s.Trace != nil {
+		dst = journal.AppendTraceContext(append(dst, 0), s.Trace)
+	}
 	dst = append8(dst, s.Command)
 	dst = append8(dst, s.OnReply)
 	dst = append8(dst, s.OnReject)
@@ -59,7 +63,14 @@ func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error
 	s.Number, s.Hops = journal.UnpackHops(f.u64())
 	s.At = int64(f.u64())
 	s.Source, s.Destination = f.entity(), f.entity()
-	s.Command, s.OnReply, s.OnReject = f.text8(), f.text8(), f.text8()
+	if s.Command = f.text8(); s.Command == "" && len(f.b) >= journal.TraceContextBytes {
+		in, err := journal.DecodeTraceContext(f.take(journal.TraceContextBytes))
+		if err != nil {
+			return s, err
+		}
+		s.Trace, s.Command = &in, f.text8()
+	}
+	s.OnReply, s.OnReject = f.text8(), f.text8()
 	s.Payload = f.b
 	if f.bad || s.Number == 0 || s.Command == "" || s.Source.ID == "" || s.Destination.ID == "" {
 		return s, fmt.Errorf("%w: a send of %d bytes", journal.ErrDamaged, len(body))

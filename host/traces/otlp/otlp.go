@@ -96,7 +96,7 @@ func New(ctx context.Context, o Options) (*Provider, error) {
 		sdktrace.WithBatchTimeout(sendEvery), sdktrace.WithExportTimeout(3*sendTimeout))
 	return &Provider{
 		spans: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(&counted{queue, e.came}), sdktrace.WithResource(about),
-			sdktrace.WithRawSpanLimits(limits), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Ratio)))),
+			sdktrace.WithRawSpanLimits(limits), sdktrace.WithSampler(sdktrace.ParentBased(following{sdktrace.TraceIDRatioBased(o.Ratio)}))),
 		out: e, trust: o.TrustRemote,
 	}, nil
 }
@@ -133,6 +133,18 @@ func (p *Provider) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// following samples the traces that begin because of what is sampled: those of
+// messages, which are linked to it. Links of calls are their callers' word.
+type following struct{ sdktrace.Sampler }
+
+// ShouldSample implements sdktrace.Sampler.
+func (f following) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	if p.Kind == trace.SpanKindConsumer && len(p.Links) > 0 && p.Links[0].SpanContext.IsSampled() {
+		return sdktrace.AlwaysSample().ShouldSample(p)
+	}
+	return f.Sampler.ShouldSample(p)
 }
 
 // counted counts the spans that come to a queue, which may be full.

@@ -149,6 +149,31 @@ func TestCallersDecide(t *testing.T) {
 	}
 }
 
+// TestMessagesFollow: what a message does is sampled if the command that made it
+// was, whatever the ratio; a link of another kind decides nothing.
+func TestMessagesFollow(t *testing.T) {
+	c := collector.Start(t)
+	p, _ := open(t, otlp.Options{URL: c.URL + "/v1/traces"})
+	for name, tt := range map[string]struct {
+		kind  trace.SpanKind
+		flags trace.TraceFlags
+		want  bool
+	}{
+		"a message": {trace.SpanKindConsumer, trace.FlagsSampled, true}, "not sampled": {trace.SpanKindConsumer, 0, false}, "a call": {trace.SpanKindServer, trace.FlagsSampled, false},
+	} {
+		link := trace.NewSpanContext(trace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{1}, TraceFlags: tt.flags, Remote: true})
+		_, span := p.Tracer().Start(t.Context(), "a", trace.WithSpanKind(tt.kind), trace.WithLinks(trace.Link{SpanContext: link}))
+		if span.SpanContext().IsSampled() != tt.want {
+			t.Errorf("%s: sampled %v", name, !tt.want)
+		}
+		span.End()
+	}
+	shut(t, p)
+	if n := len(c.Spans()); n != 1 {
+		t.Errorf("%d spans", n)
+	}
+}
+
 // TestHeadersOfTheCollector: they are sent, and a file that holds no headers is
 // refused without a word of what is in it.
 func TestHeadersOfTheCollector(t *testing.T) {

@@ -75,7 +75,10 @@ func (p *parts) transfer(kind journal.PartKind, rest, body []byte) error {
 		}
 	} else {
 		s, serr := store.DecodeMessage(body, id)
-		t.Entity, err = s.Source, serr
+		if t.Entity, err = s.Source, serr; s.Trace != nil {
+			s.Trace = nil // of this cluster; others may be of an earlier level
+			t.Body = store.AppendMessage(nil, &s)
+		}
 	}
 	if err != nil {
 		return err

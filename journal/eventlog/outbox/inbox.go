@@ -100,7 +100,7 @@ func (s *Stage) refuse(p *journal.OutboxOp, id journal.ItemID) error {
 	s.clock = max(s.clock, p.At)
 	to := sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}
 	if len(p.OnReject) > 0 {
-		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, p.Source.Hops, id)
+		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, led{hops: p.Source.Hops}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: entityOf(&p.Source), Destination: to, Number: p.Source.Number, At: p.At,
@@ -121,7 +121,7 @@ func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
 	if op.OnReject != "" {
 		return s.addMessage(op.Source, &journal.MessageOp{
 			Type: []byte(op.Source.Type), ID: []byte(op.Source.ID), Command: []byte(op.OnReject), Payload: p.Answer,
-		}, p.At, op.Hops, id)
+		}, p.At, led{op.Hops, op.Trace}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: op.Source, Destination: op.Destination, At: p.At,
@@ -140,7 +140,7 @@ func (s *Stage) deliverAgain(p *journal.OutboxOp, e *journal.Committed, n uint32
 	}
 	return s.addMessage(l.Source, &journal.MessageOp{
 		Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload,
-	}, l.At, 0, journal.ItemID{Index: e.Index, Ordinal: n})
+	}, l.At, led{}, journal.ItemID{Index: e.Index, Ordinal: n})
 }
 
 func (s *Stage) addDeadLetter(l *journal.DeadLetter) error {

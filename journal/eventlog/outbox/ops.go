@@ -15,7 +15,7 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 	if err != nil {
 		return err
 	}
-	item := uint16(0)
+	item, in := uint16(0), traceOf(v)
 	for ops := v.Section(journal.SectionMessages); len(ops) > 0; item++ {
 		op, rest, err := journal.NextMessageOp(ops)
 		if err != nil {
@@ -26,15 +26,35 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 			return fmt.Errorf("%w: a send cannot be stored", verdict.ErrInvalid)
 		}
 		id := journal.ItemID{Index: at.Index, Ordinal: at.Ordinal, Item: item}
-		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, hops, id); err != nil {
+		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, led{hops, in}, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// traceOf is the span that a record names; nil for none, and for what names
+// none: it decides nothing.
+func traceOf(v *journal.RecordView) *journal.TraceContext {
+	data := v.Section(journal.SectionTrace)
+	if data == nil {
+		return nil
+	}
+	in, err := journal.DecodeTraceContext(data)
+	if err != nil {
+		return nil
+	}
+	return &in
+}
+
+// led is what led to a message.
+type led struct {
+	hops  uint8
+	trace *journal.TraceContext // nil for none
+}
+
 // addMessage gives a message its number and puts it into the outbox.
-func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now int64, hops uint8, id journal.ItemID) error {
+func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now int64, by led, id journal.ItemID) error {
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
 	pair, err := s.changePair(source, to, func(c *journal.PairCount) { c.Last++ })
 	if err != nil {
@@ -44,7 +64,7 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 		return err
 	}
 	body := store.AppendMessage(nil, &journal.Message{
-		Source: source, Destination: to, Number: pair.Last, At: now, Hops: hops,
+		Source: source, Destination: to, Number: pair.Last, At: now, Hops: by.hops, Trace: by.trace,
 		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload,
 	})
 	if len(body) > verdict.MaxRecordBytes {

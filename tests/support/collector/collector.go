@@ -122,10 +122,10 @@ func (c *Collector) Header(name string) string {
 }
 
 // Await returns the first span that fits, once it has come; the test ends where
-// it does not within a minute.
+// it does not within three minutes.
 func (c *Collector) Await(t testing.TB, what string, fits func(*Span) bool) Span {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		spans := c.Spans()
 		for i := range spans {
 			if fits(&spans[i]) {
