@@ -3,7 +3,6 @@ package replay
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/guests"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -42,15 +42,7 @@ type shadowWorld struct {
 
 func newShadowWorld(t *testing.T) *shadowWorld {
 	t.Helper()
-	wasm := testkit.BuildExample(t, "counter")
-	e, err := engine.New(t.Context(), engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := e.Compile(t.Context(), sha256.Sum256(wasm), wasm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := guests.Compile(t, testkit.BuildExample(t, "counter"), nil)
 	st, err := store.Open(t.TempDir(), store.Options{MemTableBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +58,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	if !ok {
 		t.Fatal("the example has no counter")
 	}
-	limits := e.Limits()
+	limits := abi.DefaultLimits()
 	served := &modules.Served{
 		Type: binding.Type{Name: counted.Type, Index: uint32(index), Digest: m.Digest(), Limits: &limits, Ways: binding.Ways{States: about.States()}},
 		API:  rpc.Type{Encoding: codec.JSON},
@@ -79,7 +71,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	}
 	t.Cleanup(func() {
 		w.s.fold.close()
-		if err := errors.Join(m.Close(), e.Close(context.Background()), st.Close()); err != nil {
+		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
 	})
