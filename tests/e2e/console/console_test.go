@@ -25,11 +25,14 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // programs are the names of the browser, the first that is found is used.
@@ -354,6 +357,66 @@ func TestDeadLetterIsRetried(t *testing.T) {
 	p.clean(node)
 }
 
+// TestRolloutIsPromoted: the page shows a module that serves a part, and what it
+// asks the nodes to make of that, they do. The load of the type is shown beside.
+func TestRolloutIsPromoted(t *testing.T) {
+	tab := browser(t)
+	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3, Flags: []string{"--admin", "full"}})
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	older, err := cl.Upload(t.Context(), guest.Module{Good: "good", Bad: "bad"}.Build(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer, err := cl.Upload(t.Context(), guest.Module{Good: "good", Bad: "bad", Frames: []byte("newer")}.Build(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := &modulev1.RolloutPlan{Share: 500, Steps: []uint32{2500, 10_000}, Pause: durationpb.New(time.Hour)}
+	if _, err := client.ActivateModule(t.Context(), cl, &modulev1.ActivateRequest{EntityType: "good", Digest: newer.Digest, Rollout: part}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, tab)
+	node := c.Node(0).API()
+	p.run("open", chromedp.Navigate(node+"/console/modules/good"))
+	p.await("the part is shown", `document.querySelector("[data-rollout=STATE_RUNNING]")?.textContent.includes("5 %")`)
+	p.shot("rollout")
+	order := func(label string) {
+		t.Helper()
+		p.run(label, chromedp.Click(chromedp.Search(`//section[@aria-label="Rollout"]//button[text()="`+label+`"]`)))
+		p.await("it asks first, and says the line that does the same", `document.querySelector("dialog code")?.textContent.includes("module rollout good --`+strings.ToLower(label)+`")`)
+		p.run("yes", chromedp.Click(chromedp.Search(`//dialog//button[text()="`+label+`"]`)))
+	}
+	order("Pause")
+	p.await("it waits", `document.querySelector("[data-rollout=STATE_PAUSED]")`)
+	order("Resume")
+	p.await("it goes on", `document.querySelector("[data-rollout=STATE_RUNNING]")`)
+	order("Promote")
+	p.await("one module serves all", `!document.querySelector("[data-rollout]") && !document.querySelector("dialog")`)
+	if _, err := client.Rollout(t.Context(), cl, "good"); !client.IsNotFound(err) {
+		t.Errorf("the rollout: %v", err)
+	}
+	part.Steps, part.Pause = nil, nil
+	if _, err := client.ActivateModule(t.Context(), cl, &modulev1.ActivateRequest{EntityType: "good", Digest: older.Digest, Rollout: part}); err != nil {
+		t.Fatal(err)
+	}
+	p.await("the next one is shown", `document.querySelector("[data-rollout=STATE_RUNNING]")`)
+	order("Abort")
+	p.await("it is said to be aborted", `document.querySelector(".warning")?.textContent.includes("was aborted")`)
+	p.run("the load", chromedp.Navigate(node+"/console/load"))
+	p.await("nodes have measured", `document.querySelector("[data-load=n1] polyline")`)
+	for deadline := time.Now().Add(testkit.Patience); !eval[bool](p, `document.querySelector("[data-type=good] [data-commands=true]") !== null`); {
+		if time.Now().After(deadline) {
+			t.Fatalf("no command of the type is counted; the page says:\n%s", eval[string](p, "document.body.innerText"))
+		}
+		if _, err := cl.Send(t.Context(), client.Command{EntityType: "good", EntityID: "e", Name: "do"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.shot("load")
+	p.clean(node)
+}
+
 // TestLinkSignsIn: without a token the page asks for one; a link that has one
 // signs in, and the address does not keep it.
 func TestLinkSignsIn(t *testing.T) {
@@ -406,7 +469,7 @@ func TestPagesAreForEverybody(t *testing.T) {
 	p := open(t, tab)
 	node := c.Node(0).API()
 	for _, view := range []struct{ path, shown string }{
-		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"hot", ".panel .quiet"}, {"timers", "[data-timer=abandon]"}, {"modules/cart", "[aria-label='Table of changes'] td"}, {"letters", ".empty"}, {"logs", ".empty"},
+		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"load", "[data-type=cart]"}, {"hot", ".panel .quiet"}, {"timers", "[data-timer=abandon]"}, {"modules/cart", "[aria-label='Table of changes'] td"}, {"letters", ".empty"}, {"logs", ".empty"},
 	} {
 		for _, dark := range []string{"light", "dark"} {
 			for _, width := range []int64{1280, 390} {

@@ -4,11 +4,12 @@ import { setToken, signIn, token } from "./api.ts";
 import { cluster, ClusterView, useCluster } from "./cluster.tsx";
 import { EntitiesView, HotView, LettersView, TimersView } from "./entities.tsx";
 import { EntityView } from "./entity.tsx";
+import { LoadView } from "./load.tsx";
 import { LogsView, ModulesView } from "./modules.tsx";
 import { at, router } from "./router.ts";
 import { Badge, Empty, Fault, Panel } from "./ui.tsx";
 
-const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["hot", "Hot"], ["timers", "Timers"], ["modules", "Modules"], ["letters", "Dead letters"], ["logs", "Logs"]];
+const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["load", "Load"], ["hot", "Hot"], ["timers", "Timers"], ["modules", "Modules"], ["letters", "Dead letters"], ["logs", "Logs"]];
 
 function View() {
   const [view, ...rest] = at.value;
@@ -17,6 +18,8 @@ function View() {
       return <ClusterView />;
     case "entities":
       return rest.length >= 2 ? <EntityView key={rest.join("/")} type={rest[0]!} id={rest[1]!} /> : <EntitiesView type={rest[0]} />;
+    case "load":
+      return <LoadView />;
     case "hot":
       return <HotView />;
     case "timers":
@@ -43,7 +46,7 @@ function App() {
         <a class="brand" href={router.path()}><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" /><path d="M4.5 3.5v9M11.5 3.5v9M4.5 8h7" /></svg>hostd</a>
         <nav aria-label="Views">{views.map(([p, name]) => <a key={p} href={p ? router.path(p) : router.path()} aria-current={(at.value[0] ?? "") === p ? "page" : undefined}>{name}</a>)}</nav>
         <div class="aside">
-          {c && <Badge kind={c.quorum && out === 0 ? "good" : c.quorum ? "warn" : "bad"}>{c.quorum ? (out === 0 ? `${c.members?.length ?? 0} nodes` : `${out} of ${c.members?.length} not heard`) : "no quorum"}</Badge>}
+          {c && <Badge kind={c.quorum && out === 0 ? "good" : c.quorum ? "warn" : "bad"}>{c.quorum ? (out === 0 ? `${c.members?.length ?? 0} ${c.members?.length === 1 ? "node" : "nodes"}` : `${out} of ${c.members?.length} not heard`) : "no quorum"}</Badge>}
           {token.value && <button type="button" class="small" onClick={() => setToken("")}>Sign out</button>}
         </div>
       </header>

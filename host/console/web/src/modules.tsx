@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { call, lineOf, num, stream, textOf } from "./api.ts";
 import { sleep, useOneTab, useRead, type Loaded } from "./live.ts";
+import { RolloutPanel } from "./rollout.tsx";
 import { router } from "./router.ts";
 import { Ask, AsCommand, Badge, bytesText, Digest, Empty, Fault, Panel, Taken, TypeTabs, When, Wide } from "./ui.tsx";
 
@@ -54,13 +55,14 @@ export function ModulesView({ type }: { type: string | undefined }) {
         )}
       </Panel>
       {types.length > 0 && <TypeTabs types={types} chosen={type} to={(t) => router.path("modules", t)} />}
+      {type && <RolloutPanel key={`rollout ${type}`} type={type} changed={reload} />}
       {type && <History key={type} type={type} changed={reload} />}
       {type && <Manifest type={type} />}
     </>
   );
 }
 
-const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS: "other limits", KIND_ROLLBACK: "rolled back" };
+const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS: "other limits", KIND_ROLLBACK: "rolled back", KIND_CANARY: "activated for a part", KIND_PROMOTE: "promoted to all", KIND_ABORT: "aborted" };
 
 function History({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };

@@ -1,0 +1,69 @@
+// A module that serves a part of a type, and what is to become of that.
+import { call, lineOf, num } from "./api.ts";
+import { useRead } from "./live.ts";
+import { router } from "./router.ts";
+import { Ask, AsCommand, Badge, count, Digest, Fact, Fault, Panel, span, When, Wide } from "./ui.tsx";
+
+interface Counts { commands?: string; rejections?: string; faults?: string; p99?: string }
+
+interface Rollout {
+  entityType: string; digest?: string; olderDigest?: string; state?: string; share?: number; prefix?: string; stay?: string[]; entityTypes?: string[]; by?: string; note?: string;
+  steps?: number[]; pause?: string; dueAt?: string; rules?: string; newer?: Counts; older?: Counts; silentNodes?: number;
+}
+
+const states: Record<string, [name: string, kind: string]> = {
+  STATE_RUNNING: ["runs", "good"], STATE_PAUSED: ["waits", "warn"], STATE_ABORTING: ["goes back", "bad"], STATE_HELD: ["goes back, held", "bad"], STATE_ABORTED: ["was aborted", "bad"],
+};
+
+const percent = (share: number) => `${Number((share / 100).toFixed(2))} %`;
+
+/** What the rollout of a type is at; nothing where one module serves all. */
+export function RolloutPanel({ type, changed }: { type: string; changed: () => void }) {
+  const request = { entityType: type };
+  const { data, error, reload } = useRead<{ rollout?: Rollout }>("module.GetRollout", request, 2_000);
+  const r = data?.rollout;
+  if (error?.includes("was aborted")) return <Panel title={`Rollout of ${type}`}><p class="warning">{error}</p></Panel>;
+  if (error && !error.includes("one module serves all")) return <Panel title={`Rollout of ${type}`}><Fault text={error} /></Panel>;
+  if (!r || error) return null;
+  const [state, kind] = states[r.state ?? ""] ?? [r.state ?? "", ""];
+  const act = (label: string, flag: string, action: string, title: string, text: string, danger = false) => {
+    const change = { entityType: type, action };
+    return <Ask label={label} title={title} text={text} danger={danger} line={lineOf("module", "rollout", type, flag)} method="module.ChangeRollout" request={change} run={async () => {
+      await call("module.ChangeRollout", change, false);
+      reload();
+      changed();
+    }} />;
+  };
+  const going = r.state === "STATE_RUNNING" || r.state === "STATE_PAUSED";
+  return (
+    <Panel label="Rollout" title={<>Rollout of {type} <Badge kind={kind}>{state}</Badge></>} aside={<AsCommand line={lineOf("module", "rollout", type)} method="module.GetRollout" request={request} />}>
+      <dl class="facts" data-rollout={r.state}>
+        <Fact name="The newer module">{<Digest of={r.digest} />}</Fact>
+        <Fact name="It serves">{[num(r.share) > 0 ? percent(num(r.share)) : "", r.prefix ? `${r.prefix}…` : ""].filter(Boolean).join(" and ") || "none"}</Fact>
+        <Fact name="The rest is served by"><Digest of={r.olderDigest} /></Fact>
+        {(r.steps ?? []).length > 0 && <Fact name="Then">{r.steps!.map(percent).join(", ")}{r.pause && <span class="quiet">, {span(parseFloat(r.pause) * 1000)} apart</span>}</Fact>}
+        {r.dueAt && <Fact name="The next step"><When at={r.dueAt} /></Fact>}
+        {(r.entityTypes ?? []).length > 1 && <Fact name="Types that go together">{r.entityTypes!.join(", ")}</Fact>}
+        {r.rules && <Fact name="It is aborted where"><code>{r.rules}</code></Fact>}
+        {r.by && <Fact name="By">{r.by}</Fact>}
+      </dl>
+      {r.note && <p class="warning">{r.note}</p>}
+      {(r.newer || r.older) && (
+        <Wide name="Table of what both modules did"><table>
+          <thead><tr><th>Module</th><th class="n">Commands</th><th class="n">Refused</th><th class="n">Faults</th><th class="n">99 of 100 within</th></tr></thead>
+          <tbody>{([["newer", r.newer], ["older", r.older]] as const).map(([name, c]) => (
+            <tr key={name}><td>{name}</td><td class="n">{count(num(c?.commands))}</td><td class="n">{count(num(c?.rejections))}</td><td class="n">{num(c?.faults) > 0 ? <Badge kind="bad">{count(num(c?.faults))}</Badge> : 0}</td><td class="n">{c?.p99 && num(c.commands) > 0 ? `${(parseFloat(c.p99) * 1000).toFixed(1)} ms` : "–"}</td></tr>
+          ))}</tbody>
+        </table></Wide>
+      )}
+      {num(r.silentNodes) > 0 && <p class="warning">{r.silentNodes} nodes did not say what they counted.</p>}
+      {(r.stay ?? []).length > 0 && <p>The older module fails on these; they stay with the newer one: {r.stay!.map((id) => <a key={id} href={router.path("entities", type, id)}>{id} </a>)}</p>}
+      <p class="bar">
+        {r.state === "STATE_RUNNING" && act("Pause", "--pause", "ACTION_PAUSE", `Pause the rollout of ${type}`, "It takes no more of its steps. What the newer module serves, it goes on serving.")}
+        {r.state === "STATE_PAUSED" && act("Resume", "--resume", "ACTION_RESUME", `Resume the rollout of ${type}`, "It goes on with its steps.")}
+        {going && act("Promote", "--promote", "ACTION_PROMOTE", `Promote the newer module of ${type}`, "It serves all entities from then on.")}
+        {r.state !== "STATE_ABORTED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities go back to the older module. Those that the older one fails on stay, and are named.", true)}
+      </p>
+    </Panel>
+  );
+}
