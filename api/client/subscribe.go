@@ -17,6 +17,9 @@ type Subscription struct {
 	Cursor     string   // of the last event that is done with; empty is the beginning
 	Shards     []uint32 // only these; empty is all
 	Follow     bool     // wait for more at the end
+	// FromNewest begins at the newest event where Cursor has no position: it is
+	// for those who follow.
+	FromNewest bool
 	// SkipCut goes on past events that were cut, as the type retains no more.
 	// Without it the first of them ends the subscription with a *CutError.
 	SkipCut bool
@@ -78,7 +81,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
 	req := &entityv1.SubscribeRequest{
-		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipCut: s.SkipCut, Upcast: s.Upcast,
+		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipCut: s.SkipCut, Upcast: s.Upcast, FromNewest: s.FromNewest,
 	}
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {

@@ -183,12 +183,17 @@ func newEntityEvents(std cli.Stdio) *cobra.Command {
 	return c
 }
 
+// Where a tail begins.
+const fromOldest, fromNewest = "oldest", "newest"
+
 func newEntityTail(std cli.Stdio) *cobra.Command {
 	sub := client.Subscription{Skipped: func(events uint64) { fmt.Fprintf(std.Err, "%d events that were cut are passed over\n", events) }}
 	var once bool
+	var from string
 	c := cli.Follow(std, "tail TYPE", "Print the events of a whole type as they are committed", 1, 1, func() bool { return sub.Follow && !once },
 		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[eventView, error] {
 			sub.EntityType, sub.Follow = args[0], sub.Follow && !once
+			sub.FromNewest = from == fromNewest
 			return views(s.Subscribe(ctx, sub), func(d client.Delivery) eventView {
 				v := viewEvent(d.Event)
 				v.EntityID, v.Cursor = d.EntityID, d.Cursor()
@@ -200,6 +205,16 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
 	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
 	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
+	c.Flags().StringVar(&from, "from", fromOldest, "where to begin without --cursor: at the `oldest` event, or with what is committed from now on, newest")
+	cli.Before(c, func([]string) error {
+		switch {
+		case from != fromOldest && from != fromNewest:
+			return cli.Usagef("--from is %q, must be oldest or newest", from)
+		case from == fromNewest && (once || !sub.Follow || sub.Cursor != ""):
+			return cli.Usagef("--from newest is for following, without --once and --cursor")
+		}
+		return nil
+	})
 	c.Flags().BoolVar(&sub.Upcast, "upcast", false, "show events of older forms in today's, as the module that serves the type upcasts them")
 	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "go on with the first event that is kept where events were cut, and say how many")
 	return c

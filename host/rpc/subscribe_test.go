@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -234,6 +235,77 @@ func TestCursorsOfFasterNodes(t *testing.T) {
 	addTo(t, c, "e0", 1)
 	if !stream.Receive() || stream.Msg().GetEntityId() != "e0" || stream.Msg().GetSequence() != 3 {
 		t.Errorf("%v %v", stream.Msg(), stream.Err())
+	}
+}
+
+// TestSubscribersBeginAtTheNewest: who asks for it is told where the stream
+// begins, gets each event that is committed after that, and none of before; with
+// its cursor it goes on after what it got.
+func TestSubscribersBeginAtTheNewest(t *testing.T) {
+	c, h2 := serveFleet(t, 3)
+	c.Forwards = true
+	for _, local := range []bool{true, false} { // by the node that is asked
+		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
+			c.Holds = func(n sharding.NodeID, _ sharding.ShardID) bool { return local || n != "n3" }
+			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(3).Addr)
+			before := fill(t, entry, 2)
+			known := map[string]uint64{}
+			all, err := subscribe(t, entry, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range all {
+				known[e.GetEntityId()] = e.GetSequence()
+			}
+			if len(known) != len(before) {
+				t.Fatalf("events of %d entities", len(known))
+			}
+			follow := func(at string, want int) (got subscribed) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				stream, err := entry.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Follow: true, FromNewest: true, Cursor: at}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer stream.Close()
+				if at == "" && (!stream.Receive() || stream.Msg().GetSequence() != 0 || stream.Msg().GetCursor() == "") {
+					t.Fatalf("it is not told where it begins: %v, %v", stream.Msg(), stream.Err())
+				}
+				if at == "" {
+					fill(t, entry, 1)
+				}
+				for len(got) < want && stream.Receive() {
+					got = append(got, stream.Msg())
+				}
+				if len(got) < want {
+					t.Fatalf("%d of %d events, %v", len(got), want, stream.Err())
+				}
+				return got
+			}
+			const round = 8 + 4*5 // events
+			got := follow("", round)
+			got.after(t, maps.Clone(known))
+			fill(t, entry, 1)
+			half := len(got) / 2
+			again := follow(got[half].GetCursor(), round-half-1+round)
+			append(slices.Clone(got[:half+1]), again...).after(t, known)
+		})
+	}
+	entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(1).Addr)
+	if _, err := subscribe(t, entry, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, FromNewest: true}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("without following: %v", err)
+	}
+}
+
+// after demands that events follow each other from known ones on.
+func (s subscribed) after(t testing.TB, known map[string]uint64) {
+	t.Helper()
+	for _, e := range s {
+		if e.GetSequence() != known[e.GetEntityId()]+1 {
+			t.Fatalf("event %d of %s after %d", e.GetSequence(), e.GetEntityId(), known[e.GetEntityId()])
+		}
+		known[e.GetEntityId()]++
 	}
 }
 

@@ -79,7 +79,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 	m := rdr.sub.request
 	req := &entityv1.SubscribeRequest{
 		EntityType: m.GetEntityType(), Tag: m.GetTag(), Follow: m.GetFollow(), Cursor: rdr.from.Text(),
-		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(), Upcast: m.GetUpcast(),
+		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(), Upcast: m.GetUpcast(), FromNewest: m.GetFromNewest(),
 	}
 	for _, shard := range rdr.shards {
 		req.Shards = append(req.Shards, uint32(shard))
@@ -89,6 +89,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 		return err
 	}
 	defer in.Close()
+	unplaced := m.GetFromNewest() && len(rdr.from.Places) < len(rdr.shards)
 	for in.Receive() {
 		c, err := cursor.Parse(in.Msg().GetCursor())
 		if err != nil || c.Shards != rdr.from.Shards {
@@ -99,6 +100,12 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 			it.event = in.Msg()
 			it.shard = rdr.sub.service.Sharding.ShardOf(sharding.EntityID{Type: m.GetEntityType(), ID: it.event.GetEntityId()})
 		}
+		switch {
+		case it.event == nil:
+			unplaced = false
+		case unplaced && !slices.ContainsFunc(rdr.from.Places, func(p cursor.Place) bool { return p.Shard == uint32(it.shard) }):
+			return errNoNewest
+		}
 		if err := rdr.give(ctx, it); err != nil {
 			return err
 		}
@@ -108,6 +115,9 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 	}
 	return request.ErrUnreachable
 }
+
+// errNoNewest: another node's release began at the first event.
+var errNoNewest = status.New(connect.CodeUnimplemented, "a node of an earlier release cannot begin at the newest event")
 
 // readLocal reads this node's replicas, in turn. It watches before it reads: nothing
 // falls between.
@@ -139,6 +149,12 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 				return err
 			}
 			end := s.EventOrder.Applied(shard)
+			if at[i] == (cursor.Position{}) && rdr.sub.request.GetFromNewest() {
+				at[i] = cursor.Position{Index: end + 1}
+				if err := rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at[i]}}}); err != nil {
+					return err
+				}
+			}
 			if end == looked[i] {
 				continue
 			}

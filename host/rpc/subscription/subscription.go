@@ -71,6 +71,7 @@ type subscription struct {
 	at     []cursor.Position  // by shard
 	done   []bool             // by shard: read to the end that was wanted
 	moved  map[sharding.ShardID]struct{}
+	begun  bool      // the caller was told where it begins
 	cut    uint64    // events that were passed over and not told of
 	told   time.Time // when moved was last told
 
@@ -124,7 +125,11 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 	if len(sub.wanted) == 0 {
 		sub.wanted = sub.all
 	}
+	if m.GetFromNewest() && !sub.follow {
+		return nil, status.Argument("from_newest is for a stream that follows")
+	}
 	if m.GetCursor() == "" {
+		sub.begun = !m.GetFromNewest()
 		return sub, nil
 	}
 	c, err := cursor.Parse(m.GetCursor())
@@ -138,7 +143,13 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 		sub.at[p.Shard] = p.Position
 		sub.moved[sharding.ShardID(p.Shard)] = struct{}{}
 	}
+	sub.begun = !m.GetFromNewest() || sub.placed()
 	return sub, nil
+}
+
+// placed reports whether all shards that are wanted have a position.
+func (s *subscription) placed() bool {
+	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return s.at[shard] == cursor.Position{} })
 }
 
 // subscriptionMark tells cursors of different clusters, types and tags apart.
@@ -157,6 +168,12 @@ func (s *subscription) take(it arrival) error {
 			s.moved[sharding.ShardID(p.Shard)] = struct{}{}
 		}
 	}
+	if !s.begun && s.placed() {
+		s.begun = true
+		if err := s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()}); err != nil {
+			return err
+		}
+	}
 	if ahead {
 		s.cut += it.skipped
 	}
@@ -169,7 +186,7 @@ func (s *subscription) take(it arrival) error {
 
 // tell sends positions that moved without an event.
 func (s *subscription) tell(now time.Time) error {
-	if !s.request.GetPartialCursors() || len(s.moved) == 0 || now.Sub(s.told) < tellEvery {
+	if !s.request.GetPartialCursors() || !s.begun || len(s.moved) == 0 || now.Sub(s.told) < tellEvery {
 		return nil
 	}
 	return s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()})

@@ -414,6 +414,13 @@ func TestRolloutIsPromoted(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	p.shot("load")
+	p.run("the events", chromedp.Navigate(node+"/console/tail/good"))
+	p.await("it has begun at the newest", `document.querySelector("[data-begun=true]")`)
+	if _, err := cl.Send(t.Context(), client.Command{EntityType: "good", EntityID: "later", Name: "do"}); err != nil {
+		t.Fatal(err)
+	}
+	p.await("the event that came is shown, and none of before", `document.querySelector("[data-event=later]") && !document.querySelector("[data-event=e]")`)
+	p.shot("tail")
 	p.clean(node)
 }
 
@@ -469,7 +476,7 @@ func TestPagesAreForEverybody(t *testing.T) {
 	p := open(t, tab)
 	node := c.Node(0).API()
 	for _, view := range []struct{ path, shown string }{
-		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"load", "[data-type=cart]"}, {"hot", ".panel .quiet"}, {"timers", "[data-timer=abandon]"}, {"modules/cart", "[aria-label='Table of changes'] td"}, {"letters", ".empty"}, {"logs", ".empty"},
+		{"", "[data-node]"}, {"entities", "td.id a"}, {"entities/cart/a", "[data-state='1']"}, {"load", "[data-type=cart]"}, {"hot", ".panel .quiet"}, {"timers", "[data-timer=abandon]"}, {"modules/cart", "[aria-label='Table of changes'] td"}, {"letters", ".empty"}, {"tail", "[data-begun=true]"}, {"logs", ".empty"},
 	} {
 		for _, dark := range []string{"light", "dark"} {
 			for _, width := range []int64{1280, 390} {

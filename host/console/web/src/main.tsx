@@ -7,9 +7,10 @@ import { EntityView } from "./entity.tsx";
 import { LoadView } from "./load.tsx";
 import { LogsView, ModulesView } from "./modules.tsx";
 import { at, router } from "./router.ts";
+import { TailView } from "./tail.tsx";
 import { Badge, Empty, Fault, Panel } from "./ui.tsx";
 
-const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["load", "Load"], ["hot", "Hot"], ["timers", "Timers"], ["modules", "Modules"], ["letters", "Dead letters"], ["logs", "Logs"]];
+const views: [path: string, name: string][] = [["", "Cluster"], ["entities", "Entities"], ["load", "Load"], ["hot", "Hot"], ["timers", "Timers"], ["modules", "Modules"], ["letters", "Dead letters"], ["tail", "Events"], ["logs", "Logs"]];
 
 function View() {
   const [view, ...rest] = at.value;
@@ -28,6 +29,8 @@ function View() {
       return <ModulesView type={rest[0]} />;
     case "letters":
       return <LettersView />;
+    case "tail":
+      return <TailView type={rest[0]} />;
     case "logs":
       return <LogsView type={rest[0]} />;
   }

@@ -1427,7 +1427,12 @@ type SubscribeRequest struct {
 	// the stream ends at the first of them with out_of_range.
 	SkipCut bool `protobuf:"varint,8,opt,name=skip_cut,json=skipCut,proto3" json:"skip_cut,omitempty"`
 	// Send events of older forms in today's, as for ReadEvents.
-	Upcast        bool `protobuf:"varint,9,opt,name=upcast,proto3" json:"upcast,omitempty"`
+	Upcast bool `protobuf:"varint,9,opt,name=upcast,proto3" json:"upcast,omitempty"`
+	// Begin at the newest event, in those shards of which the cursor has no
+	// position: a message without an event, whose sequence is 0, tells where that
+	// is, and every event that is committed after it follows. It is for streams
+	// that follow.
+	FromNewest    bool `protobuf:"varint,10,opt,name=from_newest,json=fromNewest,proto3" json:"from_newest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1521,6 +1526,13 @@ func (x *SubscribeRequest) GetSkipCut() bool {
 func (x *SubscribeRequest) GetUpcast() bool {
 	if x != nil {
 		return x.Upcast
+	}
+	return false
+}
+
+func (x *SubscribeRequest) GetFromNewest() bool {
+	if x != nil {
+		return x.FromNewest
 	}
 	return false
 }
@@ -5182,7 +5194,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tPrincipal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xbd\x02\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xde\x02\n" +
 	"\x10SubscribeRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -5193,7 +5205,10 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
 	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12\x19\n" +
 	"\bskip_cut\x18\b \x01(\bR\askipCut\x12\x16\n" +
-	"\x06upcast\x18\t \x01(\bR\x06upcast\"\xdc\x03\n" +
+	"\x06upcast\x18\t \x01(\bR\x06upcast\x12\x1f\n" +
+	"\vfrom_newest\x18\n" +
+	" \x01(\bR\n" +
+	"fromNewest\"\xdc\x03\n" +
 	"\x11SubscribeResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +

@@ -1,0 +1,74 @@
+// The events of a type, as they are committed.
+import { useState } from "preact/hooks";
+import { entityPath, lineOf, num, stream, textOf } from "./api.ts";
+import { brief, payload } from "./json.ts";
+import { sleep, useOneTab } from "./live.ts";
+import { useTypes } from "./modules.tsx";
+import { query, router } from "./router.ts";
+import { AsCommand, Badge, Empty, Fault, Panel, Taken, TypeTabs, When, Wide } from "./ui.tsx";
+
+interface Event { sequence: string; eventType: string; json?: unknown; data?: string; recordedAt: string; entityId: string; tags?: string[]; cursor: string }
+
+const most = 200;
+
+export function TailView({ type: given }: { type: string | undefined }) {
+  const types = useTypes();
+  const type = given ?? types.data?.[0]?.type;
+  return (
+    <>
+      <TypeTabs types={types.data?.map((t) => t.type) ?? []} chosen={type} to={(t) => router.path("tail", t)} />
+      <Fault text={types.error} />
+      {type && <Events key={type} type={type} />}
+    </>
+  );
+}
+
+function Events({ type }: { type: string }) {
+  const tag = query.value.get("tag") ?? "";
+  const [events, setEvents] = useState<Event[]>([]);
+  const [error, setError] = useState("");
+  const [begun, setBegun] = useState(false);
+  const [held, setHeld] = useState(false);
+  const request = { entityType: type, follow: true, fromNewest: true, ...(tag ? { tag } : {}) };
+  const { taken, take } = useOneTab(async (signal) => {
+    if (held) return;
+    setEvents([]);
+    let cursor = "";
+    for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
+      try {
+        for await (const m of stream<Event>("entity.Subscribe", cursor ? { ...request, cursor } : request, signal)) {
+          pause = 500;
+          cursor = m.cursor;
+          setError("");
+          setBegun(true);
+          if (num(m.sequence) > 0) setEvents((was) => [m, ...was].slice(0, most));
+        }
+      } catch (e) {
+        if (!signal.aborted) setError(textOf(e));
+      }
+      await sleep(pause, signal);
+    }
+  }, `${type} ${tag} ${held}`);
+  return (
+    <Panel title={`Events of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Follow" : "Hold"}</button><AsCommand line={lineOf("entity", "tail", type, "--from", "newest", ...(tag ? ["--tag", tag] : []))} method="entity.Subscribe" request={request} /></>}>
+      <div class="bar"><label>With the tag <input value={tag} onChange={(e) => router.set({ tag: e.currentTarget.value })} spellcheck={false} /></label></div>
+      <Fault text={error} />
+      {taken && <Taken take={take} />}
+      {events.length === 0 && <div data-begun={String(begun)}><Empty>{begun ? "What is committed from now on comes here, the newest first." : "Looking for the newest event…"}</Empty></div>}
+      {events.length > 0 && (
+        <Wide name="Table of events as they come"><table class="events">
+          <thead><tr><th>When</th><th>Entity</th><th class="n">Sequence</th><th>Event</th><th>Content</th></tr></thead>
+          <tbody>{events.map((e) => (
+            <tr key={`${e.entityId} ${e.sequence}`} data-event={e.entityId}>
+              <td><When at={e.recordedAt} /></td>
+              <td class="id"><a href={entityPath(type, e.entityId)}>{e.entityId}</a></td>
+              <td class="n">{e.sequence}</td>
+              <td>{e.eventType} {(e.tags ?? []).map((t) => <Badge key={t}>{t}</Badge>)}</td>
+              <td class="content">{brief(payload(e))}</td>
+            </tr>
+          ))}</tbody>
+        </table></Wide>
+      )}
+    </Panel>
+  );
+}
