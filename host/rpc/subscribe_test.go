@@ -239,8 +239,8 @@ func TestCursorsOfFasterNodes(t *testing.T) {
 }
 
 // TestSubscribersBeginAtTheNewest: who asks for it is told where the stream
-// begins, gets each event that is committed after that, and none of before; with
-// its cursor it goes on after what it got.
+// begins, gets each event that is committed after that, and none of before;
+// with its cursor it goes on after what it got.
 func TestSubscribersBeginAtTheNewest(t *testing.T) {
 	c, h2 := serveFleet(t, 3)
 	c.Forwards = true

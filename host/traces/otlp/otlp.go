@@ -212,7 +212,8 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil // nobody else is to be told
 }
 
-// Shutdown implements sdktrace.SpanExporter. The queue's goroutine calls it last.
+// Shutdown implements sdktrace.SpanExporter. The queue's goroutine calls it
+// last.
 func (e *exporter) Shutdown(ctx context.Context) error {
 	defer close(e.ended)
 	return e.next.Shutdown(ctx)

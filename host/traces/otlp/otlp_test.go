@@ -105,9 +105,9 @@ const (
 	unsampled  = "00-" + theirTrace + "-" + theirSpan + "-00"
 )
 
-// TestCallersDecide: what a caller samples is sampled in its trace, what it does
-// not is not, whatever the ratio; where callers are not trusted a call begins
-// its own trace by the ratio, with a link to theirs.
+// TestCallersDecide: what a caller samples is sampled in its trace, what it
+// does not is not, whatever the ratio; where callers are not trusted a call
+// begins its own trace by the ratio, with a link to theirs.
 func TestCallersDecide(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ratio       float64
@@ -149,8 +149,8 @@ func TestCallersDecide(t *testing.T) {
 	}
 }
 
-// TestMessagesFollow: what a message does is sampled if the command that made it
-// was, whatever the ratio; a link of another kind decides nothing.
+// TestMessagesFollow: what a message does is sampled if the command that made
+// it was, whatever the ratio; a link of another kind decides nothing.
 func TestMessagesFollow(t *testing.T) {
 	c := collector.Start(t)
 	p, _ := open(t, otlp.Options{URL: c.URL + "/v1/traces"})
@@ -244,8 +244,8 @@ func TestNobodyWaitsForTheCollector(t *testing.T) {
 	span.End() // of a node that has stopped
 }
 
-// lines is what was logged. The queue's goroutine writes it alone, and has ended
-// when it is read.
+// lines is what was logged. The queue's goroutine writes it alone, and has
+// ended when it is read.
 type lines []byte
 
 func (l *lines) Write(b []byte) (int, error) {

@@ -5,31 +5,25 @@ package console
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
@@ -246,89 +240,6 @@ func TestFormsNameWhatIsWrong(t *testing.T) {
 // history is how many events TestLongHistory makes: enough for pages.
 const history = 3_000
 
-// TestLongHistory: an entity with many events is shown a page at a time, and
-// its state at any of them is what the API says.
-func TestLongHistory(t *testing.T) {
-	showHistory(t, history)
-}
-
-// TestHistoryOf100000: likewise with a hundred thousand.
-func TestHistoryOf100000(t *testing.T) {
-	testkit.Long(t, "long")
-	showHistory(t, 100_000)
-}
-
-func squeeze(text string) string { return strings.Join(strings.Fields(text), "") }
-
-// state asks a node for a state, as JSON. A node that stood still is asked again.
-func state(t *testing.T, node string, req *entityv1.GetStateRequest) string {
-	t.Helper()
-	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(20 * time.Millisecond) {
-		res, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, node).GetState(t.Context(), connect.NewRequest(req))
-		if connect.CodeOf(err) == connect.CodeUnavailable && time.Now().Before(deadline) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := protojson.Marshal(res.Msg.GetJson())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-}
-
-// fill gives the counter "long" so many events.
-func fill(t *testing.T, c *client.Client, events int) {
-	t.Helper()
-	s := c.Stream(client.StreamOptions{})
-	var failed atomic.Pointer[error]
-	for range events {
-		err := s.Send(t.Context(), client.Command{EntityType: "counter", EntityID: "long", Name: "add", Data: []byte(`{"amount":1}`)}, func(_ client.Reply, err error) {
-			if err != nil {
-				failed.Store(&err)
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := failed.Load(); err != nil {
-		t.Fatal(*err)
-	}
-}
-
-func showHistory(t *testing.T, events int) {
-	tab := browser(t)
-	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3})
-	c.Push("counter")
-	cl := c.Client(client.Options{})
-	fill(t, cl, events)
-	p := open(t, tab)
-	node := c.Node(0).API()
-	p.run("open", chromedp.Navigate(node+"/console/entities/counter/long"))
-	p.await("the newest events are shown", fmt.Sprintf(`document.querySelector("table.events tbody button")?.textContent === "%d"`, events))
-	if n := eval[int](p, `document.querySelectorAll("*").length`); n > 3_000 {
-		t.Errorf("the page has %d elements", n)
-	}
-	p.run("earlier", chromedp.Click(chromedp.Search(`//button[text()="Earlier"]`)))
-	p.await("the page before is shown", fmt.Sprintf(`document.querySelector("table.events tbody button")?.textContent === "%d"`, events-200))
-	half := events / 2
-	p.run("state at the middle", chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=at]").select()`), chromedp.SendKeys(chromedp.CSS("input[name=at]"), fmt.Sprint(half)+kb.Enter))
-	p.await("the state there is shown", fmt.Sprintf(`document.querySelector("[data-state='%d']")`, half))
-	at := uint64(half)
-	want := state(t, node, &entityv1.GetStateRequest{EntityType: "counter", EntityId: "long", AtSequence: &at})
-	if shown := eval[string](p, `document.querySelector("[data-state]").textContent`); squeeze(shown) != squeeze(want) {
-		t.Errorf("at %d the page shows %s, the API says %s", half, shown, want)
-	}
-	p.shot("history")
-	p.clean(node)
-}
-
 // TestDeadLetterIsRetried: the page lists what was refused, and delivers it
 // again.
 func TestDeadLetterIsRetried(t *testing.T) {
@@ -357,8 +268,9 @@ func TestDeadLetterIsRetried(t *testing.T) {
 	p.clean(node)
 }
 
-// TestRolloutIsPromoted: the page shows a module that serves a part, and what it
-// asks the nodes to make of that, they do. The load of the type is shown beside.
+// TestRolloutIsPromoted: the page shows a module that serves a part, and what
+// it asks the nodes to make of that, they do. The load of the type is shown
+// beside.
 func TestRolloutIsPromoted(t *testing.T) {
 	tab := browser(t)
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3, Flags: []string{"--admin", "full"}})
