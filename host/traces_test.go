@@ -45,6 +45,9 @@ func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest
 // the one that leads the entity's shard, and at its successor; what no caller
 // traces has no span.
 func TestOneTraceOverNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("clusters of three nodes, which take minutes under the race detector: run without -short")
+	}
 	c := collector.Start(t)
 	nodes := startClusterWith(t, 3, 1, func(cfg *config.Config) { cfg.OTLPEndpoint = c.URL })
 	if _, err := dialNode(t, nodes[0]).Upload(t.Context(), testkit.BuildExample(t, "counter"), true); err != nil {
@@ -94,6 +97,9 @@ func TestOneTraceOverNodes(t *testing.T) {
 // link to the step that led to it, though the node that has made the first
 // message is gone when that is delivered.
 func TestTracesFollowMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("clusters of three nodes, which take minutes under the race detector: run without -short")
+	}
 	c := collector.Start(t)
 	nodes := startClusterWith(t, 3, 1, func(cfg *config.Config) { cfg.OTLPEndpoint = c.URL })
 	for _, example := range []string{"account", "transfer"} {
