@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
@@ -58,6 +59,7 @@ const (
 
 // StateAt returns the state of an entity at a sequence, as the module of the
 // event there makes it, or its newest, as the module that serves the type does.
+// It is a *request.GuestFaultError where the module fails.
 func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -76,6 +78,9 @@ func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal
 			if now, failed := r.begins(id); failed == nil && now != begins && ctx.Err() == nil {
 				continue
 			}
+		}
+		if _, failed := errors.AsType[*engine.Fault](err); failed {
+			err = &request.GuestFaultError{Message: err.Error()}
 		}
 		return state, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // TestOldStatesAreFoldedByTheirModule: after a module that evolves states in
@@ -65,6 +66,23 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	}
 	if s, by := n.stateNow("trail"); s.Total != 65 || by != first {
 		t.Errorf("the state that the old module sees: %d, by %s", s.Total, by)
+	}
+}
+
+// TestStatesThatCannotBeFolded: who asks for a state that the module fails to
+// make is told how it fails.
+func TestStatesThatCannotBeFolded(t *testing.T) {
+	n := newNode(t)
+	n.pushed(noter("1", bothEvents))
+	n.notes("a")
+	failing := noter("2", bothEvents)
+	failing.Apply = guest.Unreachable
+	if _, err := n.push(failing, true); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.api().GetState(t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "note", EntityId: "a"}))
+	if connect.CodeOf(err) != connect.CodeInternal || !strings.Contains(fmt.Sprint(err), "guest fault: hostd_apply: ") {
+		t.Errorf("the state: %v", err)
 	}
 }
 
