@@ -1,12 +1,15 @@
 package eventlog_test
 
 import (
+	"errors"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
 )
 
 // What is on its way to the store is read to its end, however much it is: all
@@ -58,5 +61,66 @@ func TestReadsAllThatIsNotFlushed(t *testing.T) {
 	err = a.m.Outbox(t.Context(), 1, journal.ItemID{Index: math.MaxUint64}, func(*journal.Message) error { t.Error("a message is left"); return nil })
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who reads on behind a message, or stops at one, is told when the store hides
+// another of the same entry: it would be passed over, and its pair would wait
+// for it for good.
+func TestMessagesOfAnEntryThatAreHidden(t *testing.T) {
+	const each = 5
+	for behind := range each {
+		for hidden := range each {
+			st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+			a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
+			var ops []byte
+			for range each {
+				ops = journal.AppendMessageOp(ops, &journal.MessageOp{Type: []byte("t"), ID: []byte("b"), Command: []byte("pay")})
+			}
+			for range 3 {
+				a.apply(journal.Section{Kind: journal.SectionMessages, Data: ops})
+			}
+			flush(t, a.m, st)
+			rows, err := rowsOf(st, st.MaxVersion(), 1, store.ClassOutbox)
+			if err != nil || len(rows) != 3*each {
+				t.Fatalf("%d messages: %v", len(rows), err)
+			}
+			var ids []journal.ItemID
+			if err := a.m.Outbox(t.Context(), 1, journal.ItemID{}, func(m *journal.Message) error { ids = append(ids, m.ID); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			begin := each + behind // of the second entry
+			after := ids[begin-1]
+			read := func(m *eventlog.Machine, stop int) (got []journal.ItemID, err error) {
+				err = m.Outbox(t.Context(), 1, after, func(m *journal.Message) error {
+					if got = append(got, m.ID); len(got) == stop {
+						return eventlog.ErrStopReading
+					}
+					return nil
+				})
+				return got, err
+			}
+			for _, stop := range []int{0, 1} {
+				want := ids[begin:]
+				if stop > 0 {
+					want = want[:stop]
+				}
+				if got, err := read(a.m, stop); err != nil || !slices.Equal(got, want) {
+					t.Fatalf("after %v, stopping after %d: got %v, %v", after, stop, got, err)
+				}
+				l := &liar{st, map[string][]byte{}}
+				m, err := eventlog.OpenOn(l, st.MaxVersion(), eventlog.Options{})
+				if err == nil {
+					err = m.SetRecoveryTargets(nil)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.lies[string(rows[each+hidden].key)] = nil
+				if got, err := read(m, stop); !errors.Is(err, journal.ErrDamaged) || len(got) > 0 {
+					t.Errorf("%d of an entry is hidden: who reads behind %d of it and stops after %d gets %d messages, %v", hidden, behind, stop, len(got), err)
+				}
+			}
+		}
 	}
 }

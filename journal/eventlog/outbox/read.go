@@ -206,42 +206,99 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 }
 
 // readPart merges the store with what was applied since: what is in the
-// overlay was made later than all that is in the store.
+// overlay was made later than all that is in the store. Of the store, the items
+// of an entry are handed out once all of them were met: which of them may be
+// missing nobody could tell who reads on behind one of them. So a reading that
+// begins there begins with the entry, and passes over what was read before.
 func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID, items *itemReading,
 	fn func(at journal.ItemID, body []byte) error) (err error) {
-	visit := func(rest, body []byte) error {
-		at, err := store.DecodeItemID(rest)
-		if err == nil && at.Index > after.Index && !items.expected.Meet(int64(at.Index)) {
-			err = items.rows.Missing(class)
+	met := entryItems{items: items, class: class, after: after, fn: func(at journal.ItemID, body []byte) error {
+		if err := fn(at, body); err != nil {
+			return err
 		}
-		if err == nil {
-			err = fn(at, body)
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		return err
-	}
+		return ctx.Err()
+	}}
 	if items.view != nil {
 		defer items.view.Close()
-		from := store.AppendItemID([]byte{byte(class)}, after)
 		prefix := store.AppendPrefix(nil, id, items.rows.Generation, class)
+		from := store.AppendItemID(prefix[:len(prefix):len(prefix)], journal.ItemID{Index: after.Index})
 		key := []byte{byte(class)}
-		err = items.view.Scan(prefix, append(prefix[:len(prefix):len(prefix)], from[1:]...), func(full, body []byte) error {
+		err = items.view.Scan(prefix, from, func(full, body []byte) error {
 			key = append(key[:1], full[len(prefix):]...)
-			if _, changed := items.changed[string(key)]; changed || string(key) == string(from) {
+			if _, changed := items.changed[string(key)]; changed {
 				return nil
 			}
-			return visit(key[1:], body)
+			return met.store(key[1:], body)
 		})
 	}
 	for i := 0; i < len(items.fresh) && err == nil; i++ {
-		err = visit([]byte(items.fresh[i].key[1:]), items.fresh[i].value)
+		err = met.fresh([]byte(items.fresh[i].key[1:]), items.fresh[i].value)
 	}
 	if err == nil && !items.part && !items.expected.Passed(math.MaxInt64) {
 		err = items.rows.Missing(class)
 	}
+	if err == nil {
+		err = met.handOut()
+	}
 	return err
+}
+
+// entryItems are the items of one entry that were met in the store and are
+// handed out when all of them were.
+type entryItems struct {
+	items   *itemReading
+	class   store.Class
+	after   journal.ItemID
+	fn      func(at journal.ItemID, body []byte) error
+	waiting []metItem
+}
+
+type metItem struct {
+	at   journal.ItemID
+	body []byte
+}
+
+// store takes an item of the store; the body is lent.
+func (e *entryItems) store(rest, body []byte) error {
+	at, err := e.meet(rest)
+	if err == nil && e.after.Less(at) {
+		e.waiting = append(e.waiting, metItem{at, slices.Clone(body)})
+	}
+	return err
+}
+
+// fresh takes an item of the overlay, in which nothing is missing.
+func (e *entryItems) fresh(rest, body []byte) error {
+	at, err := e.meet(rest)
+	if err == nil && e.after.Less(at) {
+		err = e.fn(at, body)
+	}
+	return err
+}
+
+// meet counts an item, and hands out those of the entry before it.
+func (e *entryItems) meet(rest []byte) (at journal.ItemID, err error) {
+	if at, err = store.DecodeItemID(rest); err != nil {
+		return at, err
+	}
+	if !e.items.expected.Meet(int64(at.Index)) {
+		return at, e.items.rows.Missing(e.class)
+	}
+	if len(e.waiting) > 0 && e.waiting[0].at.Index != at.Index {
+		err = e.handOut()
+	}
+	return at, err
+}
+
+func (e *entryItems) handOut() error {
+	all := e.waiting
+	e.waiting = e.waiting[:0]
+	for i := range all {
+		if err := e.fn(all[i].at, all[i].body); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxFreshItems bounds what one part of a reading takes from the overlay.
@@ -280,25 +337,32 @@ func (r Outboxes) capture(id sharding.ShardID, class store.Class, from string) (
 	return items, err
 }
 
-// items takes what the overlay has after a key.
+// items takes what the overlay has from the entry of a key on; what of it is
+// not behind the key is there to be counted.
 func (b *Box) items(class store.Class, from string, at journal.ItemID) *itemReading {
-	items := &itemReading{rows: b.rows, expected: b.rows.ExpectItems(class, int64(at.Index)+1, math.MaxInt64)}
+	items := &itemReading{rows: b.rows, expected: b.rows.ExpectItems(class, int64(min(at.Index, math.MaxInt64)), math.MaxInt64)}
+	entry := string(store.AppendItemID([]byte{byte(class)}, journal.ItemID{Index: at.Index}))
+	behind := 0
 	for i, layer := range [...]*layer{&b.taken, &b.fresh} {
 		keys := layer.outbox
 		if class == store.ClassDeadLetter {
 			keys = layer.deadLetters
 		}
-		n, _ := slices.BinarySearch(keys, from)
+		n, _ := slices.BinarySearch(keys, entry)
 		for _, key := range keys[n:] {
 			c, ok := layer.pairs[key]
 			if newer, gone := b.fresh.pairs[key]; i == 0 && gone {
 				c = newer
 			}
-			if items.part = len(items.fresh) == maxFreshItems; items.part {
+			if items.part = behind == maxFreshItems; items.part {
 				break
 			}
-			if ok && c.value != nil && key > from {
-				items.fresh = append(items.fresh, freshItem{key, c.value})
+			if !ok || c.value == nil {
+				continue
+			}
+			items.fresh = append(items.fresh, freshItem{key, c.value})
+			if key > from {
+				behind++
 			}
 		}
 	}
