@@ -47,6 +47,10 @@ func contractFunctions() []hostFunction {
 			}
 			g.spendBytes(len(text))
 			g.log.line(level, text)
+			if level >= abi.LogError { // why it is about to fail
+				g.words.add(text)
+				g.words.add([]byte{'\n'})
+			}
 		}),
 		own(abi.ImportNow, "", i64, func(g *Instance, _ api.Memory, stack []uint64) {
 			g.mustDecide(abi.ImportNow)

@@ -10,7 +10,8 @@ import (
 const maxWords = 4 << 10
 
 // lastWords keeps the end of what a guest writes to standard output and error
-// in a call: the text of a panic comes there before the trap.
+// in a call, and logs as errors: the text of a panic comes there before the
+// trap.
 type lastWords struct {
 	text []byte // less than two times maxWords
 }
@@ -46,7 +47,7 @@ func (g *Instance) explain(err error) {
 	}
 }
 
-// LastWords is the end of what the guest wrote to standard output and error in
-// the call that failed, at most 4 KiB, such as the text of a panic. It may hold
-// what the guest was given.
+// LastWords is the end of what the guest wrote to standard output and error, or
+// logged as errors, in the call that failed, at most 4 KiB, such as the text of
+// a panic. It may hold what the guest was given.
 func (f *Fault) LastWords() string { return f.words }

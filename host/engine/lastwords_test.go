@@ -49,6 +49,21 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
+// TestLastWordsAreErrorsToo: what a guest logs as an error before it fails is
+// told, and lines of other levels are not.
+func TestLastWordsAreErrorsToo(t *testing.T) {
+	const message = "apply: no such event"
+	for level, want := range map[abi.LogLevel]string{abi.LogDebug: "", abi.LogWarn: "", abi.LogError: message, abi.LogError + 1: message} {
+		g := (&testGuest{data: [][]byte{cat([]byte{0}, i32c(logTextAt), []byte{opEnd}, text(message))}}).importing(abi.ImportModule, abi.ImportLog)
+		g.bodies = map[string][]byte{abi.ExportHandle: cat(i32c(int32(level)), i32c(logTextAt), i32c(int32(len(message))), call(0), op(opUnreachable))}
+		_, err := start(t, Options{}, g).Handle(0, nil, Env{})
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.LastWords() != want {
+			t.Errorf("of level %d it tells %q: %v", level, fault.LastWords(), err)
+		}
+	}
+}
+
 // TestLastWordsAreTheLast: however much is written, and in which pieces, its
 // end is kept.
 func TestLastWordsAreTheLast(t *testing.T) {
