@@ -109,7 +109,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 		bounds: bounds,
 		Type: binding.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, Stage: binding.Stage{Made: b.Revision}, SnapshotsOf: digests(b.Snapshots),
-			Inputs:  binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries), Forms: t.forms(m.Manifest(), about), Settings: func() string { return t.settings.Values(b.EntityType) }},
+			Inputs:  t.inputs(m.Manifest(), about),
 			Ways:    binding.Ways{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &canary.Counter{},

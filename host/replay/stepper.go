@@ -9,6 +9,8 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -18,11 +20,13 @@ import (
 // on top of that, whose events stay in it. It is for one goroutine; Close ends
 // it.
 type Stepper struct {
-	fold   fold
-	walk   walk
-	about  manifest.EntityType
-	limits abi.Limits
-	frames []byte // of a command
+	fold  fold
+	walk  walk
+	about manifest.EntityType
+	// refuses says why a node would not give a command to the guest.
+	refuses func(*request.Request) error
+	limits  abi.Limits
+	frames  []byte // of a command
 }
 
 // StepEvent is an event of a history, or the end of a life, as readers of
@@ -54,6 +58,7 @@ func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, lim
 		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
 	}
 	s := &Stepper{fold: fold{module: m, index: uint32(index), states: about.States(), bounds: engine.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
+	s.refuses = modules.RefusalsOf(m.Manifest(), about)
 	s.walk = walk{id: id, to: &s.fold, durable: about.Kind == manifest.DurableState}
 	if err := s.fold.start(ctx, id, 0, given{}); err != nil {
 		s.Close()
@@ -94,12 +99,17 @@ func (s *Stepper) State() ([]byte, error) {
 	return bytes.Clone(state), err
 }
 
-// Command gives the guest a command of a client of whom nothing is known. What
-// it decides is in the state from then on, and nowhere else: nothing is sent,
-// and no timer is set. The output is valid until the next call.
+// Command gives the guest a command of a client of whom nothing is known, also
+// one that clients may not send. What it decides is in the state from then on,
+// and nowhere else: nothing is sent, and no timer is set. The output is valid
+// until the next call. A command that a node would not give to the guest is
+// refused: request.ErrUnknownCommand, or a *request.InvalidPayloadError.
 func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, error) {
 	if s.fold.guest == nil {
 		return nil, engine.ErrInstanceDead
+	}
+	if err := s.refuses(&request.Request{Name: c.Name, Payload: c.Payload}); err != nil {
+		return nil, err
 	}
 	f := abi.AppendSequence(s.frames[:0], uint64(s.walk.at))
 	f = abi.AppendPayload(abi.AppendName(f, c.Name), c.Payload)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/replay"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/testkit"
@@ -137,6 +140,12 @@ func TestStepperRefusesGaps(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	s.is(2, `{"total":7}`)
+	if _, err := s.Command(t.Context(), replay.StepCommand{Name: "ad"}); !errors.Is(err, request.ErrUnknownCommand) || !strings.Contains(err.Error(), `"add"`) {
+		t.Errorf("a misspelt command: %v", err)
+	}
+	if _, err := s.Command(t.Context(), replay.StepCommand{Name: "add", Payload: []byte(`{"amout":4}`)}); !strings.Contains(fmt.Sprint(err), `"amount"`) {
+		t.Errorf("a misspelt member: %v", err)
+	}
 	out, err = s.Command(t.Context(), replay.StepCommand{Name: "add", Payload: []byte(`{"amount":9223372036854775807}`), ID: "c2", Now: 1})
 	if err != nil || !out.Rejected || string(out.Reject.Code) != "overflow" {
 		t.Fatal(out, err)
