@@ -21,7 +21,7 @@ import (
 // the coordinator last told.
 type clusterView struct{ *Parts }
 
-func (s clusterView) Overview(ctx context.Context) (rpc.Overview, error) {
+func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 	o := rpc.Overview{ShardCount: s.ShardCount, ClusterID: s.ClusterID, Level: s.Metadata.Level(), Quorum: s.Parts.Leaders.Quorum(sharding.MetaShard)}
 	policy, stored := cluster.PolicyOf(s.Metadata.View(), s.Policy)
 	o.Policy = shownPolicy(policy, stored)
@@ -31,7 +31,9 @@ func (s clusterView) Overview(ctx context.Context) (rpc.Overview, error) {
 		o.Quorum = false
 	}
 	leaders, replicas := map[sharding.NodeID]uint32{}, map[sharding.NodeID]uint32{}
-	shards, err := s.Shards(ctx)
+	// Nobody is asked how much shards hold: who looks for leaders when nodes
+	// are gone would wait for the coordinator.
+	shards, err := s.shards(func() map[sharding.ShardID]cluster.ShardState { return s.Member.ClusterView().Shards })
 	if err != nil {
 		return o, err
 	}
@@ -98,6 +100,12 @@ func (s clusterView) listed(view *meta.View) []meta.Member {
 }
 
 func (s clusterView) Shards(ctx context.Context) ([]rpc.Shard, error) {
+	return s.shards(func() map[sharding.ShardID]cluster.ShardState { return s.Member.Sizes(ctx) })
+}
+
+// shards describes all shards: those with a replica here by that, others by
+// what told says.
+func (s clusterView) shards(told func() map[sharding.ShardID]cluster.ShardState) ([]rpc.Shard, error) {
 	view := s.Metadata.View()
 	statuses, err := s.Raft.Statuses()
 	if err != nil {
@@ -124,7 +132,7 @@ func (s clusterView) Shards(ctx context.Context) ([]rpc.Shard, error) {
 	}
 	var elsewhere map[sharding.ShardID]cluster.ShardState
 	if len(here) <= int(s.ShardCount) {
-		elsewhere = s.Member.Sizes(ctx)
+		elsewhere = told()
 	}
 	stopped := s.stoppedReplicas(statuses)
 	out := make([]rpc.Shard, 0, s.ShardCount+1)
