@@ -333,6 +333,33 @@ func TestRolloutIsPromoted(t *testing.T) {
 	}
 	p.await("the event that came is shown, and none of before", `document.querySelector("[data-event=later]") && !document.querySelector("[data-event=e]")`)
 	p.shot("tail")
+	// More than a page shows in a second.
+	var senders sync.WaitGroup
+	sending, stop := context.WithCancel(t.Context())
+	defer stop()
+	for w := range 32 {
+		senders.Go(func() {
+			for n := 0; sending.Err() == nil; n++ {
+				_, err := cl.Send(sending, client.Command{EntityType: "good", EntityID: fmt.Sprintf("many%d-%d", w, n%10), Name: "do"})
+				if err != nil && sending.Err() == nil {
+					t.Errorf("a command while the page follows: %v", err)
+					return
+				}
+			}
+		})
+	}
+	p.await("it says that it shows no more of a second", `document.querySelector("[data-skips]")`)
+	stop()
+	senders.Wait()
+	for n := 0; !eval[bool](p, `!!document.querySelector("[data-event^=calm]") && !document.querySelector("[data-skips]")`); n++ {
+		if n == 300 {
+			t.Fatalf("it does not go on; the page says:\n%s", eval[string](p, "document.body.innerText"))
+		}
+		if _, err := cl.Send(t.Context(), client.Command{EntityType: "good", EntityID: fmt.Sprintf("calm%d", n), Name: "do"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	p.clean(node)
 }
 

@@ -11,6 +11,9 @@ interface Event { sequence: string; eventType: string; json?: unknown; data?: st
 
 const most = 200;
 
+/** As many events of a second are shown; of more, those after them are passed over. */
+const aSecond = 50;
+
 export function TailView({ type: given }: { type: string | undefined }) {
   const types = useTypes();
   const type = given ?? types.data?.[0]?.type;
@@ -29,24 +32,46 @@ function Events({ type }: { type: string }) {
   const [error, setError] = useState("");
   const [begun, setBegun] = useState(false);
   const [held, setHeld] = useState(false);
+  const [skips, setSkips] = useState(false);
   const request = { entityType: type, follow: true, fromNewest: true, ...(tag ? { tag } : {}) };
   const { taken, take } = useOneTab(async (signal) => {
     if (held) return;
     setEvents([]);
     let cursor = "";
-    for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
+    for (let pause = 500; !signal.aborted;) {
+      const turn = new AbortController();
+      const end = () => turn.abort();
+      signal.addEventListener("abort", end, { once: true });
+      let since = Date.now();
+      let shown = 0;
       try {
-        for await (const m of stream<Event>("entity.Subscribe", cursor ? { ...request, cursor } : request, signal)) {
+        for await (const m of stream<Event>("entity.Subscribe", cursor ? { ...request, cursor } : request, turn.signal)) {
           pause = 500;
           cursor = m.cursor;
           setError("");
           setBegun(true);
-          if (num(m.sequence) > 0) setEvents((was) => [m, ...was].slice(0, most));
+          if (num(m.sequence) === 0) continue;
+          setEvents((was) => [m, ...was].slice(0, most));
+          if (Date.now() - since >= 1_000) {
+            since = Date.now();
+            shown = 0;
+            setSkips(false);
+          }
+          if (++shown === aSecond) break;
         }
       } catch (e) {
         if (!signal.aborted) setError(textOf(e));
       }
-      await sleep(pause, signal);
+      turn.abort();
+      signal.removeEventListener("abort", end);
+      if (shown === aSecond) {
+        setSkips(true);
+        cursor = "";
+        await sleep(since + 1_000 - Date.now(), signal);
+      } else {
+        await sleep(pause, signal);
+        pause = Math.min(2 * pause, 8_000);
+      }
     }
   }, `${type} ${tag} ${held}`);
   return (
@@ -54,6 +79,7 @@ function Events({ type }: { type: string }) {
       <div class="bar"><label>With the tag <input value={tag} onChange={(e) => router.set({ tag: e.currentTarget.value })} spellcheck={false} /></label></div>
       <Fault text={error} />
       {taken && <Taken take={take} />}
+      {skips && <p class="quiet" role="status" data-skips>More than {aSecond} events a second are committed: the first of each second are shown. The command line has all.</p>}
       {events.length === 0 && <div data-begun={String(begun)}><Empty>{begun ? "What is committed from now on comes here, the newest first." : "Looking for the newest event…"}</Empty></div>}
       {events.length > 0 && (
         <Wide name="Table of events as they come"><table class="events">
