@@ -9,6 +9,7 @@ import (
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+	"github.com/hostd/hostd/tests/support/testkit"
 )
 
 func TestContexts(t *testing.T) {
@@ -85,6 +86,7 @@ func TestDevAsksWhoCalls(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
 	data := filepath.Join(dir, "data")
+	testkit.ShareCache(t, filepath.Join(data, "n1"))
 	var token string
 	for _, run := range []string{"first", "second"} { // the token stays
 		ports := filepath.Join(dir, run+".json")

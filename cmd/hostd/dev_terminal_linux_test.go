@@ -15,10 +15,11 @@ import (
 // and Enter brings it back with what was acknowledged.
 func TestDevBringsANodeBack(t *testing.T) {
 	screen, keys := testkit.Terminal(t)
-	ports := filepath.Join(t.TempDir(), "ports.json")
+	ports, data := filepath.Join(t.TempDir(), "ports.json"), filepath.Join(t.TempDir(), "data")
+	testkit.ShareCache(t, filepath.Join(data, "n1"))
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{interrupt: cancel, ended: make(chan struct{})}
-	args := []string{"dev", "--module", counterFile(t), "--listen", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data"), "--ports-file", ports}
+	args := []string{"dev", "--module", counterFile(t), "--listen", "127.0.0.1:0", "--data", data, "--ports-file", ports}
 	go func() {
 		defer close(r.ended)
 		r.code = run(ctx, args, cli.Stdio{In: screen, Out: &r.out, Err: &r.err})

@@ -26,7 +26,8 @@ type stepping struct {
 
 func newStepper(t *testing.T, wasm []byte, entityType string) stepping {
 	t.Helper()
-	e, err := engine.New(t.Context(), engine.Options{})
+	dir, key := testkit.ModuleCache(t)
+	e, err := engine.New(t.Context(), engine.Options{CacheDir: dir, CacheKey: key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 	n := &Node{t: t, opts: opts, path: path, listen: opts.Listen, scheme: "http"}
 	t.Cleanup(func() {
 		n.Kill()
-		if err := KeepCache(n.opts.DataDir); err != nil && !t.Failed() {
+		if err := keepCache(testPackage(), n.opts.DataDir); err != nil && !t.Failed() {
 			t.Logf("nothing is kept of what %s compiled: %v", n.ID(), err)
 		}
 		if t.Failed() {
@@ -125,7 +125,7 @@ func (n *Node) Use(program string) { n.path = program }
 // Launch starts the process and returns at once.
 func (n *Node) Launch() error {
 	n.t.Helper()
-	if err := GiveCache(n.opts.DataDir); err != nil {
+	if err := giveCache(testPackage(), n.opts.DataDir); err != nil {
 		return err
 	}
 	n.ports = filepath.Join(n.t.TempDir(), "ports.json")
