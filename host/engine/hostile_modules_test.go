@@ -175,6 +175,9 @@ func describing() []hostileModule {
 // called. A neighbour in the same engine is served after each, and nothing of
 // those that were refused is left.
 func TestHostileModules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: modules are compiled and called one after the other")
+	}
 	e := newEngine(t, childOptions(t, "compile-child"))
 	neighbour := instantiate(t, mustCompile(t, e, (&testGuest{}).build()))
 	held := e.Usage()

@@ -138,6 +138,9 @@ func (r *generationsRun) crash() {
 // installs, drops and the deletion of what is over, leaves the present
 // generation as the log has it, and in the end no other.
 func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: no goroutine of ours takes part")
+	}
 	var all [3]int
 	want := uint64(max(1, *seeds/10))
 	// Whether Badger has finished a table at a crash is a matter of timing.

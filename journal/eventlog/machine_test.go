@@ -66,7 +66,11 @@ func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) event
 // The Machine says and shows what the model does, wherever flushes fall and
 // however few heads it may keep.
 func TestMachineAgreesWithModel(t *testing.T) {
-	for seed := range uint64(*seeds) {
+	seeds := uint64(*seeds)
+	if testing.Short() {
+		seeds = min(seeds, 1)
+	}
+	for seed := range seeds {
 		src := newSource(seed, 1+int(seed%3), 40)
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 		opts := eventlog.Options{MaxHeads: 1 + int(seed*7%50), PackBytes: 1 + int(seed*1000), Seed: seed}

@@ -99,7 +99,11 @@ func TestSoleReplicaGoesOn(t *testing.T) {
 // Cut short at whichever operation of the disk, the log is as it was or as it
 // is to be, and the repetition comes to the same end.
 func TestMakeSoleIsInterrupted(t *testing.T) {
-	for at := 0; ; at++ {
+	step := 1
+	if testing.Short() {
+		step = 4
+	}
+	for at := 0; ; at += step {
 		fs := bereft(t).nodes[0].fs
 		fs.Kill()
 		fs.CutAfter(at)
