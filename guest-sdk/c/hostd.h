@@ -83,12 +83,16 @@ typedef struct {
 
 typedef struct hostd_call hostd_call;
 
-// A hostd_event evolves a state. What event points to is valid during the call.
+// A hostd_event evolves a state, or is an older form of one: it is emitted no
+// more, and upcast makes the form upcast_to of it, which may be an older one
+// too. upcast gets a made of zeros, and must be deterministic. What event and
+// old point to is valid during the call, and so is what made keeps.
 typedef struct {
   const char *type; // of the stored event
-  void (*evolve)(void *state, const void *event);
+  void (*evolve)(void *state, const void *event); // NULL of an older form
   const hostd_field *fields;
-  const char *upcast_to; // set for an older form, which is emitted no more
+  const char *upcast_to;                        // set for an older form
+  void (*upcast)(void *made, const void *old); // set for an older form
 } hostd_event;
 
 // A hostd_command decides: it emits, replies or rejects. Without fields it
@@ -736,13 +740,49 @@ static const hostd_event *hostd_find_event(const hostd_type *t, hostd_text type)
   return NULL;
 }
 
-// hostd_evolve changes a state by the payload of an event, as stored.
-static bool hostd_evolve(const hostd_event *e, void *state, hostd_text payload) {
+static const hostd_field *hostd_event_fields(const hostd_event *e) { return e->fields ? e->fields : hostd_no_fields; }
+
+// hostd_read_event reads the payload of an event into the arena; NULL where it
+// cannot be read.
+static void *hostd_read_event(const hostd_event *e, hostd_text payload) {
   hostd_json value = {0};
-  const hostd_field *fields = e->fields ? e->fields : hostd_no_fields;
-  if (payload.length && !hostd_parse(payload, &value)) return false;
-  void *event = hostd_temporary(hostd_struct_size(fields) + 1);
-  if (!hostd_get_struct(value, fields, event)) return false;
+  if (payload.length && !hostd_parse(payload, &value)) return NULL;
+  void *event = hostd_temporary(hostd_struct_size(hostd_event_fields(e)) + 1);
+  return hostd_get_struct(value, hostd_event_fields(e), event) ? event : NULL;
+}
+
+// hostd_cut_off moves what was written from a place on into the arena.
+static hostd_text hostd_cut_off(uint32_t from) {
+  uint32_t length = hostd_written - from;
+  char *copy = hostd_temporary(length);
+  memcpy(copy, hostd_out + from, length);
+  hostd_written = from;
+  return (hostd_text){copy, length};
+}
+
+// hostd_upcast_event makes today's form of an event, and of its payload; NULL
+// where it cannot be read. Each form is written and read as a stored one, so
+// that the state and readers get the same.
+static const hostd_event *hostd_upcast_event(const hostd_type *t, const hostd_event *e, hostd_text *payload) {
+  while (e->upcast_to) {
+    const hostd_event *to = hostd_find_event(t, hostd_c(e->upcast_to));
+    void *old = hostd_read_event(e, *payload);
+    if (!old) return NULL;
+    void *made = hostd_temporary(hostd_struct_size(hostd_event_fields(to)) + 1);
+    e->upcast(made, old);
+    uint32_t start = hostd_written;
+    hostd_json_struct(hostd_event_fields(to), made);
+    *payload = hostd_cut_off(start);
+    e = to;
+  }
+  return e;
+}
+
+// hostd_evolve changes a state by the payload of an event, as stored.
+static bool hostd_evolve(const hostd_type *t, const hostd_event *e, void *state, hostd_text payload) {
+  e = hostd_upcast_event(t, e, &payload);
+  void *event = e ? hostd_read_event(e, payload) : NULL;
+  if (!event) return false;
   e->evolve(state, event);
   return true;
 }
@@ -755,13 +795,13 @@ HOSTD_UNUSED static void hostd_emit(hostd_call *c, const char *type, const void 
   uint32_t start = hostd_open(1);
   hostd_put_name(hostd_c(type));
   uint32_t payload = hostd_written;
-  hostd_json_struct(e->fields ? e->fields : hostd_no_fields, event);
+  hostd_json_struct(hostd_event_fields(e), event);
   hostd_close(start);
   // A copy: evolving may write, and what is written may move.
   hostd_text bytes = {hostd_out + payload, hostd_written - payload};
   char *copy = hostd_temporary(bytes.length);
   memcpy(copy, bytes.at, bytes.length);
-  if (!hostd_evolve(e, c->state, (hostd_text){copy, bytes.length})) hostd_panic("hostd: what was emitted cannot be read back");
+  if (!hostd_evolve(c->type, e, c->state, (hostd_text){copy, bytes.length})) hostd_panic("hostd: what was emitted cannot be read back");
 }
 
 // hostd_tag adds a tag to the event emitted last. Streams of a tag are readable
@@ -968,6 +1008,18 @@ static void hostd_put_states(const hostd_type *t) {
   hostd_put_byte(']');
 }
 
+// hostd_last_form finds today's form of an event.
+static const hostd_event *hostd_last_form(const hostd_type *t, const hostd_event *e) {
+  uint32_t left = 1000; // forms of one event
+  while (e && e->upcast_to && left--) {
+    if (!e->upcast || e->evolve) hostd_panic("hostd: an older form of an event has upcast, and no evolve: it evolves as what upcast makes of it");
+    e = hostd_find_event(t, hostd_c(e->upcast_to));
+  }
+  if (!e || e->upcast_to) hostd_panic("hostd: an event is upcast to none that evolves the state");
+  if (!e->evolve || e->upcast) hostd_panic("hostd: an event of today's form has evolve, and no upcast");
+  return e;
+}
+
 static void hostd_put_type(const hostd_type *t) {
   hostd_element();
   hostd_named("name", t->name);
@@ -1005,8 +1057,9 @@ static void hostd_put_type(const hostd_type *t) {
   for (const hostd_event *e = t->events; e && e->type; e++) {
     hostd_element();
     hostd_named("type", e->type);
-    if (e->upcast_to) hostd_named("upcastTo", e->upcast_to);
-    hostd_put_schema("schema", e->fields ? e->fields : hostd_no_fields, false, false);
+    const hostd_event *last = hostd_last_form(t, e);
+    if (last != e) hostd_named("upcastTo", last->type);
+    hostd_put_schema("schema", hostd_event_fields(e), false, false);
     hostd_put_byte('}');
   }
   hostd_put_byte(']');
@@ -1164,17 +1217,65 @@ static int32_t hostd_do_load(const hostd_module *m, uint32_t type, uint64_t hand
   return 0;
 }
 
-static int32_t hostd_do_apply(uint64_t handle, uint32_t length) {
-  hostd_entity *e = hostd_at(handle);
-  hostd_text input = hostd_begin(length), bytes;
+// hostd_state_form is what a form of states is called among events.
+static hostd_text hostd_state_form(uint32_t version) {
+  uint32_t start = hostd_written;
+  hostd_put_c("state");
+  if (version > 1) {
+    hostd_put_c(".v");
+    hostd_put_digits(version, false);
+  }
+  return hostd_cut_off(start);
+}
+
+// hostd_put_today writes a stored event, or a state, as readers get it in
+// today's form. What is no older form stays as it is.
+static void hostd_put_today(const hostd_type *t, hostd_text type, hostd_text payload) {
+  const hostd_event *e = t->durable ? NULL : hostd_find_event(t, type);
+  const hostd_older_state *o = t->durable ? t->older_states : NULL;
+  while (o && o->version && hostd_compare(hostd_state_form(o->version), type) != 0) o++;
+  void *state = NULL;
+  bool unreadable;
+  if (e) {
+    e = hostd_upcast_event(t, e, &payload);
+    if (!e) hostd_panic("hostd: an event of an older form cannot be read");
+    type = hostd_c(e->type);
+  } else if (o && o->version) {
+    state = hostd_make_state(t, payload, true, o->version, &unreadable);
+    if (!state) hostd_panic(unreadable ? "hostd: a state of an older form cannot be read" : "hostd: there is no memory left");
+    type = hostd_state_form(t->state_version);
+  }
+  uint32_t start = hostd_open(1);
+  hostd_put_name(type);
+  if (state) {
+    hostd_write_state(t, state);
+    hostd_drop_state(t, state);
+  } else {
+    hostd_put(payload);
+  }
+  hostd_close(start);
+}
+
+// hostd_stored_event reads the next event of the input; false at its end.
+static bool hostd_stored_event(hostd_text *input, hostd_text *type, hostd_text *payload) {
+  hostd_text bytes;
   uint8_t kind;
-  while (hostd_frame(&input, &kind, &bytes)) {
+  while (hostd_frame(input, &kind, &bytes)) {
     if (kind != 32) continue;
     if (bytes.length < 16) hostd_panic("hostd: an event is cut off");
-    hostd_text rest = {bytes.at + 16, bytes.length - 16}; // behind its number and its time
-    hostd_text type = hostd_cut(&rest);
+    *payload = (hostd_text){bytes.at + 16, bytes.length - 16}; // behind its number and its time
+    *type = hostd_cut(payload);
+    return true;
+  }
+  return false;
+}
+
+static int32_t hostd_do_apply(uint64_t handle, uint32_t length) {
+  hostd_entity *e = hostd_at(handle);
+  hostd_text input = hostd_begin(length), type, payload;
+  while (hostd_stored_event(&input, &type, &payload)) {
     const hostd_event *event = hostd_find_event(e->type, type);
-    if (!event || !hostd_evolve(event, e->state, rest)) {
+    if (!event || !hostd_evolve(e->type, event, e->state, payload)) {
       hostd_log(HOSTD_ERROR, event ? HOSTD_TEXT_OF("hostd: an event cannot be read:") : HOSTD_TEXT_OF("hostd: an event is not declared:"));
       hostd_log(HOSTD_ERROR, type);
       return 1;
@@ -1182,6 +1283,12 @@ static int32_t hostd_do_apply(uint64_t handle, uint32_t length) {
     hostd_empty_arena();
   }
   return 0;
+}
+
+static uint64_t hostd_do_upcast(const hostd_module *m, uint32_t type, uint32_t length) {
+  hostd_text input = hostd_begin(length), name, payload;
+  while (hostd_stored_event(&input, &name, &payload)) hostd_put_today(&m->types[type], name, payload);
+  return hostd_span();
 }
 
 static hostd_text hostd_read_call(hostd_call *c, const hostd_entity *e, hostd_text input, hostd_text *payload) {
@@ -1321,6 +1428,9 @@ static uint64_t hostd_do_snapshot(uint64_t handle) {
   HOSTD_EXPORT(hostd_apply) int32_t hostd_export_apply(uint64_t handle, uint32_t length) { return hostd_do_apply(handle, length); }         \
   HOSTD_EXPORT(hostd_handle) uint64_t hostd_export_handle(uint64_t handle, uint32_t length) { return hostd_do_handle(handle, length); }     \
   HOSTD_EXPORT(hostd_query) uint64_t hostd_export_query(uint64_t handle, uint32_t length) { return hostd_do_query(handle, length); }        \
+  HOSTD_EXPORT(hostd_upcast) uint64_t hostd_export_upcast(uint32_t type, uint32_t length) {                                                 \
+    return hostd_do_upcast(&hostd_served, type, length);                                                                                    \
+  }                                                                                                                                         \
   HOSTD_EXPORT(hostd_snapshot) uint64_t hostd_export_snapshot(uint64_t handle) { return hostd_do_snapshot(handle); }                        \
   HOSTD_EXPORT(hostd_drop) void hostd_export_drop(uint64_t handle) { hostd_drop_entity(handle); }
 

@@ -109,15 +109,9 @@ func (r *restRun) drafts() {
 	}
 }
 
-// upcasts asks for events and states of all forms as readers do, of an SDK that
-// has that.
+// upcasts asks for events and states of all forms as readers do.
 func (r *restRun) upcasts() {
 	r.t.Helper()
-	for _, g := range r.guests {
-		if !g.Upcasts() {
-			return
-		}
-	}
 	for _, e := range []struct {
 		typ           uint32
 		name, payload string
@@ -142,7 +136,7 @@ func restConforms(t *testing.T, module *engine.Module) {
 		t.Fatal(err)
 	}
 	for _, check := range report.Checks {
-		older := check.Name == "earlier-states" || check.Name == "upcast" && module.Upcasts()
+		older := check.Name == "earlier-states" || check.Name == "upcast"
 		if check.Status == abitest.Failed || older && check.Status != abitest.Passed {
 			t.Errorf("%+v", check)
 		}

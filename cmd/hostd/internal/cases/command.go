@@ -108,7 +108,7 @@ func read(files []string) (all []Case, err error) {
 
 // runAll runs cases and tells each result as it comes.
 func runAll(ctx context.Context, wasm []byte, all []Case, tell func(Result) error) (failed int, err error) {
-	e, err := engine.New(ctx, engine.Options{})
+	e, err := engine.New(ctx, engine.Options{TellFaults: true})
 	if err != nil {
 		return 0, err
 	}

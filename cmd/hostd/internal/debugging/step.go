@@ -165,7 +165,7 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 			return err
 		}
 	}
-	e, err := engine.New(ctx, engine.Options{})
+	e, err := engine.New(ctx, engine.Options{TellFaults: true})
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (v Report) write(w io.Writer) {
 // Run admits, compiles and starts the module as a node would, and runs
 // the conformance suite on it.
 func Run(ctx context.Context, wasm []byte, options abitest.Options) (v Report, err error) {
-	e, err := engine.New(ctx, engine.Options{})
+	e, err := engine.New(ctx, engine.Options{TellFaults: true})
 	if err != nil {
 		return v, err
 	}

@@ -103,7 +103,7 @@ func OfFile(ctx context.Context, name string) (of *manifest.Manifest, digest str
 	if err != nil {
 		return nil, "", err
 	}
-	e, err := engine.New(ctx, engine.Options{})
+	e, err := engine.New(ctx, engine.Options{TellFaults: true})
 	if err != nil {
 		return nil, "", err
 	}

@@ -69,9 +69,12 @@ func TestProjectsInGo(t *testing.T) {
 	for _, broken := range []struct{ what, old, new, says string }{
 		{"that does not compile", "s.Total += e.Amount", "s.Sum += e.Amount", "s.Sum undefined"},
 		{"whose state depends on the clock", "s.Sum += e.Amount", "s.Total += e.Amount * time.Now().UnixNano()", "the check replay of counter failed"},
+		{"that panics", "time.Now().UnixNano()", "add(time.Now())", "the guest wrote: panic: no time at all"},
 	} {
 		edit(t, source, broken.old, broken.new)
-		if strings.Contains(broken.new, "time.") {
+		if strings.Contains(broken.new, "add(") {
+			edit(t, source, "\nfunc main() {", "\nfunc add(time.Time) int64 { panic(\"no time at all\") }\n\nfunc main() {")
+		} else if strings.Contains(broken.new, "time.") {
 			edit(t, source, "package main\n", "package main\n\nimport \"time\"\n")
 		}
 		code, out, talk := command(t, "build", dir)

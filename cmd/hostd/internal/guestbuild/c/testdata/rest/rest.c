@@ -72,10 +72,9 @@ static call view(const hostd_call *c) {
   return v;
 }
 
-static void on_placed_v1(void *s, const void *event) {
-  const placed *e = event;
-  ((state *)s)->items += 1;
-  hostd_keep(&((state *)s)->last, e->item);
+static void placed_v1(void *made, const void *old) {
+  const placed *o = old;
+  *(placed *)made = (placed){1, o->item};
 }
 
 static void on_placed(void *s, const void *event) {
@@ -86,7 +85,7 @@ static void on_placed(void *s, const void *event) {
 
 static const hostd_event events[] = {
     {"placed.v2", on_placed, placed_fields},
-    {"placed", on_placed_v1, placed_v1_fields, .upcast_to = "placed.v2"},
+    {"placed", NULL, placed_v1_fields, "placed.v2", placed_v1},
     {0},
 };
 
