@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/offline"
 	"github.com/hostd/hostd/host/telemetry"
 )
@@ -45,10 +47,11 @@ func newServe(std cli.Stdio) *cobra.Command {
 		logger := telemetry.NewLogger(std.Err, cfg.LogLevel, cfg.LogFormat)
 		for {
 			err := serve(ctx, cfg, ports, logger)
-			if !errors.Is(err, host.ErrOlderCopy) && !errors.Is(err, host.ErrDamagedData) || ctx.Err() != nil {
+			aside := asideFor(err)
+			if aside == nil || ctx.Err() != nil {
 				return err
 			}
-			if err := rejoin(cfg.DataDir, logger); err != nil {
+			if err := beginAnew(aside, cfg.DataDir, logger); err != nil {
 				return err
 			}
 		}
@@ -67,11 +70,23 @@ func newServe(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// rejoin puts the data of a directory aside that is damaged, or an older copy
-// of itself: its node begins anew, and its peers fill it.
-func rejoin(dir string, logger *slog.Logger) error {
+// asideFor says how the data is put aside of a node that ended with err, so
+// that it begins anew; nil where it is not.
+func asideFor(err error) func(dir string, now time.Time, out io.Writer) error {
+	switch {
+	case errors.Is(err, host.ErrDamagedData), errors.Is(err, datadir.ErrRejoining):
+		return offline.Renew
+	case errors.Is(err, host.ErrOlderCopy):
+		return offline.Rejoin
+	}
+	return nil
+}
+
+// beginAnew puts the data of a directory aside that is damaged, or an older copy
+// of itself: its peers fill the node that starts there.
+func beginAnew(aside func(dir string, now time.Time, out io.Writer) error, dir string, logger *slog.Logger) error {
 	var said strings.Builder
-	err := offline.Rejoin(dir, time.Now(), &said)
+	err := aside(dir, time.Now(), &said)
 	for line := range strings.Lines(said.String()) {
 		logger.Warn(strings.TrimSpace(line))
 	}

@@ -82,7 +82,8 @@ func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
 	return nil
 }
 
-// renew asks once whether the node may give its data up.
+// renew asks once whether the node may give its data up. Nothing is written
+// down: a node that ends before it has put its data aside asks again.
 func (r *Renewal) renew(ctx context.Context, damage error) error {
 	id := r.Identity.Now()
 	if !id.Several {
@@ -95,10 +96,7 @@ func (r *Renewal) renew(ctx context.Context, damage error) error {
 		return err
 	}
 	r.Logger.Error("the node puts its damaged data aside and begins anew", "damage", damage)
-	return r.Identity.Save(func(id *datadir.Identity) bool {
-		id.Renewed = time.Now().UnixMilli()
-		return true
-	})
+	return nil
 }
 
 // saveOthers keeps the addresses of the other nodes where a start finds them

@@ -27,8 +27,9 @@ const (
 )
 
 var (
-	// ErrRejoining refuses to start a node whose data is half moved aside.
-	ErrRejoining = errors.New("'hostd recover --rejoin' was interrupted: run it again")
+	// ErrRejoining refuses a directory whose data is half moved aside: a start of
+	// the node moves the rest.
+	ErrRejoining = errors.New("the data was being moved aside, and that was interrupted: start the node, or run 'hostd recover --rejoin' again")
 	// ErrRebuilding refuses to start a node between the first and the last step
 	// of a rebuild of the metadata.
 	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat hostd recover --rebuild-metadata with the same files")

@@ -27,6 +27,16 @@ import (
 // back. What this node alone had is lost to the cluster; where two of three
 // voters are whole, there is nothing such.
 func Rejoin(dir string, now time.Time, out io.Writer) error {
+	return rejoin(dir, now, false, out)
+}
+
+// Renew is Rejoin for a node that puts damaged data aside by itself: the new
+// identity says when. It goes on with what either was interrupted in.
+func Renew(dir string, now time.Time, out io.Writer) error {
+	return rejoin(dir, now, true, out)
+}
+
+func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 	lock, err := datadir.Lock(dir)
 	if err != nil {
 		return err
@@ -60,6 +70,9 @@ func Rejoin(dir string, now time.Time, out io.Writer) error {
 		return err
 	}
 	fresh := datadir.Identity{Format: sharding.Level1, Node: old.Node, Disk: datadir.RandomID(), Incarnation: old.Incarnation, Rejoin: old.Cluster, Known: old.Known, Renewed: old.Renewed}
+	if byItself {
+		fresh.Renewed = now.UnixMilli()
+	}
 	if err := fresh.Write(dir); err != nil {
 		return err
 	}

@@ -109,7 +109,11 @@ func TestRejoinIsInterrupted(t *testing.T) {
 			t.Errorf("interrupted after %d steps the node starts: %v", done, err)
 		}
 		var out bytes.Buffer
-		if err := Rejoin(dir, time.Unix(9, 0), &out); err != nil {
+		again, renewed := Rejoin, int64(0)
+		if done%2 == 1 {
+			again, renewed = Renew, 9000
+		}
+		if err := again(dir, time.Unix(9, 0), &out); err != nil {
 			t.Fatalf("interrupted after %d steps: %v", done, err)
 		}
 		for _, name := range moved {
@@ -118,7 +122,7 @@ func TestRejoinIsInterrupted(t *testing.T) {
 			}
 		}
 		id, err := datadir.Open(dir, "n2", time.Now())
-		if err != nil || id.Rejoin != "c" || id.Member() || id.Disk == "olddisk" || id.Disk == "" {
+		if err != nil || id.Rejoin != "c" || id.Member() || id.Disk == "olddisk" || id.Disk == "" || id.Renewed != renewed && done <= len(moved) {
 			t.Errorf("interrupted after %d steps: %+v, %v", done, id, err)
 		}
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,12 +122,12 @@ func TestDamagedNodeRejoins(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through more than a surface needs")
 	}
-	for _, byHand := range []bool{false, true} {
-		t.Run(fmt.Sprint("by hand ", byHand), func(t *testing.T) { damagedNodeRejoins(t, byHand) })
+	for _, how := range []string{"by itself", "by hand", "interrupted"} {
+		t.Run(how, func(t *testing.T) { damagedNodeRejoins(t, how) })
 	}
 }
 
-func damagedNodeRejoins(t *testing.T, byHand bool) {
+func damagedNodeRejoins(t *testing.T, how string) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
@@ -139,9 +138,18 @@ func damagedNodeRejoins(t *testing.T, byHand bool) {
 	testkit.AddToCounters(t, cl, 2)
 	damageLog(t, n.DataDir())
 	refused(t, n, "the node's data is damaged", "--inspect", "--out", filepath.Join(t.TempDir(), "n2.json"))
-	if byHand {
+	switch how {
+	case "by hand":
 		if out, code := n.Run("recover", n.DataDir(), "--rejoin"); code != 0 {
 			t.Fatalf("recover --rejoin: exit code %d\n%s", code, out)
+		}
+	case "interrupted": // a part was moved, and a start goes on
+		moving := filepath.Join(n.DataDir(), "damaged-20260101T000000Z.moving")
+		if err := os.Mkdir(moving, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(n.DataDir(), "wal"), filepath.Join(moving, "wal")); err != nil {
+			t.Fatal(err)
 		}
 	}
 	n.Start()

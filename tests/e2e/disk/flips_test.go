@@ -105,7 +105,7 @@ func aside(t *testing.T, n *testkit.Node) bool {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(n.DataDir(), "damaged-*"))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return len(found) > 0 && !strings.HasSuffix(found[0], ".moving")
 }
@@ -123,6 +123,24 @@ func damageMet(t *testing.T, n *testkit.Node) {
 			t.Fatalf("%s does not see that its tables are damaged", n.ID())
 		}
 	}
+}
+
+// killAllowed begins to watch a node and kills it once it may put its data
+// aside, most often before it has: it stops in order first. What it returns
+// waits until that was done, or the node has met its damage otherwise.
+func killAllowed(t *testing.T, n *testkit.Node) (wait func()) {
+	t.Helper()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for deadline := time.Now().Add(scrubPass + 2*testkit.Patience); time.Now().Before(deadline) && n.Running() && !aside(t, n); time.Sleep(time.Millisecond) {
+			if strings.Contains(n.Log(), "puts its damaged data aside") {
+				n.Kill()
+				t.Logf("%s was killed when it might put its data aside; it had: %v", n.ID(), aside(t, n))
+				return
+			}
+		}
+	})
+	return watching.Wait
 }
 
 // renewed waits until a node has put its data aside and serves again. What
@@ -152,8 +170,9 @@ func ready(n *testkit.Node) bool {
 
 // TestFlippedBitsAreMended: bits of one node's tables go bad while it runs. No
 // answer is wrong and no acknowledged command is lost; the node puts its store
-// aside and is whole again by itself. Then the tables of another one go bad
-// while it is stopped: its start mends it in the same way.
+// aside and is whole again by itself, also when it is killed in between. Then
+// the tables of another one go bad while it is stopped: its start mends it in
+// the same way.
 func TestFlippedBitsAreMended(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -173,10 +192,12 @@ func TestFlippedBitsAreMended(t *testing.T) {
 		c.Restart(i)
 		c.AwaitSpread()
 	}
+	killed := killAllowed(t, c.Node(1))
 	flipTables(t, c.Node(1), rng, flipped)
 	if wrong := counters(t, caller, n, 2); len(wrong) > 0 {
 		t.Errorf("%d of %d answers are wrong, the first: %q", len(wrong), n, wrong[:min(len(wrong), 5)])
 	}
+	killed()
 	renewed(t, c, c.Node(1))
 
 	c.Stop(2)
