@@ -22,7 +22,7 @@ import (
 
 var (
 	changes     = flag.Int("changes", 500, "how often another module is activated, or the one before put back")
-	changesTime = flag.Duration("changes-time", 150*time.Second, "after which no more changes are made")
+	changesTime = flag.Duration("changes-time", 80*time.Second, "after which no more changes are made")
 )
 
 // changesPerKill is how many changes there are between two kills.
