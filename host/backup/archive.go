@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,7 +50,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	if err := in.Metadata.CatchUp(in.ctx); err != nil {
 		return err
 	}
-	if err := in.checkRoles(); err != nil {
+	if err := errors.Join(in.checkLevel(), in.checkRoles()); err != nil {
 		return err
 	}
 	to, begun, err := in.parts.begin(in.ctx, id, func(e sharding.EntityID) sharding.ShardID {
@@ -61,6 +62,16 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	in.to = to
 	if !begun && len(in.Metadata.View().Bindings()) > 0 {
 		return fmt.Errorf("%w: it serves entity types", ErrNotEmpty)
+	}
+	return nil
+}
+
+// checkLevel refuses an archive of a later level than the cluster's, before
+// anything is taken: nodes of an earlier release, which the cluster may have,
+// would not read its records and messages, or would read something else.
+func (in *importing) checkLevel() error {
+	if level := in.Metadata.Level(); in.about.Level > level {
+		return &rpc.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster raise-level", in.about.Level, level)}
 	}
 	return nil
 }

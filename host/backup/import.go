@@ -82,9 +82,9 @@ func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(s
 	}
 	in.ctx, in.cancel = context.WithCancelCause(ctx)
 	for i := range in.shards[1:] {
-		t := &in.shards[i+1]
-		t.queue = make(chan journal.Import, 1)
-		in.all.Go(func() { in.send(sharding.ShardID(i+1), t.queue) })
+		queue := make(chan journal.Import, 1) // an import that ends at once forgets it
+		in.shards[i+1].queue = queue
+		in.all.Go(func() { in.send(sharding.ShardID(i+1), queue) })
 	}
 	return in, begun, nil
 }

@@ -70,6 +70,8 @@ type description struct {
 	Modules    []meta.Module      `json:"modules"`
 	Bindings   []meta.Binding     `json:"bindings"`
 	Settings   []describedSetting `json:"settings"`
+	// Level is that of the cluster, and so of what the parts have; 0 is Level1.
+	Level sharding.Level `json:"level,omitempty"`
 	// From sharding.LevelRoles on: the metadata has none before.
 	Roles        []access.Role    `json:"roles,omitempty"`
 	RoleBindings []access.Binding `json:"roleBindings,omitempty"`
@@ -108,6 +110,9 @@ func (s *Service) describe(ctx context.Context, module func(journal.Digest, []by
 		Cluster: describedCluster{ID: s.opts.Cluster, Shards: s.opts.Shards}, ExportedAt: time.Now().UTC(), Release: telemetry.Version(),
 		Modules: view.Modules(), Bindings: view.Bindings(), Settings: []describedSetting{},
 		Roles: view.Roles(), RoleBindings: carriedBindings(view),
+	}
+	if level := view.Level(); level > sharding.Level1 {
+		d.Level = level
 	}
 	for _, key := range view.SettingKeys() {
 		set, _ := view.Setting(key)

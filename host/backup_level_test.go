@@ -1,0 +1,66 @@
+package host_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/archive"
+	"github.com/hostd/hostd/sharding"
+)
+
+// described keeps what an archive says of its cluster.
+type described struct{ text []byte }
+
+func (d *described) Cluster(_ archive.ID, text []byte) error {
+	d.text = bytes.Clone(text)
+	return nil
+}
+func (*described) Module(journal.Digest, []byte) error        { return nil }
+func (*described) Begin(archive.Shard) error                  { return nil }
+func (*described) Part(kind journal.PartKind, _ []byte) error { return nil }
+func (*described) End(archive.Shard) error                    { return nil }
+
+// TestFilesOfLaterLevelsAreRefused: a file says of which level the cluster is
+// that it was made of, and one of an earlier level takes nothing of it.
+func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
+	n, c := start(t, t.TempDir())
+	defer stop(t, n)
+	var made described
+	if _, err := archive.Read(bytes.NewReader(export(t, c)), &made, nil); err != nil {
+		t.Fatal(err)
+	}
+	var about map[string]any
+	if err := json.Unmarshal(made.text, &about); err != nil || about["level"] != float64(sharding.MaxLevel) {
+		t.Fatalf("the file is of level %v: %v", about["level"], err)
+	}
+	// of is the beginning of a file, which ends where the rest would come.
+	of := func(level sharding.Level) error {
+		about["level"] = level
+		text, err := json.Marshal(about)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if _, err := archive.NewWriter(&file, archive.ID{1}, text); err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Import(t.Context(), &file)
+		return err
+	}
+	later := of(sharding.MaxLevel + 1)
+	if want := fmt.Sprintf("of a cluster of level %d", sharding.MaxLevel+1); client.CodeOf(later) != connect.CodeFailedPrecondition || !strings.Contains(later.Error(), want) {
+		t.Errorf("a file of a later level: %v", later)
+	}
+	for _, level := range []sharding.Level{0, sharding.Level1, sharding.MaxLevel} {
+		if err := of(level); client.CodeOf(err) != connect.CodeInvalidArgument { // what was read is well, and not whole
+			t.Errorf("half a file of level %d: %v", level, err)
+		}
+	}
+}
