@@ -9,6 +9,7 @@ package allnodes
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,7 @@ func (s *Service) Whole(ctx context.Context) bool {
 	return !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone()
 }
 
-// Call is one call, whose answers are M. All its members are required.
+// Call is one call, whose answers are M. All its members but Left are required.
 type Call[M any] struct {
 	*Service
 	// GoesOn: it ends when the caller or the server ends it. Otherwise it ends
@@ -57,6 +58,9 @@ type Call[M any] struct {
 	There func(ctx context.Context, c clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[M], error)
 	// Missing says that a node does not answer.
 	Missing func(node string) *M
+	// Left says that a node has left the cluster, where the call goes on; nil:
+	// nothing does.
+	Left func(node string) *M
 }
 
 // Run answers the call, which is admitted as open.
@@ -111,24 +115,59 @@ func (r *running[M]) send(ctx context.Context, m *M) bool {
 	}
 }
 
-// others asks all other nodes, those too that come later.
+// asked is another node that is asked.
+type asked struct {
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
+// others asks all other nodes, those too that come later, and no more those
+// that have left.
 func (r *running[M]) others(ctx context.Context) {
-	known := map[sharding.NodeID]bool{sharding.NodeID(r.Self): true}
+	known := map[sharding.NodeID]asked{}
 	for {
 		members, err := r.Members(ctx)
-		if err != nil {
-			members = nil // a call that goes on looks again
+		if err == nil && !r.leave(ctx, known, members) { // else a call that goes on looks again
+			return
 		}
 		for _, node := range members {
-			if !known[node] {
-				known[node] = true
-				r.all.Go(func() { r.node(ctx, node) })
+			if _, is := known[node]; !is && node != sharding.NodeID(r.Self) {
+				known[node] = r.ask(ctx, node)
 			}
 		}
 		if !r.GoesOn || !Pause(ctx, lookEvery) {
 			return
 		}
 	}
+}
+
+// ask begins to ask another node.
+func (r *running[M]) ask(ctx context.Context, node sharding.NodeID) asked {
+	ctx, end := context.WithCancel(ctx)
+	a := asked{end, make(chan struct{})}
+	r.all.Go(func() {
+		defer close(a.ended)
+		defer end()
+		r.node(ctx, node)
+	})
+	return a
+}
+
+// leave asks nodes no more that are no members, and says so when the last of
+// what they have said is handed over. It is false when ctx ends.
+func (r *running[M]) leave(ctx context.Context, known map[sharding.NodeID]asked, members []sharding.NodeID) bool {
+	for node, a := range known {
+		if slices.Contains(members, node) {
+			continue
+		}
+		a.end()
+		<-a.ended
+		delete(known, node)
+		if r.Left != nil && !r.send(ctx, r.Left(string(node))) {
+			return false
+		}
+	}
+	return true
 }
 
 // node passes on what another node says, and says once that it does not answer.

@@ -114,12 +114,15 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 	if err != nil {
 		return nil, err
 	}
+	aborted := ""
+	if a := now.Aborted; a != nil {
+		aborted = fmt.Sprintf("its last rollout was aborted by %s at %s", cmp.Or(a.By, "somebody"), time.Unix(0, a.At).UTC().Format(time.DateTime))
+	}
 	switch {
 	case now.Rollout == nil && now.Shadow != nil:
-		return &modulev1.GetRolloutResponse{Shadow: now.Shadow.message()}, nil
-	case now.Rollout == nil && now.Aborted != nil:
-		a := now.Aborted
-		return nil, status.New(connect.CodeNotFound, fmt.Sprintf("one module serves all of the type; its last rollout was aborted by %s at %s", cmp.Or(a.By, "somebody"), time.Unix(0, a.At).UTC().Format(time.DateTime)))
+		return &modulev1.GetRolloutResponse{Shadow: now.Shadow.message(), Aborted: aborted}, nil
+	case now.Rollout == nil && aborted != "":
+		return nil, status.New(connect.CodeNotFound, "one module serves all of the type; "+aborted)
 	case now.Rollout == nil:
 		return nil, errNone
 	}

@@ -57,6 +57,9 @@ func (s *Service) WatchStats(ctx context.Context, r *connect.Request[clusterv1.W
 		Missing: func(node string) *clusterv1.WatchStatsResponse {
 			return &clusterv1.WatchStatsResponse{MissingNodes: []string{node}}
 		},
+		Left: func(node string) *clusterv1.WatchStatsResponse {
+			return &clusterv1.WatchStatsResponse{LeftNodes: []string{node}}
+		},
 	}
 	if err := call.Run(ctx, open, out); err != nil {
 		return status.Public(s.Log, err)

@@ -107,10 +107,12 @@ type rolloutView struct {
 	rollout *modulev1.Rollout
 	shadow  *modulev1.Shadow
 	all     string // the type that one module serves, where there is no rollout
+	aborted string // how the last one ended
 }
 
-func viewRollout(entityType string, r *modulev1.Rollout, shadow *modulev1.Shadow) rolloutView {
-	v := rolloutView{rollout: r, shadow: shadow}
+func viewRollout(entityType string, now *modulev1.GetRolloutResponse) rolloutView {
+	r, shadow := now.GetRollout(), now.GetShadow()
+	v := rolloutView{rollout: r, shadow: shadow, aborted: now.GetAborted()}
 	if r == nil {
 		v.all, v.Object = entityType, cli.View(&modulev1.Rollout{EntityType: entityType}).Set("state", "over")
 	} else {
@@ -118,6 +120,9 @@ func viewRollout(entityType string, r *modulev1.Rollout, shadow *modulev1.Shadow
 	}
 	if shadow != nil {
 		v.Set("shadow", cli.View(shadow))
+	}
+	if v.aborted != "" {
+		v.Set("aborted", v.aborted)
 	}
 	return v
 }
@@ -155,15 +160,18 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "rollout TYPE", "Show the module that serves a part of an entity type, or promote or abort it, and the one that decides commands too", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (rolloutView, error) {
 		if action == modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
 			res, err := client.RolloutState(ctx, s.Client, args[0])
-			return viewRollout(args[0], res.GetRollout(), res.GetShadow()), err
+			return viewRollout(args[0], res), err
 		}
 		res, err := client.ChangeRollout(ctx, s.Client, &modulev1.ChangeRolloutRequest{EntityType: args[0], Action: action, Force: force})
-		return viewRollout(args[0], res.GetRollout(), nil), err
+		return viewRollout(args[0], &modulev1.GetRolloutResponse{Rollout: res.GetRollout()}), err
 	}, func(w io.Writer, v rolloutView) {
 		defer writeShadow(w, v.shadow)
 		r := v.rollout
 		if r == nil {
 			fmt.Fprintf(w, "one module serves all of %s\n", cli.Clean(v.all))
+			if v.aborted != "" {
+				fmt.Fprintln(w, cli.Clean(v.aborted))
+			}
 			return
 		}
 		fmt.Fprintf(w, "%s of %s is served by %s, the rest by %s: %s\n", partText(r.GetShare(), r.GetPrefix()), cli.Clean(strings.Join(r.GetEntityTypes(), ", ")), r.GetDigest(), r.GetOlderDigest(), stateOf(r))

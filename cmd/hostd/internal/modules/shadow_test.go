@@ -51,7 +51,7 @@ func TestShadowsAreShown(t *testing.T) {
 		t.Error("what a guest chose reaches the terminal")
 	}
 	for _, r := range []*modulev1.Rollout{nil, {EntityType: "order", State: modulev1.Rollout_STATE_RUNNING}} {
-		raw, err := json.Marshal(viewRollout("order", r, s))
+		raw, err := json.Marshal(viewRollout("order", &modulev1.GetRolloutResponse{Rollout: r, Shadow: s}))
 		var got struct {
 			EntityType, State string
 			Shadow            struct {
@@ -66,7 +66,7 @@ func TestShadowsAreShown(t *testing.T) {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}
-	if raw, err := json.Marshal(viewRollout("order", nil, nil)); err != nil || strings.Contains(string(raw), "shadow") {
+	if raw, err := json.Marshal(viewRollout("order", nil)); err != nil || strings.Contains(string(raw), "shadow") {
 		t.Errorf("%s: %v", raw, err)
 	}
 }

@@ -38,6 +38,10 @@ func (p *picture) take(m *clusterv1.WatchStatsResponse, now time.Time) {
 		p.missing[node] = true
 		delete(p.nodes, node)
 	}
+	for _, node := range m.GetLeftNodes() {
+		delete(p.missing, node)
+		delete(p.nodes, node)
+	}
 	if m.GetNode() != nil {
 		p.nodes[m.GetNodeId()] = said{now, m}
 		delete(p.missing, m.GetNodeId())

@@ -40,6 +40,10 @@ func TestNodesAreAddedUp(t *testing.T) {
 	if got := written(); strings.Contains(got, "n2 2.5") || !strings.Contains(got, "did not answer: n2") || p.sums()[0].GetCommandsPerSecond() != 10 {
 		t.Error(got)
 	}
+	p.take(&clusterv1.WatchStatsResponse{LeftNodes: []string{"n2", "n3"}}, now)
+	if got := written(); strings.Contains(got, "n2") || strings.Contains(got, "n3") || !strings.Contains(got, "n1 10") {
+		t.Error("nodes that have left:", got)
+	}
 	p.take(of("n2", 1, nil), now)
 	if got := written(); !strings.Contains(got, "n2 1.0") || strings.Contains(got, "did not answer") {
 		t.Error(got)

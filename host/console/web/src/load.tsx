@@ -17,7 +17,7 @@ interface NodeStats {
   requestsWaiting?: string; processorsUsed?: number; processors?: number; memoryBytes?: string; guestMemoryBytes?: string; logBytesPerSecond?: number; logSyncsPerSecond?: number; diskFreeBytes?: string; diskReadOnly?: boolean;
 }
 
-interface Message { nodeId?: string; node?: NodeStats; types?: TypeStats[]; moreTypes?: number; missingNodes?: string[] }
+interface Message { nodeId?: string; node?: NodeStats; types?: TypeStats[]; moreTypes?: number; missingNodes?: string[]; leftNodes?: string[] }
 
 /** What was heard of all nodes, and how it went: the last rates by node and by type. */
 interface Heard { nodes: Map<string, Message & { at: number }>; missing: string[]; first: string; past: Map<string, number[]> }
@@ -54,6 +54,10 @@ function taken(was: Heard, m: Message, at: number): Heard {
   for (const n of m.missingNodes ?? []) {
     nodes.delete(n);
     missing.add(n);
+  }
+  for (const n of m.leftNodes ?? []) {
+    nodes.delete(n);
+    missing.delete(n);
   }
   for (const [n, of] of nodes) if (at - of.at > 3 * interval + 5_000) nodes.delete(n);
   if (!m.nodeId || !m.node) return { ...was, nodes, missing: [...missing].sort() };

@@ -20,10 +20,11 @@ const percent = (share: number) => `${Number((share / 100).toFixed(2))} %`;
 /** What the rollout of a type is at; nothing where one module serves all. */
 export function RolloutPanel({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };
-  const { data, error, reload } = useRead<{ rollout?: Rollout }>("module.GetRollout", request, 2_000);
+  const { data, error, reload } = useRead<{ rollout?: Rollout; aborted?: string }>("module.GetRollout", request, 2_000);
   const r = data?.rollout;
   if (error?.includes("was aborted")) return <Panel title={`Rollout of ${type}`}><p class="warning">{error}</p></Panel>;
   if (error && !error.includes("one module serves all")) return <Panel title={`Rollout of ${type}`}><Fault text={error} /></Panel>;
+  if (!error && data?.aborted) return <Panel title={`Rollout of ${type}`}><p class="warning">{data.aborted}</p></Panel>;
   if (!r || error) return null;
   const [state, kind] = states[r.state ?? ""] ?? [r.state ?? "", ""];
   const act = (label: string, flag: string, action: string, title: string, text: string, danger = false) => {

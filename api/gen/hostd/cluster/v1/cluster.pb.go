@@ -1165,7 +1165,9 @@ type WatchStatsResponse struct {
 	// How many types are left out.
 	MoreTypes uint32 `protobuf:"varint,6,opt,name=more_types,json=moreTypes,proto3" json:"more_types,omitempty"`
 	// Nodes that do not answer; told once, until they do.
-	MissingNodes  []string `protobuf:"bytes,7,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
+	MissingNodes []string `protobuf:"bytes,7,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
+	// Nodes that are no members any more, and are not asked again.
+	LeftNodes     []string `protobuf:"bytes,8,rep,name=left_nodes,json=leftNodes,proto3" json:"left_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,6 +1247,13 @@ func (x *WatchStatsResponse) GetMoreTypes() uint32 {
 func (x *WatchStatsResponse) GetMissingNodes() []string {
 	if x != nil {
 		return x.MissingNodes
+	}
+	return nil
+}
+
+func (x *WatchStatsResponse) GetLeftNodes() []string {
+	if x != nil {
+		return x.LeftNodes
 	}
 	return nil
 }
@@ -5171,7 +5180,7 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"a\n" +
 	"\x11WatchStatsRequest\x128\n" +
 	"\x0finterval_millis\x18\x01 \x01(\rB\x0f\xbaH\f\xd8\x01\x01*\a\x18\xe0\xd4\x03(\xe8\aR\x0eintervalMillis\x12\x12\n" +
-	"\x04once\x18\x02 \x01(\bR\x04once\"\xb7\x02\n" +
+	"\x04once\x18\x02 \x01(\bR\x04once\"\xd6\x02\n" +
 	"\x12WatchStatsResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12;\n" +
 	"\vmeasured_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -5181,7 +5190,9 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05types\x18\x05 \x03(\v2\x1b.hostd.cluster.v1.TypeStatsR\x05types\x12\x1d\n" +
 	"\n" +
 	"more_types\x18\x06 \x01(\rR\tmoreTypes\x12#\n" +
-	"\rmissing_nodes\x18\a \x03(\tR\fmissingNodes\"\xe4\x05\n" +
+	"\rmissing_nodes\x18\a \x03(\tR\fmissingNodes\x12\x1d\n" +
+	"\n" +
+	"left_nodes\x18\b \x03(\tR\tleftNodes\"\xe4\x05\n" +
 	"\tNodeStats\x12.\n" +
 	"\x13commands_per_second\x18\x01 \x01(\x01R\x11commandsPerSecond\x12*\n" +
 	"\x11events_per_second\x18\x02 \x01(\x01R\x0feventsPerSecond\x12,\n" +

@@ -2016,7 +2016,10 @@ type GetRolloutResponse struct {
 	// What serves a part of the type.
 	Rollout *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// What decides commands of the type too.
-	Shadow        *Shadow `protobuf:"bytes,2,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Shadow *Shadow `protobuf:"bytes,2,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// By whom and when the last rollout was aborted, for people; empty where one is
+	// under way, or another module was bound since.
+	Aborted       string `protobuf:"bytes,3,opt,name=aborted,proto3" json:"aborted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2063,6 +2066,13 @@ func (x *GetRolloutResponse) GetShadow() *Shadow {
 		return x.Shadow
 	}
 	return nil
+}
+
+func (x *GetRolloutResponse) GetAborted() string {
+	if x != nil {
+		return x.Aborted
+	}
+	return ""
 }
 
 // Shadow is a module that decides a share of a type's commands beside the one
@@ -4034,10 +4044,11 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"M\n" +
 	"\x11GetRolloutRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\"y\n" +
+	"entityType\"\x93\x01\n" +
 	"\x12GetRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12/\n" +
-	"\x06shadow\x18\x02 \x01(\v2\x17.hostd.module.v1.ShadowR\x06shadow\"\x90\x03\n" +
+	"\x06shadow\x18\x02 \x01(\v2\x17.hostd.module.v1.ShadowR\x06shadow\x12\x18\n" +
+	"\aaborted\x18\x03 \x01(\tR\aaborted\"\x90\x03\n" +
 	"\x06Shadow\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\rR\x05share\x12\x1a\n" +

@@ -1,0 +1,43 @@
+package rollout_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/rpc/rollout"
+	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// rollouts has one state.
+type rollouts struct{ now rollout.State }
+
+func (r rollouts) Begin(context.Context, rollout.Begin) (uint64, error) { return 0, nil }
+func (r rollouts) State(context.Context, string) (rollout.State, error) { return r.now, nil }
+func (r rollouts) Change(context.Context, rollout.Order) (rollout.State, error) {
+	return r.now, nil
+}
+
+// TestAbortsAreTold, whether another module decides commands too or not.
+func TestAbortsAreTold(t *testing.T) {
+	const want = "aborted by the rule faults>1% at 1970-01-01 00:00:05"
+	get := func(now rollout.State) (*modulev1.GetRolloutResponse, error) {
+		return rollout.Service{Rollouts: rollouts{now}}.Get(t.Context(), &modulev1.GetRolloutRequest{EntityType: "order"})
+	}
+	aborted := &meta.BindingChange{Kind: meta.ChangeAbort, By: "the rule faults>1%", At: 5e9}
+	if _, err := get(rollout.State{EntityType: "order", Aborted: aborted}); connect.CodeOf(status.Public(slog.New(slog.DiscardHandler), err)) != connect.CodeNotFound || !strings.Contains(err.Error(), want) {
+		t.Errorf("without a shadow: %v", err)
+	}
+	got, err := get(rollout.State{EntityType: "order", Aborted: aborted, Shadow: &rollout.Shadow{}})
+	if err != nil || !strings.Contains(got.GetAborted(), want) || got.GetShadow() == nil || got.GetRollout() != nil {
+		t.Errorf("beside a shadow: %v, %v", got, err)
+	}
+	if got, err := get(rollout.State{EntityType: "order", Shadow: &rollout.Shadow{}}); err != nil || got.GetAborted() != "" {
+		t.Errorf("where nothing was aborted: %v, %v", got, err)
+	}
+}
