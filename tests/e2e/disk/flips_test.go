@@ -150,6 +150,7 @@ func renewed(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	damageMet(t, n)
 	c.Await(n.ID()+" is whole again", func() bool {
 		if !n.Running() {
+			t.Logf("%s ended, the last of its log:\n%s", n.ID(), lastLines(n.Log(), 12))
 			if err := n.Launch(); err != nil {
 				t.Fatal(err)
 			}
@@ -157,6 +158,12 @@ func renewed(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 		return aside(t, n) && ready(n)
 	})
 	c.AwaitSpread()
+}
+
+// lastLines are the last n lines of a log.
+func lastLines(log string, n int) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 func ready(n *testkit.Node) bool {
