@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,9 +43,10 @@ func TestDevelopmentNode(t *testing.T) {
 		t.Fatalf("dev without a node: exit code %d, %s", code, first.err.String())
 	}
 	ports = filepath.Join(dir, "second.json")
-	second := start(t, append(dev, ports)...)
+	second := start(t, append(dev, ports, "--allow-origins", "http://127.0.0.1:5173,http://page.example")...)
 	node = second.ready(t, ports)
 	t.Setenv("HOSTD_ADDR", node.API)
+	checkOrigins(t, node.API, map[string]bool{"http://127.0.0.1:5173": true, "http://page.example": true, "http://127.0.0.1:5174": false})
 	if got := hostd(t, "entity", "query", "counter", "a b/ü", "total"); got.code != cli.ExitDone || got.out != "{\"total\":8}\n" {
 		t.Errorf("after the kill: %+v", got)
 	}
@@ -61,6 +64,29 @@ func TestDevelopmentNode(t *testing.T) {
 	damage(t, node.DataDir)
 	if got := hostd(t, "verify", node.DataDir); got.code != cli.ExitFailed || !strings.Contains(got.err, "fault") {
 		t.Errorf("verify of damaged data: %+v", got)
+	}
+}
+
+// checkOrigins asks as browsers do for pages of origins, which may call the node
+// or not.
+func checkOrigins(t *testing.T, api string, origins map[string]bool) {
+	t.Helper()
+	for origin, may := range origins {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api+"/e/counter/a/q/total", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", origin)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, answer.Body) // its status says all
+		answer.Body.Close()
+		allowed := answer.Header.Get("Access-Control-Allow-Origin")
+		if may && (answer.StatusCode != http.StatusOK || allowed != origin) || !may && (answer.StatusCode != http.StatusForbidden || allowed != "") {
+			t.Errorf("a page of %s: %s, allowed: %q", origin, answer.Status, allowed)
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ type devOptions struct {
 	logLevel string
 	tls      bool
 	auth     string
+	origins  []string
 }
 
 // NewDev makes the command that runs nodes for development.
@@ -76,6 +77,7 @@ func NewDev(std cli.Stdio) *cobra.Command {
 	f.BoolVar(&o.tls, "tls", false, "have the nodes take calls over TLS only, with certificates that are made in the directory tls below --data")
 	f.StringVar(&o.auth, "auth", string(config.AuthNone), "whether callers must say who they are, `mode` none, or required when none is named: a token is made in the file token below --data, and commands use it by the context "+devContext)
 	f.Lookup("auth").NoOptDefVal = string(config.AuthRequired)
+	f.StringSliceVar(&o.origins, "allow-origins", nil, "`origins` whose pages in a browser may call the nodes, such as http://127.0.0.1:5173")
 	cli.AddConfirm(c, std, func([]string) string {
 		if dirs, err := nodeDirs(o.data); !o.clean || err != nil || len(dirs) == 0 {
 			return ""
@@ -101,6 +103,9 @@ func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
 	flags := []string{"--admin", "full", "--tell-faults", "--log-level", o.logLevel}
 	if o.shards > 0 {
 		flags = append(flags, "--shards", fmt.Sprint(o.shards))
+	}
+	if len(o.origins) > 0 {
+		flags = append(flags, "--allow-origins", strings.Join(o.origins, ","))
 	}
 	fmt.Fprintf(std.Err, "starting %s\n", Names(o.nodes))
 	c, err := Start(ctx, Options{Nodes: o.nodes, Data: o.data, Listen: o.listen, Flags: flags, Stderr: std.Err, TLS: o.tls, Auth: o.auth == string(config.AuthRequired)})
