@@ -135,6 +135,8 @@ func (c *core) returned(v *Call) {
 		c.charge(e, v)
 		c.decider.handled(e, v)
 	default:
+		v.req.Lane.Visited(nil, v.began, v.ended)
+		v.req.Lane.By(&in.Pool().Type().Digest)
 		c.decider.queried(e, v)
 	}
 	v.guest, v.req, v.load, v.chunk, v.out, v.err = nil, nil, nil, nil, nil, nil
@@ -169,6 +171,7 @@ func (c *core) requeue(v *Call) {
 func (c *core) charge(e *entity, v *Call) {
 	now := c.now.UnixNano()
 	v.req.Lane.Visited(e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel), v.began, v.ended)
+	v.req.Lane.By(&v.in.Pool().Type().Digest)
 	c.heat.Add(now, e.key, e.id, e.shard.id, v.fuel)
 	e.typ.FuelBudget.Spend(now, v.fuel)
 }
@@ -188,12 +191,12 @@ func (c *core) failed(e *entity, r *request.Request, err error) {
 // next asked for. An entity that faults again gets an instance of its own, and
 // one that goes on is parked for a while that doubles.
 func (c *core) fault(e *entity, r *request.Request, err error) {
-	c.recordFault(e, err)
+	c.recordFault(e, r.Trace, err)
 	e.shard.settle(r, request.Result{Err: &request.GuestFaultError{Message: err.Error()}})
 	c.residents.closeInstance(e.inst)
 }
 
-func (c *core) recordFault(e *entity, err error) {
+func (c *core) recordFault(e *entity, in *request.Trace, err error) {
 	c.stats.Faults++
 	c.residents.types.Of(e.id.Type).Fault()
 	e.noteError(err)
@@ -202,6 +205,6 @@ func (c *core) recordFault(e *entity, err error) {
 		e.shard.parked.Add(e, c.now)
 		c.stats.Parked++
 	}
-	c.opts.Logger.Warn("a guest faulted", supervise.Attributes(err, "entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)
+	c.opts.Logger.Warn("a guest faulted", supervise.Attributes(err, in.Logged("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
 	c.faulted.Add(e, c.now)
 }

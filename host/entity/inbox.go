@@ -157,8 +157,8 @@ func (d *decider) refused(e *entity, r *request.Request, env binding.Env, why *r
 	case s.deadLettersFull():
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
 	default:
-		d.opts.Logger.Warn("a send is refused and becomes a dead letter", "entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
-			"command", r.Name, "code", why.Code)
+		d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.Logged("entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
+			"command", r.Name, "code", why.Code)...)
 		d.refusal = &journal.Refusal{Code: []byte(why.Code), Message: []byte(why.Message), Command: []byte(r.Name), Payload: r.Payload}
 	}
 	if d.refusal != nil || len(d.output.Sends) > 0 {

@@ -161,7 +161,7 @@ func (c *core) giveUp(e *entity, err error) {
 // loadFault ends a load on which the guest failed. A history that a guest
 // cannot apply is never skipped over: the entity stays away.
 func (c *core) loadFault(e *entity, err error) {
-	c.recordFault(e, err)
+	c.recordFault(e, nil, err)
 	c.giveUp(e, &request.GuestFaultError{Message: err.Error()})
 }
 

@@ -161,8 +161,8 @@ func (s *shard) refuse(q *inquiry) {
 	} else {
 		step.Answer = rejectionJSON(d.Refuse)
 	}
-	s.opts.Logger.Warn("a send cannot be carried out", "entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
-		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")
+	s.opts.Logger.Warn("a send cannot be carried out", r.Trace.Logged("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
+		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")...)
 	s.stats.Refused++
 	s.proposeBatch() // the records before it, in order
 	s.addOps(r, m, step)

@@ -1,6 +1,9 @@
 package entity
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/host/request"
@@ -40,6 +43,47 @@ func TestRecordsKeepTheirTrace(t *testing.T) {
 			chain, reply = link, string(res.Payload)
 		} else if link != chain || string(res.Payload) != reply {
 			t.Errorf("case %d: the chain or the reply %q is another one", i, res.Payload)
+		}
+	}
+}
+
+// TestVisitsAreTold: of commands and of queries, when a guest was given them
+// and of which module it is.
+func TestVisitsAreTold(t *testing.T) {
+	w := quiet(t)
+	for _, r := range []*request.Request{
+		{Kind: request.Command, Name: "add", ID: "c", Payload: []byte("1")},
+		{Kind: request.Query, Name: "sum"},
+		{Kind: request.StaleQuery, Name: "sum"},
+	} {
+		r.Entity = sharding.EntityID{Type: "tally", ID: "x"}
+		if res := w.submit(r); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		v := r.Lane.Visit()
+		if v.Module == nil || *v.Module != w.typ.Digest || v.Since.IsZero() || v.Began.Before(v.Since) || v.Ended.Before(v.Began) {
+			t.Errorf("%s of kind %d: %+v", r.Name, r.Kind, v)
+		}
+	}
+}
+
+// TestFaultsAreLoggedInTheirSpan: the line of a fault names the span of the
+// command, and no other where there is none.
+func TestFaultsAreLoggedInTheirSpan(t *testing.T) {
+	in := &request.Trace{TraceContext: journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}}
+	for _, c := range []struct {
+		in   *request.Trace
+		want int
+	}{{in, 1}, {nil, 0}} {
+		var log bytes.Buffer
+		w := quiet(t)
+		w.core.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "trap", ID: "c", Payload: []byte("1"), Trace: c.in})
+		if res.Err == nil || strings.Count(log.String(), "a guest faulted") != 1 {
+			t.Fatalf("%v, logged:\n%s", res.Err, &log)
+		}
+		if n := strings.Count(log.String(), "trace_id=01000000000000000000000000000010 span_id=1100000000000018"); n != c.want || strings.Count(log.String(), "trace_id") != n {
+			t.Errorf("logged %d times in the span:\n%s", n, &log)
 		}
 	}
 }

@@ -175,6 +175,7 @@ func (w *world) catchUp(more uint64) {
 // visit lets some visits run long: they are executed now and come back later.
 func (w *world) Visit(v *Call) bool {
 	v.Exec(nil)
+	v.Between(w.now, w.now)
 	if !w.long && (w.prompt || w.brisk || w.rnd.IntN(6) > 0) {
 		return true
 	}

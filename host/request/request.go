@@ -139,10 +139,11 @@ type LaneState struct {
 	// Since is when the lane was asked.
 	Since time.Time
 
-	took    *Took     // where its type's commands are counted
-	loaded  time.Time // when its entity was in memory, if it waited for that
-	began   time.Time // when the guest was given it
-	decided time.Time // when the guest had ended
+	took    *Took           // where its type's commands are counted
+	loaded  time.Time       // when its entity was in memory, if it waited for that
+	began   time.Time       // when the guest was given it
+	decided time.Time       // when the guest had ended
+	module  *journal.Digest // whose guest it was
 }
 
 // Completer receives completed requests. Complete must not block and must not

@@ -1,6 +1,10 @@
 package request
 
-import "time"
+import (
+	"time"
+
+	"github.com/hostd/hostd/journal"
+)
 
 // Stage is one of the things that a command waits for.
 type Stage uint8
@@ -31,6 +35,10 @@ func (l *LaneState) Visited(took *Took, began, ended time.Time) {
 	took[StageGuest].Observe(ended.Sub(began))
 	l.took = took
 }
+
+// By notes of which module the guest is that was given the request. The digest
+// is not changed while the request has it.
+func (l *LaneState) By(module *journal.Digest) { l.module = module }
 
 // Committed notes that the record of the command is applied.
 func (l *LaneState) Committed(now time.Time) {

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"encoding/hex"
 	"time"
 
 	"github.com/hostd/hostd/journal"
@@ -20,21 +21,34 @@ func (t *Trace) Recorded(level sharding.Level) *journal.TraceContext {
 	return &t.TraceContext
 }
 
+// Logged appends to the attributes of a log line, keys and values, in which
+// span it is written: trace_id and span_id, in hexadecimal. Without a span it
+// returns them as they are.
+func (t *Trace) Logged(attributes ...any) []any {
+	if t == nil {
+		return attributes
+	}
+	return append(attributes, "trace_id", hex.EncodeToString(t.TraceContext.Trace[:]), "span_id", hex.EncodeToString(t.Span[:]))
+}
+
 // Visit is when a request was with its lane: zeros of what has not been.
 type Visit struct {
 	Since, Loaded, Began, Ended time.Time
+	Module                      *journal.Digest // of the guest; nil: none was asked
 }
 
 // Leave ends what the lane keeps of a request that it has decided, but for when
 // it was where.
 func (l *LaneState) Leave() {
-	*l = LaneState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided}
+	*l = LaneState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided, module: l.module}
 }
 
 // Visit tells since when the request was with its lane, when its entity was in
 // memory if it had to wait for that, and when the guest was given it and had
 // ended. What is before Since is of an earlier attempt.
-func (l *LaneState) Visit() Visit { return Visit{l.Since, l.loaded, l.began, l.decided} }
+func (l *LaneState) Visit() Visit {
+	return Visit{l.Since, l.loaded, l.began, l.decided, l.module}
+}
 
 // Loaded notes of all whose traces are sampled that their entity is in memory.
 func (q *Queue) Loaded(now time.Time) {

@@ -25,6 +25,7 @@ const (
 	keyDuplicate = attribute.Key("hostd.duplicate")
 	keyRejected  = attribute.Key("hostd.rejected")
 	keyError     = attribute.Key("hostd.error")
+	keyModule    = attribute.Key("hostd.module.digest")
 
 	keySourceType = attribute.Key("hostd.source.type")
 	keySourceID   = attribute.Key("hostd.source.id")
@@ -107,7 +108,7 @@ func (run *running) end(r *request.Request, now time.Time) {
 		if v.Loaded.After(v.Since) && !v.Loaded.After(v.Began) {
 			run.child("load", v.Since, v.Loaded)
 		}
-		run.child("guest", v.Began, v.Ended)
+		run.child("guest", v.Began, v.Ended, keyModule.String(v.Module.String()))
 		if r.Records() && r.Result.Err == nil && !r.Result.Duplicate {
 			run.child("commit", v.Ended, now)
 		}
@@ -130,8 +131,8 @@ func (run *running) end(r *request.Request, now time.Time) {
 	run.span.End(trace.WithTimestamp(now))
 }
 
-func (run *running) child(name string, from, to time.Time) {
-	_, span := run.tracer.Start(run.ctx, name, trace.WithTimestamp(from))
+func (run *running) child(name string, from, to time.Time, about ...attribute.KeyValue) {
+	_, span := run.tracer.Start(run.ctx, name, trace.WithTimestamp(from), trace.WithAttributes(about...))
 	span.End(trace.WithTimestamp(to))
 }
 

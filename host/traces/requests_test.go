@@ -70,6 +70,7 @@ func TestRequestsHaveSpans(t *testing.T) {
 		waiting.Push(r)
 		waiting.Loaded(at.Add(time.Second))
 		r.Lane.Visited(nil, at.Add(2*time.Second), at.Add(4*time.Second))
+		r.Lane.By(&journal.Digest{7})
 		r.Result = request.Result{Sequence: 7, Fuel: 300}
 	})
 	w := &waiter{}
@@ -98,6 +99,9 @@ func TestRequestsHaveSpans(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
+	if got := attributesOf(ended[2])["hostd.module.digest"]; got != (journal.Digest{7}).String() {
+		t.Errorf("the guest is of %v", got)
+	}
 	for i, want := range []struct {
 		name     string
 		from, to time.Duration // to 0: until now
@@ -118,6 +122,7 @@ func TestOutcomesOfSpans(t *testing.T) {
 	ran := func(r *request.Request) {
 		r.Lane.Since = at
 		r.Lane.Visited(nil, at.Add(time.Second), at.Add(2*time.Second))
+		r.Lane.By(&journal.Digest{7})
 	}
 	for name, tt := range map[string]struct {
 		kind     request.Kind
