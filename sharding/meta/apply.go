@@ -157,7 +157,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 	if err := checkName("setting", s.Key, MaxSettingKeyBytes); err != nil {
 		return Result{}, err
 	}
-	_, known := t.view.settings[s.Key]
+	before, known := t.view.settings[s.Key]
 	key := []byte(prefixSetting + s.Key)
 	if s.Delete && !known {
 		return Result{}, nil
@@ -170,6 +170,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 	}
 	t.view.counters.SettingRevision++
 	revision := t.view.counters.SettingRevision
+	unshadowed(t, before)
 	if s.Delete {
 		next := maps.Clone(t.view.settings)
 		delete(next, s.Key)
@@ -179,6 +180,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 		set := Setting{Key: s.Key, Value: append([]byte{}, s.Value...), Revision: revision}
 		put(&t.view.settings, s.Key, set)
 		t.writes = append(t.writes, KV{Key: key, Value: wrapSetting(set)})
+		unshadowed(t, set)
 	}
 	t.storeCounters()
 	return Result{Revision: revision}, nil

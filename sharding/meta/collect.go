@@ -3,6 +3,7 @@ package meta
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hostd/hostd/sharding"
@@ -53,11 +54,17 @@ func (b *Binding) digests() []Digest {
 	return out
 }
 
-// needed are the modules that some entity type needs.
+// needed are the modules that some entity type needs, or that decide a share of
+// its commands too.
 func (v *View) needed() map[Digest]bool {
 	out := make(map[Digest]bool, len(v.bindings))
 	for _, b := range v.bindings {
 		for _, digest := range b.digests() {
+			out[digest] = true
+		}
+	}
+	for _, s := range v.settings {
+		if _, digest, ok := shadowOf(s); ok {
 			out[digest] = true
 		}
 	}
@@ -94,4 +101,46 @@ func (t *transition) collectModules(at int64) (Result, error) {
 		t.forgetModules(old...)
 	}
 	return Result{Collected: old}, nil
+}
+
+// Settings by which another module decides a share of a type's commands too:
+// entity.TYPE.shadow, whose value begins with the module's digest.
+const (
+	shadowBegins = "entity."
+	shadowEnds   = ".shadow"
+)
+
+// shadowOf is the entity type and the module of a setting that names one which
+// decides too.
+func shadowOf(s Setting) (entityType string, digest Digest, ok bool) {
+	entityType, ok = strings.CutPrefix(s.Key, shadowBegins)
+	if ok {
+		entityType, ok = strings.CutSuffix(entityType, shadowEnds)
+	}
+	if !ok || strings.Contains(entityType, ".") {
+		return "", digest, false
+	}
+	text, _, ok := strings.Cut(string(s.Value), " ")
+	return entityType, digest, ok && digest.UnmarshalText([]byte(text)) == nil
+}
+
+// ShadowedBy is an entity type, the first by name, of which a setting has the
+// module decide commands too.
+func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
+	for _, s := range v.settings {
+		if of, by, is := shadowOf(s); is && by == digest && (!ok || of < entityType) {
+			entityType, ok = of, true
+		}
+	}
+	return entityType, ok
+}
+
+// unshadowed has the module of a setting that goes, or is replaced, count as
+// needed until now.
+func unshadowed(t *transition, s Setting) {
+	_, digest, ok := shadowOf(s)
+	if m, known := t.view.modules[digest]; ok && known && m.UnusedSince != 0 {
+		m.UnusedSince = 0
+		t.keepModule(m)
+	}
 }

@@ -81,6 +81,48 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 	}
 }
 
+// TestShadowsAreNeeded: a module that decides too, by a setting, stays, and its
+// days begin once the setting is gone or names another.
+func TestShadowsAreNeeded(t *testing.T) {
+	const month = int64(meta.DefaultModuleRetention)
+	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.CollectModules(1))
+	shadow := func(n byte) []byte {
+		return meta.PutSetting("entity.a.shadow", []byte(digest(n).String()+" 10%"))
+	}
+	kept := func(n byte, want int64) {
+		t.Helper()
+		if got, known := since(s, n); got != want || !known {
+			t.Errorf("module %d is not needed since %d, want %d; it is there: %v", n, got, want, known)
+		}
+	}
+	kept(2, 1)
+	// Neither is the setting of a shadow.
+	run(t, s, meta.PutSetting("entity.a.value.shadow", []byte(digest(3).String()+" 10%")), meta.PutSetting("a.shadow", []byte(digest(3).String())))
+	run(t, s, shadow(2))
+	kept(2, 0)
+	kept(3, 1)
+	run(t, s, meta.CollectModules(month))
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2)))
+	if of, ok := s.View().ShadowedBy(digest(2)); of != "a" || !ok {
+		t.Errorf("the module decides commands of %q too", of)
+	}
+	if r := run(t, s, meta.CollectModules(2*month)); !slices.Equal(r.Collected, []meta.Digest{digest(3)}) {
+		t.Fatalf("%v was collected", r.Collected)
+	}
+	kept(2, 0)
+	run(t, s, meta.PutModule(module(3, "a")), shadow(3), meta.CollectModules(3*month))
+	kept(2, 3*month)
+	run(t, s, shadow(2)) // it begins anew
+	kept(2, 0)
+	run(t, s, meta.DeleteSetting("entity.a.shadow"), meta.CollectModules(4*month))
+	kept(2, 4*month)
+	run(t, s, meta.RemoveModule(digest(2)))
+	loaded := meta.New()
+	if err := loaded.Load(99, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
+		t.Errorf("loaded: %v", err)
+	}
+}
+
 func TestModuleRetentionIsASetting(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.CollectModules(1))
 	for value, want := range map[string]time.Duration{
