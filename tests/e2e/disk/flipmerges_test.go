@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
@@ -40,7 +38,7 @@ func fill(t *testing.T, c *client.Client, round int) *filling {
 				}
 				command := client.Command{EntityType: bulkType, EntityID: filler(f.round, w), Name: "go", ID: fmt.Sprintf("%d-%d-%d", round, w, n)}
 				_, err := c.Send(t.Context(), command)
-				for client.CodeOf(err) == connect.CodeDataLoss {
+				for refusedAsDamaged(err) {
 					f.refused.Add(1)
 					time.Sleep(100 * time.Millisecond)
 					_, err = c.Send(t.Context(), command)
