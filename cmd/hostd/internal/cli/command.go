@@ -106,6 +106,13 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	}}
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(below...)
+	for _, b := range below {
+		if b.HasSubCommands() { // a misspelt verb is what is wrong, not its flags
+			b.FParseErrWhitelist.UnknownFlags = true
+			b.Flags().StringP("output", "o", "table", "`format` of failures")
+			b.Flags().Lookup("output").Hidden = true
+		}
+	}
 	return c
 }
 
