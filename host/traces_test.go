@@ -41,107 +41,129 @@ func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest
 	}
 }
 
-// TestOneTraceOverNodes: a caller's trace goes on at the node that it asks, at
-// the one that leads the entity's shard, and at its successor; what no caller
-// traces has no span.
-func TestOneTraceOverNodes(t *testing.T) {
+// TestTracesOverNodes: traces go on where the node that led a shard has ended.
+// A cluster takes longer to start than all that is asked of it, so there is one.
+func TestTracesOverNodes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("clusters of three nodes, which take minutes under the race detector: run without -short")
+		t.Skip("a cluster of three nodes, which takes minutes under the race detector: run without -short")
 	}
 	c := collector.Start(t)
 	nodes := startClusterWith(t, 3, 1, func(cfg *config.Config) { cfg.OTLPEndpoint = c.URL })
-	if _, err := dialNode(t, nodes[0]).Upload(t.Context(), testkit.BuildExample(t, "counter"), true); err != nil {
-		t.Fatal(err)
+	for _, example := range []string{"counter", "account", "transfer"} {
+		if _, err := dialNode(t, nodes[0]).Upload(t.Context(), testkit.BuildExample(t, example), true); err != nil {
+			t.Fatal(err)
+		}
 	}
-	add := func(n *host.Node, id, span string) *entityv1.SendResponse {
-		return sendTraced(t, n, span, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "add", CommandId: id,
-			Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}})
+	request := func(entityType, id, command, commandID, data string) *entityv1.SendRequest {
+		return &entityv1.SendRequest{EntityType: entityType, EntityId: id, Command: command, CommandId: commandID, Payload: &entityv1.SendRequest_Data{Data: []byte(data)}}
 	}
-	leader := add(nodes[0], "quiet", "").NodeId
+	sendTraced(t, nodes[0], "", request("account", "b", "open", "open", `{}`))
+	sendTraced(t, nodes[0], "", request("account", "a", "deposit", "deposit", `{"amount":100}`))
+	add := func(n *host.Node, id, span string) string {
+		return sendTraced(t, n, span, request("counter", "a", "add", id, `{"amount":1}`)).NodeId
+	}
+	leader := add(nodes[0], "quiet", "")
 	at := slices.IndexFunc(nodes, func(n *host.Node) bool { return string(n.ID()) == leader })
 	asked := nodes[(at+1)%3]
-	const first, second = "b7ad6b7169203331", "b7ad6b7169203332"
-	if got := add(asked, "c-1", first).NodeId; got != leader {
+	const first, second, third = "b7ad6b7169203331", "b7ad6b7169203332", "b7ad6b7169203333"
+	if got := add(asked, "c-1", first); got != leader {
 		t.Fatalf("ran on %s, not on %s", got, leader)
 	}
+	suspendAccounts(t, nodes[at], "true")
+	awaitSuspension(t, nodes[at])
+	sendTraced(t, nodes[at], third, request("transfer", "t", "start", "start", `{"from":"a","to":"b","amount":30,"timeoutMs":3600000}`))
 	stop(t, nodes[at])
-	successor := add(asked, "c-2", second).NodeId
-	for _, want := range []struct{ id, parent, ran string }{{"c-1", first, leader}, {"c-2", second, successor}} {
-		ran := c.Await(t, "of the entity", func(s *collector.Span) bool {
-			return s.Name == "entity counter/add" && s.Attributes["hostd.command_id"] == want.id && s.Attributes["hostd.sequence"] != nil
-		})
-		call := c.Await(t, "of the call", func(s *collector.Span) bool { return s.ID == ran.Parent })
-		if ran.Trace != callersTrace || ran.Node != want.ran || ran.Failed {
-			t.Errorf("%s: the entity's span is %+v", want.id, ran)
+	suspendAccounts(t, asked, "")
+	successor := add(asked, "c-2", second)
+
+	ids := map[string]bool{callersTrace: true}
+	t.Run("one trace", func(t *testing.T) {
+		oneTrace(t, c, string(asked.ID()), successor, []ranOn{{"c-1", first, leader}, {"c-2", second, successor}})
+	})
+	t.Run("messages", func(t *testing.T) {
+		for _, id := range tracesOfMessages(t, c, leader) {
+			ids[id] = true
 		}
-		if call.Trace != callersTrace || call.Parent != want.parent || call.Node != string(asked.ID()) || call.Name != "hostd.entity.v1.EntityService/Send" {
-			t.Errorf("%s: the call's span is %+v", want.id, call)
-		}
-		for _, child := range []string{"queue", "guest", "commit"} {
-			s := c.Await(t, child, func(s *collector.Span) bool { return s.Parent == ran.ID && s.Name == child })
-			if s.Trace != callersTrace || s.Node != want.ran || s.Began.Before(ran.Began.Add(-time.Second)) || s.Ended.Before(s.Began) || s.Ended.After(ran.Ended) {
-				t.Errorf("%s: %+v within %+v", want.id, s, ran)
-			}
+	})
+	spans := c.Spans()
+	for _, s := range spans { // each attempt of a delivery is a trace
+		if len(s.Links) == 1 && ids[s.Links[0].Trace] {
+			ids[s.Trace] = true
 		}
 	}
-	// The successor had to load the entity.
-	c.Await(t, "load", func(s *collector.Span) bool { return s.Name == "load" && s.Node == successor })
-	for _, s := range c.Spans() {
-		if s.Trace != callersTrace || s.Attributes["hostd.command_id"] == "quiet" {
+	for _, s := range spans {
+		if !ids[s.Trace] || s.Attributes["hostd.command_id"] == "quiet" {
 			t.Errorf("nobody has asked for %+v", s)
 		}
 	}
 }
 
-// TestTracesFollowMessages: each step of a saga is a trace of its own with a
-// link to the step that led to it, though the node that has made the first
-// message is gone when that is delivered.
-func TestTracesFollowMessages(t *testing.T) {
-	if testing.Short() {
-		t.Skip("clusters of three nodes, which take minutes under the race detector: run without -short")
-	}
-	c := collector.Start(t)
-	nodes := startClusterWith(t, 3, 1, func(cfg *config.Config) { cfg.OTLPEndpoint = c.URL })
-	for _, example := range []string{"account", "transfer"} {
-		if _, err := dialNode(t, nodes[0]).Upload(t.Context(), testkit.BuildExample(t, example), true); err != nil {
+// suspendAccounts sets whether accounts are suspended.
+func suspendAccounts(t *testing.T, n *host.Node, value string) {
+	t.Helper()
+	settings := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+n.Addr())
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		_, err := settings.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "entity.account.suspended", Value: value}))
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
 			t.Fatal(err)
 		}
 	}
-	request := func(entityType, id, command, data string) *entityv1.SendRequest {
-		return &entityv1.SendRequest{EntityType: entityType, EntityId: id, Command: command, CommandId: command, Payload: &entityv1.SendRequest_Data{Data: []byte(data)}}
-	}
-	sendTraced(t, nodes[0], "", request("account", "b", "open", `{}`))
-	leader := sendTraced(t, nodes[0], "", request("account", "a", "deposit", `{"amount":100}`)).NodeId
-	at := slices.IndexFunc(nodes, func(n *host.Node) bool { return string(n.ID()) == leader })
-	suspend := func(n *host.Node, value string) {
-		t.Helper()
-		settings := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+n.Addr())
-		for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			_, err := settings.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "entity.account.suspended", Value: value}))
-			if err == nil {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
-	}
-	suspend(nodes[at], "true")
-	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+nodes[at].Addr())
+}
+
+// awaitSuspension waits until a node refuses commands of accounts.
+func awaitSuspension(t *testing.T, n *host.Node) {
+	t.Helper()
+	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		_, err := asks.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: "account", EntityId: "other", Command: "open"}))
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
-			break
+			return
 		}
 		if time.Now().After(end) {
 			t.Fatalf("accounts are never suspended: %v", err)
 		}
 	}
-	const span = "b7ad6b7169203333"
-	sendTraced(t, nodes[at], span, request("transfer", "t", "start", `{"from":"a","to":"b","amount":30,"timeoutMs":3600000}`))
-	stop(t, nodes[at])
-	rest := nodes[(at+1)%3]
-	suspend(rest, "")
+}
+
+// ranOn is a command, its caller's span and where it ran.
+type ranOn struct{ id, parent, node string }
+
+// oneTrace: a caller's trace goes on at the node that it asks, at the one that
+// leads the entity's shard, and at its successor.
+func oneTrace(t *testing.T, c *collector.Collector, asked, successor string, commands []ranOn) {
+	for _, want := range commands {
+		ran := c.Await(t, "of the entity", func(s *collector.Span) bool {
+			return s.Name == "entity counter/add" && s.Attributes["hostd.command_id"] == want.id && s.Attributes["hostd.sequence"] != nil
+		})
+		call := c.Await(t, "of the call", func(s *collector.Span) bool { return s.ID == ran.Parent })
+		if ran.Trace != callersTrace || ran.Node != want.node || ran.Failed {
+			t.Errorf("%s: the entity's span is %+v", want.id, ran)
+		}
+		if call.Trace != callersTrace || call.Parent != want.parent || call.Node != asked || call.Name != "hostd.entity.v1.EntityService/Send" {
+			t.Errorf("%s: the call's span is %+v", want.id, call)
+		}
+		for _, child := range []string{"queue", "guest", "commit"} {
+			s := c.Await(t, child, func(s *collector.Span) bool { return s.Parent == ran.ID && s.Name == child })
+			if s.Trace != callersTrace || s.Node != want.node || s.Began.Before(ran.Began.Add(-time.Second)) || s.Ended.Before(s.Began) || s.Ended.After(ran.Ended) {
+				t.Errorf("%s: %+v within %+v", want.id, s, ran)
+			}
+			if module, _ := s.Attributes["hostd.module.digest"].(string); (child == "guest") != (len(module) == 64) {
+				t.Errorf("%s: %s is of the module %q", want.id, child, module)
+			}
+		}
+		if want.node == successor { // it had to load the entity
+			c.Await(t, "load", func(s *collector.Span) bool { return s.Name == "load" && s.Parent == ran.ID })
+		}
+	}
+}
+
+// tracesOfMessages: each step of a saga is a trace of its own with a link to
+// the step that led to it, though the node that has made the first message is
+// gone when that is delivered. It returns the traces.
+func tracesOfMessages(t *testing.T, c *collector.Collector, leader string) (ids []string) {
 	led := c.Await(t, "of the start", func(s *collector.Span) bool {
 		return s.Name == "entity transfer/start" && s.Attributes["hostd.sequence"] != nil
 	})
@@ -156,5 +178,7 @@ func TestTracesFollowMessages(t *testing.T) {
 		if led.Parent != "" || led.Trace == before.Trace || !slices.Equal(led.Links, []collector.Link{{Trace: before.Trace, ID: before.ID}}) || led.Node == leader {
 			t.Errorf("%s: %+v does not follow %+v", step, led, before)
 		}
+		ids = append(ids, led.Trace)
 	}
+	return ids
 }
