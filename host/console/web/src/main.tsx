@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { setToken, signIn, token } from "./api.ts";
 import { cluster, ClusterView, useCluster } from "./cluster.tsx";
 import { EntitiesView, HotView, LettersView, TimersView } from "./entities.tsx";
@@ -39,6 +39,8 @@ function View() {
 
 function App() {
   useCluster((at.value[0] ?? "") === "");
+  const view = at.value[0] ?? "";
+  useEffect(() => document.querySelector(".top [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [view]);
   const c = cluster.value;
   const out = (c?.members ?? []).filter((m) => !m.reachable).length;
   document.title = [views.find(([p]) => p === (at.value[0] ?? ""))?.[1], ...at.value.slice(1), "hostd"].filter(Boolean).join(" · ");

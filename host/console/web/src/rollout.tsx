@@ -45,7 +45,7 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
         {(r.steps ?? []).length > 0 && <Fact name="Then">{r.steps!.map(percent).join(", ")}{r.pause && <span class="quiet">, {span(parseFloat(r.pause) * 1000)} apart</span>}</Fact>}
         {r.dueAt && <Fact name="The next step"><When at={r.dueAt} /></Fact>}
         {(r.entityTypes ?? []).length > 1 && <Fact name="Types that go together">{r.entityTypes!.join(", ")}</Fact>}
-        {r.rules && <Fact name="It is aborted where"><code>{r.rules}</code></Fact>}
+        {r.rules && <Fact name="It is aborted where"><code>{r.rules.split(",").map((rule, i) => <span key={rule}>{i > 0 && <>,<wbr /></>}{rule}</span>)}</code></Fact>}
         {r.by && <Fact name="By">{r.by}</Fact>}
       </dl>
       {r.note && <p class="warning">{r.note}</p>}

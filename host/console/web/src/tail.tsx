@@ -11,6 +11,13 @@ interface Event { sequence: string; eventType: string; json?: unknown; data?: st
 
 const most = 200;
 
+/** Events with one more, the newest first: those of shards come beside each other. */
+function placed(was: Event[], m: Event): Event[] {
+  const at = Date.parse(m.recordedAt);
+  const i = was.findIndex((e) => Date.parse(e.recordedAt) <= at);
+  return i < 0 ? [...was, m] : [...was.slice(0, i), m, ...was.slice(i)];
+}
+
 /** As many events of a second are shown; of more, those after them are passed over. */
 const aSecond = 50;
 
@@ -51,7 +58,7 @@ function Events({ type }: { type: string }) {
           setError("");
           setBegun(true);
           if (num(m.sequence) === 0) continue;
-          setEvents((was) => [m, ...was].slice(0, most));
+          setEvents((was) => placed(was, m).slice(0, most));
           if (Date.now() - since >= 1_000) {
             since = Date.now();
             shown = 0;

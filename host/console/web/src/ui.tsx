@@ -130,7 +130,7 @@ export function bytesText(n: number): string {
 export function span(ms: number): string {
   const s = Math.round(ms / 1000);
   if (s < 60) return `${s} s`;
-  if (s < 3_600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 3_600) return s % 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s / 60} min`;
   if (s < 86_400) return `${Math.floor(s / 3_600)} h ${Math.floor((s % 3_600) / 60)} min`;
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3_600)} h`;
 }
