@@ -31,7 +31,8 @@ func newRoot(std cli.Stdio) *cobra.Command {
 		newModule(std), newEntity(std), newCluster(std), newShard(std), newNode(std), newSetting(std), newType(std), newJournal(std), newCert(std), newAudit(std), credential.NewToken(std), credential.NewContext(std), roles.NewRole(std), roles.NewBinding(std), roles.NewAuth(std), roles.NewWhoAmI(std),
 		top.New(std), debugging.NewLogs(std), debugging.NewPull(std), debugging.NewStep(std), bench.NewCommand(std), newVerify(std), newRecover(std), newCompile(std), clientgen.NewClient(std, fullDigest))
 	root.Long = "hostd hosts entities: durable, event-sourced objects whose code is a WebAssembly module that you upload.\n\n" +
-		"Start with 'hostd demo', or 'hostd dev' and then 'hostd module push FILE.wasm'."
+		"Start with 'hostd new NAME', which makes a project and says what comes next.\n" +
+		"'hostd dev' runs nodes on this machine; 'hostd module push FILE.wasm' gives them a module that is built."
 	root.Version = versionText()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {

@@ -41,6 +41,8 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 		return now, s.modules.ServedEverywhere(ctx, b.Revision)
 	case b.Revision != revision:
 		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
+	case len(b.History) == 0 && b.Rollout.Active():
+		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("module %.12s serves a part of %s, and no other has served all of it: 'hostd module rollout %s --abort' takes that part back", b.Rollout.Digest, entityType, entityType)}
 	case len(b.History) == 0:
 		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
 	}

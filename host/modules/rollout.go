@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
@@ -180,7 +181,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 	case was.Active():
 		next = *was
 		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
-			return p, rollout.Refused("the module serves %d of %d entities of %s already, and those with the prefix %q: they do not go back but by 'hostd module rollout %s --abort'", was.Share, sharding.Buckets, g.EntityType, was.Prefix, g.EntityType)
+			return p, rollout.Refused("the module serves %s of %s already: they do not go back but by 'hostd module rollout %s --abort'", servedPart(was.Part), g.EntityType, g.EntityType)
 		}
 		next.Share, next.Note, next.Steps, next.Pause, next.Rules = b.Share, "", b.Steps, int64(b.Pause), b.Rules
 	case was != nil:
@@ -194,6 +195,19 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 	next.By = b.By
 	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
+}
+
+// servedPart names a part for people: in percent of the entities, as it is
+// asked for.
+func servedPart(p meta.Part) string {
+	percent := strconv.FormatFloat(float64(p.Share)*100/sharding.Buckets, 'f', -1, 64) + "% of the entities"
+	switch {
+	case p.Prefix == "":
+		return percent
+	case p.Share == 0:
+		return fmt.Sprintf("the entities with the prefix %q", p.Prefix)
+	}
+	return fmt.Sprintf("%s and those with the prefix %q", percent, p.Prefix)
 }
 
 // puts is the command that puts rollouts now. The next steps of those that are

@@ -92,3 +92,18 @@ func TestRulesAreOfEachType(t *testing.T) {
 		t.Error(rule, why, err)
 	}
 }
+
+// TestAPartIsNamedAsItIsAskedFor: a refusal names what is served in percent, and
+// no prefix where there is none.
+func TestAPartIsNamedAsItIsAskedFor(t *testing.T) {
+	for want, part := range map[string]meta.Part{
+		"50% of the entities":                              {Share: 5000},
+		"0.25% of the entities":                            {Share: 25},
+		`the entities with the prefix "t-"`:                {Prefix: "t-"},
+		`5% of the entities and those with the prefix "t"`: {Share: 500, Prefix: "t"},
+	} {
+		if got := servedPart(part); got != want {
+			t.Errorf("%+v is %q, want %q", part, got, want)
+		}
+	}
+}

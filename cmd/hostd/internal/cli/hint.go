@@ -48,6 +48,9 @@ func NextStep(err error) string {
 	case connect.CodeUnauthenticated:
 		return "Name a file with a token by --token-file or HOSTD_TOKEN_FILE; 'hostd token create' makes tokens."
 	case connect.CodePermissionDenied:
+		if failed.Reason == "INTERNAL_COMMAND" {
+			return "No role allows it. 'hostd module describe TYPE' says which commands of a type are internal."
+		}
 		return "'hostd auth can-i' says who you are for the cluster, and which roles you have."
 	case connect.CodeUnavailable:
 		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."

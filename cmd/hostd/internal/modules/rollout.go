@@ -135,7 +135,7 @@ func stateOf(r *modulev1.Rollout) string {
 func counted(w io.Writer, which string, c *modulev1.VersionCounts) {
 	fmt.Fprintf(w, "%s: %d commands, %d rejections, %d faults", which, c.GetCommands(), c.GetRejections(), c.GetFaults())
 	if c.GetCommands() > 0 {
-		fmt.Fprintf(w, ", 99%% within %v", c.GetP99().AsDuration())
+		fmt.Fprintf(w, ", 99%% within %v", c.GetP99().AsDuration().Round(time.Microsecond))
 	}
 	fmt.Fprintln(w)
 }
@@ -187,7 +187,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			fmt.Fprintln(w, text)
 		}
 		if r.GetRules() != "" {
-			fmt.Fprintln(w, "aborted by the cluster where: "+cli.Clean(r.GetRules()))
+			fmt.Fprintln(w, "the cluster aborts it where: "+cli.Clean(r.GetRules()))
 		}
 		if r.GetNewer() != nil {
 			counted(w, "newer", r.GetNewer())
@@ -201,6 +201,9 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 		}
 		for _, id := range r.GetStay() {
 			fmt.Fprintf(w, "stays: %s\n", cli.Clean(id))
+		}
+		if len(r.GetStay()) > 0 {
+			fmt.Fprintln(w, "They stay until another module serves them, or all is served by the newer one (--promote). With --abort --force they go back, and fail.")
 		}
 	})
 	for i, a := range actions {

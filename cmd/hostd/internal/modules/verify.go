@@ -51,6 +51,10 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 		}
 		return v, nil
 	}, func(w io.Writer, v verification) {
+		if len(v.found) == 0 {
+			fmt.Fprintln(w, "no differences")
+			return
+		}
 		cli.Table(w, "ENTITY\tSEQUENCE\tDIFFERENCE", func(row func(...any)) {
 			for _, d := range v.found {
 				text := cli.Clean(d.GetDescription())
