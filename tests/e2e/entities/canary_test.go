@@ -107,7 +107,7 @@ func TestPartsAreServedByAnotherModule(t *testing.T) {
 	c.stop()
 	c.start()
 	c.written(first, c.ids...)
-	if err := c.begin(c.two, 1000, ""); client.CodeOf(err) != connect.CodeFailedPrecondition {
+	if err := c.begin(c.two, 1000, ""); client.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), `20% of the entities and those with the prefix "e1" of note`) {
 		t.Errorf("a smaller part: %v", err)
 	}
 	if err := c.begin(c.two, 5000, ""); err != nil {
@@ -121,7 +121,7 @@ func TestPartsAreServedByAnotherModule(t *testing.T) {
 	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two}); client.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("activated meanwhile: %v", err)
 	}
-	if _, err := c.rollback(false); client.CodeOf(err) != connect.CodeFailedPrecondition {
+	if _, err := c.rollback(false); client.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "hostd module rollout note --abort") {
 		t.Errorf("rolled back meanwhile: %v", err)
 	}
 	if err := client.RemoveModule(t.Context(), c.c, c.two); err == nil {
