@@ -69,7 +69,7 @@ func NextStep(err error) string {
 		if strings.Contains(failed.Message, "is parked") {
 			return "Nothing was written. 'hostd entity get TYPE ID' says what fails and until when it is held back; 'hostd entity clear TYPE ID' lets it run at once."
 		}
-		return "Nothing was written. The node's log says what the module did."
+		return "Nothing was written. 'hostd logs TYPE' says what the module did, and 'hostd entity get TYPE ID' what failed last of an entity."
 	case connect.CodeUnimplemented:
 		return "This release does not do that yet; the CHANGELOG says what it does."
 	}

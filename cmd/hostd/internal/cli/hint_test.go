@@ -21,3 +21,14 @@ func TestAnInternalCommandIsNoMatterOfRoles(t *testing.T) {
 		t.Errorf("an internal command: %q", next)
 	}
 }
+
+// TestAFailedGuestIsLookedAtByCommands: the log of one node of many is not where
+// its lines are found.
+func TestAFailedGuestIsLookedAtByCommands(t *testing.T) {
+	next := NextStep(&client.Error{Code: connect.CodeInternal, Message: "guest fault"})
+	for _, want := range []string{"hostd logs TYPE", "hostd entity get TYPE ID"} {
+		if !strings.Contains(next, want) {
+			t.Errorf("%q lacks %q", next, want)
+		}
+	}
+}
