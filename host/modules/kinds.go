@@ -142,21 +142,22 @@ func (k *kinds) hold(ctx context.Context, view *meta.View) error {
 	return nil
 }
 
-// release ends the holds where nothing was bound. What it does not come to is
-// the coordinator's.
+// release ends the holds where nothing was bound.
 func (k *kinds) release(ctx context.Context, err error) {
-	if err == nil {
-		return
+	for _, o := range k.others {
+		if err != nil && o.held != 0 {
+			k.Service.release(ctx, o.EntityType, o.held)
+		}
 	}
+}
+
+// release ends the hold of a type since a revision. What it does not come to is
+// the coordinator's.
+func (s *Service) release(ctx context.Context, entityType string, held uint64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTime)
 	defer cancel()
-	for _, o := range k.others {
-		if o.held == 0 {
-			continue
-		}
-		if _, err := k.metadata.Do(ctx, meta.ReleaseType(o.EntityType, o.held)); err != nil {
-			k.types.logger.Warn("a type is held on", "entity_type", o.EntityType, "error", err)
-		}
+	if _, err := s.metadata.Do(ctx, meta.ReleaseType(entityType, held)); err != nil {
+		s.types.logger.Warn("a type is held on", "entity_type", entityType, "error", err)
 	}
 }
 

@@ -42,11 +42,14 @@ type Replays struct {
 	verifying chan struct{} // taken by a Verify
 	touching  chan struct{} // one for each Touched
 	pace      *pace         // of what verifies
+	looked    looks         // of Touched
 }
 
 // New makes Replays.
 func New(opts Options) *Replays {
-	return &Replays{opts, make(chan struct{}, maxReplays), make(chan struct{}, 1), make(chan struct{}, touchedAtOnce), newPace(opts.Rate, opts.Busy)}
+	return &Replays{
+		opts: opts, slots: make(chan struct{}, maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Busy),
+	}
 }
 
 const (

@@ -1,10 +1,12 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/request"
@@ -46,6 +48,10 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 		return out, nil
 	}
 	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy, first: q.First, within: q.Within}
+	was := r.looked.last(q.Shard)
+	if q.Fence > 0 && was.of(q) {
+		t.after = was.end
+	}
 	defer t.fold.close()
 	defer context.AfterFunc(ctx, t.fold.interrupt)()
 	ids, err := t.find(ctx)
@@ -59,7 +65,42 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 	if ctx.Err() != nil {
 		out.Complete, err = false, nil
 	}
+	if out.Complete && out.Failing == 0 && err == nil {
+		r.looked.keep(q.Shard, &look{q, t.end})
+	}
 	return out, err
+}
+
+// look is one at what others have written, that found nothing.
+type look struct {
+	rpc.FitQuery
+	end uint64 // the index of the log up to which it has looked
+}
+
+// of reports whether a query asks for the same.
+func (l *look) of(q rpc.FitQuery) bool {
+	return l != nil && l.EntityType == q.EntityType && l.Digest == q.Digest && l.First == q.First && l.Within == q.Within && slices.Equal(l.WrittenNotBy, q.WrittenNotBy)
+}
+
+// looks are the last of each shard. They are safe for concurrent use.
+type looks struct {
+	mu sync.Mutex
+	of map[sharding.ShardID]*look
+}
+
+func (l *looks) last(shard sharding.ShardID) *look {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.of[shard]
+}
+
+func (l *looks) keep(shard sharding.ShardID, last *look) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[sharding.ShardID]*look{}
+	}
+	l.of[shard] = last
 }
 
 // touched folds the entities of one type and shard by one module.
@@ -70,10 +111,14 @@ type touched struct {
 	before     []journal.Digest
 	first      meta.Part // that others have served first; zero is all
 	within     meta.Part // and that they serve by now
+	after      uint64    // an index of the log: what is up to it was looked at
+	end        uint64    // and what is up to this one is looked at now
 
 	fold    fold
 	durable bool
 	listed  map[string]bool // types of events; nil: any
+	newest  journal.Digest  // the module of the last record that was folded
+	known   bool            // there was one
 }
 
 // open finds the module.
@@ -106,10 +151,10 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 // the shard's order, in ever larger strides, so that it costs what was written
 // since, and not what is stored.
 func (t *touched) find(ctx context.Context) ([]string, error) {
-	end, _ := t.Machine.Applied(t.shard)
-	low, high, past := end, end, false
-	for stride := uint64(firstStride); low > 0 && !past; stride *= 4 {
-		high, low = low, low-min(low, stride)
+	t.end, _ = t.Machine.Applied(t.shard)
+	low, high, past := t.end, t.end, false
+	for stride := uint64(firstStride); low > t.after && !past; stride *= 4 {
+		high, low = low, max(t.after, low-min(low, stride))
 		var err error
 		if past, err = t.beforeIn(ctx, low, high); err != nil {
 			return nil, err
@@ -251,34 +296,40 @@ func (t *touched) one(ctx context.Context, id sharding.EntityID, b batches) (at 
 	if err != nil || info.Deleted || info.Sequence == 0 {
 		return 0, false, err
 	}
-	if ours, err = t.ours(ctx, id, info.Sequence); err != nil || !ours {
-		return 0, false, err
-	}
 	var from journal.Sequence
-	if !t.durable {
-		if from, err = t.fold.begin(ctx, t.Machine, t.shard, id, 0); err != nil {
-			return from, true, err
-		}
-	}
 	w := walk{id: id, to: &t.fold, durable: t.durable, look: t.look}
-	err = w.read(ctx, t.Machine, t.shard, from, info.Sequence)
-	return w.at, true, err
+	t.known = false
+	if !t.durable {
+		from, err = t.fold.begin(ctx, t.Machine, t.shard, id, 0)
+		w.at = from
+	}
+	if err == nil {
+		err = w.read(ctx, t.Machine, t.shard, from, info.Sequence)
+	}
+	if err == nil && t.known {
+		return w.at, t.others(t.newest), nil
+	}
+	ours, unread := t.ours(ctx, id, info.Sequence) // the newest record was not come to
+	return w.at, ours, cmp.Or(unread, err)
 }
 
 // look refuses an event whose type the module does not list, unless one of
 // those that served before has written it.
 func (t *touched) look(r *journal.Record, i int) error {
-	if t.listed != nil && !t.listed[r.Events[i].Type] && !slices.Contains(t.before, r.Module) {
+	if t.newest, t.known = r.Module, true; t.listed != nil && !t.listed[r.Events[i].Type] && t.others(r.Module) {
 		return &unlistedError{r.Events[i].Type}
 	}
 	return nil
 }
 
+// others reports that a module did not serve before.
+func (t *touched) others(by journal.Digest) bool { return !slices.Contains(t.before, by) }
+
 // ours reports whether the record of the newest event is by a module that did
 // not serve before.
 func (t *touched) ours(ctx context.Context, id sharding.EntityID, newest journal.Sequence) (ours bool, err error) {
 	err = t.Machine.Read(ctx, t.shard, id, newest, func(_ journal.Position, r *journal.Record) error {
-		ours = !slices.Contains(t.before, r.Module)
+		ours = t.others(r.Module)
 		return ctx.Err()
 	})
 	return ours, err

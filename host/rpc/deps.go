@@ -311,7 +311,8 @@ type TakeBack struct {
 	Stored     func(entityType string) Stored // as of an Activation
 	Allow      Allow
 	// Check is asked for each type that goes back, once every node has the module:
-	// it refuses, or says who forces it. Nil: nothing is looked at.
+	// it refuses, or says who forces it. Where it does neither it is asked again
+	// while the type's entities leave no records. Nil: nothing is looked at.
 	Check func(ctx context.Context, t rollback.Type) (forcedBy string, err error)
 }
 

@@ -30,7 +30,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	looks := rollback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t rollback.Type) (*modulev1.FitResponse, error) {
-		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First})
+		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence})
 	}}
 	back := TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
 	if s.fits != nil {
@@ -41,7 +41,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.RollbackResponse{
-		Digest: now.Digest.String(), Revision: now.Revision, EntityTypes: now.Types, Remarks: looks.Again(ctx),
+		Digest: now.Digest.String(), Revision: now.Revision, EntityTypes: now.Types, Remarks: looks.Remarks,
 	}), nil
 }
 

@@ -28,6 +28,9 @@ type Type struct {
 	// First is the part of it that the module of now has served at first; zero is
 	// all.
 	First meta.Part
+	// Fence is the revision since when its entities leave no records, once a look
+	// has passed it while they did; 0 before.
+	Fence uint64
 }
 
 // Looks are those of one rollback. They are for one goroutine at a time.
@@ -37,8 +40,6 @@ type Looks struct {
 	Touched func(ctx context.Context, t Type) (*modulev1.FitResponse, error)
 	Force   bool
 	Remarks []string // what was passed over because of Force
-
-	passed []Type // without a remark
 }
 
 // Check refuses a type that must not go back, or says who forces it.
@@ -48,7 +49,6 @@ func (l *Looks) Check(ctx context.Context, t Type) (forcedBy string, err error) 
 	case err != nil:
 		return "", err
 	case refused == nil:
-		l.passed = append(l.passed, t)
 		return "", nil
 	case !l.Force:
 		refused.Reason += "; nothing is changed, and --force goes back all the same"
@@ -56,19 +56,6 @@ func (l *Looks) Check(ctx context.Context, t Type) (forcedBy string, err error) 
 	}
 	l.Remarks = append(l.Remarks, refused.Reason)
 	return authorize.Caller(ctx), nil
-}
-
-// Again looks once the types went back, and remarks on what was written between
-// the first look and that.
-func (l *Looks) Again(ctx context.Context) []string {
-	for _, t := range l.passed {
-		if refused, err := l.look(ctx, t); err != nil {
-			l.Remarks = append(l.Remarks, t.Name+": entities that were written meanwhile could not be looked at")
-		} else if refused != nil {
-			l.Remarks = append(l.Remarks, refused.Reason+"; they were written meanwhile")
-		}
-	}
-	return l.Remarks
 }
 
 // look is nil where the module fails on none of the entities.

@@ -1,0 +1,62 @@
+package host_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// BenchmarkRollback looks at 10,000 entities that another module has written,
+// 20 events of each, as a rollback does before it decides: the counter in Go
+// folds all of them.
+func BenchmarkRollback(b *testing.B) {
+	const entities, events = 10_000, 20
+	n, c := startBenchWith(b, b.TempDir(), func(*config.Config) {})
+	b.Cleanup(func() {
+		if err := n.Stop(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	wasm := testkit.BuildExample(b, "counter")
+	one, err := c.Upload(b.Context(), wasm, true)
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The same, with a custom section more.
+	if _, err := c.Upload(b.Context(), append(wasm[:len(wasm):len(wasm)], 0, 4, 3, 't', 'w', 'o'), true); err != nil {
+		b.Fatal(err)
+	}
+	ids := entityIDs(entities)
+	s := c.Stream(client.StreamOptions{Outstanding: 4096})
+	for i := range entities * events {
+		cmd := client.Command{EntityType: "counter", EntityID: ids[i%entities], Name: "add", Data: []byte(`{"amount":1}`)}
+		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
+			if err != nil {
+				b.Error(err)
+			}
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	modules := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.Addr())
+	b.ResetTimer()
+	before := cpuTime(b)
+	for range b.N {
+		res, err := modules.Fit(b.Context(), connect.NewRequest(&modulev1.FitRequest{EntityType: "counter", Digest: one.Digest, WrittenNotBy: []string{one.Digest}}))
+		if err != nil || res.Msg.GetEntities() != entities || res.Msg.GetFailing() > 0 || res.Msg.GetUnreadShards() > 0 {
+			b.Fatalf("it tells %v, %v", res, err)
+		}
+	}
+	b.ReportMetric(float64((cpuTime(b)-before).Milliseconds())/float64(b.N), "cpu-ms/op")
+}
