@@ -104,6 +104,9 @@ func counters(t *testing.T, c *client.Client, n, want int) (wrong []string) {
 // attempt before that, whose outcome is unknown, the command's ID keeps apart
 // what it did.
 func refusedAsDamaged(err error) bool {
+	if err == nil {
+		return false
+	}
 	code := client.CodeOf(err)
 	return code == connect.CodeDataLoss || code == connect.CodeUnknown && strings.Contains(err.Error(), connect.CodeDataLoss.String())
 }
