@@ -8,6 +8,48 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// holdTime bounds the look at a type that is held. The coordinator ends holds
+// that last longer than twice as long.
+const holdTime = 15 * time.Second
+
+// holds keep the entities of types from leaving records while they are looked
+// at, until the types are bound in another way. They are for one goroutine.
+type holds struct {
+	*Service
+	held []heldType
+}
+
+// heldType is a type whose entities leave no records since a revision.
+type heldType struct {
+	name string
+	at   uint64
+}
+
+// hold holds a type that is served under the revision over, and returns the one
+// since which it is held.
+func (h *holds) hold(ctx context.Context, entityType string, over uint64) (uint64, error) {
+	res, err := h.metadata.Do(ctx, meta.HoldType(entityType, over))
+	if err == nil {
+		h.held = append(h.held, heldType{entityType, res.Revision})
+	}
+	return res.Revision, err
+}
+
+// release ends the holds where err says that nothing was bound. What it does
+// not come to is the coordinator's.
+func (h *holds) release(ctx context.Context, err error) {
+	if err == nil || len(h.held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTime)
+	defer cancel()
+	for _, t := range h.held {
+		if _, err := h.metadata.Do(ctx, meta.ReleaseType(t.name, t.at)); err != nil {
+			h.types.logger.Warn("a type is held on", "entity_type", t.name, "error", err)
+		}
+	}
+}
+
 // heldSince is a hold of a type, and when the runner saw it first.
 type heldSince struct {
 	revision uint64

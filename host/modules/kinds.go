@@ -33,14 +33,14 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 		if err != nil {
 			return 0, err
 		}
-		kept := kinds{Service: s, module: m}
+		kept := kinds{holds: holds{Service: s}, module: m}
 		if bound {
 			if err := kept.look(ctx, b, a.Stored); err != nil {
 				return 0, err
 			}
 		}
 		revision, err := s.rebind(ctx, a.Digest, func(ctx context.Context) ([]byte, error) {
-			return as(by(view, a.By, order(view, b, a))), kept.hold(ctx, view)
+			return as(by(view, a.By, order(view, b, a))), kept.lookAgain(ctx, view)
 		})
 		kept.release(ctx, err)
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
@@ -79,7 +79,7 @@ func order(view *meta.View, b meta.Binding, a rpc.Activation) []byte {
 // entity as a state, a state as an event, or payloads that are no JSON. Where
 // none are stored it may serve them.
 type kinds struct {
-	*Service
+	holds
 	module *engine.Module
 	others []otherKind
 }
@@ -89,7 +89,6 @@ type otherKind struct {
 	meta.Binding
 	was, next *manifest.EntityType
 	stored    rpc.Stored
-	held      uint64 // the revision since when; 0: it is not
 }
 
 // look refuses a type that is kept in another way and has entities, and takes
@@ -115,14 +114,11 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored rpc.Stored) err
 	return nil
 }
 
-// holdTime bounds the look at a type that is held. The coordinator ends holds
-// that last longer than twice as long.
-const holdTime = 15 * time.Second
-
-// hold looks again, while no entity of these types can come to be: one may have
-// been made after the first look, and is not to be made after this one. What is
-// bound then over the revision that was looked at ends the holds.
-func (k *kinds) hold(ctx context.Context, view *meta.View) error {
+// lookAgain holds these types and looks at them again, when no entity of theirs
+// can come to be: one may have been made after the first look, and is not to be
+// made after this one. What is bound then over the revision that was looked at
+// ends the holds.
+func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	if view.Level() < sharding.LevelHolds {
 		return nil
 	}
@@ -130,35 +126,15 @@ func (k *kinds) hold(ctx context.Context, view *meta.View) error {
 	defer cancel()
 	for i := range k.others {
 		o := &k.others[i]
-		res, err := k.metadata.Do(ctx, meta.HoldType(o.EntityType, o.Revision))
+		held, err := k.hold(ctx, o.EntityType, o.Revision)
 		if err != nil {
 			return err
 		}
-		o.held = res.Revision
-		if err := o.empty(ctx, o.held); err != nil {
+		if err := o.empty(ctx, held); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// release ends the holds where nothing was bound.
-func (k *kinds) release(ctx context.Context, err error) {
-	for _, o := range k.others {
-		if err != nil && o.held != 0 {
-			k.Service.release(ctx, o.EntityType, o.held)
-		}
-	}
-}
-
-// release ends the hold of a type since a revision. What it does not come to is
-// the coordinator's.
-func (s *Service) release(ctx context.Context, entityType string, held uint64) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTime)
-	defer cancel()
-	if _, err := s.metadata.Do(ctx, meta.ReleaseType(entityType, held)); err != nil {
-		s.types.logger.Warn("a type is held on", "entity_type", entityType, "error", err)
-	}
 }
 
 // empty refuses a type that has entities, by what the logs of all shards have

@@ -66,40 +66,27 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 		going, now.Types = append(going, o), append(now.Types, o.EntityType)
 	}
 	slices.Sort(now.Types)
-	kept := kinds{Service: s, module: m}
+	kept := kinds{holds: holds{Service: s}, module: m}
 	if err := takeBackable(ctx, &kept, going, t); err != nil {
 		return rpc.Rollback{}, err
 	}
-	looked := lastLook{Service: s}
 	now.Revision, err = s.rebind(ctx, now.Digest, func(ctx context.Context) ([]byte, error) {
-		forcedBy, err := looked.at(ctx, now.Digest, going, t.Check)
+		forcedBy, err := kept.lastLook(ctx, now.Digest, going, t.Check)
 		if err != nil {
 			return nil, err
 		}
-		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), kept.hold(ctx, view)
+		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), kept.lookAgain(ctx, view)
 	})
-	looked.release(ctx, err)
 	kept.release(ctx, err)
 	return now, refused(err)
 }
 
-// lastLook looks at types that are to go back, and holds them until they do: an
-// entity that is written after the last look would be read unseen.
-type lastLook struct {
-	*Service
-	held []heldType
-}
-
-// heldType is a type whose entities leave no records since a revision.
-type heldType struct {
-	name string
-	at   uint64
-}
-
-// at looks twice: at all that was written, while more is, and then, while
-// nothing is, at what came to it meanwhile. A type that is forced at the first
-// look is not held. forcedBy is who forces one.
-func (l *lastLook) at(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, rollback.Type) (string, error)) (forcedBy string, err error) {
+// lastLook looks at types that are to go back twice: at all that was written,
+// while more is, and then, while they are held, at what came to it meanwhile:
+// an entity that is written after the last look would be read unseen. A type
+// that is forced at the first look is not held for it. forcedBy is who forces
+// one.
+func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, rollback.Type) (string, error)) (forcedBy string, err error) {
 	if check == nil {
 		return "", nil
 	}
@@ -124,12 +111,9 @@ func (l *lastLook) at(ctx context.Context, digest journal.Digest, going []meta.B
 	defer cancel()
 	for i := range again {
 		t := &again[i]
-		res, err := l.metadata.Do(ctx, meta.HoldType(t.Name, t.Fence))
-		if err != nil {
+		if t.Fence, err = h.hold(ctx, t.Name, t.Fence); err != nil {
 			return "", err
 		}
-		t.Fence = res.Revision
-		l.held = append(l.held, heldType{t.Name, t.Fence})
 	}
 	for _, t := range again {
 		by, err := check(ctx, t)
@@ -139,16 +123,6 @@ func (l *lastLook) at(ctx context.Context, digest journal.Digest, going []meta.B
 		forcedBy = cmp.Or(by, forcedBy)
 	}
 	return forcedBy, nil
-}
-
-// release ends the holds where the types did not go back.
-func (l *lastLook) release(ctx context.Context, err error) {
-	if err == nil {
-		return
-	}
-	for _, h := range l.held {
-		l.Service.release(ctx, h.name, h.at)
-	}
 }
 
 // takeBackable refuses a module that does not start, or would read what is
