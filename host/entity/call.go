@@ -135,8 +135,7 @@ func (c *core) returned(v *Call) {
 		c.charge(e, v)
 		c.decider.handled(e, v)
 	default:
-		v.req.Lane.Visited(nil, v.began, v.ended)
-		v.req.Lane.By(&in.Pool().Type().Digest)
+		v.req.Lane.Visited(nil, &in.Pool().Type().Digest, v.began, v.ended)
 		c.decider.queried(e, v)
 	}
 	v.guest, v.req, v.load, v.chunk, v.out, v.err = nil, nil, nil, nil, nil, nil
@@ -170,8 +169,8 @@ func (c *core) requeue(v *Call) {
 // charge counts what a command has cost.
 func (c *core) charge(e *entity, v *Call) {
 	now := c.now.UnixNano()
-	v.req.Lane.Visited(e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel), v.began, v.ended)
-	v.req.Lane.By(&v.in.Pool().Type().Digest)
+	took := e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel)
+	v.req.Lane.Visited(took, &v.in.Pool().Type().Digest, v.began, v.ended)
 	c.heat.Add(now, e.key, e.id, e.shard.id, v.fuel)
 	e.typ.FuelBudget.Spend(now, v.fuel)
 }

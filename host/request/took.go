@@ -24,10 +24,11 @@ const (
 // for concurrent use, and does not block.
 type Took [Stages]interface{ Observe(time.Duration) }
 
-// Visited notes that a guest was given the command; took has the counts of its
-// type, nil: nothing is counted.
-func (l *LaneState) Visited(took *Took, began, ended time.Time) {
-	l.began, l.decided = began, ended
+// Visited notes that a guest of the module was given the request; took has the
+// counts of its type, nil: nothing is counted. The digest is not changed while
+// the request has it.
+func (l *LaneState) Visited(took *Took, module *journal.Digest, began, ended time.Time) {
+	l.began, l.decided, l.module = began, ended, module
 	if took == nil {
 		return
 	}
@@ -35,10 +36,6 @@ func (l *LaneState) Visited(took *Took, began, ended time.Time) {
 	took[StageGuest].Observe(ended.Sub(began))
 	l.took = took
 }
-
-// By notes of which module the guest is that was given the request. The digest
-// is not changed while the request has it.
-func (l *LaneState) By(module *journal.Digest) { l.module = module }
 
 // Committed notes that the record of the command is applied.
 func (l *LaneState) Committed(now time.Time) {

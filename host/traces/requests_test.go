@@ -69,8 +69,7 @@ func TestRequestsHaveSpans(t *testing.T) {
 		r.Lane.Since = at
 		waiting.Push(r)
 		waiting.Loaded(at.Add(time.Second))
-		r.Lane.Visited(nil, at.Add(2*time.Second), at.Add(4*time.Second))
-		r.Lane.By(&journal.Digest{7})
+		r.Lane.Visited(nil, &journal.Digest{7}, at.Add(2*time.Second), at.Add(4*time.Second))
 		r.Result = request.Result{Sequence: 7, Fuel: 300}
 	})
 	w := &waiter{}
@@ -121,8 +120,7 @@ func TestOutcomesOfSpans(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	ran := func(r *request.Request) {
 		r.Lane.Since = at
-		r.Lane.Visited(nil, at.Add(time.Second), at.Add(2*time.Second))
-		r.Lane.By(&journal.Digest{7})
+		r.Lane.Visited(nil, &journal.Digest{7}, at.Add(time.Second), at.Add(2*time.Second))
 	}
 	for name, tt := range map[string]struct {
 		kind     request.Kind

@@ -38,11 +38,11 @@ func TestEachStageHasItsTime(t *testing.T) {
 	at := time.Unix(1000, 0)
 	for _, took := range lanes {
 		l := request.LaneState{Since: at}
-		l.Visited(took, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
+		l.Visited(took, nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
 		l.Committed(at.Add(111 * time.Millisecond))
 	}
 	refused := request.LaneState{Since: at}
-	refused.Visited(lanes[0], at.Add(time.Millisecond), at.Add(11*time.Millisecond))
+	refused.Visited(lanes[0], nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
 	var answered request.LaneState // by what is known, without a guest
 	answered.Committed(at)
 	all := counted(t, b)
@@ -68,7 +68,7 @@ func TestTypesAreBounded(t *testing.T) {
 	for range 2 { // lanes
 		for i := range 150 {
 			l := request.LaneState{Since: at}
-			l.Visited(b.Of(fmt.Sprint("type", i)), at, at)
+			l.Visited(b.Of(fmt.Sprint("type", i)), nil, at, at)
 		}
 	}
 	all := counted(t, b)
@@ -86,7 +86,7 @@ func TestTypesAreBounded(t *testing.T) {
 func TestNothingIsCountedWithoutATable(t *testing.T) {
 	var b *stages.Table
 	var l request.LaneState
-	l.Visited(b.Of("order"), time.Now(), time.Now())
+	l.Visited(b.Of("order"), nil, time.Now(), time.Now())
 	l.Committed(time.Now())
 }
 
@@ -95,7 +95,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	at := time.Unix(1000, 0)
 	if n := testing.AllocsPerRun(1000, func() {
 		l := request.LaneState{Since: at}
-		l.Visited(took, at.Add(time.Millisecond), at.Add(2*time.Millisecond))
+		l.Visited(took, nil, at.Add(time.Millisecond), at.Add(2*time.Millisecond))
 		l.Committed(at.Add(3 * time.Millisecond))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
