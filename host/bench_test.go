@@ -2,7 +2,6 @@ package host_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -151,6 +150,25 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
+// addEvents has each of the counters get as many events, in turns.
+func addEvents(b *testing.B, c *client.Client, entityType string, ids []string, events int) {
+	b.Helper()
+	s := c.Stream(client.StreamOptions{Outstanding: 1024})
+	for i := range len(ids) * events {
+		cmd := client.Command{EntityType: entityType, EntityID: ids[i%len(ids)], Name: "add", Data: []byte(`{"amount":1}`)}
+		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
+			if err != nil {
+				b.Error("add "+strconv.Itoa(i), err)
+			}
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkActivation asks entities of 10,000 events for their totals right
 // after a start: each is replayed from its first event. Run it with at most
 // 20x.
@@ -161,18 +179,8 @@ func BenchmarkActivation(b *testing.B) {
 	if _, err := c.Upload(b.Context(), testkit.BuildExample(b, "counter"), true); err != nil {
 		b.Fatal(err)
 	}
-	s := c.Stream(client.StreamOptions{Outstanding: 1024})
-	for i := range entities * events {
-		cmd := client.Command{EntityType: "counter", EntityID: ids[i%entities], Name: "add", Data: []byte(`{"amount":1}`)}
-		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
-			if err != nil {
-				b.Error(err)
-			}
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := errors.Join(s.Close(b.Context()), n.Stop(b.Context())); err != nil {
+	addEvents(b, c, "counter", ids, events)
+	if err := n.Stop(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	n, c = startBenchOn(b, dir)

@@ -7,7 +7,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/config"
@@ -35,20 +34,7 @@ func BenchmarkRollback(b *testing.B) {
 		b.Fatal(err)
 	}
 	ids := entityIDs(entities)
-	s := c.Stream(client.StreamOptions{Outstanding: 4096})
-	for i := range entities * events {
-		cmd := client.Command{EntityType: "counter", EntityID: ids[i%entities], Name: "add", Data: []byte(`{"amount":1}`)}
-		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
-			if err != nil {
-				b.Error(err)
-			}
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := s.Close(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	addEvents(b, c, "counter", ids, events)
 	modules := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.Addr())
 	b.ResetTimer()
 	before := cpuTime(b)

@@ -36,20 +36,7 @@ func startVerify(b *testing.B, wasm []byte, set func(*config.Config)) (c *client
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := c.Stream(client.StreamOptions{Outstanding: 1024})
-	for i := range verifyEntities * verifyEvents {
-		cmd := client.Command{EntityType: "counter", EntityID: ids[i%verifyEntities], Name: "add", Data: []byte(`{"amount":1}`)}
-		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
-			if err != nil {
-				b.Error(err)
-			}
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := s.Close(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	addEvents(b, c, "counter", ids, verifyEvents)
 	modules := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.Addr())
 	request := &modulev1.VerifyRequest{EntityType: "counter", Digest: up.Digest, Scope: &modulev1.VerifyRequest_All{All: true}}
 	return c, func(ctx context.Context) error {

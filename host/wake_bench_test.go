@@ -2,7 +2,6 @@ package host_test
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -21,20 +20,7 @@ func BenchmarkWake(b *testing.B) {
 		b.Fatal(err)
 	}
 	ids := entityIDs(100)
-	s := c.Stream(client.StreamOptions{Outstanding: 1024})
-	for i := range len(ids) * events {
-		cmd := client.Command{EntityType: "bench-counter", EntityID: ids[i%len(ids)], Name: "add", Data: []byte(`{"amount":1}`)}
-		if err := s.Send(b.Context(), cmd, func(_ client.Reply, err error) {
-			if err != nil {
-				b.Error("add "+strconv.Itoa(i), err)
-			}
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := s.Close(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	addEvents(b, c, "bench-counter", ids, events)
 	time.Sleep(time.Second) // until what was applied is in the store
 	var cold, warm []time.Duration
 	ask := func(id string) time.Duration {

@@ -1,7 +1,14 @@
 package sharding
 
+import "strconv"
+
 // Buckets is into how many buckets the entities of a type are divided.
 const Buckets = 10_000
+
+// Percent is a share in parts of Buckets, as people read it: 50 is "0.5%".
+func Percent(share uint32) string {
+	return strconv.FormatFloat(float64(share)*100/Buckets, 'f', -1, 64) + "%"
+}
 
 // Bucket is the bucket of an entity, from 0 to Buckets-1, by which a part of
 // the entities of its type is chosen. It has nothing to do with the shard,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
@@ -200,7 +199,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 // servedPart names a part for people: in percent of the entities, as it is
 // asked for.
 func servedPart(p meta.Part) string {
-	percent := strconv.FormatFloat(float64(p.Share)*100/sharding.Buckets, 'f', -1, 64) + "% of the entities"
+	percent := sharding.Percent(p.Share) + " of the entities"
 	switch {
 	case p.Prefix == "":
 		return percent

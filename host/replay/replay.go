@@ -42,7 +42,7 @@ type Replays struct {
 	verifying chan struct{} // taken by a Verify
 	touching  chan struct{} // one for each Touched
 	pace      *pace         // of what verifies
-	looked    looks         // of Touched
+	looked    cleanLooks    // of Touched
 }
 
 // New makes Replays.

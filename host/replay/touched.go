@@ -49,7 +49,7 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 	}
 	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy, first: q.First, within: q.Within}
 	was := r.looked.last(q.Shard)
-	if q.Fence > 0 && was.of(q) {
+	if q.Fence > 0 && was.answers(q) {
 		t.after = was.end
 	}
 	defer t.fold.close()
@@ -66,41 +66,42 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 		out.Complete, err = false, nil
 	}
 	if out.Complete && out.Failing == 0 && err == nil {
-		r.looked.keep(q.Shard, &look{q, t.end})
+		r.looked.keep(q.Shard, &cleanLook{q, t.end})
 	}
 	return out, err
 }
 
-// look is one at what others have written, that found nothing.
-type look struct {
+// cleanLook is a Touched that found nothing.
+type cleanLook struct {
 	rpc.FitQuery
 	end uint64 // the index of the log up to which it has looked
 }
 
-// of reports whether a query asks for the same.
-func (l *look) of(q rpc.FitQuery) bool {
+// answers reports whether a query asks for the same, up to the end of the look.
+func (l *cleanLook) answers(q rpc.FitQuery) bool {
 	return l != nil && l.EntityType == q.EntityType && l.Digest == q.Digest && l.First == q.First && l.Within == q.Within && slices.Equal(l.WrittenNotBy, q.WrittenNotBy)
 }
 
-// looks are the last of each shard. They are safe for concurrent use.
-type looks struct {
-	mu sync.Mutex
-	of map[sharding.ShardID]*look
+// cleanLooks are the last of each shard. They are safe for concurrent use.
+type cleanLooks struct {
+	mu      sync.Mutex
+	byShard map[sharding.ShardID]*cleanLook
 }
 
-func (l *looks) last(shard sharding.ShardID) *look {
+// last is nil where there was none.
+func (l *cleanLooks) last(shard sharding.ShardID) *cleanLook {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.of[shard]
+	return l.byShard[shard]
 }
 
-func (l *looks) keep(shard sharding.ShardID, last *look) {
+func (l *cleanLooks) keep(shard sharding.ShardID, last *cleanLook) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = map[sharding.ShardID]*look{}
+	if l.byShard == nil {
+		l.byShard = map[sharding.ShardID]*cleanLook{}
 	}
-	l.of[shard] = last
+	l.byShard[shard] = last
 }
 
 // touched folds the entities of one type and shard by one module.

@@ -40,11 +40,6 @@ func Parse(text string) (w Wish, err error) {
 	return w, nil
 }
 
-// Percent is a share as people read it.
-func Percent(share uint32) string {
-	return strconv.FormatFloat(float64(share)*100/sharding.Buckets, 'f', -1, 64) + "%"
-}
-
 // Watch is what one node compares because of a wish, and what came of it. It is
 // safe for concurrent use.
 type Watch struct {

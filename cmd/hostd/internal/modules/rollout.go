@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +92,7 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 func partText(share uint32, prefix string) string {
 	var out []string
 	if share > 0 {
-		out = append(out, strconv.FormatFloat(float64(share)*100/sharding.Buckets, 'f', -1, 64)+"%")
+		out = append(out, sharding.Percent(share))
 	}
 	if prefix != "" {
 		out = append(out, cli.Clean(prefix)+"*")

@@ -11,6 +11,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/shadow"
+	"github.com/hostd/hostd/sharding"
 )
 
 // noShadow ends that a module decides too.
@@ -83,7 +84,7 @@ func writeShadow(w io.Writer, s *modulev1.Shadow) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "%s of the commands are decided by %s too: %d compared, %d differ", shadow.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffer())
+	fmt.Fprintf(w, "%s of the commands are decided by %s too: %d compared, %d differ", sharding.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffer())
 	for i, d := range s.GetDifferences() {
 		fmt.Fprintf(w, "%s%s %d", [...]string{" in ", ", "}[min(i, 1)], cli.Clean(d.GetIn()), d.GetCommands())
 	}
