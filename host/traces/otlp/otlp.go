@@ -17,12 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-	"connectrpc.com/otelconnect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -66,6 +63,7 @@ type Provider struct {
 	spans *sdktrace.TracerProvider
 	out   *exporter
 	trust bool
+	ratio float64
 }
 
 // New returns a Provider. The collector need not be there yet.
@@ -96,26 +94,13 @@ func New(ctx context.Context, o Options) (*Provider, error) {
 		sdktrace.WithBatchTimeout(sendEvery), sdktrace.WithExportTimeout(3*sendTimeout))
 	return &Provider{
 		spans: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(&counted{queue, e.came}), sdktrace.WithResource(about),
-			sdktrace.WithRawSpanLimits(limits), sdktrace.WithSampler(sdktrace.ParentBased(following{sdktrace.TraceIDRatioBased(o.Ratio)}))),
-		out: e, trust: o.TrustRemote,
+			sdktrace.WithRawSpanLimits(limits), sdktrace.WithSampler(sdktrace.ParentBased(beginning{following{sdktrace.TraceIDRatioBased(o.Ratio)}}))),
+		out: e, trust: o.TrustRemote, ratio: o.Ratio,
 	}, nil
 }
 
 // Tracer makes the spans of requests.
 func (p *Provider) Tracer() trace.Tracer { return p.spans.Tracer("github.com/hostd/hostd") }
-
-// Interceptor makes a span of every call, within that of its caller or linked
-// to it.
-func (p *Provider) Interceptor() (connect.Interceptor, error) {
-	with := []otelconnect.Option{
-		otelconnect.WithTracerProvider(p.spans), otelconnect.WithPropagator(propagation.TraceContext{}),
-		otelconnect.WithoutMetrics(), otelconnect.WithoutTraceEvents(), otelconnect.WithoutServerPeerAttributes(),
-	}
-	if p.trust {
-		with = append(with, otelconnect.WithTrustRemote())
-	}
-	return otelconnect.NewInterceptor(with...)
-}
 
 // Close sends what waits. Spans that end later are dropped, and so are those
 // that the collector does not take in time: that is no error.

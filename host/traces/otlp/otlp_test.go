@@ -21,7 +21,7 @@ import (
 	"github.com/hostd/hostd/tests/support/collector"
 )
 
-func open(t *testing.T, o otlp.Options) (*otlp.Provider, *prometheus.Registry) {
+func open(t testing.TB, o otlp.Options) (*otlp.Provider, *prometheus.Registry) {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	if o.Logger == nil {
@@ -35,7 +35,7 @@ func open(t *testing.T, o otlp.Options) (*otlp.Provider, *prometheus.Registry) {
 	return p, r
 }
 
-func shut(t *testing.T, p *otlp.Provider) {
+func shut(t testing.TB, p *otlp.Provider) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
