@@ -11,6 +11,7 @@ CYCLES ?= 200
 CUTS ?= 30
 FAULTS ?= 24
 MOVES ?= 500
+CHANGES ?= 500
 FREEZE ?= 30s
 # Which tests of clusters make nemesis runs.
 NEMESIS ?= .
@@ -31,7 +32,7 @@ LONG = $$(git grep -h -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's/^
 LONG_PKGS = $$(git grep -l 'testkit.Long(t, "long")' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states failover flips mutants founding upgrade
+.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +115,9 @@ chaos: ## kill, freeze, part and move nodes FAULTS (24) times while entities use
 
 states: ## replay ENTITIES (10000) with EVENTS (200) each on every replica, SAMPLE (200) of them interpreted too
 	$(GOTEST) -run '^TestStatesAreReplays$$' -count=1 -timeout 60m ./tests/e2e/cluster -states.entities $(or $(ENTITIES),10000) -states.events $(or $(EVENTS),200) -states.sample $(or $(SAMPLE),200) -v
+
+changes: ## activate, abort and roll back modules CHANGES (500) times under load and kills
+	$(GOTEST) -run '^TestManyModulesChangeUnderLoad$$' -count=1 -timeout 90m ./tests/e2e/cluster -changes $(CHANGES) -changes-time 80m -v
 
 failover: ## print what callers see when a node of 256 shards is killed, KILLS (10) times
 	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/e2e/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v

@@ -98,6 +98,8 @@ func shareOf(ctx context.Context, c *client.Client) uint32 {
 		return 10_000
 	case err != nil:
 		return 0
+	case r == nil: // one serves, and another one decides too
+		return 10_000
 	}
 	return r.GetShare()
 }
