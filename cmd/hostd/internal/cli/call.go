@@ -173,7 +173,7 @@ func Unary[Req, Res any](ctx context.Context, s *Session, call func(context.Cont
 	defer cancel()
 	res, err := call(ctx, connect.NewRequest(req))
 	if err != nil {
-		return nil, publicError(err)
+		return nil, publicError(ctx, err)
 	}
 	return res.Msg, nil
 }
@@ -184,7 +184,7 @@ func Stream[Req, Res any](ctx context.Context, call func(context.Context, *conne
 	return func(yield func(*Res, error) bool) {
 		s, err := call(ctx, connect.NewRequest(req))
 		if err != nil {
-			yield(nil, publicError(err))
+			yield(nil, publicError(ctx, err))
 			return
 		}
 		defer s.Close()
@@ -194,7 +194,7 @@ func Stream[Req, Res any](ctx context.Context, call func(context.Context, *conne
 			}
 		}
 		if err := s.Err(); err != nil {
-			yield(nil, publicError(err))
+			yield(nil, publicError(ctx, err))
 		}
 	}
 }

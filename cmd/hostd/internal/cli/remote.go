@@ -213,11 +213,26 @@ func probe(ctx context.Context, addr string, config *tls.Config, timeout time.Du
 	return conn.Close()
 }
 
-// publicError gives an error of the RPC layer the form of the client's.
-func publicError(err error) error {
+// publicError gives an error of the RPC layer the form of the client's. Where
+// the way to a node has broken, the codes that the layer makes up tell of what
+// nobody did, a reset of canceled and a cut stream of internal: what became of
+// the call is unknown then. ctx is that of the call.
+func publicError(ctx context.Context, err error) error {
 	var wire *connect.Error
-	if errors.As(err, &wire) {
-		return &client.Error{Code: wire.Code(), Message: wire.Message()}
+	if !errors.As(err, &wire) {
+		return err
 	}
-	return err
+	out := &client.Error{Code: wire.Code(), Message: wire.Message()}
+	if connect.IsWireError(err) || ctx.Err() != nil {
+		return out
+	}
+	dial, untrusted := (*net.OpError)(nil), (*tls.CertificateVerificationError)(nil)
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &untrusted) {
+		return out // it was never reached
+	}
+	switch cut := errors.Is(err, io.ErrUnexpectedEOF); {
+	case cut, out.Code == connect.CodeCanceled, out.Code == connect.CodeUnknown, out.Code == connect.CodeUnavailable:
+		out.Code, out.Message = connect.CodeUnknown, "the node went away before all was answered, and may have done what it was asked for; ask again: "+out.Message
+	}
+	return out
 }
