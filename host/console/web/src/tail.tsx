@@ -19,7 +19,7 @@ function placed(was: Event[], m: Event): Event[] {
 }
 
 /** As many events of a second are shown; of more, those after them are passed over. */
-const aSecond = 50;
+const aSecond = 25;
 
 export function TailView({ type: given }: { type: string | undefined }) {
   const types = useTypes();
