@@ -13,16 +13,23 @@ import (
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
 const (
-	// maxUpcasting bounds the events that are upcast at a time: each takes a guest
-	// instance.
-	maxUpcasting = 2
+	// maxUpcasting bounds the events that are upcast at a time, and
+	// maxUpcastingOfType those of one type: each takes a guest instance.
+	maxUpcasting       = 4
+	maxUpcastingOfType = 2
 	// keptUpcasters is how many instances are kept for the next event.
-	keptUpcasters = 2
+	keptUpcasters = maxUpcasting
+	// fuelOfEvent is the fuel for which an event that is upcast counts as another
+	// one that is folded: a piece of them takes some milliseconds. mostOfEvent is
+	// for how many it counts at most.
+	fuelOfEvent = 20_000
+	mostOfEvent = 10 * piece
 	// keptUpcasts is of how many types and modules it is kept what they upcast.
 	keptUpcasts = 256
 )
@@ -33,14 +40,19 @@ type UpcastOptions struct {
 	Modules *modules.Distribution
 	// Level is that of the cluster.
 	Level func() sharding.Level
+	// Busy reports that requests wait for lanes: what is upcast waits for them.
+	Busy func() bool
 }
 
 // Upcasts make of stored events, for readers, what the modules that serve their
 // entities read them as: each beside the lanes, in instances of their own. It
 // is safe for concurrent use.
 type Upcasts struct {
-	opts  UpcastOptions
-	slots chan struct{} // one for each event that is upcast
+	level  func() sharding.Level
+	active func(entityType string) *modules.Served
+	serves func(sharding.EntityID) *modules.Served
+	module func(context.Context, journal.Digest) (*engine.Module, error)
+	seats  *seats // one for each event that is upcast
 
 	mu     sync.Mutex
 	about  map[upcasterKey]upcasts
@@ -50,7 +62,13 @@ type Upcasts struct {
 
 // NewUpcasts makes Upcasts; Close ends them.
 func NewUpcasts(opts UpcastOptions) *Upcasts {
-	return &Upcasts{opts: opts, slots: make(chan struct{}, maxUpcasting), about: map[upcasterKey]upcasts{}}
+	return &Upcasts{
+		level: opts.Level, active: opts.Types.Served, serves: opts.Types.For,
+		module: func(ctx context.Context, digest journal.Digest) (*engine.Module, error) {
+			return opts.Modules.Module(ctx, digest, "")
+		},
+		seats: newSeats(maxUpcasting, maxUpcastingOfType, opts.Busy), about: map[upcasterKey]upcasts{},
+	}
 }
 
 // upcasterKey names a module as it serves a type.
@@ -62,9 +80,10 @@ type upcasterKey struct {
 // upcasts is what a module says of a type.
 type upcasts struct {
 	index  uint32
-	old    map[string]bool // types of events that it upcasts
-	most   int             // bytes of a payload
-	export bool            // it does so for readers
+	old    map[string]string // types of events that it upcasts, and what of
+	most   int               // bytes of a payload
+	json   bool              // payloads are JSON
+	export bool              // it does so for readers
 }
 
 // upcaster is an instance that upcasts the events of a type.
@@ -77,10 +96,10 @@ type upcaster struct {
 // readers though it has older forms, and in a cluster that may have nodes that
 // do not know of it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
-	if level := u.opts.Level(); level < sharding.LevelUpcasts {
+	if level := u.level(); level < sharding.LevelUpcasts {
 		return &rpc.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelUpcasts, level)}
 	}
-	s := u.opts.Types.Served(entityType)
+	s := u.active(entityType)
 	if s == nil {
 		return request.ErrModuleNotLoaded
 	}
@@ -95,7 +114,7 @@ func (u *Upcasts) of(ctx context.Context, key upcasterKey) (upcasts, error) {
 	about, known := u.about[key]
 	u.mu.Unlock()
 	if !known {
-		m, err := u.opts.Modules.Module(ctx, key.digest, "")
+		m, err := u.module(ctx, key.digest)
 		if err != nil {
 			return about, err
 		}
@@ -120,14 +139,15 @@ func (u *Upcasts) of(ctx context.Context, key upcasterKey) (upcasts, error) {
 
 func upcastsOf(t *manifest.EntityType) upcasts {
 	limits := abi.DefaultLimits()
-	about := upcasts{old: map[string]bool{}, most: limits.EventBytes}
+	about := upcasts{old: map[string]string{}, most: limits.EventBytes, json: t.Encoding == manifest.JSON}
 	for i := range t.Events {
-		if t.Events[i].UpcastTo != "" {
-			about.old[t.Events[i].Type] = true
+		if to := t.Events[i].UpcastTo; to != "" {
+			about.old[t.Events[i].Type] = to
 		}
 	}
+	states := t.States()
 	for i := range t.ReadsStates {
-		about.old[manifest.StateEvent(t.ReadsStates[i].Version)] = true
+		about.old[manifest.StateEvent(t.ReadsStates[i].Version)] = states.Event()
 		about.most = limits.SnapshotBytes
 	}
 	return about
@@ -135,9 +155,11 @@ func upcastsOf(t *manifest.EntityType) upcasts {
 
 // Upcast returns the type and the payload of an entity's event in the form of
 // today; those that it has where that is this one. The payload is the caller's.
-// Where ctx ends before a guest has time it is the error of that.
+// Where ctx ends first it is the error of that, and the guest is ended too. It
+// is a *request.GuestFaultError, which names the event, where the guest fails
+// or makes what is no event of the type.
 func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (name string, payload []byte, err error) {
-	s := u.opts.Types.For(id)
+	s := u.serves(id)
 	if s == nil {
 		return "", nil, request.ErrModuleNotLoaded
 	}
@@ -146,35 +168,64 @@ func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.S
 	if err != nil {
 		return "", nil, err
 	}
-	if !about.old[e.Type] {
+	to, old := about.old[e.Type]
+	if !old {
 		return e.Type, e.Payload, nil
 	}
-	select {
-	case u.slots <- struct{}{}:
-		defer func() { <-u.slots }()
-	case <-ctx.Done():
-		return "", nil, ctx.Err()
+	seat, err := u.seats.take(ctx, id.Type)
+	if err != nil {
+		return "", nil, err
+	}
+	defer u.seats.give(id.Type, seat)
+	if err := seat.pace.spend(ctx, 1); err != nil {
+		return "", nil, err
 	}
 	g, err := u.take(ctx, key, s)
 	if err != nil {
 		return "", nil, err
 	}
-	answer, err := g.guest.Upcast(about.index, abi.AppendInputEvent(nil, uint64(at), recordedAt, e.Type, e.Payload))
-	if err == nil {
-		var made []byte
-		if made, payload, err = abi.UpcastEvent(answer, about.most); err == nil {
-			name, payload = string(made), bytes.Clone(payload)
-		}
+	made, failed := g.upcast(ctx, &about, to, abi.AppendInputEvent(nil, uint64(at), recordedAt, e.Type, e.Payload))
+	seat.pace.due += int(min(g.guest.Fuel()/fuelOfEvent, mostOfEvent))
+	if failed == nil {
+		u.put(g)
+		return to, made, nil
+	}
+	_ = g.guest.Close()
+	switch {
+	case ctx.Err() != nil:
+		return "", nil, ctx.Err()
+	case errors.Is(failed, engine.ErrClosed):
+		return "", nil, request.ErrStopped
+	}
+	return "", nil, &request.GuestFaultError{Message: fmt.Sprintf("event %d (%s) of %s is not upcast: %v", at, e.Type, id, failed)}
+}
+
+// upcast returns the payload of an event as the guest reads it, which must be
+// of the type to, until ctx ends. An instance that has failed is to be closed.
+func (g *upcaster) upcast(ctx context.Context, about *upcasts, to string, event []byte) ([]byte, error) {
+	interrupted := make(chan struct{})
+	calm := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		g.guest.Interrupt()
+	})
+	answer, err := g.guest.Upcast(about.index, event)
+	if !calm() { // what was interrupted is not used again
+		<-interrupted
+		return nil, errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		_ = g.guest.Close()
-		if errors.Is(err, engine.ErrClosed) {
-			return "", nil, request.ErrStopped
-		}
-		return "", nil, &request.GuestFaultError{Message: fmt.Sprintf("event %d (%s) is not upcast: %v", at, e.Type, err)}
+		return nil, err
 	}
-	u.put(g)
-	return name, payload, nil
+	made, payload, err := abi.UpcastEvent(answer, about.most)
+	switch {
+	case err != nil:
+		return nil, g.guest.Condemn(abi.ExportUpcast, err)
+	case string(made) != to:
+		return nil, fmt.Errorf("%s makes it %.100q, and the manifest says %s", abi.ExportUpcast, made, to)
+	case about.json && len(payload) > 0 && !codec.Valid(payload):
+		return nil, fmt.Errorf("%s makes of it a payload that is not JSON", abi.ExportUpcast)
+	}
+	return bytes.Clone(payload), nil
 }
 
 // take returns an instance that nobody else uses.
@@ -192,7 +243,7 @@ func (u *Upcasts) take(ctx context.Context, key upcasterKey, s *modules.Served) 
 		}
 	}
 	u.mu.Unlock()
-	m, err := u.opts.Modules.Module(ctx, key.digest, "")
+	m, err := u.module(ctx, key.digest)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +263,8 @@ func (u *Upcasts) put(g *upcaster) {
 		u.idle, leaves = append(u.idle, g), nil
 	}
 	if len(u.idle) > keptUpcasters {
-		leaves, u.idle = u.idle[0], append(u.idle[:0], u.idle[1:]...)
+		leaves = u.idle[0] // in a statement of its own: the next one moves them
+		u.idle = append(u.idle[:0], u.idle[1:]...)
 	}
 	u.mu.Unlock()
 	if leaves != nil {

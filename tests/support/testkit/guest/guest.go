@@ -20,6 +20,7 @@ type Module struct {
 	Handle []byte  // code that leaves an i64; a command of Bad replies when nil
 	Apply  []byte  // code that leaves an i32
 	State  []byte  // code that leaves an i64: the span of the snapshot
+	Upcast []byte  // code that leaves an i64: the span of an event; the export is left out when nil
 	Frames []byte  // placed in memory at FramesAt
 	ABI    int32   // what hostd_abi returns; 1 when 0
 	Omit   string  // an export that is left out
@@ -105,8 +106,11 @@ func (m Module) Build() []byte {
 		{abi.ExportQuery, "\x7e\x7f", "\x7e", i64Const(0)},
 		{abi.ExportSnapshot, "\x7e", "\x7e", state},
 		{abi.ExportDrop, "\x7e", "", nil},
-		{"", "", "", nil}, // what a start section names
 	}
+	if m.Upcast != nil {
+		functions = append(functions, function{abi.ExportUpcast, "\x7f\x7f", "\x7e", m.Upcast})
+	}
+	functions = append(functions, function{}) // what a start section names
 	return m.assemble(functions, [][]byte{data(manifestAt, []byte(manifest)), data(goodAt, good), data(FramesAt, m.Frames)})
 }
 
