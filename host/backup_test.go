@@ -261,3 +261,83 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		t.Errorf("an empty cluster into itself: %v", err)
 	}
 }
+
+// TestAFileIsImportedOnce: a file that is imported again, after the import came
+// to its end, changes nothing that the cluster has decided since then.
+func TestAFileIsImportedOnce(t *testing.T) {
+	wasm := testkit.BuildExample(t, "counter")
+	other := append(bytes.Clone(wasm), 0, 2, 1, 'x') // a custom section that means nothing
+	ctx := t.Context()
+	upload := func(c *client.Client, wasm []byte) string {
+		t.Helper()
+		m, err := c.Upload(ctx, wasm, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Digest
+	}
+	put := func(c *client.Client, value string) {
+		t.Helper()
+		if _, err := c.PutSetting(ctx, "greeting", value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(c *client.Client) client.Reply {
+		t.Helper()
+		r, err := c.Send(ctx, client.Command{EntityType: "counter", EntityID: "a", Name: "add", Data: []byte(`{"amount":1}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	n, c := start(t, t.TempDir())
+	defer stop(t, n)
+	upload(c, other)
+	old := upload(c, wasm)
+	put(c, "of the file")
+	send(c)
+	file := export(t, c)
+
+	to, c2 := start(t, t.TempDir())
+	defer stop(t, to)
+	for i := range 2 {
+		if _, err := c2.Import(ctx, bytes.NewReader(file)); err != nil {
+			t.Fatalf("import %d: %v", i, err)
+		}
+	}
+	serving := func() string {
+		t.Helper()
+		a, err := c2.ActiveModule(ctx, "counter")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.GetModule().GetDigest()
+	}
+	if got := serving(); got != old {
+		t.Fatalf("%s serves after the import, want %s", got, old)
+	}
+	if _, err := c2.Rollback(ctx, "counter"); err != nil {
+		t.Fatal(err)
+	}
+	back := serving()
+	if back == old {
+		t.Fatal("the history was not imported")
+	}
+	if _, err := c2.Rollback(ctx, "counter"); err == nil {
+		t.Error("the history is longer than that of the file")
+	}
+	put(c2, "of the cluster")
+	before := send(c2)
+	if _, err := c2.Import(ctx, bytes.NewReader(file)); err != nil {
+		t.Fatalf("the same file again: %v", err)
+	}
+	if got := serving(); got != back {
+		t.Errorf("%s serves after the same file again, want %s", got, back)
+	}
+	if s, err := c2.Setting(ctx, "greeting"); err != nil || s.Value != "of the cluster" {
+		t.Errorf("the setting after the same file again: %v, %v", s, err)
+	}
+	if r := send(c2); r.Sequence != before.Sequence+1 {
+		t.Errorf("a command after the same file again makes event %d, want %d", r.Sequence, before.Sequence+1)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hostd/hostd/host/rpc"
@@ -78,6 +79,10 @@ func (in *importing) checkLevel() error {
 
 // Module implements archive.Sink.
 func (in *importing) Module(digest journal.Digest, wasm []byte) error {
+	if in.to.opened {
+		in.modules++
+		return nil
+	}
 	signature := in.signatureOf(digest)
 	if have, known := in.Metadata.View().Module(meta.Digest(digest)); known && (len(signature) == 0 || len(have.Signature) > 0) {
 		in.modules++
@@ -129,6 +134,9 @@ func (in *importing) finish() error {
 	if err := in.to.flush(); err != nil {
 		return err
 	}
+	if in.to.opened { // all that follows was done before a shard was opened
+		return in.to.finish()
+	}
 	for _, set := range in.about.Settings {
 		if have, ok := in.Metadata.View().Setting(set.Key); ok && bytes.Equal(have.Value, set.Value) {
 			continue
@@ -158,14 +166,16 @@ func (in *importing) finish() error {
 	return in.to.finish()
 }
 
-// bind binds a type to what served it, in turn, unless that is done.
+// bind binds a type to what served it, in turn, and goes on where an attempt
+// that was interrupted had come.
 func (in *importing) bind(b meta.Binding) error {
 	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
 	defer cancel()
-	if have, ok := in.Metadata.View().Binding(b.EntityType); ok && have.Digest == b.Digest && have.Limits == b.Limits {
+	have, _ := in.Metadata.View().Binding(b.EntityType)
+	if slices.Equal(served(have), served(b)) && have.Limits == b.Limits {
 		return nil
 	}
-	for _, h := range b.History {
+	for _, h := range unbound(have, b) {
 		if _, err := in.Metadata.Do(ctx, meta.Bind(b.EntityType, h.Digest, h.At)); err != nil {
 			return err
 		}
@@ -173,4 +183,28 @@ func (in *importing) bind(b meta.Binding) error {
 	limits := rpc.Limits(b.Limits)
 	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits})
 	return err
+}
+
+// unbound returns the part of want's history that have still lacks, oldest
+// first. There is none where have is not the beginning of want: it was made by
+// somebody else, and what served there before stays its history.
+func unbound(have, want meta.Binding) []meta.Bound {
+	done, all := served(have), served(want)
+	if len(done) > len(want.History) || !slices.Equal(done, all[:len(done)]) {
+		return nil
+	}
+	return want.History[len(done):]
+}
+
+// served returns the modules that have served a type, the one that does last;
+// none of a type that none serves.
+func served(b meta.Binding) []meta.Digest {
+	if b.Digest == (meta.Digest{}) {
+		return nil
+	}
+	all := make([]meta.Digest, 0, len(b.History)+1)
+	for i := range b.History {
+		all = append(all, b.History[i].Digest)
+	}
+	return append(all, b.Digest)
 }

@@ -35,6 +35,9 @@ type chunks struct {
 	id     journal.ImportID
 	locate func(sharding.EntityID) sharding.ShardID
 	most   int
+	// opened: shards are open already, as the import came to its end before. What
+	// the cluster keeps of settings and types since then is its own.
+	opened bool
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -79,6 +82,7 @@ func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(s
 		}
 		in.shards[s.Shard].state = s
 		begun = begun || s.Begun
+		in.opened = in.opened || s.Complete
 	}
 	in.ctx, in.cancel = context.WithCancelCause(ctx)
 	for i := range in.shards[1:] {
