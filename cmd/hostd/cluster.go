@@ -13,6 +13,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/shortage"
 )
 
 func newCluster(std cli.Stdio) *cobra.Command {
@@ -59,7 +60,8 @@ func leadsAgain(t *clusterv1.Trouble) string {
 	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetQuietMillis())*time.Millisecond)
 }
 
-func clusterTable(w io.Writer, s clusterState) {
+// clusterTable shows the cluster, and what its shards lack where lack says it.
+func clusterTable(w io.Writer, s clusterState, lack string) {
 	coordinator, quorum := s.GetCoordinator(), "yes"
 	if coordinator == "" {
 		coordinator = "none known"
@@ -69,6 +71,9 @@ func clusterTable(w io.Writer, s clusterState) {
 	}
 	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, level %d, seen by %s\n", cli.Clean(coordinator), quorum, s.GetShardCount(), max(s.GetLevel(), 1), cli.Clean(s.GetNodeId()))
 	showPolicy(w, s.GetPolicy())
+	if lack != "" {
+		fmt.Fprintln(w, lack)
+	}
 	fmt.Fprintln(w)
 	memberTable(w, s.GetMembers())
 }
@@ -76,12 +81,12 @@ func clusterTable(w io.Writer, s clusterState) {
 func newClusterStatus(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var watch bool
-	c := cli.Talk(std, "status", "Show the members, the coordinator and whether there is a quorum", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
+	c := cli.Talk(std, "status", "Show the members, the coordinator, whether there is a quorum and what shards lack", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
 		if watch {
 			return cli.Lines(ctx, out, true, s.WatchCluster(ctx), func(v *clusterv1.WatchClusterResponse) string {
 				var text strings.Builder
 				fmt.Fprintln(&text, time.Now().UTC().Format(time.RFC3339))
-				clusterTable(&text, v)
+				clusterTable(&text, v, "")
 				return text.String()
 			})
 		}
@@ -89,7 +94,9 @@ func newClusterStatus(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return out.Print(v, func(w io.Writer) { clusterTable(w, v) })
+		lack, shown := shortage.Look(ctx, s, v.GetPolicy(), v.GetMembers()), cli.View(v)
+		lack.Set(shown)
+		return out.Print(shown, func(w io.Writer) { clusterTable(w, v, lack.Line()) })
 	})
 	out = cli.AddOutput(c, std)
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after every change, until interrupted")

@@ -70,6 +70,14 @@ func (f *threeNodes) GetCluster(context.Context, *connect.Request[clusterv1.GetC
 	return connect.NewResponse(&clusterv1.GetClusterResponse{Members: f.members(), Coordinator: "n2", Quorum: true, NodeId: "n1", ShardCount: 10}), nil
 }
 
+func (f *threeNodes) ListShards(context.Context, *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
+	out := &clusterv1.ListShardsResponse{}
+	for i := range uint32(10) {
+		out.Shards = append(out.Shards, &clusterv1.Shard{ShardId: i, Leader: "n1", Voters: []string{"n1", "n2", "n3"}})
+	}
+	return connect.NewResponse(out), nil
+}
+
 func (f *threeNodes) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
 	for {
 		f.mu.Lock()
@@ -173,8 +181,17 @@ func TestClusterCommands(t *testing.T) {
 	if len(v.Members) != 3 || v.Coordinator != "n2" || v.NodeID != "n1" || !v.Quorum || v.ShardCount != 10 || v.Members[2].Reachable {
 		t.Errorf("cluster status: %+v", v)
 	}
-	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 {
+	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 || !strings.Contains(got.err, "10 shards have fewer than 3 replicas") {
 		t.Errorf("node ls: %+v", got)
+	}
+	if got := hostd(t, "cluster", "status"); !strings.Contains(got.out, "\n10 shards have fewer than 3 replicas that can be asked; see 'hostd shard ls'\n") {
+		t.Errorf("cluster status: %+v", got)
+	}
+	for _, args := range [][]string{{"node", "ls"}, {"cluster", "status"}} {
+		lack := decode[struct{ ShardsLackingReplicas, ShardsWithoutMajority *int }](t, hostd(t, append(args, "-o", "json")...).out)
+		if n, halted := lack.ShardsLackingReplicas, lack.ShardsWithoutMajority; n == nil || *n != 10 || halted == nil || *halted != 0 {
+			t.Errorf("%v -o json: %v shards lack replicas, %v a majority", args, n, halted)
+		}
 	}
 	if got := hostd(t, "cluster", "rebalance"); got.code != cli.ExitDone || !strings.Contains(got.err, "3 moves") || got.out != "" {
 		t.Errorf("cluster rebalance: %+v", got)

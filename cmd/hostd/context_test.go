@@ -88,9 +88,11 @@ func TestDevAsksWhoCalls(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	testkit.ShareCache(t, filepath.Join(data, "n1"))
 	var token string
-	for _, run := range []string{"first", "second"} { // the token stays
+	for i, run := range []string{"first", "second"} { // the token stays
 		ports := filepath.Join(dir, run+".json")
-		dev := start(t, "dev", "--auth", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file", ports, "--module", counterFile(t))
+		// The mode may be left out, and may be a word of its own.
+		asked := [][]string{{"--auth"}, {"--auth", "required"}}[i]
+		dev := start(t, append([]string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file", ports, "--module", counterFile(t)}, asked...)...)
 		node := dev.ready(t, ports)
 		file, err := devcluster.ReadPorts(ports)
 		if err != nil || !strings.HasPrefix(file.Token, "hst_") || token != "" && file.Token != token {
@@ -125,7 +127,12 @@ func TestDevAsksWhoCalls(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 	}
-	if got := hostd(t, "dev", "--auth=allow", "--data", data); got.code != cli.ExitUsage {
-		t.Errorf("--auth=allow: %+v", got)
+	for args, says := range map[string]string{
+		"--auth=allow": `--auth is "allow", must be none or required`, "--auth allow": `--auth is "allow", must be none or required`,
+		"required": `without "required"`, "--auth=none required": `without "required"`, "--auth required none": "want 'hostd dev'",
+	} {
+		if got := hostd(t, append([]string{"dev", "--data", data}, strings.Fields(args)...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, says) {
+			t.Errorf("dev %s: %+v, want %q", args, got, says)
+		}
 	}
 }

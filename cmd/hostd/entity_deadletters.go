@@ -33,7 +33,7 @@ type deadLetterShown struct {
 
 func newDeadLettersList(std cli.Stdio) *cobra.Command {
 	var shard uint32
-	c := cli.Ask(std, "ls", "List dead letters: who sent what to whom, and why it was refused", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) ([]deadLetterShown, error) {
+	c := cli.Look(std, "ls", "List dead letters: who sent what to whom, and why it was refused", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) ([]deadLetterShown, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		shown := []deadLetterShown{}

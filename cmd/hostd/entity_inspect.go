@@ -87,7 +87,7 @@ type state struct {
 func newEntityState(std cli.Stdio) *cobra.Command {
 	var c *cobra.Command
 	var at uint64
-	c = cli.Ask(std, "state TYPE ID", "Print an entity's folded state, now or at an earlier sequence", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (state, error) {
+	c = cli.Look(std, "state TYPE ID", "Print an entity's folded state, now or at an earlier sequence", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (state, error) {
 		req := &entityv1.GetStateRequest{EntityType: args[0], EntityId: args[1]}
 		if c.Flags().Changed("at") {
 			req.AtSequence = &at

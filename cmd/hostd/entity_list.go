@@ -124,7 +124,7 @@ func (v entityList) Remark() (line string, failure error) {
 
 func newEntityHot(std cli.Stdio) *cobra.Command {
 	var limit uint32
-	c := cli.Ask(std, "hot", "List the entities that are asked for most, over the last 10 to 20 seconds", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (hotList, error) {
+	c := cli.Look(std, "hot", "List the entities that are asked for most, over the last 10 to 20 seconds", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (hotList, error) {
 		res, err := cli.Unary(ctx, s, s.EntityService.HotEntities, &entityv1.HotEntitiesRequest{Limit: limit})
 		return hotList{cli.Views(res.GetEntities()), append([]string{}, res.GetMissingNodes()...), res.GetEntities()}, err
 	}, func(w io.Writer, v hotList) {

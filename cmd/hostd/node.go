@@ -13,6 +13,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging"
+	"github.com/hostd/hostd/cmd/hostd/internal/shortage"
 )
 
 func newNode(std cli.Stdio) *cobra.Command {
@@ -20,16 +21,26 @@ func newNode(std cli.Stdio) *cobra.Command {
 }
 
 func newNodeList(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "ls", "List the nodes of the cluster", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (nodeList, error) {
+	return cli.Ask(std, "ls", "List the nodes of the cluster, and say what shards lack", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (nodeList, error) {
 		res, err := s.Cluster(ctx)
-		return nodeList{cli.Views(res.GetMembers()), res.GetMembers()}, err
+		if err != nil {
+			return nodeList{}, err
+		}
+		lack, shown := shortage.Look(ctx, s, res.GetPolicy(), res.GetMembers()), &cli.Object{}
+		shown.Set("members", cli.Views(res.GetMembers()))
+		lack.Set(shown)
+		return nodeList{shown, res.GetMembers(), lack}, nil
 	}, func(w io.Writer, v nodeList) { memberTable(w, v.members) })
 }
 
 type nodeList struct {
-	Members []*cli.Object `json:"members"`
+	*cli.Object
 	members []*clusterv1.Member
+	lack    shortage.Shortage
 }
+
+// Remark implements cli.Remark.
+func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), nil }
 
 // orderAttempt is how long one call waits for an order before the progress is
 // told and the next one waits on.

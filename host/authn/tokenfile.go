@@ -68,6 +68,9 @@ func parseTokens(text []byte) (*tokenTable, error) {
 // parseToken reads a line.
 func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	parts := strings.SplitN(line, ":", 3)
+	if isToken(line) {
+		return hash, nil, errors.New("it is a token itself, where its hash belongs: 'hostd token create NAME --file FILE' adds a line name:sha256hex[:expires]")
+	}
 	if len(parts) < 2 {
 		return hash, nil, errors.New("it is not name:sha256hex[:expires]")
 	}
@@ -91,6 +94,12 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 		}
 	}
 	return hash, p, nil
+}
+
+// isToken reports that a line is what callers send, a static token or one that
+// is signed, and not what nodes keep of it.
+func isToken(line string) bool {
+	return !strings.Contains(line, ":") && (strings.HasPrefix(line, TokenPrefix) || strings.Count(line, ".") == 2)
 }
 
 // keptTokens is the table of the tokens that the cluster keeps.

@@ -60,6 +60,8 @@ func TestWrongTokenFiles(t *testing.T) {
 		{"", "it is empty"},
 		{"\n\n", "it is empty"},
 		{"ci", "line 1: it is not name"},
+		{"# machines\n" + NewToken(), "line 2: it is a token itself, where its hash belongs: 'hostd token create NAME --file FILE'"},
+		{"eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "line 1: it is a token itself"},
 		{"\n#\nci:" + hash[1:], "line 3: a hash has 64"},
 		{"ci:" + hash + "00", "a hash has 64"},
 		{"ci:" + strings.Repeat("g", 64), "not hexadecimal"},
@@ -77,7 +79,7 @@ func TestWrongTokenFiles(t *testing.T) {
 		if _, err := parseTokens([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%.80q: %v, want %q", c.text, err, c.says)
 		}
-		if _, err := parseTokens([]byte(c.text)); err != nil && strings.Contains(err.Error(), hash[:8]) {
+		if _, err := parseTokens([]byte(c.text)); err != nil && (strings.Contains(err.Error(), hash[:8]) || strings.Contains(err.Error(), TokenPrefix)) {
 			t.Errorf("%.80q: the error tells what is in the file: %v", c.text, err)
 		}
 	}

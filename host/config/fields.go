@@ -60,7 +60,7 @@ func (c *Config) Fields() []Field {
 		duration("disk-stall-after", "end the process when the disk of the write-ahead log has not answered for this `time`", &c.DiskStallAfter),
 
 		text("auth", "whether callers must say who they are, `mode` none, allow (those without a credential are let in) or required", &c.Auth),
-		text("token-file", "`file` with the hashes of static tokens, a line for each, read again when it changes; not read from the environment, where HOSTD_TOKEN_FILE is the command line's own token", &c.TokenFile),
+		text("token-file", "`file` with the hashes of static tokens, a line for each, as 'hostd token create --file' adds them, read again when it changes; not read from the environment, where HOSTD_TOKEN_FILE is the command line's own token", &c.TokenFile),
 		text("auth-cert-name", "which `name` of a client's certificate is its bearer's, for callers without a token: cn (of the subject), san-uri or san-dns; without it certificates are no credential", &c.AuthCertName),
 		text("auth-bootstrap-file", "`file` of one line that says who is admin first, name:sha256hex of a token or admin SUBJECT; looked at while nobody is admin", &c.AuthBootstrapFile),
 		text("oidc-issuer", "`URL` of an OpenID Connect provider whose signed tokens are taken", &c.OIDCIssuer),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -100,6 +101,40 @@ func Ask[V any](std Stdio, use, short string, least, most int,
 	})
 	out = AddOutput(c, std)
 	return c
+}
+
+// Look is Ask of a command that changes nothing: where the node that it asks
+// does not answer, it asks the next, see Anywhere.
+func Look[V any](std Stdio, use, short string, least, most int,
+	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
+	return Ask(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) (V, error) {
+		return Anywhere(ctx, s, func(ctx context.Context) (V, error) { return ask(ctx, s, args) })
+	}, text)
+}
+
+// Anywhere asks by the services of a session, and again from the start at the
+// next of its nodes where one has ended or cannot be reached: once at each. What
+// is asked must be the same when it is asked twice.
+func Anywhere[V any](ctx context.Context, s *Session, ask func(ctx context.Context) (V, error)) (V, error) {
+	for left := s.others(); ; left-- {
+		v, err := ask(ctx)
+		if gone := (*goneError)(nil); left <= 0 || ctx.Err() != nil || !errors.As(err, &gone) {
+			return v, err
+		}
+		was := s.remote.addrs()[0]
+		if failed := s.Reopen(ctx); failed != nil {
+			return v, err
+		}
+		fmt.Fprintf(s.Std.Err, "%s does not answer, asking %s\n", was, s.remote.addrs()[0])
+	}
+}
+
+// others is how many nodes a session may go on to.
+func (s *Session) others() int {
+	if s.remote == nil {
+		return 0
+	}
+	return len(s.remote.addrs()) - 1
 }
 
 // Order makes a command that has nodes do something and prints no data: what

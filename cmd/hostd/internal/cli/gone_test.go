@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
@@ -22,6 +24,18 @@ type connKey struct{}
 
 // goes is a node whose process ends while it answers.
 func goes(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session {
+	t.Helper()
+	url := ends(t, answer)
+	c, err := client.New([]string{url}, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return NewSession(c, url, Stdio{}, time.Minute)
+}
+
+// ends is the URL of goes, of which each connection ends behind the answer.
+func ends(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) string {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := r.Context().Value(connKey{}).(*net.TCPConn)
@@ -36,12 +50,7 @@ func goes(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session
 	}
 	srv.Start()
 	t.Cleanup(srv.Close)
-	c, err := client.New([]string{srv.URL}, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return NewSession(c, srv.URL, Stdio{}, time.Minute)
+	return srv.URL
 }
 
 // reset has the connection end as the kernel ends those of a killed process.
@@ -106,5 +115,62 @@ func TestCallsThatAreCanceledSaySo(t *testing.T) {
 	close(done)
 	if client.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("a call that is canceled: %v", err)
+	}
+}
+
+// hasNone is a node that has no entity.
+type hasNone struct {
+	entityv1connect.UnimplementedEntityServiceHandler
+	asked *atomic.Int64
+}
+
+func (h *hasNone) GetState(context.Context, *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
+	h.asked.Add(1)
+	return nil, connect.NewError(connect.CodeNotFound, errors.New("there is none"))
+}
+
+// TestTheNextNodeIsAsked: where the node that is asked ends, what changes
+// nothing is asked again at the next, once at each, and its word is the answer.
+func TestTheNextNodeIsAsked(t *testing.T) {
+	var asked [3]atomic.Int64
+	ended := func(i int) string {
+		return ends(t, func(_ http.ResponseWriter, conn *net.TCPConn) { asked[i].Add(1); reset(t, conn) })
+	}
+	_, handler := entityv1connect.NewEntityServiceHandler(&hasNone{asked: &asked[2]})
+	answering := httptest.NewUnstartedServer(handler)
+	answering.Config.Protocols = new(http.Protocols)
+	answering.Config.Protocols.SetUnencryptedHTTP2(true)
+	answering.Start()
+	defer answering.Close()
+	answers := answering.URL
+	for _, c := range []struct {
+		nodes []string
+		code  connect.Code
+		asked [3]int64
+		says  int
+	}{
+		{[]string{ended(0), ended(1), answers}, connect.CodeNotFound, [3]int64{1, 1, 1}, 2},
+		{[]string{answers, ended(0)}, connect.CodeNotFound, [3]int64{0, 0, 1}, 0}, // it has said so
+		{[]string{ended(0), ended(1)}, connect.CodeUnknown, [3]int64{1, 1, 0}, 1},
+		{[]string{ended(0)}, connect.CodeUnknown, [3]int64{1, 0, 0}, 0},
+	} {
+		for i := range asked {
+			asked[i].Store(0)
+		}
+		var said strings.Builder
+		r := &Remote{Addr: strings.Join(c.nodes, ","), Timeout: time.Minute}
+		s, err := r.Open(t.Context(), Stdio{Err: &said})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Anywhere(t.Context(), s, func(ctx context.Context) (*entityv1.GetStateResponse, error) {
+			return Unary(ctx, s, s.EntityService.GetState, &entityv1.GetStateRequest{})
+		})
+		if got := [3]int64{asked[0].Load(), asked[1].Load(), asked[2].Load()}; client.CodeOf(err) != c.code || got != c.asked || strings.Count(said.String(), "does not answer, asking") != c.says {
+			t.Errorf("of %d nodes %v were asked, %v; want %v and %v, told %d times:\n%s", len(c.nodes), got, err, c.asked, c.code, c.says, said.String())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -228,11 +228,17 @@ func publicError(ctx context.Context, err error) error {
 	}
 	dial, untrusted := (*net.OpError)(nil), (*tls.CertificateVerificationError)(nil)
 	if errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &untrusted) {
-		return out // it was never reached
+		return &goneError{out} // it was never reached
 	}
 	switch cut := errors.Is(err, io.ErrUnexpectedEOF); {
 	case cut, out.Code == connect.CodeCanceled, out.Code == connect.CodeUnknown, out.Code == connect.CodeUnavailable:
 		out.Code, out.Message = connect.CodeUnknown, "the node went away before all was answered, and may have done what it was asked for; ask again: "+out.Message
+		return &goneError{out}
 	}
 	return out
 }
+
+// goneError is the error of a call to a node that has ended, or is not reached.
+type goneError struct{ error }
+
+func (e *goneError) Unwrap() error { return e.error }

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +20,7 @@ import (
 // token is in a file alone: a command line can be read by others.
 func AddTokenFile(c *cobra.Command, path *string, insecure *bool) {
 	c.Flags().BoolVar(insecure, "insecure-token", false, "send the token without TLS to nodes on other machines too")
-	c.Flags().StringVar(path, "token-file", os.Getenv("HOSTD_TOKEN_FILE"), "`file` of the token by which nodes know who calls; HOSTD_TOKEN_FILE sets it too")
+	c.Flags().StringVar(path, "token-file", os.Getenv("HOSTD_TOKEN_FILE"), "`file` of the token by which nodes know who calls, such as that of 'hostd token create --out', not the list of hashes that nodes have; HOSTD_TOKEN_FILE sets it too")
 }
 
 const (
@@ -67,12 +69,31 @@ func ReadToken(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if listsHashes(string(text)) {
+		return "", fmt.Errorf("%s is the list that a node has of its tokens (token-file of 'hostd serve'), which holds their hashes only: a command needs a token itself, such as the file of 'hostd token create --out'", path)
+	}
 	token := strings.TrimSpace(string(text))
 	unseen := func(c rune) bool { return c <= ' ' || c > '~' }
 	if token == "" || strings.ContainsFunc(token, unseen) {
 		return "", errors.New(path + " does not hold one token and nothing else")
 	}
 	return token, nil
+}
+
+// listsHashes reports that a file begins as a node's list of tokens does, with
+// name:sha256hex[:expires]. No token has a colon.
+func listsHashes(text string) bool {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, rest, _ := strings.Cut(line, ":")
+		digits, _, _ := strings.Cut(rest, ":")
+		hash, err := hex.DecodeString(digits)
+		return name != "" && err == nil && len(hash) == sha256.Size
+	}
+	return false
 }
 
 // warnOpen says so where others than the owner of a token's file can read it.

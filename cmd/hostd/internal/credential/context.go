@@ -108,7 +108,7 @@ func newContextSet(std cli.Stdio) *cobra.Command {
 	})
 	f := c.Flags()
 	f.StringVar(&set.Addr, "addr", "", "`address` of a node, or several with commas between them")
-	f.StringVar(&set.TokenFile, "token-file", "", "`file` of the token by which nodes know who calls")
+	f.StringVar(&set.TokenFile, "token-file", "", "`file` of the token by which nodes know who calls, such as that of 'hostd token create --out'")
 	f.StringVar(&set.CACert, "cacert", "", "`file` of the authorities that nodes are known by")
 	f.StringVar(&set.Cert, "cert", "", "`file` of the certificate that is shown to nodes")
 	f.StringVar(&set.Key, "key", "", "`file` of its key")

@@ -39,7 +39,7 @@ type devOptions struct {
 // NewDev makes the command that runs nodes for development.
 func NewDev(std cli.Stdio) *cobra.Command {
 	var o devOptions
-	c := cli.Leaf("dev", "Run real nodes on this machine for development", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	c := cli.Leaf("dev", "Run real nodes on this machine for development", 0, 1, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		if o.nodes < 1 {
 			return cli.Usagef("--nodes is %d, must be at least 1", o.nodes)
 		}
@@ -51,7 +51,10 @@ func NewDev(std cli.Stdio) *cobra.Command {
 		}
 		return dev(ctx, std, o)
 	})
-	cli.Before(c, func([]string) error {
+	cli.Before(c, func(args []string) error {
+		if err := o.takeMode(c.Flags().Changed("auth"), args); err != nil {
+			return err
+		}
 		for _, m := range o.modules {
 			if isDir(m) {
 				if _, err := guestbuild.Find(m); err != nil {
@@ -86,6 +89,19 @@ func NewDev(std cli.Stdio) *cobra.Command {
 	})
 	f.StringVar(&o.logLevel, "log-level", "warn", "least `level` of what the nodes log to the standard error")
 	return c
+}
+
+// takeMode takes an argument for the mode of --auth, which needs none and so
+// leaves the word behind it: 'hostd dev --auth required' means it.
+func (o *devOptions) takeMode(named bool, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case named && o.auth == string(config.AuthRequired):
+		o.auth = args[0]
+		return nil
+	}
+	return cli.Usagef("want 'hostd dev' without %q: a module or a project is named by --module", args[0])
 }
 
 func dev(ctx context.Context, std cli.Stdio, o devOptions) error {

@@ -28,7 +28,7 @@ func NewTimers(std cli.Stdio) *cobra.Command {
 	var within time.Duration
 	var limit int
 	var c *cobra.Command
-	c = cli.Ask(std, "timers [TYPE]", "List the timers of entities, those that are due first before the others", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (timerList, error) {
+	c = cli.Look(std, "timers [TYPE]", "List the timers of entities, those that are due first before the others", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (timerList, error) {
 		v := timerList{MissingNodes: []string{}}
 		req := &entityv1.ListTimersRequest{EntityType: cli.First(args)}
 		if c.Flags().Changed("within") {
@@ -95,7 +95,7 @@ type sendList struct {
 // NewSends makes 'hostd entity sends'.
 func NewSends(std cli.Stdio) *cobra.Command {
 	var limit int
-	c := cli.Ask(std, "sends [TYPE [ID]]", "List the sends of entities that are on their way", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
+	c := cli.Look(std, "sends [TYPE [ID]]", "List the sends of entities that are on their way", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
 		v := sendList{}
 		req := &entityv1.ListSendsRequest{EntityType: cli.First(args)}
 		if len(args) > 1 {

@@ -29,7 +29,7 @@ func NewRecords(std cli.Stdio) *cobra.Command {
 	var from uint64
 	var oldest bool
 	var limit int
-	c := cli.Ask(std, "records TYPE ID", "Print what the commands of an entity did, the newest first", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recordList, error) {
+	c := cli.Look(std, "records TYPE ID", "Print what the commands of an entity did, the newest first", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recordList, error) {
 		v := recordList{}
 		req := &entityv1.ReadRecordsRequest{EntityType: args[0], EntityId: args[1], FromSequence: from, NewestFirst: !oldest}
 		err := pages(limit, func(size int, token string) (int, string, error) {

@@ -26,7 +26,7 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 	var sample uint32
 	var all bool
 	var entityType string
-	c := cli.Ask(std, "verify TYPE DIGEST", "Replay real histories with a module; exit with 3 where it makes other states, 4 where it fails", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
+	c := cli.Look(std, "verify TYPE DIGEST", "Replay real histories with a module; exit with 3 where it makes other states, 4 where it fails", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
 		if entityType != "" {
 			args = append([]string{entityType}, args...)
 		}

@@ -1,0 +1,100 @@
+// Package shortage tells which shards have fewer replicas than they should.
+package shortage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+)
+
+// Shortage is what shards lack, as the node that was asked sees it. The zero
+// value is of a cluster in which none lacks anything.
+type Shortage struct {
+	// Replication is how many replicas a shard should have.
+	Replication uint32
+	// Lacking is how many shards have fewer voters that can be asked, Halted how
+	// many of them have no majority of their voters: these answer nothing.
+	Lacking, Halted int
+	unknown         error
+}
+
+// Look asks for the shards of a cluster of these members. A cluster of one
+// member lacks nothing that it could have. Where the shards are not told the
+// Shortage says why.
+func Look(ctx context.Context, s *cli.Session, policy *clusterv1.Policy, members []*clusterv1.Member) Shortage {
+	if len(members) < 2 {
+		return Shortage{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	shards, err := s.Shards(ctx)
+	if err != nil {
+		return Shortage{unknown: err}
+	}
+	return Of(policy, members, shards)
+}
+
+// Of counts the shards that lack replicas. A voter counts where its node can be
+// reached and the replica has not stopped.
+func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*clusterv1.Shard) Shortage {
+	out := Shortage{Replication: cmp.Or(policy.GetReplication(), 3)}
+	reached := map[string]bool{}
+	for _, m := range members {
+		reached[m.GetNodeId()] = m.GetReachable()
+	}
+	for _, s := range shards {
+		if len(s.GetVoters()) == 0 {
+			continue // it is not placed yet
+		}
+		there := 0
+		for _, node := range s.GetVoters() {
+			stopped := slices.ContainsFunc(s.GetStopped(), func(r *clusterv1.StoppedReplica) bool { return r.GetNodeId() == node })
+			if reached[node] && !stopped {
+				there++
+			}
+		}
+		if there < int(out.Replication) {
+			out.Lacking++
+		}
+		if there <= len(s.GetVoters())/2 {
+			out.Halted++
+		}
+	}
+	return out
+}
+
+// Set adds the counts to what is printed as JSON, unless they are not known.
+func (s Shortage) Set(o *cli.Object) {
+	if s.unknown == nil {
+		o.Set("shardsLackingReplicas", s.Lacking)
+		o.Set("shardsWithoutMajority", s.Halted)
+	}
+}
+
+// Line says it in a line, without its break; empty where nothing is lacking.
+func (s Shortage) Line() string {
+	var said strings.Builder
+	switch {
+	case s.unknown != nil:
+		return fmt.Sprintf("whether shards lack replicas is not known: %s", cli.Clean(s.unknown.Error()))
+	case s.Lacking == 0 && s.Halted == 0:
+		return ""
+	case s.Lacking == 1:
+		fmt.Fprintf(&said, "1 shard has fewer than %d replicas that can be asked", s.Replication)
+	case s.Lacking > 0:
+		fmt.Fprintf(&said, "%d shards have fewer than %d replicas that can be asked", s.Lacking, s.Replication)
+	}
+	if s.Halted > 0 {
+		if said.Len() > 0 {
+			said.WriteString(", ")
+		}
+		fmt.Fprintf(&said, "%d without a majority, whose entities do not answer", s.Halted)
+	}
+	said.WriteString("; see 'hostd shard ls'")
+	return said.String()
+}

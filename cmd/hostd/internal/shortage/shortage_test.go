@@ -1,0 +1,48 @@
+package shortage
+
+import (
+	"testing"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+)
+
+// TestShardsThatLackReplicas: what counts is who can be asked, not who is a
+// voter on paper.
+func TestShardsThatLackReplicas(t *testing.T) {
+	members := func(reached ...bool) (out []*clusterv1.Member) {
+		for i, r := range reached {
+			out = append(out, &clusterv1.Member{NodeId: string(rune('a' + i)), Status: "up", Reachable: r})
+		}
+		return out
+	}
+	shard := func(voters ...string) *clusterv1.Shard { return &clusterv1.Shard{Voters: voters} }
+	stopped := shard("a", "b", "c")
+	stopped.Stopped = []*clusterv1.StoppedReplica{{NodeId: "b", Reason: "damaged"}}
+	three := &clusterv1.Policy{Replication: 3}
+	for name, c := range map[string]struct {
+		policy  *clusterv1.Policy
+		members []*clusterv1.Member
+		shards  []*clusterv1.Shard
+		lacking int
+		halted  int
+		says    string
+	}{
+		"all well":               {three, members(true, true, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("c", "a", "b")}, 0, 0, ""},
+		"one node is dead":       {three, members(true, true, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"two nodes are dead":     {three, members(true, false, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 2, 1, "2 shards have fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
+		"a replica has stopped":  {three, members(true, true, true), []*clusterv1.Shard{stopped}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"a node was put down":    {three, members(true, true), []*clusterv1.Shard{shard("a", "b")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"a voter is no member":   {three, members(true, true), []*clusterv1.Shard{shard("a", "b", "z")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"more than the policy":   {&clusterv1.Policy{Replication: 1}, members(true, true, true), []*clusterv1.Shard{shard("a", "b", "c")}, 0, 0, ""},
+		"one of one is dead":     {&clusterv1.Policy{Replication: 1}, members(true, false), []*clusterv1.Shard{shard("a"), shard("b")}, 1, 1, "1 shard has fewer than 1 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
+		"nothing is placed yet":  {three, members(true, true, true), []*clusterv1.Shard{shard()}, 0, 0, ""},
+		"no policy, as of old":   {nil, members(true, true, false), []*clusterv1.Shard{shard("a", "b", "c")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"half of four answer":    {three, members(true, true, false, false), []*clusterv1.Shard{shard("a", "b", "c", "d")}, 1, 1, "1 shard has fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
+		"learners are no voters": {three, members(true, true, false), []*clusterv1.Shard{{Voters: []string{"a", "b"}, Learners: []string{"c"}}}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+	} {
+		got := Of(c.policy, c.members, c.shards)
+		if got.Lacking != c.lacking || got.Halted != c.halted || got.Line() != c.says {
+			t.Errorf("%s: %d lacking, %d halted, %q; want %d, %d, %q", name, got.Lacking, got.Halted, got.Line(), c.lacking, c.halted, c.says)
+		}
+	}
+}
