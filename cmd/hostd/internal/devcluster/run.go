@@ -120,10 +120,10 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 			continue
 		}
 		look(back)
+		if err := d.tellPorts(); err != nil { // who reads that it is back finds it there
+			fmt.Fprintln(d.std.Err, err)
+		}
 		fmt.Fprintf(d.std.Err, "node %s (pid %d) is back at %s\n", id, back.PID, back.Info.API)
-	}
-	if err := d.tellPorts(); err != nil {
-		fmt.Fprintln(d.std.Err, err)
 	}
 	for _, l := range d.lives {
 		l.Again() // what could not be served meanwhile
