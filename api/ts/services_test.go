@@ -3,8 +3,10 @@ package ts
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -64,5 +66,42 @@ func TestServices(t *testing.T) {
 		func(w http.ResponseWriter) { _, _ = w.Write(append(event(3), envelope(2, `{}`)...)) })
 	if !reflect.DeepEqual(out["sequences"], []any{"1", "2", "3"}) || seen[1].body["cursor"] != "c2" || seen[0].body["partialCursors"] != nil {
 		t.Errorf("a subscription: %v, asked %v", out, seen)
+	}
+	t.Run("page", func(t *testing.T) { pageCompiles(t, dir) })
+}
+
+// pageCompiles: the example of the page, under the name of the package, sends
+// and reads payloads of JSON.
+func pageCompiles(t *testing.T, dir string) {
+	tsc := compiler(t)
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(page), "```ts\n")
+	example, _, closed := strings.Cut(example, "```\n")
+	if !found || !closed || !strings.Contains(example, `case: "json"`) {
+		t.Fatal("the page has no example of a payload")
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("package.json", `{"name":"@hostd/client","type":"module","exports":"./dist/index.js"}`)
+	at := strings.Replace(example, `"http://127.0.0.1:7070"`, `process.argv[3]!`, 1)
+	write("page.ts", "declare const process: { argv: string[] };\n"+at)
+	strict := []string{"--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom,dom.iterable", "--noEmitOnError", "page.ts"}
+	run(t, dir, tsc, strict...)
+	if out, seen := playIn(t, dir, "page.js", "page", answer(`{"json":{"total":3},"sequence":"1"}`)); out["total"] != 3.0 || !reflect.DeepEqual(seen[0].body["json"], map[string]any{"amount": 3.0}) {
+		t.Errorf("the example printed %v and sent %v", out, seen[0].body)
+	}
+	// What the page says is refused is.
+	write("page.ts", strings.Replace(example, "toValue({ amount: 3 })", "{ amount: 3 }", 1))
+	refused := exec.CommandContext(t.Context(), tsc, strict...)
+	refused.Dir = dir
+	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "amount") {
+		t.Errorf("a plain value: %v\n%s", err, out)
 	}
 }
