@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"connectrpc.com/connect"
@@ -146,22 +145,29 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 		}
 	}
 	if err == nil {
-		err = connect.NewError(connect.CodeAborted, errors.New("another module was activated meanwhile: try again"))
+		err = &Error{Code: connect.CodeAborted, Message: "another module was activated meanwhile: try again"}
 	}
 	return 0, err
 }
 
 // Rollout tells of the module that serves a part of an entity type; it fails
-// with connect.CodeNotFound where one module serves all. It is nil where one
-// does, and another one decides commands too.
+// with connect.CodeNotFound where one module serves all, and says so where the
+// last rollout was aborted.
 func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollout, error) {
 	res, err := RolloutState(ctx, c, entityType)
-	return res.GetRollout(), err
+	if err != nil || res.GetRollout() != nil {
+		return res.GetRollout(), err
+	}
+	text := "one module serves all of the type"
+	if res.GetAborted() != "" {
+		text += "; " + res.GetAborted()
+	}
+	return nil, &Error{Code: connect.CodeNotFound, Message: text}
 }
 
-// RolloutState tells of the module that serves a part of an entity type, and of
-// the one that decides commands of it too; it fails with connect.CodeNotFound
-// where one module serves and decides all.
+// RolloutState tells of the module that serves a part of an entity type, of
+// the one that decides commands of it too, and that the last rollout was
+// aborted; it fails with connect.CodeNotFound where there is none of them.
 func RolloutState(ctx context.Context, c *Client, entityType string) (*modulev1.GetRolloutResponse, error) {
 	return call(ctx, c, c.opts.Timeout, &modulev1.GetRolloutRequest{EntityType: entityType},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {

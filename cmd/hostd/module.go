@@ -192,10 +192,10 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 		}
 		return v, err
 	}, func(w io.Writer, v moduleList) {
-		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tOWNERS\tLIMITS\tMESSAGES\tSIGNED BY\tUNUSED SINCE\tUPLOADED", func(row func(...any)) {
+		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tIN PART\tOWNERS\tLIMITS\tMESSAGES\tSIGNED BY\tUNUSED SINCE\tUPLOADED", func(row func(...any)) {
 			for _, m := range v.modules {
 				row(m.GetDigest()[:min(12, len(m.GetDigest()))], m.GetName(), m.GetVersion(), m.GetSizeBytes(), strings.Join(m.GetEntityTypes(), ","),
-					strings.Join(m.GetActiveFor(), ","), ownersText(m), limitsText(m), messagesText(m), signedText(m), unusedText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
+					strings.Join(m.GetActiveFor(), ","), modules.PartsText(m), ownersText(m), limitsText(m), messagesText(m), signedText(m), unusedText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
 			}
 		})
 	})

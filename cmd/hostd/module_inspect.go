@@ -17,6 +17,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/forms"
+	"github.com/hostd/hostd/cmd/hostd/internal/modules"
 )
 
 // minDigestPrefix is how much of a digest names a module.
@@ -105,6 +106,9 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 		row("uploaded", m.GetUploadedAt().AsTime().UTC().Format(time.RFC3339))
 		row("signed by", signedText(m))
 		row("active for", strings.Join(m.GetActiveFor(), ", "))
+		if parts := modules.PartsText(m); parts != "" {
+			row("in part", parts)
+		}
 		for _, b := range m.GetBindings() {
 			if b.GetOwner() != "" {
 				row("owner of "+cli.Clean(b.GetEntityType()), cli.Clean(b.GetOwner()))

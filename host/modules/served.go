@@ -18,8 +18,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Served is an entity type that this node serves, as the lanes and as the server
-// know it.
+// Served is an entity type that this node serves, as the lanes and as the
+// server know it.
 type Served struct {
 	binding.Type
 	API rpc.Type

@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/verified"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -130,15 +131,15 @@ func (s *Service) List(context.Context) ([]rpc.Module, error) {
 }
 
 func (s *Service) describe(m meta.Module) rpc.Module {
+	view := s.metadata.View()
 	out := rpc.Module{
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
 		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
-		Verified: map[string]verified.Result{},
+		Verified: map[string]verified.Result{}, Parts: rollout.Parts(view, m.Digest, m.EntityTypes),
 	}
 	if m.UnusedSince != 0 {
 		out.UnusedSince = time.Unix(0, m.UnusedSince)
 	}
-	view := s.metadata.View()
 	for _, t := range m.EntityTypes {
 		if b, bound := view.Binding(t); bound {
 			out.Owners[t] = b.Owner

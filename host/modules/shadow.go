@@ -77,15 +77,11 @@ func shadowSum(entityType string, c *peerv1.ShadowCounts) *shadow.Sum {
 // shadow is what another module decides too of a type on all nodes that are up,
 // nil where none does. What nodes counted that have stopped since is lost.
 func (r *Rollouts) shadow(ctx context.Context, entityType string) *rollout.Shadow {
-	s, set := r.metadata.View().Setting(settingPrefix + entityType + "." + shadowName)
+	s, set := meta.ShadowOf(r.metadata.View(), entityType)
 	if !set {
 		return nil
 	}
-	wish, err := shadow.Parse(string(s.Value))
-	if err != nil {
-		return nil
-	}
-	wish.Revision = s.Revision
+	wish := shadow.Wish{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
 	out := &rollout.Shadow{Wish: wish}
 	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
 		out.Note = "the module serves the type by now: there is nothing to compare"

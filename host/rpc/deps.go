@@ -354,6 +354,7 @@ type Module struct {
 	Owners      map[string]string // subjects, by those types of it that are served
 	// Verified is what came of verifying it, by those types of it that are served.
 	Verified map[string]verified.Result
+	Parts    []rollout.Part
 	// SignedBy is the name of the key that has signed it, or SignatureFault why
 	// its signature does not count here.
 	SignedBy, SignatureFault string

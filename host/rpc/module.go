@@ -290,6 +290,7 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 		EntityTypes:    slices.Clone(m.EntityTypes),
 		SignedBy:       m.SignedBy,
 		SignatureFault: m.SignatureFault,
+		Parts:          rollout.Messages(m.Parts),
 	}
 	if !m.UnusedSince.IsZero() {
 		out.UnusedSince = timestamppb.New(m.UnusedSince)

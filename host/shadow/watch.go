@@ -1,15 +1,10 @@
 package shadow
 
 import (
-	"encoding/hex"
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Wish is that a module decides a share of a type's commands beside the one
@@ -22,22 +17,9 @@ type Wish struct {
 
 // Parse reads what a setting says: a digest, in hex, and a percentage from 0.01
 // to 100.
-func Parse(text string) (w Wish, err error) {
-	digest, share, ok := strings.Cut(text, " ")
-	percent, is := strings.CutSuffix(strings.TrimSpace(share), "%")
-	if !ok || !is {
-		return w, fmt.Errorf("%.80q is not DIGEST PERCENT%%, such as the 64 hex digits of a module and 10%%", text)
-	}
-	if raw, err := hex.DecodeString(digest); err != nil || copy(w.Digest[:], raw) != len(w.Digest) || digest != w.Digest.String() {
-		return w, fmt.Errorf("%.80q is not the digest of a module, 64 digits of lower-case hex", digest)
-	}
-	n, err := strconv.ParseFloat(percent, 64)
-	all := math.Round(n * sharding.Buckets / 100)
-	if err != nil || !(all >= 1 && all <= sharding.Buckets) {
-		return w, fmt.Errorf("%.32q is not a percentage from 0.01 to 100", percent)
-	}
-	w.Share = uint32(all)
-	return w, nil
+func Parse(text string) (Wish, error) {
+	digest, share, err := meta.ParseShadow(text)
+	return Wish{Digest: journal.Digest(digest), Share: share}, err
 }
 
 // Watch is what one node compares because of a wish, and what came of it. It is

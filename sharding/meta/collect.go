@@ -2,7 +2,9 @@ package meta
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,8 +66,8 @@ func (v *View) needed() map[Digest]bool {
 		}
 	}
 	for _, s := range v.settings {
-		if _, digest, ok := shadowOf(s); ok {
-			out[digest] = true
+		if shadow, ok := s.shadow(); ok {
+			out[shadow.Digest] = true
 		}
 	}
 	return out
@@ -103,33 +105,67 @@ func (t *transition) collectModules(at int64) (Result, error) {
 	return Result{Collected: old}, nil
 }
 
-// Settings by which another module decides a share of a type's commands too:
-// entity.TYPE.shadow, whose value begins with the module's digest.
+// Settings by which another module decides a share of a type's commands too are
+// entity.TYPE.shadow.
 const (
 	shadowBegins = "entity."
 	shadowEnds   = ".shadow"
 )
 
-// shadowOf is the entity type and the module of a setting that names one which
-// decides too.
-func shadowOf(s Setting) (entityType string, digest Digest, ok bool) {
-	entityType, ok = strings.CutPrefix(s.Key, shadowBegins)
-	if ok {
-		entityType, ok = strings.CutSuffix(entityType, shadowEnds)
+// Shadow is a module that decides a share of a type's commands beside the one
+// that serves it.
+type Shadow struct {
+	EntityType string
+	Digest     Digest
+	Share      uint32 // of sharding.Buckets
+	Revision   uint64 // of the setting that says so
+}
+
+// ParseShadow reads what such a setting says: a digest, in hex, and a
+// percentage from 0.01 to 100.
+func ParseShadow(text string) (digest Digest, share uint32, err error) {
+	name, of, ok := strings.Cut(text, " ")
+	percent, is := strings.CutSuffix(strings.TrimSpace(of), "%")
+	if !ok || !is {
+		return digest, 0, fmt.Errorf("%.80q is not DIGEST PERCENT%%, such as the 64 hex digits of a module and 10%%", text)
 	}
-	if !ok || strings.Contains(entityType, ".") {
-		return "", digest, false
+	if digest.UnmarshalText([]byte(name)) != nil {
+		return Digest{}, 0, fmt.Errorf("%.80q is not the digest of a module, 64 digits of lower-case hex", name)
 	}
-	text, _, ok := strings.Cut(string(s.Value), " ")
-	return entityType, digest, ok && digest.UnmarshalText([]byte(text)) == nil
+	n, err := strconv.ParseFloat(percent, 64)
+	all := math.Round(n * sharding.Buckets / 100)
+	if err != nil || !(all >= 1 && all <= sharding.Buckets) {
+		return Digest{}, 0, fmt.Errorf("%.32q is not a percentage from 0.01 to 100", percent)
+	}
+	return digest, uint32(all), nil
+}
+
+// shadow is what a setting says, where it is one of those.
+func (s Setting) shadow() (out Shadow, ok bool) {
+	entityType, begins := strings.CutPrefix(s.Key, shadowBegins)
+	entityType, ends := strings.CutSuffix(entityType, shadowEnds)
+	if !begins || !ends || strings.Contains(entityType, ".") {
+		return out, false
+	}
+	digest, share, err := ParseShadow(string(s.Value))
+	return Shadow{entityType, digest, share, s.Revision}, err == nil
+}
+
+// ShadowOf is the module that decides a share of a type's commands too.
+func ShadowOf(v *View, entityType string) (s Shadow, ok bool) {
+	set, ok := v.Setting(shadowBegins + entityType + shadowEnds)
+	if !ok {
+		return s, false
+	}
+	return set.shadow()
 }
 
 // ShadowedBy is an entity type, the first by name, of which a setting has the
 // module decide commands too.
 func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
 	for _, s := range v.settings {
-		if of, by, is := shadowOf(s); is && by == digest && (!ok || of < entityType) {
-			entityType, ok = of, true
+		if by, is := s.shadow(); is && by.Digest == digest && (!ok || by.EntityType < entityType) {
+			entityType, ok = by.EntityType, true
 		}
 	}
 	return entityType, ok
@@ -138,8 +174,8 @@ func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
 // unshadowed has the module of a setting that goes, or is replaced, count as
 // needed until now.
 func unshadowed(t *transition, s Setting) {
-	_, digest, ok := shadowOf(s)
-	if m, known := t.view.modules[digest]; ok && known && m.UnusedSince != 0 {
+	shadow, ok := s.shadow()
+	if m, known := t.view.modules[shadow.Digest]; ok && known && m.UnusedSince != 0 {
 		m.UnusedSince = 0
 		t.keepModule(m)
 	}

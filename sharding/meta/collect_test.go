@@ -2,6 +2,7 @@ package meta_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func TestShadowsAreNeeded(t *testing.T) {
 	}
 	kept(2, 1)
 	// Neither is the setting of a shadow.
-	run(t, s, meta.PutSetting("entity.a.value.shadow", []byte(digest(3).String()+" 10%")), meta.PutSetting("a.shadow", []byte(digest(3).String())))
+	run(t, s, meta.PutSetting("entity.a.value.shadow", []byte(digest(3).String()+" 10%")), meta.PutSetting("a.shadow", []byte(digest(3).String())), meta.PutSetting("entity.b.shadow", []byte(digest(3).String()+" 0%")))
 	run(t, s, shadow(2))
 	kept(2, 0)
 	kept(3, 1)
@@ -177,4 +178,33 @@ func TestCollectionIsOfLevel2(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
 	refused(t, s, meta.ErrLevel, meta.CollectModules(1))
 	refused(t, level2(t), meta.ErrInvalid, meta.CollectModules(0))
+}
+
+// TestSettingsOfShadows: what a setting says is read in one place, and what it
+// does not say is no shadow.
+func TestSettingsOfShadows(t *testing.T) {
+	text := digest(2).String()
+	for value, want := range map[string]uint32{text + " 10%": 1000, text + " 0.01%": 1, text + "  100%": 10_000, text + " 0.005%": 1} {
+		if got, share, err := meta.ParseShadow(value); err != nil || got != digest(2) || share != want {
+			t.Errorf("%q: %v, %d, %v", value, got, share, err)
+		}
+	}
+	for value, says := range map[string]string{
+		"": "is not DIGEST PERCENT%", text: "is not DIGEST PERCENT%", text + " 10": "is not DIGEST PERCENT%",
+		text + " 0%": "from 0.01 to 100", text + " 101%": "from 0.01 to 100", text + " x%": "from 0.01 to 100", text + " NaN%": "from 0.01 to 100",
+		text[2:] + " 10%": "is not the digest of a module", strings.ToUpper(strings.Repeat("a", 64)) + " 10%": "is not the digest of a module",
+	} {
+		if _, _, err := meta.ParseShadow(value); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %s", value, err, says)
+		}
+	}
+	s := level2(t, meta.PutModule(module(2, "a")), meta.PutSetting("entity.a.shadow", []byte(text+" 10%")), meta.PutSetting("entity.b.shadow", []byte(text+" 0%")))
+	if got, ok := meta.ShadowOf(s.View(), "a"); !ok || got.Digest != digest(2) || got.Share != 1000 || got.EntityType != "a" || got.Revision == 0 {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	for _, entityType := range []string{"b", "c"} {
+		if got, ok := meta.ShadowOf(s.View(), entityType); ok {
+			t.Errorf("%s: %+v", entityType, got)
+		}
+	}
 }

@@ -119,17 +119,13 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 		aborted = fmt.Sprintf("its last rollout was aborted by %s at %s", cmp.Or(a.By, "somebody"), time.Unix(0, a.At).UTC().Format(time.DateTime))
 	}
 	switch {
-	case now.Rollout == nil && now.Shadow != nil:
-		return &modulev1.GetRolloutResponse{Shadow: now.Shadow.message(), Aborted: aborted}, nil
-	case now.Rollout == nil && aborted != "":
-		return nil, status.New(connect.CodeNotFound, "one module serves all of the type; "+aborted)
-	case now.Rollout == nil:
+	case now.Rollout == nil && now.Shadow == nil && aborted == "":
 		return nil, errNone
+	case now.Rollout == nil:
+		return &modulev1.GetRolloutResponse{Shadow: now.Shadow.message(), Aborted: aborted}, nil
 	}
 	out := &modulev1.GetRolloutResponse{Rollout: now.message()}
-	if now.Shadow != nil {
-		out.Shadow = now.Shadow.message()
-	}
+	out.Shadow = now.Shadow.message()
 	return out, nil
 }
 
@@ -155,10 +151,14 @@ func (s Service) Change(ctx context.Context, r *modulev1.ChangeRolloutRequest) (
 	return out, nil
 }
 
+func stateOf(s meta.RolloutState) modulev1.Rollout_State {
+	return modulev1.Rollout_State(modulev1.Rollout_State_value["STATE_"+strings.ToUpper(string(s))])
+}
+
 func (s State) message() *modulev1.Rollout {
 	out := &modulev1.Rollout{
 		EntityType: s.EntityType, Digest: s.Digest.String(), OlderDigest: s.Older.String(), Revision: s.Revision,
-		State: modulev1.Rollout_State(modulev1.Rollout_State_value["STATE_"+strings.ToUpper(string(s.Rollout.State))]),
+		State: stateOf(s.Rollout.State),
 		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note, Steps: s.Steps, Rules: s.Rules,
 	}
 	if c := s.Counts; c != nil {
@@ -173,7 +173,11 @@ func (s State) message() *modulev1.Rollout {
 	return out
 }
 
+// message is nil where there is none.
 func (s *Shadow) message() *modulev1.Shadow {
+	if s == nil {
+		return nil
+	}
 	out := &modulev1.Shadow{
 		Digest: s.Digest.String(), Share: s.Share, Compared: s.Compared, Differ: s.Differ, Dropped: s.Dropped, PassedOver: s.Passed,
 		Fuel: s.Fuel, OtherFuel: s.Other, SilentNodes: uint32(s.Silent), Note: s.Note,

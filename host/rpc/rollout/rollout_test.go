@@ -30,10 +30,14 @@ func TestAbortsAreTold(t *testing.T) {
 		return rollout.Service{Rollouts: rollouts{now}}.Get(t.Context(), &modulev1.GetRolloutRequest{EntityType: "order"})
 	}
 	aborted := &meta.BindingChange{Kind: meta.ChangeAbort, By: "the rule faults>1%", At: 5e9}
-	if _, err := get(rollout.State{EntityType: "order", Aborted: aborted}); connect.CodeOf(status.Public(slog.New(slog.DiscardHandler), err)) != connect.CodeNotFound || !strings.Contains(err.Error(), want) {
-		t.Errorf("without a shadow: %v", err)
+	got, err := get(rollout.State{EntityType: "order", Aborted: aborted})
+	if err != nil || !strings.Contains(got.GetAborted(), want) || got.GetShadow() != nil || got.GetRollout() != nil {
+		t.Errorf("without a shadow: %v, %v", got, err)
 	}
-	got, err := get(rollout.State{EntityType: "order", Aborted: aborted, Shadow: &rollout.Shadow{}})
+	if _, err := get(rollout.State{EntityType: "order"}); connect.CodeOf(status.Public(slog.New(slog.DiscardHandler), err)) != connect.CodeNotFound {
+		t.Errorf("where there is nothing: %v", err)
+	}
+	got, err = get(rollout.State{EntityType: "order", Aborted: aborted, Shadow: &rollout.Shadow{}})
 	if err != nil || !strings.Contains(got.GetAborted(), want) || got.GetShadow() == nil || got.GetRollout() != nil {
 		t.Errorf("beside a shadow: %v, %v", got, err)
 	}

@@ -291,6 +291,8 @@ func TestRolloutIsPromoted(t *testing.T) {
 	node := c.Node(0).API()
 	p.run("open", chromedp.Navigate(node+"/console/modules/good"))
 	p.await("the part is shown", `document.querySelector("[data-rollout=STATE_RUNNING]")?.textContent.includes("5 %")`)
+	const offered = `[...document.querySelectorAll("button")].some((b) => b.textContent === "Activate for good")`
+	p.await("the module serves a part, and is not offered meanwhile", `document.querySelector("[data-part=KIND_ROLLOUT]")?.textContent.includes("good: 5 %, runs") && !`+offered)
 	p.shot("rollout")
 	order := func(label string) {
 		t.Helper()
@@ -313,7 +315,8 @@ func TestRolloutIsPromoted(t *testing.T) {
 	}
 	p.await("the next one is shown", `document.querySelector("[data-rollout=STATE_RUNNING]")`)
 	order("Abort")
-	p.await("it is said to be aborted", `document.querySelector(".warning")?.textContent.includes("was aborted")`)
+	p.await("it is said to be aborted", `document.querySelector("[data-aborted]")?.textContent.includes("was aborted")`)
+	p.await("no module serves a part, and the other one is offered", `!document.querySelector("[data-part]") && `+offered)
 	p.run("the load", chromedp.Navigate(node+"/console/load"))
 	p.await("nodes have measured", `document.querySelector("[data-load=n1] polyline")`)
 	for deadline := time.Now().Add(testkit.Patience); !eval[bool](p, `document.querySelector("[data-type=good] [data-commands=true]") !== null`); {

@@ -126,8 +126,10 @@ func viewRollout(entityType string, now *modulev1.GetRolloutResponse) rolloutVie
 	return v
 }
 
-func stateOf(r *modulev1.Rollout) string {
-	return strings.ToLower(strings.TrimPrefix(r.GetState().String(), "STATE_"))
+func stateOf(r *modulev1.Rollout) string { return stateName(r.GetState()) }
+
+func stateName(s modulev1.Rollout_State) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "STATE_"))
 }
 
 // counted tells people what a module did since the rollout began.

@@ -1,6 +1,6 @@
 // What is asked for again and again, only while somebody looks.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, stream, textOf, token, type Method } from "./api.ts";
+import { call, HostdError, stream, textOf, token, type Method } from "./api.ts";
 
 /** Whether the page has been seen within the last 5 seconds. */
 const watchers = new Set<() => void>();
@@ -48,12 +48,14 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
 export interface Loaded<T> {
   data?: T;
   error?: string;
+  /** Of the error; empty where no node has answered. */
+  code?: string;
   reload(): void;
 }
 
 /** Calls a read, and again each so many milliseconds; 0 is once. */
 export function useRead<T = any>(method: Method, request: object | undefined, everyMs = 0): Loaded<T> {
-  const [state, set] = useState<{ data?: T; error?: string; of?: string }>({});
+  const [state, set] = useState<{ data?: T; error?: string; code?: string; of?: string }>({});
   const [turn, again] = useState(0);
   const key = method + JSON.stringify(request ?? null) + token.value;
   useEffect(() => {
@@ -64,7 +66,7 @@ export function useRead<T = any>(method: Method, request: object | undefined, ev
           const data = await call<T>(method, request, true, signal);
           if (!signal.aborted) set({ data, of: key });
         } catch (e) {
-          if (!signal.aborted) set((s) => ({ ...(s.of === key && s.data !== undefined ? { data: s.data } : {}), error: textOf(e), of: key }));
+          if (!signal.aborted) set((s) => ({ ...(s.of === key && s.data !== undefined ? { data: s.data } : {}), error: textOf(e), code: e instanceof HostdError ? e.code : "", of: key }));
         }
         if (everyMs) await sleep(everyMs, signal);
       } while (everyMs && !signal.aborted);

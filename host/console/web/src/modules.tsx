@@ -2,12 +2,12 @@
 import { useState } from "preact/hooks";
 import { call, lineOf, num, stream, textOf } from "./api.ts";
 import { sleep, useOneTab, useRead, type Loaded } from "./live.ts";
-import { RolloutPanel } from "./rollout.tsx";
+import { partText, RolloutPanel, type Part } from "./rollout.tsx";
 import { router } from "./router.ts";
 import { Ask, AsCommand, Badge, bytesText, Digest, Empty, Fault, Panel, Taken, TypeTabs, When, Wide } from "./ui.tsx";
 
 export interface Module {
-  digest: string; name?: string; version?: string; sizeBytes?: string; uploadedAt?: string; entityTypes?: string[]; activeFor?: string[];
+  digest: string; name?: string; version?: string; sizeBytes?: string; uploadedAt?: string; entityTypes?: string[]; activeFor?: string[]; parts?: Part[];
   signedBy?: string; signatureFault?: string; unusedSince?: string; bindings?: { entityType: string; revision: string; forcedBy?: string; owner?: string }[];
   verifications?: { entityType: string; verifiedAt?: string; all?: boolean; entities?: string; differences?: string; faults?: string; revision?: string }[];
 }
@@ -27,6 +27,8 @@ export function ModulesView({ type }: { type: string | undefined }) {
   const { data, error, reload }: Loaded<{ modules?: Module[] }> = useRead("module.List", {}, 10_000);
   const modules = data?.modules ?? [];
   const types = [...new Set(modules.flatMap((m) => m.activeFor ?? []))].sort();
+  // A rollout goes on, or is promoted or aborted, before another module serves.
+  const rolling = new Set(modules.flatMap((m) => m.parts ?? []).filter((p) => p.kind === "KIND_ROLLOUT").map((p) => p.entityType));
   return (
     <>
       <Panel title="Modules" aside={<AsCommand line={lineOf("module", "ls")} method="module.List" request={{}} />}>
@@ -40,11 +42,11 @@ export function ModulesView({ type }: { type: string | undefined }) {
                 <tr key={m.digest}>
                   <td>{m.name || "–"} <span class="quiet">{m.version}</span></td>
                   <td><Digest of={m.digest} /></td>
-                  <td>{(m.activeFor ?? []).map((t) => <a key={t} href={router.path("modules", t)}><Badge kind="good">{t}</Badge></a>)}{(m.activeFor ?? []).length === 0 && <span class="quiet">nothing</span>}</td>
+                  <td>{(m.activeFor ?? []).map((t) => <a key={t} href={router.path("modules", t)}><Badge kind="good">{t}</Badge></a>)}{(m.parts ?? []).map((p) => <a key={p.entityType + p.kind} data-part={p.kind} href={router.path("modules", p.entityType)}><Badge kind="warn">{p.entityType}: {partText(p)}</Badge></a>)}{(m.activeFor ?? []).length + (m.parts ?? []).length === 0 && <span class="quiet">nothing</span>}</td>
                   <td class="n">{bytesText(num(m.sizeBytes))}</td>
                   <td><When at={m.uploadedAt} /></td>
                   <td>{(m.verifications ?? []).map((v) => <Badge key={v.entityType} kind={num(v.faults) > 0 ? "bad" : num(v.differences) > 0 ? "warn" : "good"}>{v.all ? "all" : "sample"} of {v.entityType}: {num(v.faults)} faults, {num(v.differences)} differ</Badge>)}</td>
-                  <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t)).map((t) => {
+                  <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t) && !rolling.has(t)).map((t) => {
                     const request = { entityType: t, digest: m.digest };
                     return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused." line={lineOf("module", "activate", t, m.digest)} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
                   })}</td>

@@ -15,17 +15,27 @@ const states: Record<string, [name: string, kind: string]> = {
   STATE_RUNNING: ["runs", "good"], STATE_PAUSED: ["waits", "warn"], STATE_ABORTING: ["goes back", "bad"], STATE_HELD: ["goes back, held", "bad"], STATE_ABORTED: ["was aborted", "bad"],
 };
 
+/** What a module does of a type that another one serves. */
+export interface Part { entityType: string; kind?: string; share?: number; prefix?: string; stay?: number; state?: string }
+
+/** Says what a module serves of a type, or decides too. */
+export function partText(p: Part): string {
+  const stay = num(p.stay) > 0 ? `${p.stay} that stay` : "";
+  if (p.kind === "KIND_SHADOW") return `${percent(num(p.share))} of commands, shadow`;
+  if (p.kind === "KIND_STAY") return stay || "none";
+  return `${[num(p.share) > 0 ? percent(num(p.share)) : "", p.prefix ? `${p.prefix}…` : "", stay].filter(Boolean).join(" and ") || "none"}, ${states[p.state ?? ""]?.[0] ?? "rollout"}`;
+}
+
 const percent = (share: number) => `${Number((share / 100).toFixed(2))} %`;
 
 /** What the rollout of a type is at; nothing where one module serves all. */
 export function RolloutPanel({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };
-  const { data, error, reload } = useRead<{ rollout?: Rollout; aborted?: string }>("module.GetRollout", request, 2_000);
+  const { data, error, code, reload } = useRead<{ rollout?: Rollout; aborted?: string }>("module.GetRollout", request, 2_000);
   const r = data?.rollout;
-  if (error?.includes("was aborted")) return <Panel title={`Rollout of ${type}`}><p class="warning">{error}</p></Panel>;
-  if (error && !error.includes("one module serves all")) return <Panel title={`Rollout of ${type}`}><Fault text={error} /></Panel>;
-  if (!error && data?.aborted) return <Panel title={`Rollout of ${type}`}><p class="warning">{data.aborted}</p></Panel>;
-  if (!r || error) return null;
+  if (error) return code === "not_found" ? null : <Panel title={`Rollout of ${type}`}><Fault text={error} /></Panel>;
+  if (data?.aborted) return <Panel title={`Rollout of ${type}`}><p class="warning" data-aborted="true">One module serves all of {type}; {data.aborted}.</p></Panel>;
+  if (!r) return null;
   const [state, kind] = states[r.state ?? ""] ?? [r.state ?? "", ""];
   const act = (label: string, flag: string, action: string, title: string, text: string, danger = false) => {
     const change = { entityType: type, action };

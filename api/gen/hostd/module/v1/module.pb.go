@@ -31,6 +31,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What it does.
+type Part_Kind int32
+
+const (
+	// Not known.
+	Part_KIND_UNSPECIFIED Part_Kind = 0
+	// It serves a part of the entities, on its way to serve all of them.
+	Part_KIND_ROLLOUT Part_Kind = 1
+	// Its rollout was aborted, and it serves those entities that the older module
+	// fails on.
+	Part_KIND_STAY Part_Kind = 2
+	// It decides a share of the commands too, and what it decides is thrown away.
+	Part_KIND_SHADOW Part_Kind = 3
+)
+
+// Enum value maps for Part_Kind.
+var (
+	Part_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_ROLLOUT",
+		2: "KIND_STAY",
+		3: "KIND_SHADOW",
+	}
+	Part_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_ROLLOUT":     1,
+		"KIND_STAY":        2,
+		"KIND_SHADOW":      3,
+	}
+)
+
+func (x Part_Kind) Enum() *Part_Kind {
+	p := new(Part_Kind)
+	*p = x
+	return p
+}
+
+func (x Part_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Part_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_module_v1_module_proto_enumTypes[0].Descriptor()
+}
+
+func (Part_Kind) Type() protoreflect.EnumType {
+	return &file_hostd_module_v1_module_proto_enumTypes[0]
+}
+
+func (x Part_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Part_Kind.Descriptor instead.
+func (Part_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1, 0}
+}
+
 // What becomes of it.
 type Rollout_State int32
 
@@ -80,11 +138,11 @@ func (x Rollout_State) String() string {
 }
 
 func (Rollout_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_module_v1_module_proto_enumTypes[0].Descriptor()
+	return file_hostd_module_v1_module_proto_enumTypes[1].Descriptor()
 }
 
 func (Rollout_State) Type() protoreflect.EnumType {
-	return &file_hostd_module_v1_module_proto_enumTypes[0]
+	return &file_hostd_module_v1_module_proto_enumTypes[1]
 }
 
 func (x Rollout_State) Number() protoreflect.EnumNumber {
@@ -93,7 +151,7 @@ func (x Rollout_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rollout_State.Descriptor instead.
 func (Rollout_State) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30, 0}
 }
 
 // What is to be done.
@@ -141,11 +199,11 @@ func (x ChangeRolloutRequest_Action) String() string {
 }
 
 func (ChangeRolloutRequest_Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_module_v1_module_proto_enumTypes[1].Descriptor()
+	return file_hostd_module_v1_module_proto_enumTypes[2].Descriptor()
 }
 
 func (ChangeRolloutRequest_Action) Type() protoreflect.EnumType {
-	return &file_hostd_module_v1_module_proto_enumTypes[1]
+	return &file_hostd_module_v1_module_proto_enumTypes[2]
 }
 
 func (x ChangeRolloutRequest_Action) Number() protoreflect.EnumNumber {
@@ -154,7 +212,7 @@ func (x ChangeRolloutRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeRolloutRequest_Action.Descriptor instead.
 func (ChangeRolloutRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32, 0}
 }
 
 // What was changed.
@@ -210,11 +268,11 @@ func (x BindingChange_Kind) String() string {
 }
 
 func (BindingChange_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_module_v1_module_proto_enumTypes[2].Descriptor()
+	return file_hostd_module_v1_module_proto_enumTypes[3].Descriptor()
 }
 
 func (BindingChange_Kind) Type() protoreflect.EnumType {
-	return &file_hostd_module_v1_module_proto_enumTypes[2]
+	return &file_hostd_module_v1_module_proto_enumTypes[3]
 }
 
 func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
@@ -223,7 +281,7 @@ func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BindingChange_Kind.Descriptor instead.
 func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36, 0}
 }
 
 // Module describes a stored module.
@@ -241,7 +299,8 @@ type Module struct {
 	UploadedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=uploaded_at,json=uploadedAt,proto3" json:"uploaded_at,omitempty"`
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,6,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
-	// The entity types it serves now.
+	// The entity types it serves now. Where another module serves a part of one,
+	// that is among its parts.
 	ActiveFor []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
 	// How it serves them.
 	Bindings []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
@@ -258,6 +317,8 @@ type Module struct {
 	// What came last of verifying it, of those types that are served. From level 2
 	// of the cluster on.
 	Verifications []*Verification `protobuf:"bytes,340,rep,name=verifications,proto3" json:"verifications,omitempty"`
+	// What it does of entity types that another module serves.
+	Parts         []*Part `protobuf:"bytes,341,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -376,6 +437,104 @@ func (x *Module) GetVerifications() []*Verification {
 	return nil
 }
 
+func (x *Module) GetParts() []*Part {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// Part is what a module does of an entity type that another one serves.
+type Part struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entity type.
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// What it does of it. One module may do two things of a type.
+	Kind Part_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=hostd.module.v1.Part_Kind" json:"kind,omitempty"`
+	// How many of 10,000 entities it serves, or commands it decides too.
+	Share uint32 `protobuf:"varint,3,opt,name=share,proto3" json:"share,omitempty"`
+	// Besides, it serves those whose ids begin so.
+	Prefix string `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// How many entities it serves besides, because the older module fails on them.
+	Stay uint32 `protobuf:"varint,5,opt,name=stay,proto3" json:"stay,omitempty"`
+	// What becomes of its rollout; unspecified where there is none.
+	State         Rollout_State `protobuf:"varint,6,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Part) Reset() {
+	*x = Part{}
+	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Part) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Part) ProtoMessage() {}
+
+func (x *Part) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Part.ProtoReflect.Descriptor instead.
+func (*Part) Descriptor() ([]byte, []int) {
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Part) GetEntityType() string {
+	if x != nil {
+		return x.EntityType
+	}
+	return ""
+}
+
+func (x *Part) GetKind() Part_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Part_KIND_UNSPECIFIED
+}
+
+func (x *Part) GetShare() uint32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *Part) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *Part) GetStay() uint32 {
+	if x != nil {
+		return x.Stay
+	}
+	return 0
+}
+
+func (x *Part) GetState() Rollout_State {
+	if x != nil {
+		return x.State
+	}
+	return Rollout_STATE_UNSPECIFIED
+}
+
 // Verification is what came of replaying entities of a type with a module and
 // with the one that served the type.
 type Verification struct {
@@ -409,7 +568,7 @@ type Verification struct {
 
 func (x *Verification) Reset() {
 	*x = Verification{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +580,7 @@ func (x *Verification) String() string {
 func (*Verification) ProtoMessage() {}
 
 func (x *Verification) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[1]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +593,7 @@ func (x *Verification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verification.ProtoReflect.Descriptor instead.
 func (*Verification) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Verification) GetEntityType() string {
@@ -540,7 +699,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +711,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[2]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +724,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{2}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Binding) GetEntityType() string {
@@ -628,7 +787,7 @@ type TypePatterns struct {
 
 func (x *TypePatterns) Reset() {
 	*x = TypePatterns{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +799,7 @@ func (x *TypePatterns) String() string {
 func (*TypePatterns) ProtoMessage() {}
 
 func (x *TypePatterns) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +812,7 @@ func (x *TypePatterns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypePatterns.ProtoReflect.Descriptor instead.
 func (*TypePatterns) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TypePatterns) GetPatterns() []string {
@@ -701,7 +860,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +872,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[4]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +885,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{4}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Limits) GetCommandFuel() uint64 {
@@ -819,7 +978,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +990,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[5]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +1003,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{5}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UploadRequest) GetWasm() []byte {
@@ -890,7 +1049,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1061,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1074,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UploadResponse) GetDigest() string {
@@ -956,7 +1115,7 @@ type UploadStreamRequest struct {
 
 func (x *UploadStreamRequest) Reset() {
 	*x = UploadStreamRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1127,7 @@ func (x *UploadStreamRequest) String() string {
 func (*UploadStreamRequest) ProtoMessage() {}
 
 func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1140,7 @@ func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamRequest.ProtoReflect.Descriptor instead.
 func (*UploadStreamRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UploadStreamRequest) GetWasm() []byte {
@@ -1027,7 +1186,7 @@ type UploadStreamResponse struct {
 
 func (x *UploadStreamResponse) Reset() {
 	*x = UploadStreamResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1198,7 @@ func (x *UploadStreamResponse) String() string {
 func (*UploadStreamResponse) ProtoMessage() {}
 
 func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1211,7 @@ func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadStreamResponse.ProtoReflect.Descriptor instead.
 func (*UploadStreamResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UploadStreamResponse) GetDigest() string {
@@ -1085,7 +1244,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1256,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1269,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
 // ListResponse lists modules.
@@ -1124,7 +1283,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1295,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1308,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetModules() []*Module {
@@ -1175,7 +1334,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1346,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1359,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetRequest) GetBy() isGetRequest_By {
@@ -1259,7 +1418,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1430,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1443,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetResponse) GetModule() *Module {
@@ -1312,7 +1471,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1483,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1496,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DownloadRequest) GetDigest() string {
@@ -1358,7 +1517,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1529,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1542,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DownloadResponse) GetWasm() []byte {
@@ -1421,7 +1580,7 @@ type ActivateRequest struct {
 
 func (x *ActivateRequest) Reset() {
 	*x = ActivateRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1592,7 @@ func (x *ActivateRequest) String() string {
 func (*ActivateRequest) ProtoMessage() {}
 
 func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1605,7 @@ func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateRequest.ProtoReflect.Descriptor instead.
 func (*ActivateRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ActivateRequest) GetEntityType() string {
@@ -1515,7 +1674,7 @@ type RolloutPlan struct {
 
 func (x *RolloutPlan) Reset() {
 	*x = RolloutPlan{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1686,7 @@ func (x *RolloutPlan) String() string {
 func (*RolloutPlan) ProtoMessage() {}
 
 func (x *RolloutPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1699,7 @@ func (x *RolloutPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutPlan.ProtoReflect.Descriptor instead.
 func (*RolloutPlan) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RolloutPlan) GetShare() uint32 {
@@ -1593,7 +1752,7 @@ type ActivateResponse struct {
 
 func (x *ActivateResponse) Reset() {
 	*x = ActivateResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1764,7 @@ func (x *ActivateResponse) String() string {
 func (*ActivateResponse) ProtoMessage() {}
 
 func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[17]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1777,7 @@ func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateResponse.ProtoReflect.Descriptor instead.
 func (*ActivateResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActivateResponse) GetRevision() uint64 {
@@ -1646,7 +1805,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1817,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1830,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemoveRequest) GetDigest() string {
@@ -1690,7 +1849,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1861,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1874,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 // QuotasRequest asks for the quotas of modules.
@@ -1727,7 +1886,7 @@ type QuotasRequest struct {
 
 func (x *QuotasRequest) Reset() {
 	*x = QuotasRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1898,7 @@ func (x *QuotasRequest) String() string {
 func (*QuotasRequest) ProtoMessage() {}
 
 func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1911,7 @@ func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasRequest.ProtoReflect.Descriptor instead.
 func (*QuotasRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 // QuotasResponse says what an upload is held to. Where there is more, all stays,
@@ -1773,7 +1932,7 @@ type QuotasResponse struct {
 
 func (x *QuotasResponse) Reset() {
 	*x = QuotasResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1944,7 @@ func (x *QuotasResponse) String() string {
 func (*QuotasResponse) ProtoMessage() {}
 
 func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1957,7 @@ func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasResponse.ProtoReflect.Descriptor instead.
 func (*QuotasResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QuotasResponse) GetUsed() *QuotasResponse_Amounts {
@@ -1841,7 +2000,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2012,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2025,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RollbackRequest) GetEntityType() string {
@@ -1908,7 +2067,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2079,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2092,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RollbackResponse) GetDigest() string {
@@ -1975,7 +2134,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2146,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2159,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetRolloutRequest) GetEntityType() string {
@@ -2010,7 +2169,7 @@ func (x *GetRolloutRequest) GetEntityType() string {
 	return ""
 }
 
-// GetRolloutResponse has what there is, one of the two at least.
+// GetRolloutResponse has what there is, one of the three at least.
 type GetRolloutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What serves a part of the type.
@@ -2026,7 +2185,7 @@ type GetRolloutResponse struct {
 
 func (x *GetRolloutResponse) Reset() {
 	*x = GetRolloutResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2197,7 @@ func (x *GetRolloutResponse) String() string {
 func (*GetRolloutResponse) ProtoMessage() {}
 
 func (x *GetRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[25]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2210,7 @@ func (x *GetRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutResponse.ProtoReflect.Descriptor instead.
 func (*GetRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{25}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetRolloutResponse) GetRollout() *Rollout {
@@ -2111,7 +2270,7 @@ type Shadow struct {
 
 func (x *Shadow) Reset() {
 	*x = Shadow{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2282,7 @@ func (x *Shadow) String() string {
 func (*Shadow) ProtoMessage() {}
 
 func (x *Shadow) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[26]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2295,7 @@ func (x *Shadow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shadow.ProtoReflect.Descriptor instead.
 func (*Shadow) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{26}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Shadow) GetDigest() string {
@@ -2236,7 +2395,7 @@ type ShadowDifference struct {
 
 func (x *ShadowDifference) Reset() {
 	*x = ShadowDifference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2407,7 @@ func (x *ShadowDifference) String() string {
 func (*ShadowDifference) ProtoMessage() {}
 
 func (x *ShadowDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[27]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2420,7 @@ func (x *ShadowDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowDifference.ProtoReflect.Descriptor instead.
 func (*ShadowDifference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{27}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ShadowDifference) GetIn() string {
@@ -2297,7 +2456,7 @@ type ShadowExample struct {
 
 func (x *ShadowExample) Reset() {
 	*x = ShadowExample{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2468,7 @@ func (x *ShadowExample) String() string {
 func (*ShadowExample) ProtoMessage() {}
 
 func (x *ShadowExample) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[28]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2481,7 @@ func (x *ShadowExample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowExample.ProtoReflect.Descriptor instead.
 func (*ShadowExample) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ShadowExample) GetEntityId() string {
@@ -2408,7 +2567,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2579,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[29]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2592,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{29}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Rollout) GetEntityType() string {
@@ -2579,7 +2738,7 @@ type VersionCounts struct {
 
 func (x *VersionCounts) Reset() {
 	*x = VersionCounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2750,7 @@ func (x *VersionCounts) String() string {
 func (*VersionCounts) ProtoMessage() {}
 
 func (x *VersionCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[30]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2763,7 @@ func (x *VersionCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionCounts.ProtoReflect.Descriptor instead.
 func (*VersionCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VersionCounts) GetCommands() uint64 {
@@ -2651,7 +2810,7 @@ type ChangeRolloutRequest struct {
 
 func (x *ChangeRolloutRequest) Reset() {
 	*x = ChangeRolloutRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2822,7 @@ func (x *ChangeRolloutRequest) String() string {
 func (*ChangeRolloutRequest) ProtoMessage() {}
 
 func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[31]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2835,7 @@ func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{31}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ChangeRolloutRequest) GetEntityType() string {
@@ -2713,7 +2872,7 @@ type ChangeRolloutResponse struct {
 
 func (x *ChangeRolloutResponse) Reset() {
 	*x = ChangeRolloutResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2884,7 @@ func (x *ChangeRolloutResponse) String() string {
 func (*ChangeRolloutResponse) ProtoMessage() {}
 
 func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[32]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2897,7 @@ func (x *ChangeRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutResponse.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{32}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ChangeRolloutResponse) GetRollout() *Rollout {
@@ -2766,7 +2925,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +2937,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[33]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +2950,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{33}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryRequest) GetEntityType() string {
@@ -2813,7 +2972,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2984,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2997,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryResponse) GetChanges() []*BindingChange {
@@ -2876,7 +3035,7 @@ type BindingChange struct {
 
 func (x *BindingChange) Reset() {
 	*x = BindingChange{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3047,7 @@ func (x *BindingChange) String() string {
 func (*BindingChange) ProtoMessage() {}
 
 func (x *BindingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3060,7 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
 func (*BindingChange) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BindingChange) GetRevision() uint64 {
@@ -2980,7 +3139,7 @@ type SetOwnerRequest struct {
 
 func (x *SetOwnerRequest) Reset() {
 	*x = SetOwnerRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3151,7 @@ func (x *SetOwnerRequest) String() string {
 func (*SetOwnerRequest) ProtoMessage() {}
 
 func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3164,7 @@ func (x *SetOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetOwnerRequest) GetEntityType() string {
@@ -3031,7 +3190,7 @@ type SetOwnerResponse struct {
 
 func (x *SetOwnerResponse) Reset() {
 	*x = SetOwnerResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3202,7 @@ func (x *SetOwnerResponse) String() string {
 func (*SetOwnerResponse) ProtoMessage() {}
 
 func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[37]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3215,7 @@ func (x *SetOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnerResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{37}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38}
 }
 
 // VerifyRequest selects histories to replay.
@@ -3084,7 +3243,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3255,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[38]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3268,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VerifyRequest) GetDigest() string {
@@ -3213,7 +3372,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3384,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3397,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VerifyResponse) GetEntities() uint64 {
@@ -3341,7 +3500,7 @@ type FitRequest struct {
 
 func (x *FitRequest) Reset() {
 	*x = FitRequest{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3512,7 @@ func (x *FitRequest) String() string {
 func (*FitRequest) ProtoMessage() {}
 
 func (x *FitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3525,7 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
 func (*FitRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FitRequest) GetDigest() string {
@@ -3477,7 +3636,7 @@ type FitResponse struct {
 
 func (x *FitResponse) Reset() {
 	*x = FitResponse{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3648,7 @@ func (x *FitResponse) String() string {
 func (*FitResponse) ProtoMessage() {}
 
 func (x *FitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3661,7 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
 func (*FitResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
@@ -3562,7 +3721,7 @@ type QuotasResponse_Amounts struct {
 
 func (x *QuotasResponse_Amounts) Reset() {
 	*x = QuotasResponse_Amounts{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +3733,7 @@ func (x *QuotasResponse_Amounts) String() string {
 func (*QuotasResponse_Amounts) ProtoMessage() {}
 
 func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +3746,7 @@ func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasResponse_Amounts.ProtoReflect.Descriptor instead.
 func (*QuotasResponse_Amounts) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *QuotasResponse_Amounts) GetModules() uint64 {
@@ -3635,7 +3794,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3806,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3819,7 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *VerifyResponse_Difference) GetEntityId() string {
@@ -3728,7 +3887,7 @@ type VerifyResponse_PatchOperation struct {
 
 func (x *VerifyResponse_PatchOperation) Reset() {
 	*x = VerifyResponse_PatchOperation{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3740,7 +3899,7 @@ func (x *VerifyResponse_PatchOperation) String() string {
 func (*VerifyResponse_PatchOperation) ProtoMessage() {}
 
 func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3753,7 +3912,7 @@ func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse_PatchOperation.ProtoReflect.Descriptor instead.
 func (*VerifyResponse_PatchOperation) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40, 1}
 }
 
 func (x *VerifyResponse_PatchOperation) GetOp() string {
@@ -3790,7 +3949,7 @@ type FitResponse_MissingEvents struct {
 
 func (x *FitResponse_MissingEvents) Reset() {
 	*x = FitResponse_MissingEvents{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3961,7 @@ func (x *FitResponse_MissingEvents) String() string {
 func (*FitResponse_MissingEvents) ProtoMessage() {}
 
 func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3974,7 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
 func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41, 0}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *FitResponse_MissingEvents) GetEventType() string {
@@ -3849,7 +4008,7 @@ type FitResponse_Fault struct {
 
 func (x *FitResponse_Fault) Reset() {
 	*x = FitResponse_Fault{}
-	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4020,7 @@ func (x *FitResponse_Fault) String() string {
 func (*FitResponse_Fault) ProtoMessage() {}
 
 func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
+	mi := &file_hostd_module_v1_module_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4033,7 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
 func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41, 1}
+	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{42, 1}
 }
 
 func (x *FitResponse_Fault) GetEntityId() string {
@@ -3909,7 +4068,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xed\x03\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x9b\x04\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -3925,7 +4084,21 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\tsigned_by\x18K \x01(\tR\bsignedBy\x12'\n" +
 	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\x12=\n" +
 	"\funused_since\x18M \x01(\v2\x1a.google.protobuf.TimestampR\vunusedSince\x12D\n" +
-	"\rverifications\x18\xd4\x02 \x03(\v2\x1d.hostd.module.v1.VerificationR\rverifications\"\xfd\x02\n" +
+	"\rverifications\x18\xd4\x02 \x03(\v2\x1d.hostd.module.v1.VerificationR\rverifications\x12,\n" +
+	"\x05parts\x18\xd5\x02 \x03(\v2\x15.hostd.module.v1.PartR\x05parts\"\x9f\x02\n" +
+	"\x04Part\x12\x1f\n" +
+	"\ventity_type\x18\x01 \x01(\tR\n" +
+	"entityType\x12.\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.module.v1.Part.KindR\x04kind\x12\x14\n" +
+	"\x05share\x18\x03 \x01(\rR\x05share\x12\x16\n" +
+	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x12\n" +
+	"\x04stay\x18\x05 \x01(\rR\x04stay\x124\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\"N\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fKIND_ROLLOUT\x10\x01\x12\r\n" +
+	"\tKIND_STAY\x10\x02\x12\x0f\n" +
+	"\vKIND_SHADOW\x10\x03\"\xfd\x02\n" +
 	"\fVerification\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
@@ -4250,136 +4423,141 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 	return file_hostd_module_v1_module_proto_rawDescData
 }
 
-var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_hostd_module_v1_module_proto_goTypes = []any{
-	(Rollout_State)(0),                    // 0: hostd.module.v1.Rollout.State
-	(ChangeRolloutRequest_Action)(0),      // 1: hostd.module.v1.ChangeRolloutRequest.Action
-	(BindingChange_Kind)(0),               // 2: hostd.module.v1.BindingChange.Kind
-	(*Module)(nil),                        // 3: hostd.module.v1.Module
-	(*Verification)(nil),                  // 4: hostd.module.v1.Verification
-	(*Binding)(nil),                       // 5: hostd.module.v1.Binding
-	(*TypePatterns)(nil),                  // 6: hostd.module.v1.TypePatterns
-	(*Limits)(nil),                        // 7: hostd.module.v1.Limits
-	(*UploadRequest)(nil),                 // 8: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),                // 9: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),           // 10: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),          // 11: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),                   // 12: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),                  // 13: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                    // 14: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),                   // 15: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),               // 16: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),              // 17: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),               // 18: hostd.module.v1.ActivateRequest
-	(*RolloutPlan)(nil),                   // 19: hostd.module.v1.RolloutPlan
-	(*ActivateResponse)(nil),              // 20: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),                 // 21: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),                // 22: hostd.module.v1.RemoveResponse
-	(*QuotasRequest)(nil),                 // 23: hostd.module.v1.QuotasRequest
-	(*QuotasResponse)(nil),                // 24: hostd.module.v1.QuotasResponse
-	(*RollbackRequest)(nil),               // 25: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),              // 26: hostd.module.v1.RollbackResponse
-	(*GetRolloutRequest)(nil),             // 27: hostd.module.v1.GetRolloutRequest
-	(*GetRolloutResponse)(nil),            // 28: hostd.module.v1.GetRolloutResponse
-	(*Shadow)(nil),                        // 29: hostd.module.v1.Shadow
-	(*ShadowDifference)(nil),              // 30: hostd.module.v1.ShadowDifference
-	(*ShadowExample)(nil),                 // 31: hostd.module.v1.ShadowExample
-	(*Rollout)(nil),                       // 32: hostd.module.v1.Rollout
-	(*VersionCounts)(nil),                 // 33: hostd.module.v1.VersionCounts
-	(*ChangeRolloutRequest)(nil),          // 34: hostd.module.v1.ChangeRolloutRequest
-	(*ChangeRolloutResponse)(nil),         // 35: hostd.module.v1.ChangeRolloutResponse
-	(*HistoryRequest)(nil),                // 36: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),               // 37: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),                 // 38: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),               // 39: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),              // 40: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),                 // 41: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),                // 42: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                    // 43: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),                   // 44: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),        // 45: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil),     // 46: hostd.module.v1.VerifyResponse.Difference
-	(*VerifyResponse_PatchOperation)(nil), // 47: hostd.module.v1.VerifyResponse.PatchOperation
-	(*FitResponse_MissingEvents)(nil),     // 48: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),             // 49: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),         // 50: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),               // 51: google.protobuf.Struct
-	(*durationpb.Duration)(nil),           // 52: google.protobuf.Duration
-	(*structpb.Value)(nil),                // 53: google.protobuf.Value
+	(Part_Kind)(0),                        // 0: hostd.module.v1.Part.Kind
+	(Rollout_State)(0),                    // 1: hostd.module.v1.Rollout.State
+	(ChangeRolloutRequest_Action)(0),      // 2: hostd.module.v1.ChangeRolloutRequest.Action
+	(BindingChange_Kind)(0),               // 3: hostd.module.v1.BindingChange.Kind
+	(*Module)(nil),                        // 4: hostd.module.v1.Module
+	(*Part)(nil),                          // 5: hostd.module.v1.Part
+	(*Verification)(nil),                  // 6: hostd.module.v1.Verification
+	(*Binding)(nil),                       // 7: hostd.module.v1.Binding
+	(*TypePatterns)(nil),                  // 8: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                        // 9: hostd.module.v1.Limits
+	(*UploadRequest)(nil),                 // 10: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),                // 11: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),           // 12: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),          // 13: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),                   // 14: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),                  // 15: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                    // 16: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),                   // 17: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),               // 18: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),              // 19: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),               // 20: hostd.module.v1.ActivateRequest
+	(*RolloutPlan)(nil),                   // 21: hostd.module.v1.RolloutPlan
+	(*ActivateResponse)(nil),              // 22: hostd.module.v1.ActivateResponse
+	(*RemoveRequest)(nil),                 // 23: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),                // 24: hostd.module.v1.RemoveResponse
+	(*QuotasRequest)(nil),                 // 25: hostd.module.v1.QuotasRequest
+	(*QuotasResponse)(nil),                // 26: hostd.module.v1.QuotasResponse
+	(*RollbackRequest)(nil),               // 27: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),              // 28: hostd.module.v1.RollbackResponse
+	(*GetRolloutRequest)(nil),             // 29: hostd.module.v1.GetRolloutRequest
+	(*GetRolloutResponse)(nil),            // 30: hostd.module.v1.GetRolloutResponse
+	(*Shadow)(nil),                        // 31: hostd.module.v1.Shadow
+	(*ShadowDifference)(nil),              // 32: hostd.module.v1.ShadowDifference
+	(*ShadowExample)(nil),                 // 33: hostd.module.v1.ShadowExample
+	(*Rollout)(nil),                       // 34: hostd.module.v1.Rollout
+	(*VersionCounts)(nil),                 // 35: hostd.module.v1.VersionCounts
+	(*ChangeRolloutRequest)(nil),          // 36: hostd.module.v1.ChangeRolloutRequest
+	(*ChangeRolloutResponse)(nil),         // 37: hostd.module.v1.ChangeRolloutResponse
+	(*HistoryRequest)(nil),                // 38: hostd.module.v1.HistoryRequest
+	(*HistoryResponse)(nil),               // 39: hostd.module.v1.HistoryResponse
+	(*BindingChange)(nil),                 // 40: hostd.module.v1.BindingChange
+	(*SetOwnerRequest)(nil),               // 41: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),              // 42: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),                 // 43: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),                // 44: hostd.module.v1.VerifyResponse
+	(*FitRequest)(nil),                    // 45: hostd.module.v1.FitRequest
+	(*FitResponse)(nil),                   // 46: hostd.module.v1.FitResponse
+	(*QuotasResponse_Amounts)(nil),        // 47: hostd.module.v1.QuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil),     // 48: hostd.module.v1.VerifyResponse.Difference
+	(*VerifyResponse_PatchOperation)(nil), // 49: hostd.module.v1.VerifyResponse.PatchOperation
+	(*FitResponse_MissingEvents)(nil),     // 50: hostd.module.v1.FitResponse.MissingEvents
+	(*FitResponse_Fault)(nil),             // 51: hostd.module.v1.FitResponse.Fault
+	(*timestamppb.Timestamp)(nil),         // 52: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),               // 53: google.protobuf.Struct
+	(*durationpb.Duration)(nil),           // 54: google.protobuf.Duration
+	(*structpb.Value)(nil),                // 55: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
-	50, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
-	5,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
-	50, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
-	4,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
-	50, // 4: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
-	7,  // 5: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	6,  // 6: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
-	6,  // 7: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
-	3,  // 8: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	3,  // 9: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	51, // 10: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	7,  // 11: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	19, // 12: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
-	52, // 13: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	45, // 14: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	45, // 15: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	32, // 16: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	29, // 17: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
-	30, // 18: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
-	31, // 19: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
-	0,  // 20: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
-	52, // 21: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
-	50, // 22: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
-	33, // 23: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
-	33, // 24: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
-	52, // 25: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
-	1,  // 26: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
-	32, // 27: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	38, // 28: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	50, // 29: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	2,  // 30: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	46, // 31: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	48, // 32: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	49, // 33: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	47, // 34: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	53, // 35: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	8,  // 36: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	10, // 37: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	12, // 38: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	14, // 39: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	16, // 40: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	18, // 41: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	25, // 42: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	27, // 43: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	34, // 44: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	36, // 45: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	39, // 46: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	21, // 47: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	23, // 48: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	41, // 49: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	43, // 50: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	9,  // 51: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	11, // 52: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	13, // 53: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	15, // 54: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	17, // 55: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	20, // 56: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	26, // 57: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	28, // 58: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	35, // 59: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	37, // 60: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	40, // 61: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	22, // 62: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	24, // 63: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	42, // 64: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	44, // 65: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	51, // [51:66] is the sub-list for method output_type
-	36, // [36:51] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	52, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
+	7,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
+	52, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
+	6,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
+	5,  // 4: hostd.module.v1.Module.parts:type_name -> hostd.module.v1.Part
+	0,  // 5: hostd.module.v1.Part.kind:type_name -> hostd.module.v1.Part.Kind
+	1,  // 6: hostd.module.v1.Part.state:type_name -> hostd.module.v1.Rollout.State
+	52, // 7: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
+	9,  // 8: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
+	8,  // 9: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
+	8,  // 10: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	4,  // 11: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
+	4,  // 12: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
+	53, // 13: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
+	9,  // 14: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
+	21, // 15: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
+	54, // 16: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
+	47, // 17: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	47, // 18: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	34, // 19: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	31, // 20: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
+	32, // 21: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
+	33, // 22: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
+	1,  // 23: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
+	54, // 24: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
+	52, // 25: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
+	35, // 26: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
+	35, // 27: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
+	54, // 28: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
+	2,  // 29: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	34, // 30: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	40, // 31: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	52, // 32: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	3,  // 33: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	48, // 34: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	50, // 35: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	51, // 36: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	49, // 37: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	55, // 38: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	10, // 39: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	12, // 40: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	14, // 41: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	16, // 42: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	18, // 43: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	20, // 44: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	27, // 45: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	29, // 46: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	36, // 47: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	38, // 48: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	41, // 49: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	23, // 50: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	25, // 51: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	43, // 52: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	45, // 53: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	11, // 54: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	13, // 55: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	15, // 56: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	17, // 57: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	19, // 58: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	22, // 59: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	28, // 60: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	30, // 61: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	37, // 62: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	39, // 63: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	42, // 64: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	24, // 65: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	26, // 66: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	44, // 67: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	46, // 68: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	54, // [54:69] is the sub-list for method output_type
+	39, // [39:54] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }
@@ -4387,11 +4565,11 @@ func file_hostd_module_v1_module_proto_init() {
 	if File_hostd_module_v1_module_proto != nil {
 		return
 	}
-	file_hostd_module_v1_module_proto_msgTypes[11].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[12].OneofWrappers = []any{
 		(*GetRequest_Digest)(nil),
 		(*GetRequest_EntityType)(nil),
 	}
-	file_hostd_module_v1_module_proto_msgTypes[38].OneofWrappers = []any{
+	file_hostd_module_v1_module_proto_msgTypes[39].OneofWrappers = []any{
 		(*VerifyRequest_Sample)(nil),
 		(*VerifyRequest_All)(nil),
 	}
@@ -4400,8 +4578,8 @@ func file_hostd_module_v1_module_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_module_v1_module_proto_rawDesc), len(file_hostd_module_v1_module_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   47,
+			NumEnums:      4,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

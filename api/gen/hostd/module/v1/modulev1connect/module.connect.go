@@ -103,8 +103,9 @@ type ModuleServiceClient interface {
 	// request forces it. Taking the same revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// GetRollout tells of the module that serves a part of a type, on its way to
-	// serve all of it, and of the one that decides commands of it too. A type of
-	// which one module serves and decides all gets not_found.
+	// serve all of it, and of the one that decides commands of it too. Where there
+	// is neither it tells that the last rollout was aborted, or fails with
+	// not_found.
 	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
 	// ChangeRollout has a rollout wait, go on, serve all entities, or give them
 	// back. They are given back as Rollback does it, while those that the newer
@@ -373,8 +374,9 @@ type ModuleServiceHandler interface {
 	// request forces it. Taking the same revision back again changes nothing more.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
 	// GetRollout tells of the module that serves a part of a type, on its way to
-	// serve all of it, and of the one that decides commands of it too. A type of
-	// which one module serves and decides all gets not_found.
+	// serve all of it, and of the one that decides commands of it too. Where there
+	// is neither it tells that the last rollout was aborted, or fails with
+	// not_found.
 	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
 	// ChangeRollout has a rollout wait, go on, serve all entities, or give them
 	// back. They are given back as Rollback does it, while those that the newer

@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file hostd/module/v1/module.proto.
  */
 export const file_hostd_module_v1_module: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEi5wIKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbiKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIg0KC0xpc3RSZXF1ZXN0IjgKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZSI7CgpHZXRSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiYQoLR2V0UmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiIQoPRG93bmxvYWRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIgChBEb3dubG9hZFJlc3BvbnNlEgwKBHdhc20YASABKAwivAEKD0FjdGl2YXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJ0CgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcnVsZXMYBSABKAkiNgoQQWN0aXZhdGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0ItkBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGj4KB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl0KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEAoHcmVtYXJrcxjfAiADKAkiKAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkieQoSR2V0Um9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dBInCgZzaGFkb3cYAiABKAsyFy5ob3N0ZC5tb2R1bGUudjEuU2hhZG93Eg8KB2Fib3J0ZWQYAyABKAkinwIKBlNoYWRvdxIOCgZkaWdlc3QYASABKAkSDQoFc2hhcmUYAiABKA0SEAoIY29tcGFyZWQYAyABKAQSDgoGZGlmZmVyGAQgASgEEjYKC2RpZmZlcmVuY2VzGAUgAygLMiEuaG9zdGQubW9kdWxlLnYxLlNoYWRvd0RpZmZlcmVuY2USDwoHZHJvcHBlZBgGIAEoBBITCgtwYXNzZWRfb3ZlchgHIAEoBBIMCgRmdWVsGAggASgEEhIKCm90aGVyX2Z1ZWwYCSABKAQSMAoIZXhhbXBsZXMYCiADKAsyHi5ob3N0ZC5tb2R1bGUudjEuU2hhZG93RXhhbXBsZRIUCgxzaWxlbnRfbm9kZXMYCyABKA0SDAoEbm90ZRgMIAEoCSIwChBTaGFkb3dEaWZmZXJlbmNlEgoKAmluGAEgASgJEhAKCGNvbW1hbmRzGAIgASgEImAKDVNoYWRvd0V4YW1wbGUSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEg8KB2NvbW1hbmQYAyABKAkSCgoCaW4YBCADKAkSDQoFZmF1bHQYBSABKAkixgQKB1JvbGxvdXQSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGZGlnZXN0GAIgASgJEhQKDG9sZGVyX2RpZ2VzdBgDIAEoCRItCgVzdGF0ZRgEIAEoDjIeLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0LlN0YXRlEg0KBXNoYXJlGAUgASgNEg4KBnByZWZpeBgGIAEoCRIMCgRzdGF5GAcgAygJEhQKDGVudGl0eV90eXBlcxgIIAMoCRIQCghyZXZpc2lvbhgJIAEoBBIKCgJieRgKIAEoCRIMCgRub3RlGAsgASgJEg0KBXN0ZXBzGAwgAygNEigKBXBhdXNlGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKBmR1ZV9hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFcnVsZXMYDyABKAkSLQoFbmV3ZXIYECABKAsyHi5ob3N0ZC5tb2R1bGUudjEuVmVyc2lvbkNvdW50cxItCgVvbGRlchgRIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEhQKDHNpbGVudF9ub2RlcxgSIAEoDSJ6CgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1JVTk5JTkcQARIQCgxTVEFURV9QQVVTRUQQAhISCg5TVEFURV9BQk9SVElORxADEg4KClNUQVRFX0hFTEQQBBIRCg1TVEFURV9BQk9SVEVEEAUibQoNVmVyc2lvbkNvdW50cxIQCghjb21tYW5kcxgBIAEoBBISCgpyZWplY3Rpb25zGAIgASgEEg4KBmZhdWx0cxgDIAEoBBImCgNwOTkYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24i5QEKFENoYW5nZVJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEjwKBmFjdGlvbhgCIAEoDjIsLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdC5BY3Rpb24SDQoFZm9yY2UYAyABKAgiawoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEhAKDEFDVElPTl9QQVVTRRABEhEKDUFDVElPTl9SRVNVTUUQAhISCg5BQ1RJT05fUFJPTU9URRADEhAKDEFDVElPTl9BQk9SVBAEIlQKFUNoYW5nZVJvbGxvdXRSZXNwb25zZRIpCgdyb2xsb3V0GAEgASgLMhguaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQSEAoIcmV2aXNpb24YAiABKAQiJQoOSGlzdG9yeVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkiQgoPSGlzdG9yeVJlc3BvbnNlEi8KB2NoYW5nZXMYASADKAsyHi5ob3N0ZC5tb2R1bGUudjEuQmluZGluZ0NoYW5nZSLlAgoNQmluZGluZ0NoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoEa2luZBgDIAEoDjIjLmhvc3RkLm1vZHVsZS52MS5CaW5kaW5nQ2hhbmdlLktpbmQSDgoGZGlnZXN0GAQgASgJEgoKAmJ5GAUgASgJEg4KBmZvcmNlZBgGIAEoCBIRCgl0b29rX2JhY2sYByABKAQSDgoFc2hhcmUY/QIgASgNEg8KBnByZWZpeBj+AiABKAkihgEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhEKDUtJTkRfQUNUSVZBVEUQARIPCgtLSU5EX0xJTUlUUxACEhEKDUtJTkRfUk9MTEJBQ0sQAxIPCgtLSU5EX0NBTkFSWRAEEhAKDEtJTkRfUFJPTU9URRAFEg4KCktJTkRfQUJPUlQQBiI1Cg9TZXRPd25lclJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFb3duZXIYAiABKAkiEgoQU2V0T3duZXJSZXNwb25zZSKDAQoNVmVyaWZ5UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSEAoGc2FtcGxlGAMgASgNSAASDQoDYWxsGAQgASgISAASEAoIc2hhcmRfaWQYBSABKA0SEQoIcmV2aXNpb24Y1AIgASgEQgcKBXNjb3BlIpkECg5WZXJpZnlSZXNwb25zZRIQCghlbnRpdGllcxgBIAEoBBIOCgZldmVudHMYAiABKAQSPwoLZGlmZmVyZW5jZXMYAyADKAsyKi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UuRGlmZmVyZW5jZRIUCgxjdXRfZW50aXRpZXMYBCABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgFIAEoBBIbChJkaWZmZXJpbmdfZW50aXRpZXMY1AIgASgEEhgKD2ZhdWx0eV9lbnRpdGllcxjVAiABKAQSDQoEa2VwdBjWAiABKAgSEQoIbm90X2tlcHQY1wIgASgJGsQBCgpEaWZmZXJlbmNlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBITCgtkZXNjcmlwdGlvbhgDIAEoCRINCgVmYXVsdBgEIAEoCBITCgpldmVudF90eXBlGNQCIAEoCRI+CgVwYXRjaBiGAyADKAsyLi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UuUGF0Y2hPcGVyYXRpb24SGAoPcGF0Y2hfdHJ1bmNhdGVkGIcDIAEoCBpRCg5QYXRjaE9wZXJhdGlvbhIKCgJvcBgBIAEoCRIMCgRwYXRoGAIgASgJEiUKBXZhbHVlGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIoUCCgpGaXRSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIOCgZzYW1wbGUYAyABKA0SEAoIc2hhcmRfaWQYBCABKA0SFAoMc2hhcmRfbWlsbGlzGAUgASgNEhUKDXByZXNlbmNlX29ubHkYBiABKAgSFwoOd3JpdHRlbl9ub3RfYnkY3gIgAygJEhQKC2ZpcnN0X3NoYXJlGP0CIAEoDRIVCgxmaXJzdF9wcmVmaXgY/gIgASgJEhUKDHdpdGhpbl9zaGFyZRiAAyABKA0SFgoNd2l0aGluX3ByZWZpeBiBAyABKAkSDgoFZmVuY2UY/wIgASgEItECCgtGaXRSZXNwb25zZRI7CgdtaXNzaW5nGAEgAygLMiouaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlLk1pc3NpbmdFdmVudHMSMgoGZmF1bHRzGAIgAygLMiIuaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlLkZhdWx0EhAKCGVudGl0aWVzGAMgASgEEhUKDXVucmVhZF9zaGFyZHMYBCABKA0SDwoHcHJlc2VudBgFIAEoCBIQCgdmYWlsaW5nGN4CIAEoBBoyCg1NaXNzaW5nRXZlbnRzEhIKCmV2ZW50X3R5cGUYASABKAkSDQoFY291bnQYAiABKAQaUQoFRmF1bHQSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhIKCmV2ZW50X3R5cGUYAyABKAkSDwoHbWVzc2FnZRgEIAEoCTKdCgoNTW9kdWxlU2VydmljZRJPCgZVcGxvYWQSHi5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXNwb25zZSIE8OQZBRJjCgxVcGxvYWRTdHJlYW0SJC5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVxdWVzdBolLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXNwb25zZSIE8OQZBSgBEkwKBExpc3QSHC5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlcXVlc3QaHS5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlc3BvbnNlIgeQAgHw5BkDEkkKA0dldBIbLmhvc3RkLm1vZHVsZS52MS5HZXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkdldFJlc3BvbnNlIgeQAgHw5BkDElgKCERvd25sb2FkEiAuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlc3BvbnNlIgeQAgHw5BkGElUKCEFjdGl2YXRlEiAuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlc3BvbnNlIgTw5BkFElUKCFJvbGxiYWNrEiAuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1Jlc3BvbnNlIgTw5BkFEl4KCkdldFJvbGxvdXQSIi5ob3N0ZC5tb2R1bGUudjEuR2V0Um9sbG91dFJlcXVlc3QaIy5ob3N0ZC5tb2R1bGUudjEuR2V0Um9sbG91dFJlc3BvbnNlIgeQAgHw5BkDEmQKDUNoYW5nZVJvbGxvdXQSJS5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QaJi5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlc3BvbnNlIgTw5BkFElUKB0hpc3RvcnkSHy5ob3N0ZC5tb2R1bGUudjEuSGlzdG9yeVJlcXVlc3QaIC5ob3N0ZC5tb2R1bGUudjEuSGlzdG9yeVJlc3BvbnNlIgeQAgHw5BkDElUKCFNldE93bmVyEiAuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlc3BvbnNlIgTw5BkFEk8KBlJlbW92ZRIeLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlJlbW92ZVJlc3BvbnNlIgTw5BkFElIKBlF1b3RhcxIeLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlIgeQAgHw5BkDElEKBlZlcmlmeRIeLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlIgTw5BkFMAESSQoDRml0EhsuaG9zdGQubW9kdWxlLnYxLkZpdFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UiB5ACAfDkGQVCOVo3Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL21vZHVsZS92MTttb2R1bGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEijgMKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbhIlCgVwYXJ0cxjVAiADKAsyFS5ob3N0ZC5tb2R1bGUudjEuUGFydCLxAQoEUGFydBITCgtlbnRpdHlfdHlwZRgBIAEoCRIoCgRraW5kGAIgASgOMhouaG9zdGQubW9kdWxlLnYxLlBhcnQuS2luZBINCgVzaGFyZRgDIAEoDRIOCgZwcmVmaXgYBCABKAkSDAoEc3RheRgFIAEoDRItCgVzdGF0ZRgGIAEoDjIeLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0LlN0YXRlIk4KBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhAKDEtJTkRfUk9MTE9VVBABEg0KCUtJTkRfU1RBWRACEg8KC0tJTkRfU0hBRE9XEAMiggIKDFZlcmlmaWNhdGlvbhITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIvCgt2ZXJpZmllZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLdmVyaWZpZWRfYnkYBCABKAkSCwoDYWxsGAUgASgIEhAKCGVudGl0aWVzGAYgASgEEg4KBmV2ZW50cxgHIAEoBBITCgtkaWZmZXJlbmNlcxgIIAEoBBIOCgZmYXVsdHMYCSABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgKIAEoBBIUCgxjdXRfZW50aXRpZXMYCyABKAQi3wEKB0JpbmRpbmcSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxISCglmb3JjZWRfYnkYtgIgASgJEiwKBXNlbmRzGAQgASgLMh0uaG9zdGQubW9kdWxlLnYxLlR5cGVQYXR0ZXJucxIzCgxhY2NlcHRzX2Zyb20YBSABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEg0KBW93bmVyGAYgASgJIiAKDFR5cGVQYXR0ZXJucxIQCghwYXR0ZXJucxgBIAMoCSLvAQoGTGltaXRzEhQKDGNvbW1hbmRfZnVlbBgBIAEoBBISCgpxdWVyeV9mdWVsGAIgASgEEhIKCm1heF9ldmVudHMYAyABKA0SEwoLZXZlbnRfYnl0ZXMYBCABKA0SEwoLcmVwbHlfYnl0ZXMYBSABKA0SFAoMbWVtb3J5X2J5dGVzGAYgASgEEhkKEXR5cGVfbWVtb3J5X2J5dGVzGAcgASgEEhcKD3JhdGVfcGVyX3NlY29uZBgIIAEoDRIYCg9mdWVsX3Blcl9zZWNvbmQYjAEgASgEEhkKEGJ5dGVzX3Blcl9zZWNvbmQYjQEgASgEIlIKDVVwbG9hZFJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIkgKDlVwbG9hZFJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEAoHcmVtYXJrcxi2AiADKAkiWAoTVXBsb2FkU3RyZWFtUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiTgoUVXBsb2FkU3RyZWFtUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSINCgtMaXN0UmVxdWVzdCI4CgxMaXN0UmVzcG9uc2USKAoHbW9kdWxlcxgBIAMoCzIXLmhvc3RkLm1vZHVsZS52MS5Nb2R1bGUiOwoKR2V0UmVxdWVzdBIQCgZkaWdlc3QYASABKAlIABIVCgtlbnRpdHlfdHlwZRgCIAEoCUgAQgQKAmJ5ImEKC0dldFJlc3BvbnNlEicKBm1vZHVsZRgBIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5Nb2R1bGUSKQoIbWFuaWZlc3QYAiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IiEKD0Rvd25sb2FkUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiIAoQRG93bmxvYWRSZXNwb25zZRIMCgR3YXNtGAEgASgMIrwBCg9BY3RpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGZGlnZXN0GAIgASgJEicKBmxpbWl0cxgDIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5MaW1pdHMSDgoFZm9yY2UYtgIgASgIEhsKEmFjY2VwdF9kaWZmZXJlbmNlcxjUAiABKAgSLgoHcm9sbG91dBj9AiABKAsyHC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dFBsYW4idAoLUm9sbG91dFBsYW4SDQoFc2hhcmUYASABKA0SDgoGcHJlZml4GAIgASgJEg0KBXN0ZXBzGAMgAygNEigKBXBhdXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXJ1bGVzGAUgASgJIjYKEEFjdGl2YXRlUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSEAoHcmVtYXJrcxi2AiADKAkiHwoNUmVtb3ZlUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiEAoOUmVtb3ZlUmVzcG9uc2UiDwoNUXVvdGFzUmVxdWVzdCLZAQoOUXVvdGFzUmVzcG9uc2USNQoEdXNlZBgBIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEjUKBG1vc3QYAiABKAsyJy5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVzcG9uc2UuQW1vdW50cxIZChFyZXRlbnRpb25fc2Vjb25kcxgDIAEoBBo+CgdBbW91bnRzEg8KB21vZHVsZXMYASABKAQSDQoFYnl0ZXMYAiABKAQSEwoLb3duX21vZHVsZXMYAyABKAQiSAoPUm9sbGJhY2tSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEg4KBWZvcmNlGN4CIAEoCCJdChBSb2xsYmFja1Jlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIVCgxlbnRpdHlfdHlwZXMY3gIgAygJEhAKB3JlbWFya3MY3wIgAygJIigKEUdldFJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJInkKEkdldFJvbGxvdXRSZXNwb25zZRIpCgdyb2xsb3V0GAEgASgLMhguaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQSJwoGc2hhZG93GAIgASgLMhcuaG9zdGQubW9kdWxlLnYxLlNoYWRvdxIPCgdhYm9ydGVkGAMgASgJIp8CCgZTaGFkb3cSDgoGZGlnZXN0GAEgASgJEg0KBXNoYXJlGAIgASgNEhAKCGNvbXBhcmVkGAMgASgEEg4KBmRpZmZlchgEIAEoBBI2CgtkaWZmZXJlbmNlcxgFIAMoCzIhLmhvc3RkLm1vZHVsZS52MS5TaGFkb3dEaWZmZXJlbmNlEg8KB2Ryb3BwZWQYBiABKAQSEwoLcGFzc2VkX292ZXIYByABKAQSDAoEZnVlbBgIIAEoBBISCgpvdGhlcl9mdWVsGAkgASgEEjAKCGV4YW1wbGVzGAogAygLMh4uaG9zdGQubW9kdWxlLnYxLlNoYWRvd0V4YW1wbGUSFAoMc2lsZW50X25vZGVzGAsgASgNEgwKBG5vdGUYDCABKAkiMAoQU2hhZG93RGlmZmVyZW5jZRIKCgJpbhgBIAEoCRIQCghjb21tYW5kcxgCIAEoBCJgCg1TaGFkb3dFeGFtcGxlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIPCgdjb21tYW5kGAMgASgJEgoKAmluGAQgAygJEg0KBWZhdWx0GAUgASgJIsYECgdSb2xsb3V0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBmRpZ2VzdBgCIAEoCRIUCgxvbGRlcl9kaWdlc3QYAyABKAkSLQoFc3RhdGUYBCABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRINCgVzaGFyZRgFIAEoDRIOCgZwcmVmaXgYBiABKAkSDAoEc3RheRgHIAMoCRIUCgxlbnRpdHlfdHlwZXMYCCADKAkSEAoIcmV2aXNpb24YCSABKAQSCgoCYnkYCiABKAkSDAoEbm90ZRgLIAEoCRINCgVzdGVwcxgMIAMoDRIoCgVwYXVzZRgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIqCgZkdWVfYXQYDiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXJ1bGVzGA8gASgJEi0KBW5ld2VyGBAgASgLMh4uaG9zdGQubW9kdWxlLnYxLlZlcnNpb25Db3VudHMSLQoFb2xkZXIYESABKAsyHi5ob3N0ZC5tb2R1bGUudjEuVmVyc2lvbkNvdW50cxIUCgxzaWxlbnRfbm9kZXMYEiABKA0iegoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9SVU5OSU5HEAESEAoMU1RBVEVfUEFVU0VEEAISEgoOU1RBVEVfQUJPUlRJTkcQAxIOCgpTVEFURV9IRUxEEAQSEQoNU1RBVEVfQUJPUlRFRBAFIm0KDVZlcnNpb25Db3VudHMSEAoIY29tbWFuZHMYASABKAQSEgoKcmVqZWN0aW9ucxgCIAEoBBIOCgZmYXVsdHMYAyABKAQSJgoDcDk5GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIuUBChRDaGFuZ2VSb2xsb3V0UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRI8CgZhY3Rpb24YAiABKA4yLC5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QuQWN0aW9uEg0KBWZvcmNlGAMgASgIImsKBkFjdGlvbhIWChJBQ1RJT05fVU5TUEVDSUZJRUQQABIQCgxBQ1RJT05fUEFVU0UQARIRCg1BQ1RJT05fUkVTVU1FEAISEgoOQUNUSU9OX1BST01PVEUQAxIQCgxBQ1RJT05fQUJPUlQQBCJUChVDaGFuZ2VSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EhAKCHJldmlzaW9uGAIgASgEIiUKDkhpc3RvcnlSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJIkIKD0hpc3RvcnlSZXNwb25zZRIvCgdjaGFuZ2VzGAEgAygLMh4uaG9zdGQubW9kdWxlLnYxLkJpbmRpbmdDaGFuZ2Ui5QIKDUJpbmRpbmdDaGFuZ2USEAoIcmV2aXNpb24YASABKAQSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjEKBGtpbmQYAyABKA4yIy5ob3N0ZC5tb2R1bGUudjEuQmluZGluZ0NoYW5nZS5LaW5kEg4KBmRpZ2VzdBgEIAEoCRIKCgJieRgFIAEoCRIOCgZmb3JjZWQYBiABKAgSEQoJdG9va19iYWNrGAcgASgEEg4KBXNoYXJlGP0CIAEoDRIPCgZwcmVmaXgY/gIgASgJIoYBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX0FDVElWQVRFEAESDwoLS0lORF9MSU1JVFMQAhIRCg1LSU5EX1JPTExCQUNLEAMSDwoLS0lORF9DQU5BUlkQBBIQCgxLSU5EX1BST01PVEUQBRIOCgpLSU5EX0FCT1JUEAYiNQoPU2V0T3duZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBW93bmVyGAIgASgJIhIKEFNldE93bmVyUmVzcG9uc2UigwEKDVZlcmlmeVJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhAKBnNhbXBsZRgDIAEoDUgAEg0KA2FsbBgEIAEoCEgAEhAKCHNoYXJkX2lkGAUgASgNEhEKCHJldmlzaW9uGNQCIAEoBEIHCgVzY29wZSKZBAoOVmVyaWZ5UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGZXZlbnRzGAIgASgEEj8KC2RpZmZlcmVuY2VzGAMgAygLMiouaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLkRpZmZlcmVuY2USFAoMY3V0X2VudGl0aWVzGAQgASgEEhsKE3VuY29tcGFyZWRfZW50aXRpZXMYBSABKAQSGwoSZGlmZmVyaW5nX2VudGl0aWVzGNQCIAEoBBIYCg9mYXVsdHlfZW50aXRpZXMY1QIgASgEEg0KBGtlcHQY1gIgASgIEhEKCG5vdF9rZXB0GNcCIAEoCRrEAQoKRGlmZmVyZW5jZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEwoLZGVzY3JpcHRpb24YAyABKAkSDQoFZmF1bHQYBCABKAgSEwoKZXZlbnRfdHlwZRjUAiABKAkSPgoFcGF0Y2gYhgMgAygLMi4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLlBhdGNoT3BlcmF0aW9uEhgKD3BhdGNoX3RydW5jYXRlZBiHAyABKAgaUQoOUGF0Y2hPcGVyYXRpb24SCgoCb3AYASABKAkSDAoEcGF0aBgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKFAgoKRml0UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSDgoGc2FtcGxlGAMgASgNEhAKCHNoYXJkX2lkGAQgASgNEhQKDHNoYXJkX21pbGxpcxgFIAEoDRIVCg1wcmVzZW5jZV9vbmx5GAYgASgIEhcKDndyaXR0ZW5fbm90X2J5GN4CIAMoCRIUCgtmaXJzdF9zaGFyZRj9AiABKA0SFQoMZmlyc3RfcHJlZml4GP4CIAEoCRIVCgx3aXRoaW5fc2hhcmUYgAMgASgNEhYKDXdpdGhpbl9wcmVmaXgYgQMgASgJEg4KBWZlbmNlGP8CIAEoBCLRAgoLRml0UmVzcG9uc2USOwoHbWlzc2luZxgBIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZS5NaXNzaW5nRXZlbnRzEjIKBmZhdWx0cxgCIAMoCzIiLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZS5GYXVsdBIQCghlbnRpdGllcxgDIAEoBBIVCg11bnJlYWRfc2hhcmRzGAQgASgNEg8KB3ByZXNlbnQYBSABKAgSEAoHZmFpbGluZxjeAiABKAQaMgoNTWlzc2luZ0V2ZW50cxISCgpldmVudF90eXBlGAEgASgJEg0KBWNvdW50GAIgASgEGlEKBUZhdWx0EhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBISCgpldmVudF90eXBlGAMgASgJEg8KB21lc3NhZ2UYBCABKAkynQoKDU1vZHVsZVNlcnZpY2USTwoGVXBsb2FkEh4uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVzcG9uc2UiBPDkGQUSYwoMVXBsb2FkU3RyZWFtEiQuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlcXVlc3QaJS5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVzcG9uc2UiBPDkGQUoARJMCgRMaXN0EhwuaG9zdGQubW9kdWxlLnYxLkxpc3RSZXF1ZXN0Gh0uaG9zdGQubW9kdWxlLnYxLkxpc3RSZXNwb25zZSIHkAIB8OQZAxJJCgNHZXQSGy5ob3N0ZC5tb2R1bGUudjEuR2V0UmVxdWVzdBocLmhvc3RkLm1vZHVsZS52MS5HZXRSZXNwb25zZSIHkAIB8OQZAxJYCghEb3dubG9hZBIgLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXNwb25zZSIHkAIB8OQZBhJVCghBY3RpdmF0ZRIgLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXNwb25zZSIE8OQZBRJVCghSb2xsYmFjaxIgLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1JlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXNwb25zZSIE8OQZBRJeCgpHZXRSb2xsb3V0EiIuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXF1ZXN0GiMuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXNwb25zZSIHkAIB8OQZAxJkCg1DaGFuZ2VSb2xsb3V0EiUuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0GiYuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXNwb25zZSIE8OQZBRJVCgdIaXN0b3J5Eh8uaG9zdGQubW9kdWxlLnYxLkhpc3RvcnlSZXF1ZXN0GiAuaG9zdGQubW9kdWxlLnYxLkhpc3RvcnlSZXNwb25zZSIHkAIB8OQZAxJVCghTZXRPd25lchIgLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXNwb25zZSIE8OQZBRJPCgZSZW1vdmUSHi5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXNwb25zZSIE8OQZBRJSCgZRdW90YXMSHi5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZSIHkAIB8OQZAxJRCgZWZXJpZnkSHi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZSIE8OQZBTABEkkKA0ZpdBIbLmhvc3RkLm1vZHVsZS52MS5GaXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkZpdFJlc3BvbnNlIgeQAgHw5BkFQjlaN2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9tb2R1bGUvdjE7bW9kdWxldjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Module describes a stored module.
@@ -69,7 +69,8 @@ export type Module = Message<"hostd.module.v1.Module"> & {
   entityTypes: string[];
 
   /**
-   * The entity types it serves now.
+   * The entity types it serves now. Where another module serves a part of one,
+   * that is among its parts.
    *
    * @generated from field: repeated string active_for = 7;
    */
@@ -114,6 +115,13 @@ export type Module = Message<"hostd.module.v1.Module"> & {
    * @generated from field: repeated hostd.module.v1.Verification verifications = 340;
    */
   verifications: Verification[];
+
+  /**
+   * What it does of entity types that another module serves.
+   *
+   * @generated from field: repeated hostd.module.v1.Part parts = 341;
+   */
+  parts: Part[];
 };
 
 /**
@@ -122,6 +130,104 @@ export type Module = Message<"hostd.module.v1.Module"> & {
  */
 export const ModuleSchema: GenMessage<Module> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 0);
+
+/**
+ * Part is what a module does of an entity type that another one serves.
+ *
+ * @generated from message hostd.module.v1.Part
+ */
+export type Part = Message<"hostd.module.v1.Part"> & {
+  /**
+   * The entity type.
+   *
+   * @generated from field: string entity_type = 1;
+   */
+  entityType: string;
+
+  /**
+   * What it does of it. One module may do two things of a type.
+   *
+   * @generated from field: hostd.module.v1.Part.Kind kind = 2;
+   */
+  kind: Part_Kind;
+
+  /**
+   * How many of 10,000 entities it serves, or commands it decides too.
+   *
+   * @generated from field: uint32 share = 3;
+   */
+  share: number;
+
+  /**
+   * Besides, it serves those whose ids begin so.
+   *
+   * @generated from field: string prefix = 4;
+   */
+  prefix: string;
+
+  /**
+   * How many entities it serves besides, because the older module fails on them.
+   *
+   * @generated from field: uint32 stay = 5;
+   */
+  stay: number;
+
+  /**
+   * What becomes of its rollout; unspecified where there is none.
+   *
+   * @generated from field: hostd.module.v1.Rollout.State state = 6;
+   */
+  state: Rollout_State;
+};
+
+/**
+ * Describes the message hostd.module.v1.Part.
+ * Use `create(PartSchema)` to create a new message.
+ */
+export const PartSchema: GenMessage<Part> = /*@__PURE__*/
+  messageDesc(file_hostd_module_v1_module, 1);
+
+/**
+ * What it does.
+ *
+ * @generated from enum hostd.module.v1.Part.Kind
+ */
+export enum Part_Kind {
+  /**
+   * Not known.
+   *
+   * @generated from enum value: KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It serves a part of the entities, on its way to serve all of them.
+   *
+   * @generated from enum value: KIND_ROLLOUT = 1;
+   */
+  ROLLOUT = 1,
+
+  /**
+   * Its rollout was aborted, and it serves those entities that the older module
+   * fails on.
+   *
+   * @generated from enum value: KIND_STAY = 2;
+   */
+  STAY = 2,
+
+  /**
+   * It decides a share of the commands too, and what it decides is thrown away.
+   *
+   * @generated from enum value: KIND_SHADOW = 3;
+   */
+  SHADOW = 3,
+}
+
+/**
+ * Describes the enum hostd.module.v1.Part.Kind.
+ */
+export const Part_KindSchema: GenEnum<Part_Kind> = /*@__PURE__*/
+  enumDesc(file_hostd_module_v1_module, 1, 0);
 
 /**
  * Verification is what came of replaying entities of a type with a module and
@@ -214,7 +320,7 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
  * Use `create(VerificationSchema)` to create a new message.
  */
 export const VerificationSchema: GenMessage<Verification> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 1);
+  messageDesc(file_hostd_module_v1_module, 2);
 
 /**
  * Binding is a module serving an entity type.
@@ -280,7 +386,7 @@ export type Binding = Message<"hostd.module.v1.Binding"> & {
  * Use `create(BindingSchema)` to create a new message.
  */
 export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 2);
+  messageDesc(file_hostd_module_v1_module, 3);
 
 /**
  * TypePatterns name entity types.
@@ -301,7 +407,7 @@ export type TypePatterns = Message<"hostd.module.v1.TypePatterns"> & {
  * Use `create(TypePatternsSchema)` to create a new message.
  */
 export const TypePatternsSchema: GenMessage<TypePatterns> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 3);
+  messageDesc(file_hostd_module_v1_module, 4);
 
 /**
  * Limits are what an entity type is held to, below what the nodes allow; 0 is
@@ -394,7 +500,7 @@ export type Limits = Message<"hostd.module.v1.Limits"> & {
  * Use `create(LimitsSchema)` to create a new message.
  */
 export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 4);
+  messageDesc(file_hostd_module_v1_module, 5);
 
 /**
  * UploadRequest carries a module.
@@ -439,7 +545,7 @@ export type UploadRequest = Message<"hostd.module.v1.UploadRequest"> & {
  * Use `create(UploadRequestSchema)` to create a new message.
  */
 export const UploadRequestSchema: GenMessage<UploadRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 5);
+  messageDesc(file_hostd_module_v1_module, 6);
 
 /**
  * UploadResponse names the stored module.
@@ -474,7 +580,7 @@ export type UploadResponse = Message<"hostd.module.v1.UploadResponse"> & {
  * Use `create(UploadResponseSchema)` to create a new message.
  */
 export const UploadResponseSchema: GenMessage<UploadResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 6);
+  messageDesc(file_hostd_module_v1_module, 7);
 
 /**
  * UploadStreamRequest carries a piece of a module.
@@ -516,7 +622,7 @@ export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest">
  * Use `create(UploadStreamRequestSchema)` to create a new message.
  */
 export const UploadStreamRequestSchema: GenMessage<UploadStreamRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 7);
+  messageDesc(file_hostd_module_v1_module, 8);
 
 /**
  * UploadStreamResponse names the stored module.
@@ -551,7 +657,7 @@ export type UploadStreamResponse = Message<"hostd.module.v1.UploadStreamResponse
  * Use `create(UploadStreamResponseSchema)` to create a new message.
  */
 export const UploadStreamResponseSchema: GenMessage<UploadStreamResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 8);
+  messageDesc(file_hostd_module_v1_module, 9);
 
 /**
  * ListRequest asks for all modules.
@@ -566,7 +672,7 @@ export type ListRequest = Message<"hostd.module.v1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 9);
+  messageDesc(file_hostd_module_v1_module, 10);
 
 /**
  * ListResponse lists modules.
@@ -587,7 +693,7 @@ export type ListResponse = Message<"hostd.module.v1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 10);
+  messageDesc(file_hostd_module_v1_module, 11);
 
 /**
  * GetRequest names a module in one of two ways.
@@ -624,7 +730,7 @@ export type GetRequest = Message<"hostd.module.v1.GetRequest"> & {
  * Use `create(GetRequestSchema)` to create a new message.
  */
 export const GetRequestSchema: GenMessage<GetRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 11);
+  messageDesc(file_hostd_module_v1_module, 12);
 
 /**
  * GetResponse describes a module.
@@ -652,7 +758,7 @@ export type GetResponse = Message<"hostd.module.v1.GetResponse"> & {
  * Use `create(GetResponseSchema)` to create a new message.
  */
 export const GetResponseSchema: GenMessage<GetResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 12);
+  messageDesc(file_hostd_module_v1_module, 13);
 
 /**
  * DownloadRequest names a module.
@@ -673,7 +779,7 @@ export type DownloadRequest = Message<"hostd.module.v1.DownloadRequest"> & {
  * Use `create(DownloadRequestSchema)` to create a new message.
  */
 export const DownloadRequestSchema: GenMessage<DownloadRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 13);
+  messageDesc(file_hostd_module_v1_module, 14);
 
 /**
  * DownloadResponse carries a module.
@@ -694,7 +800,7 @@ export type DownloadResponse = Message<"hostd.module.v1.DownloadResponse"> & {
  * Use `create(DownloadResponseSchema)` to create a new message.
  */
 export const DownloadResponseSchema: GenMessage<DownloadResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 14);
+  messageDesc(file_hostd_module_v1_module, 15);
 
 /**
  * ActivateRequest binds an entity type to a module.
@@ -757,7 +863,7 @@ export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
  * Use `create(ActivateRequestSchema)` to create a new message.
  */
 export const ActivateRequestSchema: GenMessage<ActivateRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 15);
+  messageDesc(file_hostd_module_v1_module, 16);
 
 /**
  * RolloutPlan is which entities a module serves first.
@@ -811,7 +917,7 @@ export type RolloutPlan = Message<"hostd.module.v1.RolloutPlan"> & {
  * Use `create(RolloutPlanSchema)` to create a new message.
  */
 export const RolloutPlanSchema: GenMessage<RolloutPlan> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 16);
+  messageDesc(file_hostd_module_v1_module, 17);
 
 /**
  * ActivateResponse says that every node that is up serves the type with the
@@ -841,7 +947,7 @@ export type ActivateResponse = Message<"hostd.module.v1.ActivateResponse"> & {
  * Use `create(ActivateResponseSchema)` to create a new message.
  */
 export const ActivateResponseSchema: GenMessage<ActivateResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 17);
+  messageDesc(file_hostd_module_v1_module, 18);
 
 /**
  * RemoveRequest names a module.
@@ -862,7 +968,7 @@ export type RemoveRequest = Message<"hostd.module.v1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 18);
+  messageDesc(file_hostd_module_v1_module, 19);
 
 /**
  * RemoveResponse says that the module is removed.
@@ -877,7 +983,7 @@ export type RemoveResponse = Message<"hostd.module.v1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 19);
+  messageDesc(file_hostd_module_v1_module, 20);
 
 /**
  * QuotasRequest asks for the quotas of modules.
@@ -892,7 +998,7 @@ export type QuotasRequest = Message<"hostd.module.v1.QuotasRequest"> & {
  * Use `create(QuotasRequestSchema)` to create a new message.
  */
 export const QuotasRequestSchema: GenMessage<QuotasRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 20);
+  messageDesc(file_hostd_module_v1_module, 21);
 
 /**
  * QuotasResponse says what an upload is held to. Where there is more, all stays,
@@ -930,7 +1036,7 @@ export type QuotasResponse = Message<"hostd.module.v1.QuotasResponse"> & {
  * Use `create(QuotasResponseSchema)` to create a new message.
  */
 export const QuotasResponseSchema: GenMessage<QuotasResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 21);
+  messageDesc(file_hostd_module_v1_module, 22);
 
 /**
  * Amounts are of the modules of the cluster.
@@ -965,7 +1071,7 @@ export type QuotasResponse_Amounts = Message<"hostd.module.v1.QuotasResponse.Amo
  * Use `create(QuotasResponse_AmountsSchema)` to create a new message.
  */
 export const QuotasResponse_AmountsSchema: GenMessage<QuotasResponse_Amounts> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 21, 0);
+  messageDesc(file_hostd_module_v1_module, 22, 0);
 
 /**
  * RollbackRequest names an entity type.
@@ -1004,7 +1110,7 @@ export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
  * Use `create(RollbackRequestSchema)` to create a new message.
  */
 export const RollbackRequestSchema: GenMessage<RollbackRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 22);
+  messageDesc(file_hostd_module_v1_module, 23);
 
 /**
  * RollbackResponse names the module that serves the type now.
@@ -1047,7 +1153,7 @@ export type RollbackResponse = Message<"hostd.module.v1.RollbackResponse"> & {
  * Use `create(RollbackResponseSchema)` to create a new message.
  */
 export const RollbackResponseSchema: GenMessage<RollbackResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 23);
+  messageDesc(file_hostd_module_v1_module, 24);
 
 /**
  * GetRolloutRequest names an entity type.
@@ -1068,10 +1174,10 @@ export type GetRolloutRequest = Message<"hostd.module.v1.GetRolloutRequest"> & {
  * Use `create(GetRolloutRequestSchema)` to create a new message.
  */
 export const GetRolloutRequestSchema: GenMessage<GetRolloutRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 24);
+  messageDesc(file_hostd_module_v1_module, 25);
 
 /**
- * GetRolloutResponse has what there is, one of the two at least.
+ * GetRolloutResponse has what there is, one of the three at least.
  *
  * @generated from message hostd.module.v1.GetRolloutResponse
  */
@@ -1104,7 +1210,7 @@ export type GetRolloutResponse = Message<"hostd.module.v1.GetRolloutResponse"> &
  * Use `create(GetRolloutResponseSchema)` to create a new message.
  */
 export const GetRolloutResponseSchema: GenMessage<GetRolloutResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 25);
+  messageDesc(file_hostd_module_v1_module, 26);
 
 /**
  * Shadow is a module that decides a share of a type's commands beside the one
@@ -1205,7 +1311,7 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
  * Use `create(ShadowSchema)` to create a new message.
  */
 export const ShadowSchema: GenMessage<Shadow> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 26);
+  messageDesc(file_hostd_module_v1_module, 27);
 
 /**
  * ShadowDifference is how many commands differ in one respect.
@@ -1233,7 +1339,7 @@ export type ShadowDifference = Message<"hostd.module.v1.ShadowDifference"> & {
  * Use `create(ShadowDifferenceSchema)` to create a new message.
  */
 export const ShadowDifferenceSchema: GenMessage<ShadowDifference> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 27);
+  messageDesc(file_hostd_module_v1_module, 28);
 
 /**
  * ShadowExample is a command that the two modules have decided otherwise.
@@ -1282,7 +1388,7 @@ export type ShadowExample = Message<"hostd.module.v1.ShadowExample"> & {
  * Use `create(ShadowExampleSchema)` to create a new message.
  */
 export const ShadowExampleSchema: GenMessage<ShadowExample> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 28);
+  messageDesc(file_hostd_module_v1_module, 29);
 
 /**
  * Rollout is a module that serves a part of the entities of a type.
@@ -1425,7 +1531,7 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
  * Use `create(RolloutSchema)` to create a new message.
  */
 export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 29);
+  messageDesc(file_hostd_module_v1_module, 30);
 
 /**
  * What becomes of it.
@@ -1480,7 +1586,7 @@ export enum Rollout_State {
  * Describes the enum hostd.module.v1.Rollout.State.
  */
 export const Rollout_StateSchema: GenEnum<Rollout_State> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 29, 0);
+  enumDesc(file_hostd_module_v1_module, 30, 0);
 
 /**
  * VersionCounts are what a module did of the commands of a type.
@@ -1522,7 +1628,7 @@ export type VersionCounts = Message<"hostd.module.v1.VersionCounts"> & {
  * Use `create(VersionCountsSchema)` to create a new message.
  */
 export const VersionCountsSchema: GenMessage<VersionCounts> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 30);
+  messageDesc(file_hostd_module_v1_module, 31);
 
 /**
  * ChangeRolloutRequest says what is to become of a rollout.
@@ -1558,7 +1664,7 @@ export type ChangeRolloutRequest = Message<"hostd.module.v1.ChangeRolloutRequest
  * Use `create(ChangeRolloutRequestSchema)` to create a new message.
  */
 export const ChangeRolloutRequestSchema: GenMessage<ChangeRolloutRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 31);
+  messageDesc(file_hostd_module_v1_module, 32);
 
 /**
  * What is to be done.
@@ -1606,7 +1712,7 @@ export enum ChangeRolloutRequest_Action {
  * Describes the enum hostd.module.v1.ChangeRolloutRequest.Action.
  */
 export const ChangeRolloutRequest_ActionSchema: GenEnum<ChangeRolloutRequest_Action> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 31, 0);
+  enumDesc(file_hostd_module_v1_module, 32, 0);
 
 /**
  * ChangeRolloutResponse says what came of it.
@@ -1634,7 +1740,7 @@ export type ChangeRolloutResponse = Message<"hostd.module.v1.ChangeRolloutRespon
  * Use `create(ChangeRolloutResponseSchema)` to create a new message.
  */
 export const ChangeRolloutResponseSchema: GenMessage<ChangeRolloutResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 32);
+  messageDesc(file_hostd_module_v1_module, 33);
 
 /**
  * HistoryRequest names an entity type.
@@ -1655,7 +1761,7 @@ export type HistoryRequest = Message<"hostd.module.v1.HistoryRequest"> & {
  * Use `create(HistoryRequestSchema)` to create a new message.
  */
 export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 33);
+  messageDesc(file_hostd_module_v1_module, 34);
 
 /**
  * HistoryResponse lists changes.
@@ -1677,7 +1783,7 @@ export type HistoryResponse = Message<"hostd.module.v1.HistoryResponse"> & {
  * Use `create(HistoryResponseSchema)` to create a new message.
  */
 export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 34);
+  messageDesc(file_hostd_module_v1_module, 35);
 
 /**
  * BindingChange is one change of what serves an entity type, or under which
@@ -1755,7 +1861,7 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
  * Use `create(BindingChangeSchema)` to create a new message.
  */
 export const BindingChangeSchema: GenMessage<BindingChange> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 35);
+  messageDesc(file_hostd_module_v1_module, 36);
 
 /**
  * What was changed.
@@ -1817,7 +1923,7 @@ export enum BindingChange_Kind {
  * Describes the enum hostd.module.v1.BindingChange.Kind.
  */
 export const BindingChange_KindSchema: GenEnum<BindingChange_Kind> = /*@__PURE__*/
-  enumDesc(file_hostd_module_v1_module, 35, 0);
+  enumDesc(file_hostd_module_v1_module, 36, 0);
 
 /**
  * SetOwnerRequest names a type and a subject.
@@ -1845,7 +1951,7 @@ export type SetOwnerRequest = Message<"hostd.module.v1.SetOwnerRequest"> & {
  * Use `create(SetOwnerRequestSchema)` to create a new message.
  */
 export const SetOwnerRequestSchema: GenMessage<SetOwnerRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 36);
+  messageDesc(file_hostd_module_v1_module, 37);
 
 /**
  * SetOwnerResponse says that the type has the owner.
@@ -1860,7 +1966,7 @@ export type SetOwnerResponse = Message<"hostd.module.v1.SetOwnerResponse"> & {
  * Use `create(SetOwnerResponseSchema)` to create a new message.
  */
 export const SetOwnerResponseSchema: GenMessage<SetOwnerResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 37);
+  messageDesc(file_hostd_module_v1_module, 38);
 
 /**
  * VerifyRequest selects histories to replay.
@@ -1926,7 +2032,7 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
  * Use `create(VerifyRequestSchema)` to create a new message.
  */
 export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 38);
+  messageDesc(file_hostd_module_v1_module, 39);
 
 /**
  * VerifyResponse reports progress and differences.
@@ -2006,7 +2112,7 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
  * Use `create(VerifyResponseSchema)` to create a new message.
  */
 export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 39);
+  messageDesc(file_hostd_module_v1_module, 40);
 
 /**
  * Difference is one place where the module disagrees with the record.
@@ -2070,7 +2176,7 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
  * Use `create(VerifyResponse_DifferenceSchema)` to create a new message.
  */
 export const VerifyResponse_DifferenceSchema: GenMessage<VerifyResponse_Difference> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 39, 0);
+  messageDesc(file_hostd_module_v1_module, 40, 0);
 
 /**
  * PatchOperation is a step of a JSON patch (RFC 6902).
@@ -2106,7 +2212,7 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
  * Use `create(VerifyResponse_PatchOperationSchema)` to create a new message.
  */
 export const VerifyResponse_PatchOperationSchema: GenMessage<VerifyResponse_PatchOperation> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 39, 1);
+  messageDesc(file_hostd_module_v1_module, 40, 1);
 
 /**
  * FitRequest names a module and a type that is served.
@@ -2208,7 +2314,7 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
  * Use `create(FitRequestSchema)` to create a new message.
  */
 export const FitRequestSchema: GenMessage<FitRequest> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 40);
+  messageDesc(file_hostd_module_v1_module, 41);
 
 /**
  * FitResponse says what does not fit.
@@ -2267,7 +2373,7 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
  * Use `create(FitResponseSchema)` to create a new message.
  */
 export const FitResponseSchema: GenMessage<FitResponse> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 41);
+  messageDesc(file_hostd_module_v1_module, 42);
 
 /**
  * MissingEvents are stored events of a type that the manifest does not list.
@@ -2295,7 +2401,7 @@ export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.Mis
  * Use `create(FitResponse_MissingEventsSchema)` to create a new message.
  */
 export const FitResponse_MissingEventsSchema: GenMessage<FitResponse_MissingEvents> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 41, 0);
+  messageDesc(file_hostd_module_v1_module, 42, 0);
 
 /**
  * Fault is an entity that the module fails on.
@@ -2337,7 +2443,7 @@ export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
  * Use `create(FitResponse_FaultSchema)` to create a new message.
  */
 export const FitResponse_FaultSchema: GenMessage<FitResponse_Fault> = /*@__PURE__*/
-  messageDesc(file_hostd_module_v1_module, 41, 1);
+  messageDesc(file_hostd_module_v1_module, 42, 1);
 
 /**
  * ModuleService stores modules and binds entity types to them.
@@ -2431,8 +2537,9 @@ export const ModuleService: GenService<{
   },
   /**
    * GetRollout tells of the module that serves a part of a type, on its way to
-   * serve all of it, and of the one that decides commands of it too. A type of
-   * which one module serves and decides all gets not_found.
+   * serve all of it, and of the one that decides commands of it too. Where there
+   * is neither it tells that the last rollout was aborted, or fails with
+   * not_found.
    *
    * @generated from rpc hostd.module.v1.ModuleService.GetRollout
    */

@@ -1,0 +1,36 @@
+package modules
+
+import (
+	"fmt"
+	"strings"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/sharding"
+)
+
+// PartsText says for people what a module does of entity types that another one
+// serves.
+func PartsText(m *modulev1.Module) string {
+	var out []string
+	for _, p := range m.GetParts() {
+		out = append(out, cli.Clean(p.GetEntityType())+": "+onePart(p))
+	}
+	return strings.Join(out, "; ")
+}
+
+func onePart(p *modulev1.Part) string {
+	stay := fmt.Sprintf("%d entities that stay", p.GetStay())
+	switch p.GetKind() {
+	case modulev1.Part_KIND_SHADOW:
+		return sharding.Percent(p.GetShare()) + " of commands (shadow)"
+	case modulev1.Part_KIND_STAY:
+		return stay
+	default:
+		text := partText(p.GetShare(), p.GetPrefix())
+		if p.GetStay() > 0 {
+			text += " and " + stay
+		}
+		return text + " (" + stateName(p.GetState()) + ")"
+	}
+}
