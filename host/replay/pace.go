@@ -20,9 +20,9 @@ const (
 	yieldMost  = 100 * time.Millisecond
 )
 
-// pace holds verifications back: to so many events a second, and while requests
-// wait for lanes. One goroutine uses it at a time. A nil pace holds nothing
-// back.
+// pace holds work beside the lanes back, such as verifications: to so many
+// events a second, and while requests wait for lanes. One goroutine uses it at
+// a time. A nil pace holds nothing back.
 type pace struct {
 	limit *rate.Limiter // nil: none
 	busy  func() bool
