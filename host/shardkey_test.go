@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
@@ -31,13 +31,8 @@ func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 func startClusterWith(t *testing.T, n int, shards uint32, change func(*config.Config)) []*host.Node {
 	t.Helper()
 	addrs := make([]string, n)
-	for i := range addrs { // a port that was free a moment ago
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addrs[i] = l.Addr().String()
-		l.Close()
+	for i := range addrs {
+		addrs[i] = loopback.Host() + ":7070"
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()

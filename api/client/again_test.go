@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -122,7 +123,7 @@ func TestStreamRetriesTellTheirAge(t *testing.T) {
 	}
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
-	first, addr, ended := serve("127.0.0.1:0")
+	first, addr, ended := serve(loopback.Host() + ":0")
 	w.Pause()
 	s := dial(t, addr).Stream(client.StreamOptions{})
 	answers := make(chan error, 2)

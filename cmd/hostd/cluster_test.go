@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/tests/support/loopback"
 )
 
 // threeNodes is the ClusterService of three nodes, the first of which hands
@@ -170,12 +170,7 @@ func (f *threeNodes) WatchSettings(ctx context.Context, _ *connect.Request[clust
 func TestClusterCommands(t *testing.T) {
 	f, addr := serveThreeNodes(t)
 	// A node that is not there is passed over.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("HOSTD_ADDR", l.Addr().String()+", "+addr)
-	l.Close()
+	t.Setenv("HOSTD_ADDR", loopback.Host()+":7070, "+addr)
 
 	v := decode[clusterView](t, hostd(t, "cluster", "status", "-o", "json").out)
 	if len(v.Members) != 3 || v.Coordinator != "n2" || v.NodeID != "n1" || !v.Quorum || v.ShardCount != 10 || v.Members[2].Reachable {

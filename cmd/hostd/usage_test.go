@@ -1,13 +1,13 @@
 package main
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/tests/support/loopback"
 )
 
 // The nouns and verbs are public: scripts are written against them.
@@ -44,13 +44,7 @@ func TestListingsHaveJSON(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	// A port that nothing listens on.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nowhere := l.Addr().String()
-	l.Close()
+	nowhere := loopback.Host() + ":7070" // nothing listens there
 	text := filepath.Join(t.TempDir(), "text.wasm")
 	if err := os.WriteFile(text, []byte("not a module"), 0o600); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/loopback"
 )
 
 // Shards is the number of data shards of a world.
@@ -67,7 +68,7 @@ func NewFleet(n int) (*Fleet, error) {
 	protocols.SetUnencryptedHTTP2(true)
 	c := &Fleet{World: New(), changed: make(chan struct{}), ClusterID: "world", client: &http.Client{Transport: &http.Transport{Protocols: protocols}}}
 	for i := range n {
-		node := &Node{ID: sharding.NodeID(fmt.Sprint("n", i+1)), Addr: "127.0.0.1:0", fleet: c}
+		node := &Node{ID: sharding.NodeID(fmt.Sprint("n", i+1)), Addr: loopback.Host() + ":0", fleet: c}
 		c.nodes = append(c.nodes, node)
 		if err := node.Start(); err != nil {
 			c.Close()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/tests/support/loopback"
 )
 
 // ClusterOptions say which cluster a test wants. The zero value is one of 3
@@ -64,7 +65,7 @@ func NewCluster(t testing.TB, n int, opts ClusterOptions) *Cluster {
 	}
 	c := &Cluster{t: t, opts: opts, dir: t.TempDir()}
 	for range n {
-		c.addrs = append(c.addrs, net.JoinHostPort(loopbackHost(), clusterPort))
+		c.addrs = append(c.addrs, net.JoinHostPort(loopback.Host(), clusterPort))
 	}
 	for i := range n {
 		flags := []string{"--min-members", fmt.Sprint(n)}
@@ -138,7 +139,7 @@ func (c *Cluster) Start() {
 // once it serves.
 func (c *Cluster) Add(flags ...string) *Node {
 	c.t.Helper()
-	c.addrs = append(c.addrs, net.JoinHostPort(loopbackHost(), clusterPort))
+	c.addrs = append(c.addrs, net.JoinHostPort(loopback.Host(), clusterPort))
 	n := c.add(len(c.nodes), flags)
 	n.Start()
 	return n

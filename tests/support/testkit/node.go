@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/loopback"
 )
 
 // Patience bounds every wait of this package for something that must happen.
@@ -67,7 +67,7 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 		opts.Shards = 8
 	}
 	if opts.Listen == "" {
-		opts.Listen = loopbackHost() + ":0"
+		opts.Listen = loopback.Host() + ":0"
 	}
 	path := opts.Program
 	if path == "" {
@@ -84,13 +84,6 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 		}
 	})
 	return n
-}
-
-// loopbackHost is an address of a node's own within the loopback network:
-// nothing else takes its ports while the node is down, not even a client that
-// dials it.
-func loopbackHost() string {
-	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
 }
 
 // StartNode returns a node that serves.

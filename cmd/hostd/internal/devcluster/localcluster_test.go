@@ -2,39 +2,30 @@ package devcluster
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/tests/support/loopback"
 )
 
 func TestChooseAddrs(t *testing.T) {
 	// A row of ports of which the second is taken.
-	var taken net.Listener
-	var base uint64
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		base, _ = strconv.ParseUint(strings.TrimPrefix(l.Addr().String(), "127.0.0.1:"), 10, 16)
-		if taken, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+1)); err == nil && base < 60000 {
-			break
-		}
+	host := loopback.Host()
+	taken, err := net.Listen("tcp", host+":7071")
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer taken.Close()
-	got, holds, err := chooseAddrs(fmt.Sprintf("127.0.0.1:%d", base), 3)
+	got, holds, err := chooseAddrs(host+":7070", 3)
 	defer func() { (&chosen{holds: holds}).release() }()
-	if err != nil || len(got) != 3 || got[0] != fmt.Sprintf("127.0.0.1:%d", base) || slices.Contains(got, taken.Addr().String()) {
+	if err != nil || len(got) != 3 || got[0] != host+":7070" || slices.Contains(got, taken.Addr().String()) {
 		t.Errorf("got %v, %v; taken is %s", got, err, taken.Addr())
 	}
 	var hinted *cli.HintedError
