@@ -34,12 +34,8 @@ type pushed struct {
 func newModulePush(std cli.Stdio) *cobra.Command {
 	var noActivate, force bool
 	var signatureFile string
-	var signature []byte
+	var signature, wasm []byte
 	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for every entity type in it", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
-		wasm, err := cli.ReadModule(args[0])
-		if err != nil {
-			return pushed{}, err
-		}
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
 		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
 		remark(std, up.GetRemarks())
@@ -55,7 +51,10 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	c.Flags().BoolVar(&noActivate, "no-activate", false, "only upload")
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().StringVar(&signatureFile, "signature", "", "`file` of its signature, which 'hostd module sign' makes")
-	cli.Before(c, func([]string) (err error) {
+	cli.Before(c, func(args []string) (err error) {
+		if wasm, err = cli.ReadModule(args[0]); err != nil {
+			return err
+		}
 		signature, err = modules.ReadSignature(c.Context(), signatureFile)
 		return err
 	})

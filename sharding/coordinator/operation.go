@@ -133,6 +133,7 @@ func (s *stepView) begin(o *operation) {
 		if n.Status == meta.StatusDown {
 			o.refuse("node %s is down: what it held is being replaced, and it is removed then", o.Node)
 		}
+		o.keepLast(n, s.nodes)
 	case OperationRenew:
 		if n.Status == meta.StatusDown && n.Downed {
 			return // it was told so before, and asks again
@@ -142,9 +143,23 @@ func (s *stepView) begin(o *operation) {
 		}
 	case OperationRebalance:
 		clear(s.pins)
-	case OperationMove, OperationDrain, OperationDown:
+	case OperationDown:
+		o.keepLast(n, s.nodes)
+	case OperationMove, OperationDrain:
 	default:
 		o.refuse("order of kind %d", o.Kind)
+	}
+}
+
+// keepLast refuses to give up the one of the nodes that may hold data.
+func (o *operation) keepLast(n *node, nodes []*node) {
+	for _, other := range nodes {
+		if other != n && other.host() {
+			return
+		}
+	}
+	if n.host() {
+		o.refuse("node %s is the last that is up and holds data: add another first", o.Node)
 	}
 }
 

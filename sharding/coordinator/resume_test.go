@@ -1,9 +1,11 @@
 package coordinator_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // TestDownNodesAreNotResumed: a node that was put down takes on no shards again
@@ -16,5 +18,28 @@ func TestDownNodesAreNotResumed(t *testing.T) {
 	}
 	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"}); p.Err == nil {
 		t.Errorf("resumed: %+v", p)
+	}
+}
+
+// TestTheLastNodeIsNotGivenUp: an order to take out the one node that holds
+// data is refused and changes nothing; so is that for the second of two.
+func TestTheLastNodeIsNotGivenUp(t *testing.T) {
+	for _, kind := range []coordinator.OperationKind{coordinator.OperationDown, coordinator.OperationLeave} {
+		w := calmWorld(t, 1, 1)
+		w.until(t, "whole", w.whole)
+		if p := w.ask(t, coordinator.Operation{Kind: kind, Node: "n1"}); !errors.Is(p.Err, coordinator.ErrRefused) {
+			t.Errorf("kind %d, a lone node: %+v", kind, p)
+		}
+		if m, _ := w.state.View().Member("n1"); m.Status != meta.StatusUp || m.Downed {
+			t.Errorf("kind %d: after the refusal the node is %s, put down: %v", kind, m.Status, m.Downed)
+		}
+	}
+	w := calmWorld(t, 2, 2)
+	w.until(t, "whole", w.whole)
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: "n2"}); p.Err != nil {
+		t.Fatalf("one of two: %+v", p)
+	}
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: "n1"}); !errors.Is(p.Err, coordinator.ErrRefused) {
+		t.Errorf("the other of two: %+v", p)
 	}
 }

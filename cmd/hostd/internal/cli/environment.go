@@ -37,8 +37,13 @@ func CheckEnvironment(environ, known []string) error {
 		return nil
 	}
 	name := slices.Min(unknown)
-	if near, ok := schema.Nearest(name, slices.Values(known)); ok {
-		return Usagef("no command reads the environment variable %s: did you mean %s?", name, near)
+	// What all begin with makes none of them near.
+	rest := make([]string, len(known))
+	for i, k := range known {
+		rest[i] = strings.TrimPrefix(k, variablePrefix)
+	}
+	if near, ok := schema.Nearest(strings.TrimPrefix(name, variablePrefix), slices.Values(rest)); ok {
+		return Usagef("no command reads the environment variable %s: did you mean %s?", name, variablePrefix+near)
 	}
 	return Usagef("no command reads the environment variable %s: take it away", name)
 }

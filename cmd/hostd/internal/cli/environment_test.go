@@ -20,6 +20,7 @@ func TestCheckEnvironment(t *testing.T) {
 		"HOSTD_ADR=x":         "did you mean HOSTD_ADDR?",
 		"HOSTD_DATADIR=/x":    "did you mean HOSTD_DATA_DIR?",
 		"HOSTD_NOTHING_AT_=1": "HOSTD_NOTHING_AT_: take it away",
+		"HOSTD_FOO=1":         "HOSTD_FOO: take it away",
 		"HOSTD_TESTS=1":       "HOSTD_TESTS",
 	} {
 		err := CheckEnvironment([]string{"HOSTD_ADDR=x", line}, known)

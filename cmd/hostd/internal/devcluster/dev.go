@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,17 @@ func NewDev(std cli.Stdio) *cobra.Command {
 				if _, err := guestbuild.Find(m); err != nil {
 					return cli.Usagef("--module: %v", err)
 				}
+				continue
+			}
+			if about, err := os.Stat(m); err == nil && !about.Mode().IsRegular() {
+				continue // a pipe is read once
+			}
+			wasm, err := cli.ReadModule(m)
+			if err != nil {
+				return err
+			}
+			if !bytes.HasPrefix(wasm, []byte("\x00asm")) {
+				return cli.Usagef("--module: %s is no WebAssembly module: give the .wasm file of one, or the directory of a project", m)
 			}
 		}
 		return nil
