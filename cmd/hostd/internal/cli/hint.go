@@ -47,6 +47,11 @@ func NextStep(err error) string {
 	switch failed.Code {
 	case connect.CodeUnauthenticated:
 		return "Name a file with a token by --token-file or HOSTD_TOKEN_FILE; 'hostd token create' makes tokens."
+	case connect.CodeInvalidArgument:
+		if strings.Contains(failed.Message, "not JSON text") {
+			return `Give the payload as JSON, in quotes that the shell takes away: '{"amount":3}'.`
+		}
+		return ""
 	case connect.CodePermissionDenied:
 		if failed.Reason == "INTERNAL_COMMAND" {
 			return "No role allows it. 'hostd module describe TYPE' says which commands of a type are internal."

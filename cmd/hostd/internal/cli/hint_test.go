@@ -32,3 +32,15 @@ func TestAFailedGuestIsLookedAtByCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsNoJSONIsQuoted: who forgot the quotes of the shell is shown them.
+func TestWhatIsNoJSONIsQuoted(t *testing.T) {
+	refused := &client.Error{Code: connect.CodeInvalidArgument, Message: "data is not JSON text, and the entity type's encoding is json"}
+	if next := NextStep(refused); !strings.Contains(next, `'{"amount":3}'`) {
+		t.Errorf("no JSON: %q", next)
+	}
+	refused.Message = "the payload does not fit the schema"
+	if next := NextStep(refused); next != "" {
+		t.Errorf("another fault of a payload: %q", next)
+	}
+}

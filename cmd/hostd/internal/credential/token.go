@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/cmd/hostd/internal/roles"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/sharding/access"
 )
@@ -125,7 +126,11 @@ func (o *creation) tell(ctx context.Context, name, token string, expires time.Ti
 		return 0, err
 	}
 	defer s.Close()
-	return client.TokensOf(s.Client).Create(ctx, name, sha256.Sum256([]byte(token)), expires, o.roles...)
+	revision, err = client.TokensOf(s.Client).Create(ctx, name, sha256.Sum256([]byte(token)), expires, o.roles...)
+	if err == nil {
+		roles.TellWhetherInForce(ctx, s)
+	}
+	return revision, err
 }
 
 // tokens are those of the cluster, as they are shown.

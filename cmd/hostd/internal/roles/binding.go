@@ -32,7 +32,20 @@ func (b *bindings) Remark() (line string, failure error) {
 	if b.InForce {
 		return "", nil
 	}
-	return "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights", nil
+	return notInForce, nil
+}
+
+const notInForce = "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights"
+
+// TellWhetherInForce says on standard error that roles decide nothing, where
+// that is so: who has just given some to somebody may think otherwise. Where it
+// cannot be known it says nothing.
+func TellWhetherInForce(ctx context.Context, s *cli.Session) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	if res, err := s.RoleBindings(ctx); err == nil && !res.GetInForce() {
+		fmt.Fprintf(s.Std.Err, "%s; 'hostd binding put SUBJECT %s' makes somebody that\n", notInForce, access.RoleAdmin)
+	}
 }
 
 func newBindingList(std cli.Stdio) *cobra.Command {
@@ -80,6 +93,9 @@ func newBindingGet(std cli.Stdio) *cobra.Command {
 func newBindingPut(std cli.Stdio) *cobra.Command {
 	c := cli.Order(std, "put SUBJECT ROLE...", "Give a subject roles, in the place of those that it has", 2, -1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		revision, err := s.PutRoleBinding(ctx, args[0], args[1:]...)
+		if err == nil {
+			TellWhetherInForce(ctx, s)
+		}
 		return fmt.Sprintf("revision %d", revision), err
 	})
 	c.Long = "Gives a subject roles, in the place of those that it has. SUBJECT is token:NAME, jwt:NAME, certificate:NAME, group:NAME or anonymous. " +
