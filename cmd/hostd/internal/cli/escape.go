@@ -50,17 +50,30 @@ func escapeJSON(text string) string {
 
 func unseenInJSON(r rune) bool { return unseen(r) && r != '\n' && r != utf8.RuneError }
 
-// errorText is an error for people. What a node has answered is one line;
-// errors of this program may be several.
+// quoteBegin begins the lines of an answer behind its first: what a guest has
+// written, such as the stack of a panic, is read by lines and is known for that.
+const quoteBegin = "    | "
+
+// errorText is an error for people. What a node has answered begins no line by
+// itself; errors of this program may.
 func errorText(err error) string {
 	text := err.Error()
 	var failed *client.Error
 	var rejected *client.RejectedError
 	var cut *client.CutError
 	remote := errors.As(err, &failed) || errors.As(err, &rejected) || errors.As(err, &cut)
+	if remote {
+		var lines []string
+		for line := range strings.Lines(text) {
+			if line = strings.TrimRight(line, "\n"); strings.TrimSpace(line) != "" || len(lines) == 0 {
+				lines = append(lines, strings.ReplaceAll(line, "\t", "    "))
+			}
+		}
+		text = strings.Join(lines, "\n"+quoteBegin)
+	}
 	var out strings.Builder
 	for _, r := range text {
-		if unseen(r) && (remote || r != '\n' && r != '\t') {
+		if unseen(r) && r != '\n' && (remote || r != '\t') {
 			quoted := fmt.Sprintf("%+q", r)
 			out.WriteString(quoted[1 : len(quoted)-1])
 			continue

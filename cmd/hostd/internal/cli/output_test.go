@@ -2,8 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
 )
 
 func TestPayloads(t *testing.T) {
@@ -45,5 +51,24 @@ func TestJSONIsEscaped(t *testing.T) {
 	var back map[string]string
 	if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back["message"] != in["message"] {
 		t.Errorf("it means %q, %v", back["message"], err)
+	}
+}
+
+// TestAnswersBeginNoLine: what a guest wrote is read by lines, none of which
+// can be taken for one of this program; nothing else of it moves the cursor.
+func TestAnswersBeginNoLine(t *testing.T) {
+	for in, want := range map[string]string{
+		"guest fault: panic: no\n\ngoroutine 1:\n\tmain.go:3\n": "internal: guest fault: panic: no\n    | goroutine 1:\n    |     main.go:3",
+		"a\nhostd: done\n":      "internal: a\n    | hostd: done",
+		"a\r\nhostd: b\x1b[2J":  `internal: a\r` + "\n" + `    | hostd: b\x1b[2J`,
+		"a\u2028b\u0085c\vd\fe": `internal: a\u2028b\u0085c\vd\fe`,
+		"one line":              "internal: one line",
+	} {
+		if got := errorText(fmt.Errorf("send: %w", &client.Error{Code: connect.CodeInternal, Message: in})); got != "send: "+want {
+			t.Errorf("%q: got\n%s\nwant\n%s", in, got, want)
+		}
+	}
+	if got := errorText(errors.New("a\n\tb\x1b")); got != "a\n\tb\\x1b" {
+		t.Errorf("an error of this program: %q", got)
 	}
 }
