@@ -48,7 +48,13 @@ func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
 		if e.GetFaults() > 0 {
 			row("faults in a row", e.GetFaults())
 		}
-		row("last error", cli.Clean(e.GetLastError()))
+		for i, line := range cli.CleanLines(e.GetLastError()) {
+			if i == 0 {
+				row("last error", line)
+			} else {
+				row("", line)
+			}
+		}
 	})
 }
 

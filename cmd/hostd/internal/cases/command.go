@@ -151,7 +151,7 @@ func text(r Result) string {
 		}
 	}
 	for _, l := range r.Log {
-		lines = append(lines, "        guest: "+cli.Clean(strings.TrimRight(l, "\n")))
+		lines = append(lines, "        guest: "+cli.Quote(l))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -50,6 +50,35 @@ func escapeJSON(text string) string {
 
 func unseenInJSON(r rune) bool { return unseen(r) && r != '\n' && r != utf8.RuneError }
 
+// CleanLines are the lines of text that came from elsewhere, such as the stack
+// of a panic: at least one, of the others those in which something stands.
+func CleanLines(s string) []string {
+	lines := linesOf(s)
+	for i := range lines {
+		lines[i] = Clean(lines[i])
+	}
+	return lines
+}
+
+// linesOf are the lines of text, without empty ones behind the first and
+// without tabs.
+func linesOf(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimRight(line, "\n"); strings.TrimSpace(line) != "" || len(lines) == 0 {
+			lines = append(lines, strings.ReplaceAll(line, "\t", "    "))
+		}
+	}
+	if len(lines) == 0 {
+		return []string{""}
+	}
+	return lines
+}
+
+// Quote is text from elsewhere within what is printed: the lines behind its
+// first are marked, so that none is taken for another's.
+func Quote(s string) string { return strings.Join(CleanLines(s), "\n"+quoteBegin) }
+
 // quoteBegin begins the lines of an answer behind its first: what a guest has
 // written, such as the stack of a panic, is read by lines and is known for that.
 const quoteBegin = "    | "
@@ -63,12 +92,7 @@ func errorText(err error) string {
 	var cut *client.CutError
 	remote := errors.As(err, &failed) || errors.As(err, &rejected) || errors.As(err, &cut)
 	if remote {
-		var lines []string
-		for line := range strings.Lines(text) {
-			if line = strings.TrimRight(line, "\n"); strings.TrimSpace(line) != "" || len(lines) == 0 {
-				lines = append(lines, strings.ReplaceAll(line, "\t", "    "))
-			}
-		}
+		lines := linesOf(text)
 		text = strings.Join(lines, "\n"+quoteBegin)
 	}
 	var out strings.Builder

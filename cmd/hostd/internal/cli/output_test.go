@@ -68,6 +68,12 @@ func TestAnswersBeginNoLine(t *testing.T) {
 			t.Errorf("%q: got\n%s\nwant\n%s", in, got, want)
 		}
 	}
+	if got := Quote("a\n\n\tb\x1b\n"); got != "a\n    | "+`"    b\x1b"` {
+		t.Errorf("quoted: %s", got)
+	}
+	if got := Quote(""); got != "" {
+		t.Errorf("nothing is quoted as %q", got)
+	}
 	if got := errorText(errors.New("a\n\tb\x1b")); got != "a\n\tb\\x1b" {
 		t.Errorf("an error of this program: %q", got)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/tests/support/testkit"
@@ -36,12 +37,19 @@ func TestTablesOnTerminals(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	rows := func(row func(...any)) { row("a", 5) }
 	Table(screen, "KEY\tVALUE", rows)
-	text := make([]byte, 200)
-	n, err := keys.Read(text)
-	if err != nil {
+	const end = "<end>" // a terminal hands over what it likes at a time
+	if _, err := screen.WriteString(end); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(text[:n]), "\x1b[1mKEY\x1b[0m  \x1b[1mVALUE\x1b[0m\r\na        5\r\n"; got != want {
+	var shown strings.Builder
+	for text := make([]byte, 200); !strings.HasSuffix(shown.String(), end); {
+		n, err := keys.Read(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown.Write(text[:n])
+	}
+	if got, want := strings.TrimSuffix(shown.String(), end), "\x1b[1mKEY\x1b[0m  \x1b[1mVALUE\x1b[0m\r\na        5\r\n"; got != want {
 		t.Errorf("on a terminal: %q", got)
 	}
 	var file bytes.Buffer

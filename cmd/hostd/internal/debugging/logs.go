@@ -25,7 +25,7 @@ type line struct {
 }
 
 func (l line) text() string {
-	return strings.Join([]string{l.WrittenAt.UTC().Format("2006-01-02T15:04:05.000000Z"), cli.Clean(l.NodeID), cli.Clean(l.EntityID), l.Level, cli.Clean(strings.TrimRight(l.Line, "\n"))}, "  ")
+	return strings.Join([]string{l.WrittenAt.UTC().Format("2006-01-02T15:04:05.000000Z"), cli.Clean(l.NodeID), cli.Clean(l.EntityID), l.Level, cli.Quote(l.Line)}, "  ")
 }
 
 // NewLogs makes 'hostd logs'.

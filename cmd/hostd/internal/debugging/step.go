@@ -178,7 +178,7 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 	defer func() { err = errors.Join(err, m.Close()) }()
 	id := sharding.EntityID{Type: file.About.EntityType, ID: file.About.EntityID}
 	stepper, err := replay.NewStepper(ctx, m, id, e.Limits(), func(_ abi.LogLevel, text []byte) {
-		fmt.Fprintln(std.Err, "guest: "+cli.Clean(string(text)))
+		fmt.Fprintln(std.Err, "guest: "+cli.Quote(string(text)))
 	})
 	if err != nil {
 		return err
