@@ -36,6 +36,6 @@ func (n *Node) openBackups() {
 			node, _, known := n.routing.leaders.Leader(shard)
 			return node, known
 		},
-		Metadata: n.membership.metadata, Modules: n.guests.modules.Service, Logger: n.logger,
+		Metadata: n.membership.metadata, Modules: n.guests.modules.Service, Rollouts: n.guests.modules.Rollouts, Logger: n.logger,
 	})
 }

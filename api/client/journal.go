@@ -37,6 +37,9 @@ type Imported struct {
 	Shards   uint64 // that they came from
 	Modules  uint64
 	Digest   string // SHA-256 of the file up to its last block, in hex
+	// InPart are the entity types that a second module serves in part; their
+	// rollouts take no step until somebody resumes them.
+	InPart []string
 }
 
 // importBytes is the size of a message of an import.
@@ -74,5 +77,5 @@ func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 	}
 	c.learner.stale.Store(true)
 	m := res.Msg
-	return Imported{Entities: m.GetEntities(), Shards: m.GetShards(), Modules: m.GetModules(), Digest: m.GetDigest()}, nil
+	return Imported{Entities: m.GetEntities(), Shards: m.GetShards(), Modules: m.GetModules(), Digest: m.GetDigest(), InPart: m.GetInPart()}, nil
 }

@@ -231,6 +231,9 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 		if got.Digest != sum.Digest {
 			return fmt.Errorf("import: the cluster has taken another file, of digest %s", got.Digest)
 		}
+		for _, entityType := range got.InPart {
+			fmt.Fprintf(std.Err, "A second module serves a part of %[1]s, and takes no further step by itself: hostd module rollout %[1]s\n", entityType)
+		}
 		return printArchive(out, args[0], sum)
 	})
 	r, out = cli.AddRemote(c), cli.AddOutput(c, std)

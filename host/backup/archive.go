@@ -28,6 +28,7 @@ type importing struct {
 	rules   map[string]sharding.KeyRule
 	modules int
 	claimed bool
+	inPart  []string // types that a second module serves in part
 	to      *chunks
 }
 
@@ -156,6 +157,9 @@ func (in *importing) finish() error {
 			return fmt.Errorf("bind entity type %s: %w", b.EntityType, err)
 		}
 	}
+	if err := in.bringRollouts(); err != nil {
+		return err
+	}
 	if err := in.bringOwners(); err != nil {
 		return err
 	}
@@ -183,6 +187,29 @@ func (in *importing) bind(b meta.Binding) error {
 	limits := rpc.Limits(b.Limits)
 	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits})
 	return err
+}
+
+// bringRollouts has entities that a second module served served by it here too:
+// of those that it has written the first may understand nothing.
+func (in *importing) bringRollouts() error {
+	for _, b := range in.about.Bindings {
+		if b.Rollout == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(in.ctx, bindTime)
+		now, err := in.Rollouts.Restore(ctx, b.EntityType, *b.Rollout)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("begin the rollout of %s: %w", b.EntityType, err)
+		}
+		if now == nil {
+			continue
+		}
+		in.inPart = append(in.inPart, b.EntityType)
+		in.Logger.Info("a type is served by a second module in part, as it was where the file was made",
+			"entity_type", b.EntityType, "module", now.Digest.String(), "state", string(now.State), "stay", len(now.Stay))
+	}
+	return nil
 }
 
 // unbound returns the part of want's history that have still lacks, oldest

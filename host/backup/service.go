@@ -34,7 +34,16 @@ type Options struct {
 	Client   func(node sharding.NodeID) (client *http.Client, baseURL string, err error)
 	Metadata *cluster.Metadata
 	Modules  rpc.Modules
+	Rollouts Rollouts
 	Logger   *slog.Logger
+}
+
+// Rollouts are modules that serve a part of a type.
+type Rollouts interface {
+	// Restore begins the rollout that a type had in another cluster, and returns
+	// it as it is here: paused, or aborted but for entities that stay. It is nil
+	// where there is nothing left of it.
+	Restore(ctx context.Context, entityType string, was meta.Rollout) (*meta.Rollout, error)
 }
 
 // Service exports the cluster and imports into it, whichever nodes lead its
@@ -143,7 +152,7 @@ func (s *Service) Import(ctx context.Context, r io.Reader) (rpc.Imported, error)
 		return rpc.Imported{}, publicError(err)
 	}
 	s.opts.Logger.Info("a cluster was imported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]))
-	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:])}, nil
+	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart}, nil
 }
 
 // publicError gives what callers can do something about its code.

@@ -29,6 +29,8 @@ type Transfers interface {
 type Imported struct {
 	Entities, Shards, Modules uint64
 	Digest                    string // hex
+	// InPart are the entity types that a second module serves in part.
+	InPart []string
 }
 
 // InvalidFileError says why a file cannot be imported.
@@ -150,7 +152,7 @@ func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStre
 	if err != nil {
 		return nil, status.Public(s.log, errors.Join(err, context.Cause(ctx)))
 	}
-	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest}), nil
+	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, InPart: got.InPart}), nil
 }
 
 // importReader reads the messages of an import as bytes.

@@ -33,7 +33,8 @@ type RolloutState string
 //	   +- aborting -+ --held--> aborted, or over
 //
 // From aborting and from held it may go on: where the older module cannot be
-// looked at, nothing is changed.
+// looked at, nothing is changed. One begins running or paused; that of an
+// imported cluster begins paused or aborted.
 const (
 	// RolloutRunning: its steps are taken when they are due.
 	RolloutRunning RolloutState = "running"
@@ -49,7 +50,7 @@ const (
 
 // rolloutNext is what may follow on a state.
 var rolloutNext = map[RolloutState][]RolloutState{
-	"":              {RolloutRunning, RolloutPaused},
+	"":              {RolloutRunning, RolloutPaused, RolloutAborted},
 	RolloutRunning:  {RolloutRunning, RolloutPaused, RolloutAborting},
 	RolloutPaused:   {RolloutRunning, RolloutPaused, RolloutAborting},
 	RolloutAborting: {RolloutRunning, RolloutPaused, RolloutAborting, RolloutHeld},
@@ -253,7 +254,7 @@ func (r *Rollout) after(was Rollout, b Binding, forced bool) error {
 		return fmt.Errorf("%w: entities of %s that stay with a newer module are left out", ErrConflict, b.EntityType)
 	case r.State == RolloutAborted && (r.Part != Part{} || len(r.Stay) == 0):
 		return fmt.Errorf("%w: what is left of the rollout of %s is entities that stay", ErrInvalid, b.EntityType)
-	case r.State == RolloutAborted && r.Digest == was.Digest:
+	case r.State == RolloutAborted && (r.Digest == was.Digest || was.State == ""):
 		return nil
 	case begins && r.Part == Part{}:
 		return fmt.Errorf("%w: a rollout of %s to no entity", ErrInvalid, b.EntityType)

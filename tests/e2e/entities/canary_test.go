@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -205,6 +206,82 @@ func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
 		t.Errorf("the history is %s", got)
 	}
 	c.written(nil, "fresh")
+}
+
+// imported is a cluster of another size with what a file holds.
+func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
+	c.t.Helper()
+	in := &canaries{node: &node{t: c.t, dir: c.t.TempDir(), shards: 5}, one: c.one, two: c.two, ids: c.ids}
+	testkit.ShareCache(c.t, in.dir)
+	in.start()
+	c.t.Cleanup(in.stop)
+	got, err := in.c.Import(c.t.Context(), bytes.NewReader(file))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return in, got
+}
+
+// TestBackupsKeepWhoServesWhom: entities that a second module has written are
+// served by it in the cluster that a backup is brought into, and nothing moves
+// there by itself.
+func TestBackupsKeepWhoServesWhom(t *testing.T) {
+	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
+	export := func() []byte {
+		t.Helper()
+		var file bytes.Buffer
+		if err := c.c.Export(t.Context(), &file); err != nil {
+			t.Fatal(err)
+		}
+		return file.Bytes()
+	}
+	before := export()
+	plan := &modulev1.RolloutPlan{Share: 3000, Steps: []uint32{6000}, Pause: durationpb.New(time.Hour)}
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
+		t.Fatal(err)
+	}
+	part := c.of(3000, "")
+	wrote := part[:len(part)/2]
+	c.written(part, wrote...)
+	under := export()
+	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil {
+		t.Fatal(err)
+	}
+	after := export()
+
+	none, got := c.imported(before)
+	if len(got.InPart) > 0 {
+		t.Errorf("%v are served in part before there is a rollout", got.InPart)
+	}
+	none.written(nil, none.ids...)
+
+	paused, got := c.imported(under)
+	r, err := client.Rollout(t.Context(), paused.c, "note")
+	if err != nil || !slices.Equal(got.InPart, []string{"note"}) || r.GetState() != modulev1.Rollout_STATE_PAUSED || r.GetShare() != 3000 || !slices.Equal(r.GetSteps(), plan.Steps) || !strings.Contains(r.GetNote(), "running") {
+		t.Errorf("%v: %v: %v", got.InPart, r, err)
+	}
+	paused.written(part, paused.ids...)
+	if r, err := paused.change(modulev1.ChangeRolloutRequest_ACTION_RESUME, false); err != nil || r.GetState() != modulev1.Rollout_STATE_RUNNING || !r.GetDueAt().AsTime().After(time.Now()) {
+		t.Errorf("resumed: %v: %v", r, err)
+	}
+	if _, err := paused.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil {
+		t.Fatal(err)
+	}
+	paused.written(paused.ids, paused.ids...)
+
+	aborted, got := c.imported(after)
+	slices.Sort(wrote)
+	r, err = client.Rollout(t.Context(), aborted.c, "note")
+	if err != nil || !slices.Equal(got.InPart, []string{"note"}) || r.GetState() != modulev1.Rollout_STATE_ABORTED || !slices.Equal(r.GetStay(), wrote) {
+		t.Errorf("%v: %v: %v", got.InPart, r, err)
+	}
+	aborted.written(wrote, aborted.ids...)
+	if _, err := aborted.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Rollout(t.Context(), aborted.c, "note"); client.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("given back by force: %v", err)
+	}
 }
 
 // TestTooManyToStayGoOn: more than can be named go nowhere.

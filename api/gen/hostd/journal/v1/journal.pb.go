@@ -167,7 +167,10 @@ type ImportResponse struct {
 	// Modules.
 	Modules uint64 `protobuf:"varint,3,opt,name=modules,proto3" json:"modules,omitempty"`
 	// SHA-256 of the file up to its last block, in hex.
-	Digest        string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Entity types that a second module serves in part, as it did where the file
+	// was made. Their rollouts take no step until somebody resumes them.
+	InPart        []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +233,13 @@ func (x *ImportResponse) GetDigest() string {
 	return ""
 }
 
+func (x *ImportResponse) GetInPart() []string {
+	if x != nil {
+		return x.InPart
+	}
+	return nil
+}
+
 var File_hostd_journal_v1_journal_proto protoreflect.FileDescriptor
 
 const file_hostd_journal_v1_journal_proto_rawDesc = "" +
@@ -239,12 +249,13 @@ const file_hostd_journal_v1_journal_proto_rawDesc = "" +
 	"\x0eExportResponse\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"0\n" +
 	"\rImportRequest\x12\x1f\n" +
-	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\"v\n" +
+	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\"\x8f\x01\n" +
 	"\x0eImportResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\x04R\x06shards\x12\x18\n" +
 	"\amodules\x18\x03 \x01(\x04R\amodules\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\tR\x06digest2\xba\x01\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x17\n" +
+	"\ain_part\x18\x05 \x03(\tR\x06inPart2\xba\x01\n" +
 	"\x0eJournalService\x12S\n" +
 	"\x06Export\x12\x1f.hostd.journal.v1.ExportRequest\x1a .hostd.journal.v1.ExportResponse\"\x04\xf0\xe4\x19\t0\x01\x12S\n" +
 	"\x06Import\x12\x1f.hostd.journal.v1.ImportRequest\x1a .hostd.journal.v1.ImportResponse\"\x04\xf0\xe4\x19\b(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"

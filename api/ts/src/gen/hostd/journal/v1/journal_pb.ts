@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/journal/v1/journal.proto.
  */
 export const file_hostd_journal_v1_journal: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCIeCg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMIlMKDkltcG9ydFJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBnNoYXJkcxgCIAEoBBIPCgdtb2R1bGVzGAMgASgEEg4KBmRpZ2VzdBgEIAEoCTK6AQoOSm91cm5hbFNlcnZpY2USUwoGRXhwb3J0Eh8uaG9zdGQuam91cm5hbC52MS5FeHBvcnRSZXF1ZXN0GiAuaG9zdGQuam91cm5hbC52MS5FeHBvcnRSZXNwb25zZSIE8OQZCTABElMKBkltcG9ydBIfLmhvc3RkLmpvdXJuYWwudjEuSW1wb3J0UmVxdWVzdBogLmhvc3RkLmpvdXJuYWwudjEuSW1wb3J0UmVzcG9uc2UiBPDkGQgoAUI7WjlnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvam91cm5hbC92MTtqb3VybmFsdjFiBnByb3RvMw", [file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCIeCg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMImQKDkltcG9ydFJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBnNoYXJkcxgCIAEoBBIPCgdtb2R1bGVzGAMgASgEEg4KBmRpZ2VzdBgEIAEoCRIPCgdpbl9wYXJ0GAUgAygJMroBCg5Kb3VybmFsU2VydmljZRJTCgZFeHBvcnQSHy5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlcXVlc3QaIC5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlc3BvbnNlIgTw5BkJMAESUwoGSW1wb3J0Eh8uaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXF1ZXN0GiAuaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXNwb25zZSIE8OQZCCgBQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9qb3VybmFsL3YxO2pvdXJuYWx2MWIGcHJvdG8z", [file_hostd_auth_v1_verb]);
 
 /**
  * ExportRequest has no parameters.
@@ -108,6 +108,14 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
    * @generated from field: string digest = 4;
    */
   digest: string;
+
+  /**
+   * Entity types that a second module serves in part, as it did where the file
+   * was made. Their rollouts take no step until somebody resumes them.
+   *
+   * @generated from field: repeated string in_part = 5;
+   */
+  inPart: string[];
 };
 
 /**

@@ -1,0 +1,44 @@
+package modules
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// Restore begins the rollout that a type had in another cluster, with the same
+// part and the same entities that stay, and returns it as it is here; nil where
+// there is nothing left of it. It takes no step by itself: one that was under
+// way is paused. A type that has a rollout keeps that.
+func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout) (now *meta.Rollout, err error) {
+	next := was
+	next.First, next.Began, next.Snapshots, next.DueAt, next.BackForcedBy = next.Part, 0, nil, 0, ""
+	kind := meta.ChangeCanary
+	switch {
+	case next.Part != meta.Part{}:
+		next.State = meta.RolloutPaused
+		if was.State != meta.RolloutPaused {
+			next.Note = "it was " + string(was.State) + " in the cluster that was imported"
+		}
+	case len(next.Stay) > 0:
+		next.State, next.Steps, kind = meta.RolloutAborted, nil, ""
+	default:
+		return nil, nil
+	}
+	err = r.again(ctx, func(view *meta.View) error {
+		b, _ := view.Binding(entityType)
+		if b.Rollout != nil {
+			return nil
+		}
+		_, err := r.rebind(ctx, journal.Digest(next.Digest), func(context.Context) ([]byte, error) {
+			return by(view, next.By, r.puts(kind, []meta.PutRollout{{EntityType: entityType, Over: b.Revision, Rollout: &next}})), nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	b, _ := r.metadata.View().Binding(entityType)
+	return b.Rollout, nil
+}
