@@ -191,6 +191,7 @@ func (n *Node) openEntities(context.Context) error {
 			RememberRate:   max(1, rememberRate/lanes),
 			TimerRate:      max(1, n.cfg.TimerRate/lanes),
 			TimerFired:     n.metrics.observeTimer,
+			TimerSpans:     n.routing.timerSpans(),
 			LeastTick:      n.cfg.LeastTick,
 			Suspended:      n.guests.modules.Settings.Suspended,
 			Outbox:         n.deliveries.total,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
@@ -27,6 +28,14 @@ func (n *Node) openTraces(ctx context.Context, opts *rpc.Options) (err error) {
 	n.lifecycle.add("traces", n.routing.spans.Close) // after all that makes spans
 	opts.Traces, err = n.routing.spans.Interceptor()
 	return err
+}
+
+// timerSpans makes the spans of timers that fire; nil where none are made.
+func (r *routing) timerSpans() timers.Spans {
+	if r.spans == nil {
+		return nil
+	}
+	return traces.NewTimers(r.spans.Tracer())
 }
 
 // traced is what carries requests out on this node, those whose traces are

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-const callersTrace = "0af7651916cd43dd8448eb211c80319c"
+const callersTrace, fourth = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203334"
 
 // sendTraced sends a command to a node as part of a caller's trace, in its span.
 // It tries again while a shard changes its leader.
@@ -69,11 +69,16 @@ func TestTracesOverNodes(t *testing.T) {
 	if got := add(asked, "c-1", first); got != leader {
 		t.Fatalf("ran on %s, not on %s", got, leader)
 	}
-	suspendAccounts(t, nodes[at], "true")
-	awaitSuspension(t, nodes[at])
+	suspend(t, nodes[at], "account", "true")
+	awaitSuspension(t, nodes[at], request("account", "other", "open", "", `{}`))
 	sendTraced(t, nodes[at], third, request("transfer", "t", "start", "start", `{"from":"a","to":"b","amount":30,"timeoutMs":3600000}`))
+	late := startLate(t, nodes[at], func(id string, ms int) *entityv1.SendRequest {
+		return request("transfer", id, "start", id, fmt.Sprintf(`{"from":"c","to":"d","amount":30,"timeoutMs":%d}`, ms))
+	})
 	stop(t, nodes[at])
-	suspendAccounts(t, asked, "")
+	suspend(t, asked, "transfer", "")
+	t.Run("timers", func(t *testing.T) { traceOfTimer(t, c, late, leader) })
+	suspend(t, asked, "account", "")
 	successor := add(asked, "c-2", second)
 
 	ids := map[string]bool{callersTrace: true}
@@ -86,9 +91,12 @@ func TestTracesOverNodes(t *testing.T) {
 		}
 	})
 	spans := c.Spans()
-	for _, s := range spans { // each attempt of a delivery is a trace
-		if len(s.Links) == 1 && ids[s.Links[0].Trace] {
-			ids[s.Trace] = true
+	for n := 0; n < len(ids); { // each attempt of a delivery is a trace
+		n = len(ids)
+		for _, s := range spans {
+			if len(s.Links) == 1 && ids[s.Links[0].Trace] {
+				ids[s.Trace] = true
+			}
 		}
 	}
 	for _, s := range spans {
@@ -98,12 +106,12 @@ func TestTracesOverNodes(t *testing.T) {
 	}
 }
 
-// suspendAccounts sets whether accounts are suspended.
-func suspendAccounts(t *testing.T, n *host.Node, value string) {
+// suspend sets whether a type is suspended.
+func suspend(t *testing.T, n *host.Node, entityType, value string) {
 	t.Helper()
 	settings := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+n.Addr())
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		_, err := settings.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "entity.account.suspended", Value: value}))
+		_, err := settings.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "entity." + entityType + ".suspended", Value: value}))
 		if err == nil {
 			return
 		}
@@ -113,18 +121,64 @@ func suspendAccounts(t *testing.T, n *host.Node, value string) {
 	}
 }
 
-// awaitSuspension waits until a node refuses commands of accounts.
-func awaitSuspension(t *testing.T, n *host.Node) {
+// awaitSuspension waits until a node refuses a command, as its type is
+// suspended.
+func awaitSuspension(t *testing.T, n *host.Node, r *entityv1.SendRequest) {
 	t.Helper()
 	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		_, err := asks.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: "account", EntityId: "other", Command: "open"}))
+		_, err := asks.Send(t.Context(), connect.NewRequest(r))
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("accounts are never suspended: %v", err)
+			t.Fatalf("%s is never suspended: %v", r.EntityType, err)
 		}
+	}
+}
+
+// startLate starts a transfer whose time-out is due only after its type was
+// suspended, and returns its id.
+func startLate(t *testing.T, n *host.Node, start func(id string, ms int) *entityv1.SendRequest) string {
+	t.Helper()
+	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
+	for ms := 4000; ms < 200_000; ms *= 2 {
+		id := fmt.Sprint("late-", ms)
+		sendTraced(t, n, fourth, start(id, ms))
+		suspend(t, n, "transfer", "true")
+		awaitSuspension(t, n, start(fmt.Sprint("other-", ms), ms))
+		got, err := asks.GetEntity(t.Context(), connect.NewRequest(&entityv1.GetEntityRequest{EntityType: "transfer", EntityId: id}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One that was nearly due may have been on its way.
+		if all := got.Msg.GetTimers(); len(all) == 1 && time.Until(all[0].GetDue().AsTime()) > time.Second {
+			return id
+		}
+		suspend(t, n, "transfer", "")
+	}
+	t.Fatal("types take minutes to be suspended")
+	return ""
+}
+
+// traceOfTimer: a timer fires in a trace of its own with a link to the command
+// that set it, though the node on which that ran is gone.
+func traceOfTimer(t *testing.T, c *collector.Collector, id, leader string) {
+	span := func(command string) collector.Span {
+		return c.Await(t, command, func(s *collector.Span) bool {
+			return s.Name == "entity transfer/"+command && s.Attributes["hostd.entity.id"] == id && s.Attributes["hostd.sequence"] != nil
+		})
+	}
+	set, fired := span("start"), span("timeout")
+	if set.Trace != callersTrace || set.Node != leader {
+		t.Errorf("the timer is set in %+v, not on %s", set, leader)
+	}
+	if fired.Parent != "" || fired.Trace == set.Trace || !slices.Equal(fired.Links, []collector.Link{{Trace: set.Trace, ID: set.ID}}) ||
+		fired.Node == leader || fired.Attributes["hostd.timer"] != "timeout" || fired.Failed {
+		t.Errorf("%+v does not follow %+v", fired, set)
+	}
+	for _, child := range []string{"queue", "guest", "commit"} {
+		c.Await(t, child, func(s *collector.Span) bool { return s.Parent == fired.ID && s.Name == child })
 	}
 }
 
@@ -165,7 +219,7 @@ func oneTrace(t *testing.T, c *collector.Collector, asked, successor string, com
 // gone when that is delivered. It returns the traces.
 func tracesOfMessages(t *testing.T, c *collector.Collector, leader string) (ids []string) {
 	led := c.Await(t, "of the start", func(s *collector.Span) bool {
-		return s.Name == "entity transfer/start" && s.Attributes["hostd.sequence"] != nil
+		return s.Name == "entity transfer/start" && s.Attributes["hostd.entity.id"] == "t" && s.Attributes["hostd.sequence"] != nil
 	})
 	if led.Trace != callersTrace || led.Node != leader {
 		t.Errorf("the saga begins in %+v, not on %s", led, leader)
@@ -173,7 +227,7 @@ func tracesOfMessages(t *testing.T, c *collector.Collector, leader string) (ids 
 	for _, step := range []string{"account/withdraw", "transfer/withdrawn", "account/deposit", "transfer/deposited"} {
 		before := led
 		led = c.Await(t, step, func(s *collector.Span) bool {
-			return s.Name == "entity "+step && s.Attributes["hostd.sequence"] != nil
+			return s.Name == "entity "+step && (s.Attributes["hostd.entity.id"] == "t" || s.Attributes["hostd.source.id"] == "t") && s.Attributes["hostd.sequence"] != nil
 		})
 		if led.Parent != "" || led.Trace == before.Trace || !slices.Equal(led.Links, []collector.Link{{Trace: before.Trace, ID: before.ID}}) || led.Node == leader {
 			t.Errorf("%s: %+v does not follow %+v", step, led, before)

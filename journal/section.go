@@ -179,4 +179,7 @@ type Timer struct {
 	Due              int64 // unix nanoseconds of the log clock
 	Command, Payload []byte
 	Schedule         *Schedule // nil of a timer that fires once
+	// Trace is the span of the command that set it; nil of one whose trace is not
+	// sampled, and of a timer to which another one led.
+	Trace *TraceContext
 }

@@ -11,14 +11,34 @@ const SectionTrace SectionKind = 9
 type TraceContext struct {
 	Trace [16]byte // not all zeros
 	Span  [8]byte  // not all zeros
-	Flags uint8    // bit 0: the trace is sampled
+	Flags uint8    // bit 0: the trace is sampled; TraceAfterTimer
 }
+
+// TraceAfterTimer is the bit of Flags of what a timer led to, by way of
+// messages too. Timers that are set in such a span are not linked to it: those
+// that set each other again would be traced for ever. The bit leaves the
+// cluster with no span.
+const TraceAfterTimer uint8 = 1 << 7
 
 // TraceContextBytes is the length of an encoded TraceContext.
 const TraceContextBytes = 16 + 8 + 1
 
 // Valid reports whether c names a span.
 func (c *TraceContext) Valid() bool { return c.Trace != [16]byte{} && c.Span != [8]byte{} }
+
+// TraceContext is the span that the record names; nil for none, and for what
+// names none: it decides nothing.
+func (v *RecordView) TraceContext() *TraceContext {
+	data := v.Section(SectionTrace)
+	if data == nil {
+		return nil
+	}
+	c, err := DecodeTraceContext(data)
+	if err != nil {
+		return nil
+	}
+	return &c
+}
 
 // AppendTraceContext appends the data of a trace section: trace [16], span [8],
 // flags u8.

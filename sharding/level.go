@@ -102,7 +102,8 @@ const (
 	// LevelUpcasts: nodes ask each other for events in today's form.
 	LevelUpcasts = Level2
 	// LevelRecordTrace: records of commands whose traces are sampled have the span
-	// in which they were made, and nodes tell each other in which span they ask.
+	// in which they were made, as have the messages and timers that are stored
+	// because of them, and nodes tell each other in which span they ask.
 	LevelRecordTrace = Level2
 	// LevelRollouts: a module serves a part of the entities of a type.
 	LevelRollouts = Level2

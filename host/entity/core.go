@@ -138,7 +138,7 @@ func newCore(opts Options, r Runner) *core {
 		visits: make(map[*Call]struct{}),
 	}
 	c.timers = timers.New(timers.Options{
-		Rate: c.opts.TimerRate, LeastTick: c.opts.LeastTick, Fired: c.opts.TimerFired,
+		Rate: c.opts.TimerRate, LeastTick: c.opts.LeastTick, Fired: c.opts.TimerFired, Spans: c.opts.TimerSpans,
 		Suspended: func(entityType string) bool { return c.opts.Suspended(entityType) }, Logger: c.opts.Logger,
 	}, parts{c})
 	c.intake = intake.New(parts{c})

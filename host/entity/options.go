@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/stages"
+	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -40,6 +41,8 @@ type Options struct {
 	// TimerFired is told how late each timer fires. It must not block. Nil: nobody
 	// is.
 	TimerFired func(late time.Duration)
+	// TimerSpans makes spans of timers that fire. Nil: they have none.
+	TimerSpans timers.Spans
 	// Retention returns what was set of how much the entities of a type keep. It
 	// must not block. Nil: nothing is set.
 	Retention func(entityType string) binding.RetentionOverride

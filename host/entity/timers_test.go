@@ -50,10 +50,14 @@ const (
 func newAlarms(t *testing.T, shards int) *alarms { return pacedAlarms(t, shards, 0) }
 
 // pacedAlarms are fired at a rate that is not the default.
-func pacedAlarms(t *testing.T, shards, rate int) *alarms {
+func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms {
 	a := &alarms{bench: &bench{}, t: t, shards: shards, timers: map[sharding.ShardID][]journal.Timer{}}
 	typ := &binding.Type{Name: "t", Instantiate: func(context.Context) (binding.Guest, error) { return &counter{sums: map[uint64]int64{}}, nil }}
-	a.core = newCore(Options{TimerRate: rate, Journal: a, Histories: a, Types: oneType{typ}, PassivateAfter: time.Hour, TimerFired: func(late time.Duration) { a.slowest = max(a.slowest, late) }}, a)
+	opts := Options{TimerRate: rate, Journal: a, Histories: a, Types: oneType{typ}, PassivateAfter: time.Hour, TimerFired: func(late time.Duration) { a.slowest = max(a.slowest, late) }}
+	for _, s := range spans {
+		opts.TimerSpans = s
+	}
+	a.core = newCore(opts, a)
 	a.core.now = time.Unix(1_700_000_000, 0)
 	return a
 }

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -86,4 +88,80 @@ func TestFaultsAreLoggedInTheirSpan(t *testing.T) {
 			t.Errorf("logged %d times in the span:\n%s", n, &log)
 		}
 	}
+}
+
+// firings are spans of timers, all of them one span.
+type firings struct{ began, ended int }
+
+var inFiring = journal.TraceContext{Trace: [16]byte{30, 15: 31}, Span: [8]byte{32, 7: 33}, Flags: 1 | journal.TraceAfterTimer}
+
+func (f *firings) Fire(r *request.Request) timers.Span {
+	f.began++
+	r.Trace = &request.Trace{TraceContext: inFiring}
+	return f
+}
+
+func (f *firings) End(*request.Request) { f.ended++ }
+
+// TestTimersAreTraced: the record of a timer that was set in a span names the
+// span in which it fired, or that which set it where nobody makes spans, and
+// that a timer led to it. Other timers have none.
+func TestTimersAreTraced(t *testing.T) {
+	set := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
+	after := set
+	after.Flags |= journal.TraceAfterTimer
+	made := &firings{}
+	for name, c := range map[string]struct {
+		set   *journal.TraceContext
+		spans []timers.Spans
+		want  *journal.TraceContext
+	}{
+		"set in a span":        {&set, []timers.Spans{made}, &inFiring},
+		"nobody makes spans":   {&set, nil, &after},
+		"set without":          {nil, []timers.Spans{&firings{}}, nil},
+		"set without, no span": {nil, nil, nil},
+	} {
+		a := pacedAlarms(t, 1, 0, c.spans...)
+		a.core.opts.Level = func() sharding.Level { return sharding.LevelRecordTrace }
+		a.slow = 5 * time.Millisecond
+		a.set(1)
+		a.timers[1][0].Trace = c.set
+		a.lead(1)
+		var got [][]byte
+		for n := 0; a.left() > 0; n++ {
+			if n > 10_000 {
+				t.Fatalf("%s: the timer never fires", name)
+			}
+			if a.step(); len(a.entries) > 0 && len(got) == 0 {
+				got = tracesIn(t, a.entries[0].data)
+			}
+		}
+		var want []byte
+		if c.want != nil {
+			want = journal.AppendTraceContext(nil, c.want)
+		}
+		if len(got) != 1 || !bytes.Equal(got[0], want) {
+			t.Errorf("%s: the records name %x, want %x", name, got, want)
+		}
+	}
+	if made.began != 1 || made.ended != 1 {
+		t.Errorf("%d spans, %d of them ended", made.began, made.ended)
+	}
+}
+
+// tracesIn are the trace sections of an entry's records.
+func tracesIn(t *testing.T, entry []byte) (all [][]byte) {
+	e, err := journal.DecodeEntry(entry)
+	for b := e.Body; err == nil && len(b) > 0; {
+		var raw []byte
+		var r journal.Record
+		if raw, b, err = journal.SplitRecord(b); err == nil {
+			err = r.Decode(raw)
+		}
+		all = append(all, bytes.Clone(r.Section(journal.SectionTrace)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

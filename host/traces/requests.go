@@ -9,7 +9,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
 )
 
 // Keys of a span's attributes.
@@ -57,14 +59,28 @@ func (t *Requests) Submit(reqs []*request.Request) {
 	t.next.Submit(reqs)
 }
 
-// running is a request that is being carried out in a span of its own. It
-// stands in for whoever waits for the request.
-type running struct {
+// ran is a request that is carried out in a span of its own.
+type ran struct {
 	tracer trace.Tracer
 	ctx    context.Context // of the span
 	span   trace.Span
-	asked  *request.Trace
-	waits  request.Completer
+}
+
+// name has the request name the span in the place of the one before.
+func (run *ran) name(r *request.Request) {
+	if r.ID != "" {
+		run.span.SetAttributes(keyCommandID.String(string(r.ID)))
+	}
+	after := r.Trace.Flags & journal.TraceAfterTimer
+	r.Trace = taken(run.span.SpanContext())
+	r.Trace.Flags |= after
+}
+
+// running stands in for whoever waits for a request.
+type running struct {
+	ran
+	asked *request.Trace
+	waits request.Completer
 }
 
 func (t *Requests) begin(r *request.Request) {
@@ -86,11 +102,9 @@ func (t *Requests) begin(r *request.Request) {
 	if !span.IsRecording() {
 		return // its record names the span of who asked
 	}
-	if r.ID != "" {
-		span.SetAttributes(keyCommandID.String(string(r.ID)))
-	}
-	run := &running{tracer: t.tracer, ctx: ctx, span: span, asked: r.Trace, waits: r.Done}
-	r.Trace, r.Done = taken(span.SpanContext()), run
+	run := &running{ran: ran{tracer: t.tracer, ctx: ctx, span: span}, asked: r.Trace, waits: r.Done}
+	run.name(r)
+	r.Done = run
 }
 
 // Complete implements request.Completer. The request is another attempt's, or
@@ -101,7 +115,7 @@ func (run *running) Complete(r *request.Request) {
 	run.waits.Complete(r)
 }
 
-func (run *running) end(r *request.Request, now time.Time) {
+func (run *ran) end(r *request.Request, now time.Time) {
 	v := r.Lane.Visit()
 	if !v.Since.IsZero() && !v.Began.Before(v.Since) {
 		run.child("queue", v.Since, v.Began)
@@ -131,15 +145,18 @@ func (run *running) end(r *request.Request, now time.Time) {
 	run.span.End(trace.WithTimestamp(now))
 }
 
-func (run *running) child(name string, from, to time.Time, about ...attribute.KeyValue) {
+func (run *ran) child(name string, from, to time.Time, about ...attribute.KeyValue) {
 	_, span := run.tracer.Start(run.ctx, name, trace.WithTimestamp(from), trace.WithAttributes(about...))
 	span.End(trace.WithTimestamp(to))
 }
 
 // failed reports whether an error is a fault: of a guest, or of what carries
-// requests out. That the caller asks for what cannot be, or another node is to
-// be asked, is none.
+// requests out. That the caller asks for what cannot be, another node is to be
+// asked, or a timer was set again, is none.
 func failed(err error) bool {
+	if errors.Is(err, timers.ErrStale) {
+		return false
+	}
 	o := request.OutcomeOf(err)
 	if o == nil {
 		return true

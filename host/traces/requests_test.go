@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -135,6 +136,7 @@ func TestOutcomesOfSpans(t *testing.T) {
 		"unknown":   {request.Command, func(r *request.Request) { r.Result.Err = request.ErrOutcomeUnknown }, codes.Error, "hostd.error", request.ErrOutcomeUnknown.Error(), nil},
 		"stranger":  {request.Command, func(r *request.Request) { r.Result.Err = errors.New("what") }, codes.Error, "hostd.error", "what", nil},
 		"elsewhere": {request.Command, func(r *request.Request) { r.Result.Err = &sharding.NotLeaderError{Shard: 5} }, codes.Unset, "hostd.sequence", nil, nil},
+		"set again": {request.Command, func(r *request.Request) { r.Result.Err = timers.ErrStale }, codes.Unset, "hostd.error", timers.ErrStale.Error(), nil},
 		"repeated":  {request.Command, func(r *request.Request) { r.Lane.Since = at; r.Result.Duplicate = true }, codes.Unset, "hostd.duplicate", true, nil},
 		"earlier": {request.Command, func(r *request.Request) {
 			ran(r)
@@ -179,6 +181,29 @@ func TestMessagesBeginTraces(t *testing.T) {
 	}
 	if a := attributesOf(s); a["hostd.source.type"] != "cart" || a["hostd.source.id"] != "c-9" || a["hostd.command"] != "place" {
 		t.Errorf("%v", a)
+	}
+}
+
+// TestWhatTimersLedTo: that a timer led to it goes on from span to span in the
+// cluster, and neither into one nor out of one.
+func TestWhatTimersLedTo(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	l := &lanes{run: func(*request.Request) {}}
+	fired := asked
+	fired.Flags |= journal.TraceAfterTimer
+	r := command(&waiter{}, &fired)
+	r.Kind, r.Delivery = request.Deliver, &request.Delivery{Source: sharding.EntityID{Type: "cart", ID: "c-9"}, Number: 1}
+	NewRequests(l, p.Tracer("test")).Submit([]*request.Request{r})
+	if in := l.with[0]; in.Flags != 1|journal.TraceAfterTimer {
+		t.Errorf("the lane is told %+v", in)
+	}
+	if s := spans.Ended()[0]; s.SpanContext().TraceFlags() != 1 || s.Links()[0].SpanContext.TraceFlags() != 1 {
+		t.Errorf("%v is linked to %v", s.SpanContext(), s.Links())
+	}
+	of := given(&asked.TraceContext).WithTraceFlags(trace.TraceFlags(fired.Flags))
+	if got := Of(trace.ContextWithSpanContext(context.Background(), of)); got == nil || *got != asked {
+		t.Errorf("a caller says that a timer led to its span, which is told as %+v", got)
 	}
 }
 

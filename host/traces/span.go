@@ -20,11 +20,11 @@ func Of(ctx context.Context) *request.Trace {
 }
 
 func taken(c trace.SpanContext) *request.Trace {
-	return &request.Trace{TraceContext: journal.TraceContext{Trace: c.TraceID(), Span: c.SpanID(), Flags: uint8(c.TraceFlags())}}
+	return &request.Trace{TraceContext: journal.TraceContext{Trace: c.TraceID(), Span: c.SpanID(), Flags: uint8(c.TraceFlags()) &^ journal.TraceAfterTimer}}
 }
 
 // given is the inverse of taken. The span is another node's, or was: nothing is
 // to be added to it.
 func given(c *journal.TraceContext) trace.SpanContext {
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: c.Trace, SpanID: c.Span, TraceFlags: trace.TraceFlags(c.Flags), Remote: true})
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: c.Trace, SpanID: c.Span, TraceFlags: trace.TraceFlags(c.Flags &^ journal.TraceAfterTimer), Remote: true})
 }

@@ -73,7 +73,7 @@ func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
 			panic(err)
 		}
 		data = rest
-		p.addMessage(r.Entity, &op, r.RecordedAt, hops, at)
+		p.addMessage(r.Entity, &op, r.RecordedAt, hops, at, traceOf(r))
 	}
 	return true
 }
@@ -87,7 +87,7 @@ func (p *modelMessages) receive(e sharding.EntityID, s *journal.MessageSource) b
 	return true
 }
 
-func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp, now int64, hops uint8, at journal.ItemID) {
+func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp, now int64, hops uint8, at journal.ItemID, trace *journal.TraceContext) {
 	p.own()
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
 	count := p.last[modelPair{from, to}]
@@ -95,7 +95,7 @@ func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp
 	p.last[modelPair{from, to}] = count
 	p.outbox = append(p.outbox, journal.Message{
 		ID: at, Source: from, Destination: to, Number: count.Last, At: now, Hops: hops,
-		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload),
+		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload), Trace: trace,
 	})
 }
 
@@ -127,7 +127,7 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 			count.GivenUp = o.Number
 			p.last[modelPair{o.Source, o.Destination}] = count
 			if o.OnReject != "" {
-				p.addMessage(o.Source, &journal.MessageOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer}, s.At, o.Hops, at)
+				p.addMessage(o.Source, &journal.MessageOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer}, s.At, o.Hops, at, o.Trace)
 				continue
 			}
 			p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Source: o.Source, Destination: o.Destination, At: s.At, Command: o.Command,
@@ -142,7 +142,7 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 				return eventlog.ErrInvalid
 			}
 			p.deadLetters = slices.Delete(p.deadLetters, i, i+1)
-			p.addMessage(l.Source, &journal.MessageOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload}, l.At, 0, at)
+			p.addMessage(l.Source, &journal.MessageOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload}, l.At, 0, at, nil)
 		case journal.OutboxDiscarded:
 			p.deadLetters = slices.DeleteFunc(p.deadLetters, func(l journal.DeadLetter) bool { return l.ID == s.ID })
 		case journal.OutboxRefused:
@@ -153,7 +153,7 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 			clock = max(clock, s.At)
 			source := sharding.EntityID{Type: string(s.Source.Type), ID: string(s.Source.ID)}
 			if len(s.OnReject) > 0 {
-				p.addMessage(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer}, s.At, s.Source.Hops, at)
+				p.addMessage(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer}, s.At, s.Source.Hops, at, nil)
 				continue
 			}
 			p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Source: source, Destination: e, Number: s.Source.Number, At: s.At,
@@ -260,6 +260,24 @@ func (s *source) giveUp(sh *modelShard) journal.OutboxOp {
 	return journal.OutboxOp{Kind: journal.OutboxGivenUp, ID: o.ID, At: s.clock + 200, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")}
 }
 
+// traceOf is the span that a record names; nil for none.
+func traceOf(r *journal.Record) *journal.TraceContext {
+	in, err := journal.DecodeTraceContext(r.Section(journal.SectionTrace))
+	if err != nil {
+		return nil
+	}
+	return &in
+}
+
+func messageText(s journal.Message) string {
+	in := "no span"
+	if s.Trace != nil {
+		in = fmt.Sprintf("%x", *s.Trace)
+	}
+	s.Trace = nil
+	return fmt.Sprint(s, " ", in)
+}
+
 // checkMessages compares all that can be read of messages.
 func checkMessages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()
@@ -295,11 +313,11 @@ func checkMessages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *m
 	var messages, wantMessages, deadLetters, wantDeadLetters []string
 	for _, s := range sh.messages.outbox {
 		if after.Less(s.ID) {
-			wantMessages = append(wantMessages, fmt.Sprint(s))
+			wantMessages = append(wantMessages, messageText(s))
 		}
 	}
 	err := m.Outbox(context.Background(), id, after, func(s *journal.Message) error {
-		messages = append(messages, fmt.Sprint(*s))
+		messages = append(messages, messageText(*s))
 		return nil
 	})
 	if err != nil || !slices.Equal(messages, wantMessages) {

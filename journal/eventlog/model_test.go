@@ -183,6 +183,10 @@ func (t *modelEntity) changeTimers(r *journal.Record) {
 		}
 		schedules[int(op.Op)], data = &op.Schedule, rest
 	}
+	trace := traceOf(r)
+	if trace != nil && trace.Flags&journal.TraceAfterTimer != 0 {
+		trace = nil
+	}
 	for n, ops := 0, r.Section(journal.SectionTimers); len(ops) > 0; n++ {
 		op, rest, err := journal.NextTimerOp(ops)
 		if err != nil {
@@ -191,7 +195,7 @@ func (t *modelEntity) changeTimers(r *journal.Record) {
 		ops = rest
 		if delete(t.timers, string(op.Name)); !op.Cancel {
 			t.timers[string(op.Name)] = journal.Timer{
-				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload), Schedule: schedules[n],
+				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload), Schedule: schedules[n], Trace: trace,
 			}
 		}
 	}

@@ -109,6 +109,9 @@ func timersText(timers []journal.Timer) (text string) {
 		if t.Schedule != nil {
 			s = fmt.Sprintf("%+v", *t.Schedule)
 		}
+		if t.Trace != nil {
+			s += fmt.Sprintf(" set in %x", *t.Trace)
+		}
 		text += fmt.Sprintf("%v %s %d %s %x %s\n", t.Entity, t.Name, t.Due, t.Command, t.Payload, s)
 	}
 	return text

@@ -167,6 +167,10 @@ func (s *source) timers(r *journal.Record, cur *modelEntity) {
 		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionSource,
 			Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(t.Name), Due: t.Due})})
 	}
+	if h := r.CommandHash; h&1 == 0 {
+		in := journal.TraceContext{Trace: [16]byte{1, 15: byte(h >> 8)}, Span: [8]byte{1, 7: byte(h >> 16)}, Flags: 1 | byte(h<<6)&journal.TraceAfterTimer}
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionTrace, Data: journal.AppendTraceContext(nil, &in)})
+	}
 	var ops, schedules []byte
 	for i := range s.rng.IntN(4) {
 		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(8)), Cancel: s.rng.IntN(3) == 0}

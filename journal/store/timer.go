@@ -17,6 +17,7 @@ type Timer struct {
 	Due              int64 // unix nanoseconds
 	Command, Payload []byte
 	Schedule         []byte // journal.AppendSchedule; empty of a timer that fires once
+	Trace            *journal.TraceContext
 }
 
 const dueBytes = 8
@@ -47,7 +48,11 @@ func CutDue(rest []byte) (due int64, timer []byte, err error) {
 
 // AppendTimer appends the body of a due value: command (len u8), payload to
 // the end; of a schedule 0 u8 and the schedule (len u16) come before these.
+// Where the timer has a trace, 0 u8, 0 u16 and the trace come before all.
 func AppendTimer(dst []byte, t *Timer) []byte {
+	if t.Trace != nil {
+		dst = journal.AppendTraceContext(append(dst, 0, 0, 0), t.Trace)
+	}
 	if len(t.Schedule) > 0 {
 		dst = binary.LittleEndian.AppendUint16(append(dst, 0), uint16(len(t.Schedule)))
 		dst = append(dst, t.Schedule...)
@@ -59,12 +64,26 @@ func AppendTimer(dst []byte, t *Timer) []byte {
 
 // DecodeTimer is the inverse of AppendTimer; its slices alias body.
 func DecodeTimer(body []byte, due int64) (Timer, error) {
+	trace, body, err := cutTrace(body)
+	if err != nil {
+		return Timer{}, err
+	}
 	schedule, body, ok := cutSchedule(body)
 	if !ok || len(body) < 2 || body[0] == 0 || len(body)-1 < int(body[0]) {
 		return Timer{}, fmt.Errorf("%w: timer of %d bytes", journal.ErrDamaged, len(body))
 	}
 	n := 1 + int(body[0])
-	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:], Schedule: schedule}, nil
+	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:], Schedule: schedule, Trace: trace}, nil
+}
+
+// cutTrace takes the trace off the front of a timer's body, if it has one.
+func cutTrace(body []byte) (trace *journal.TraceContext, rest []byte, err error) {
+	const n = 3 + journal.TraceContextBytes
+	if len(body) < n || body[0] != 0 || body[1] != 0 || body[2] != 0 {
+		return nil, body, nil
+	}
+	c, err := journal.DecodeTraceContext(body[3:n])
+	return &c, body[n:], err
 }
 
 // cutSchedule takes the schedule off the front of a timer's body, if it has

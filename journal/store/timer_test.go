@@ -8,12 +8,15 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestTimersRoundTrip: a timer of an earlier release, and one that repeats.
+// TestTimersRoundTrip: a timer of an earlier release, one that repeats, and one
+// that a traced command set.
 func TestTimersRoundTrip(t *testing.T) {
 	schedule := journal.AppendSchedule(nil, &journal.Schedule{Expression: []byte("@daily"), Zone: []byte("Asia/Tokyo"), Missed: 2, Made: 1})
 	for want, timer := range map[string]Timer{
 		"05636c6f73657b7d": {Due: 5, Command: []byte("close"), Payload: []byte("{}")},
 		"00150006406461696c790a417369612f546f6b796f02010005636c6f73657b7d": {Due: 5, Command: []byte("close"), Payload: []byte("{}"), Schedule: schedule},
+		"0000000100000000000000000000000000000203000000000000040105636c6f73657b7d": {Due: 5, Command: []byte("close"), Payload: []byte("{}"),
+			Trace: &journal.TraceContext{Trace: [16]byte{1, 15: 2}, Span: [8]byte{3, 7: 4}, Flags: 1}},
 	} {
 		body := AppendTimer(nil, &timer)
 		if got := hex.EncodeToString(body); got != want {

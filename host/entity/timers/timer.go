@@ -173,6 +173,7 @@ type Firing struct {
 	cold    bool     // its entity is being loaded
 	renewal *renewal // of a schedule, once it is decided
 	request request.Request
+	span    Span // nil where none is made
 }
 
 // Of is the timer whose command a request is; nil for any other.
@@ -187,7 +188,20 @@ func (q *Timers) admit(f *Firing) {
 		Kind: request.Command, Entity: f.Timer.Entity, Name: string(f.Timer.Command), Payload: f.Timer.Payload,
 		ID: commandOf(&f.Timer), ServerID: true, ExpectedSequence: request.NoExpectation, Done: f, Shard: f.shard.id,
 	}
+	if f.Timer.Trace != nil {
+		f.trace(q.opts.Spans)
+	}
 	q.lane.Fire(&f.request)
+}
+
+// trace begins a span, where there is who makes it. What the timer leads to
+// follows that, or else the command that set the timer.
+func (f *Firing) trace(spans Spans) {
+	set := *f.Timer.Trace
+	set.Flags |= journal.TraceAfterTimer
+	if f.request.Trace = (&request.Trace{TraceContext: set}); spans != nil {
+		f.span = spans.Fire(&f.request)
+	}
 }
 
 func (f *Firing) key() key { return key{f.Timer.Entity, f.Timer.Name} }
@@ -211,6 +225,10 @@ func (f *Firing) Loaded() {
 // failed is tried again after a while; the others do not wait for it.
 func (f *Firing) Complete(r *request.Request) {
 	q, s := f.timers, f.shard
+	if f.span != nil {
+		f.span.End(r)
+		f.span = nil
+	}
 	q.pace.admitted--
 	f.Loaded()
 	if s.over {

@@ -29,7 +29,18 @@ type Lane interface {
 	Read(*Scan)
 }
 
-// Options of Timers. All are needed but Fired.
+// Spans makes a span of a timer that fires, and has the request name it.
+type Spans interface {
+	// Fire begins the span. The request names the span of the command that set
+	// the timer.
+	Fire(r *request.Request) Span
+}
+
+// Span is the span of a timer that fires. End is called once, on the lane's
+// goroutine, when the request is completed.
+type Span interface{ End(*request.Request) }
+
+// Options of Timers. All are needed but Fired and Spans.
 type Options struct {
 	// Rate is how many may fire in a second however much else there is to do.
 	Rate int
@@ -41,6 +52,7 @@ type Options struct {
 	// Suspended reports that the timers of a type wait. It is called from other
 	// goroutines too.
 	Suspended func(entityType string) bool
+	Spans     Spans // nil: timers have none
 	Logger    *slog.Logger
 }
 

@@ -15,7 +15,7 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 	if err != nil {
 		return err
 	}
-	item, in := uint16(0), traceOf(v)
+	item, in := uint16(0), v.TraceContext()
 	for ops := v.Section(journal.SectionMessages); len(ops) > 0; item++ {
 		op, rest, err := journal.NextMessageOp(ops)
 		if err != nil {
@@ -31,20 +31,6 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 		}
 	}
 	return nil
-}
-
-// traceOf is the span that a record names; nil for none, and for what names
-// none: it decides nothing.
-func traceOf(v *journal.RecordView) *journal.TraceContext {
-	data := v.Section(journal.SectionTrace)
-	if data == nil {
-		return nil
-	}
-	in, err := journal.DecodeTraceContext(data)
-	if err != nil {
-		return nil
-	}
-	return &in
 }
 
 // led is what led to a message.

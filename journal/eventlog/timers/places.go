@@ -62,7 +62,7 @@ func Read(view kv.View, k *rows.Known, p Place) (t store.Timer, err error) {
 
 // own is a timer with copies of its slices.
 func own(t store.Timer) store.Timer {
-	return store.Timer{Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload), Schedule: bytes.Clone(t.Schedule)}
+	return store.Timer{Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload), Schedule: bytes.Clone(t.Schedule), Trace: t.Trace}
 }
 
 // timerOf is a timer as others see it, made of parts of key and t.
@@ -71,7 +71,7 @@ func timerOf(key string, t *store.Timer) (journal.Timer, error) {
 	if err != nil {
 		return journal.Timer{}, err
 	}
-	timer := journal.Timer{Entity: e, Name: name, Due: t.Due, Command: t.Command, Payload: t.Payload}
+	timer := journal.Timer{Entity: e, Name: name, Due: t.Due, Command: t.Command, Payload: t.Payload, Trace: t.Trace}
 	if len(t.Schedule) > 0 {
 		timer.Schedule, err = journal.DecodeSchedule(t.Schedule)
 	}

@@ -57,6 +57,10 @@ func (s *Step) Set(t store.Timer) { s.timer = t }
 // Record checks what a record of an entity says about timers and stages the
 // changes.
 func (s *Stage) Record(e Entity, v *journal.RecordView) error {
+	trace := v.TraceContext()
+	if trace != nil && trace.Flags&journal.TraceAfterTimer != 0 {
+		trace = nil
+	}
 	if source := v.Section(journal.SectionSource); len(source) > 0 && source[0] == journal.SourceTimer {
 		from, err := journal.DecodeTimerSource(source)
 		if err != nil {
@@ -85,7 +89,7 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 		if err != nil {
 			return err
 		}
-		step.timer = store.Timer{Due: op.Due, Command: op.Command, Payload: op.Payload}
+		step.timer = store.Timer{Due: op.Due, Command: op.Command, Payload: op.Payload, Trace: trace}
 		if step.timer.Schedule, schedules, err = scheduleOf(schedules, n); err != nil {
 			return err
 		}
