@@ -128,7 +128,7 @@ func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
 		}
 	}
 	began := time.Now()
-	flags := []string{"--admin", "full", "--tell-faults", "--log-level", o.logLevel}
+	flags := []string{"--admin", "full", "--tell-faults", "--log-level", o.logLevel, "--log-format", "text"}
 	if o.shards > 0 {
 		flags = append(flags, "--shards", fmt.Sprint(o.shards))
 	}
