@@ -14,6 +14,7 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -137,7 +138,7 @@ func TestReadsAndModules(t *testing.T) {
 func TestSendSurvivesRestart(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
 	c := dial(t, addr)
 	w.Pause()
 	type outcome struct {
@@ -168,7 +169,7 @@ func TestSendSurvivesRestart(t *testing.T) {
 // TestSendGoesOnToTheNextNode: one node of several is enough.
 func TestSendGoesOnToTheNextNode(t *testing.T) {
 	w := rpctest.New()
-	gone, nowhere := start(t, w, "127.0.0.1:0", rpc.Options{})
+	gone, nowhere := start(t, w, loopback.Host()+":0", rpc.Options{})
 	gone.stop(t, time.Second)
 	_, addr := serve(t, w)
 	c := dial(t, nowhere, addr)
@@ -192,7 +193,7 @@ func TestSendGoesOnToTheNextNode(t *testing.T) {
 func TestReadEventsResumes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
 	c := dial(t, addr)
 	for i := range 10 {
 		if _, err := c.Send(t.Context(), add("a", i)); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -44,7 +45,7 @@ func (r *running) stop(t testing.TB, patience time.Duration) {
 // serve serves a world until the test ends.
 func serve(t testing.TB, w *rpctest.World) (*running, string) {
 	t.Helper()
-	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
 	t.Cleanup(func() {
 		r.stop(t, 10*time.Second)
 		w.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -151,7 +152,7 @@ func TestStreamResends(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
 	c := dial(t, addr)
 	s := c.Stream(client.StreamOptions{Outstanding: 64})
 
@@ -209,7 +210,7 @@ func TestStreamResends(t *testing.T) {
 func TestStreamGivesUp(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, "127.0.0.1:0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
 	r.stop(t, time.Second)
 	c := dial(t, addr)
 	s := c.Stream(client.StreamOptions{ResendFor: 50 * time.Millisecond})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
@@ -277,7 +278,7 @@ func TestSplitOver(t *testing.T) {
 
 // HTTP over a split port is what it is over any other.
 func TestHTTPOverSplit(t *testing.T) {
-	l, err := network.TCP{}.Listen("127.0.0.1:0")
+	l, err := network.TCP{}.Listen(loopback.Host() + ":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestChosenPortsAreHeld(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ports are held on Linux only")
 	}
-	first, err := choose("127.0.0.1:0", 3)
+	first, err := choose(loopback.Host()+":0", 3)
 	if err != nil {
 		t.Fatal(err)
 	}
