@@ -141,6 +141,33 @@ func counted(w io.Writer, which string, c *modulev1.VersionCounts) {
 	fmt.Fprintln(w)
 }
 
+// stepsText says for people which shares are to come, and when. A step that is
+// due waits for the node that takes the steps, such as for another one where
+// that was killed.
+func stepsText(r *modulev1.Rollout, now time.Time) string {
+	steps := make([]string, len(r.GetSteps()))
+	for i, share := range r.GetSteps() {
+		steps[i] = partText(share, "")
+	}
+	text := "then " + strings.Join(steps, ", ") + ", " + r.GetPause().AsDuration().String() + " apart"
+	switch {
+	case r.GetDueAt() == nil:
+		return text
+	case r.GetDueAt().AsTime().Before(now):
+		return text + "; the next one is due"
+	}
+	return text + "; the next one at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
+}
+
+// silentText says for people how many nodes, at least one, did not say what
+// they did.
+func silentText(nodes uint32, did string) string {
+	if nodes == 1 {
+		return "1 node did not say what it " + did
+	}
+	return fmt.Sprintf("%d nodes did not say what they %s", nodes, did)
+}
+
 // actions are those that the flags of rollout stand for.
 var actions = []struct {
 	name, usage string
@@ -177,15 +204,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 		}
 		fmt.Fprintf(w, "%s of %s is served by %s, the rest by %s: %s\n", partText(r.GetShare(), r.GetPrefix()), cli.Clean(strings.Join(r.GetEntityTypes(), ", ")), r.GetDigest(), r.GetOlderDigest(), stateOf(r))
 		if len(r.GetSteps()) > 0 {
-			steps := make([]string, len(r.GetSteps()))
-			for i, share := range r.GetSteps() {
-				steps[i] = partText(share, "")
-			}
-			text := "then " + strings.Join(steps, ", ") + ", " + r.GetPause().AsDuration().String() + " apart"
-			if r.GetDueAt() != nil {
-				text += "; the next one at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
-			}
-			fmt.Fprintln(w, text)
+			fmt.Fprintln(w, stepsText(r, time.Now()))
 		}
 		if r.GetRules() != "" {
 			fmt.Fprintln(w, "the cluster aborts it where: "+cli.Clean(r.GetRules()))
@@ -195,7 +214,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			counted(w, "older", r.GetOlder())
 		}
 		if n := r.GetSilentNodes(); n > 0 {
-			fmt.Fprintf(w, "%d nodes did not say what they counted\n", n)
+			fmt.Fprintln(w, silentText(n, "counted"))
 		}
 		if r.GetNote() != "" {
 			fmt.Fprintln(w, cli.Clean(r.GetNote()))

@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
 // TestPartsOfFlags: what is no part is refused, before anything is asked.
@@ -63,5 +67,30 @@ func TestPartsOfFlags(t *testing.T) {
 	}
 	if err := p.Parse(c, true); err == nil {
 		t.Error("limits with a part")
+	}
+}
+
+// TestStepsToCome: a step that nobody has taken in its time is due, and is not
+// shown as one of the past.
+func TestStepsToCome(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := &modulev1.Rollout{Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Minute)}
+	const text = "then 50%, 100%, 1m0s apart"
+	if got := stepsText(r, now); got != text {
+		t.Errorf("steps of no time are shown as %q", got)
+	}
+	for after, want := range map[time.Duration]string{
+		time.Second:  text + "; the next one at 2026-01-02 03:04:06",
+		-time.Second: text + "; the next one is due",
+	} {
+		r.DueAt = timestamppb.New(now.Add(after))
+		if got := stepsText(r, now); got != want {
+			t.Errorf("a step %v from now is shown as %q", after, got)
+		}
+	}
+	for nodes, want := range map[uint32]string{1: "1 node did not say what it counted", 2: "2 nodes did not say what they counted"} {
+		if got := silentText(nodes, "counted"); got != want {
+			t.Errorf("%d silent nodes are shown as %q", nodes, got)
+		}
 	}
 }

@@ -93,7 +93,7 @@ func writeShadow(w io.Writer, s *modulev1.Shadow) {
 		fmt.Fprintf(w, "fuel of those compared: %d by the module that serves, %d by the other (%+.1f%%)\n", was, s.GetOtherFuel(), (float64(s.GetOtherFuel())/float64(was)-1)*100)
 	}
 	if n := s.GetSilentNodes(); n > 0 {
-		fmt.Fprintf(w, "%d nodes did not say what they compared\n", n)
+		fmt.Fprintln(w, silentText(n, "compared"))
 	}
 	if s.GetNote() != "" {
 		fmt.Fprintln(w, cli.Clean(s.GetNote()))
