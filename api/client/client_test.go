@@ -252,7 +252,7 @@ func TestEarlierAttemptMayHaveRun(t *testing.T) {
 	w.Fail = map[string]error{"lost": request.ErrOutcomeUnknown}
 	_, addr := serve(t, w)
 	c := dial(t, addr)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	go func() {
 		eventually(t, "an attempt", func() bool { _, _, batches := w.Queued(); return batches > 0 })

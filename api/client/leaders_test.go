@@ -151,7 +151,7 @@ func TestAsksForLeadersSparingly(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if _, err := c.Send(ctx, add(id, 1)); !client.IsUnavailable(err) && !client.OutcomeUnknown(err) {
 		t.Errorf("without a leader: %v", err)
@@ -315,7 +315,7 @@ func TestStreamWaitsForNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	failed := make(chan error, 1)
 	if err := s.Send(ctx, add("b", 1), func(_ client.Reply, err error) { failed <- err }); err != nil {

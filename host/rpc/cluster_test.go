@@ -215,7 +215,7 @@ func TestOrders(t *testing.T) {
 
 // An order that takes longer than the call says what is still going on.
 func TestOrdersThatTakeLonger(t *testing.T) {
-	s := serve(t, rpc.Options{Admin: true, DefaultDeadline: 300 * time.Millisecond})
+	s := serve(t, rpc.Options{Admin: true, DefaultDeadline: time.Second})
 	for _, order := range []struct{ path, body, want string }{
 		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is led by n1 and goes on moving to n2"},
 		{"Drain", `{"nodeId":"n1"}`, "n1 still leads 2 of 2 shards"},

@@ -250,6 +250,11 @@ func TestDeadlines(t *testing.T) {
 	if status != 400 {
 		t.Errorf("status %d: %s", status, answer)
 	}
+}
+
+// TestCancelledCall: a call ends when its caller cancels it.
+func TestCancelledCall(t *testing.T) {
+	s := serve(t, rpc.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.world.Pause()
 	go func() {

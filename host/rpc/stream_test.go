@@ -274,7 +274,7 @@ func TestStreamMessageLimits(t *testing.T) {
 // TestStreamExpiry: a command without an outcome at its deadline is answered
 // for, others are not held up, and its late outcome does no harm.
 func TestStreamExpiry(t *testing.T) {
-	s := serve(t, rpc.Options{DefaultDeadline: 100 * time.Millisecond})
+	s := serve(t, rpc.Options{DefaultDeadline: 2 * time.Second}) // in which the last one runs
 	s.world.Pause()
 	stream := s.entities().SendStream(t.Context())
 	stream.Send(message(1, add("a", 1), add("a", 2), &entityv1.SendRequest{EntityType: "nothing", EntityId: "x", Command: "y"}))

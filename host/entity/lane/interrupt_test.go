@@ -148,7 +148,7 @@ func TestCloseTakesBackVisitsThatReturned(t *testing.T) {
 	var first, a answers
 	lane.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
 	first.wg.Wait()
-	lane.Submit([]*request.Request{endlessRequest("1", "endless", time.Now().Add(20*time.Millisecond), &a)})
+	lane.Submit([]*request.Request{endlessRequest("1", "endless", time.Now().Add(2*time.Second), &a)})
 	<-entered
 	for lane.Stats().Handovers == 0 {
 		time.Sleep(time.Millisecond)
