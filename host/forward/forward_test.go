@@ -266,7 +266,17 @@ func TestNewStreamEndsTheOlder(t *testing.T) {
 	after := collect(1, nil)
 	later.Done = after
 	two.Submit("n2", []*request.Request{later})
-	time.AfterFunc(20*time.Millisecond, func() { close(held) })
+	eventually(t, "the older stream to be told", func() bool {
+		n2.server.mu.Lock()
+		defer n2.server.mu.Unlock()
+		for st := range n2.server.open {
+			if st.replaced.Load() {
+				return true
+			}
+		}
+		return false
+	})
+	close(held)
 	after.wait(t)
 	unknown.wait(t)
 	if later.Result.Err != nil || later.Result.Sequence != 2 {
