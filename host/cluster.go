@@ -139,7 +139,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Collected: n.collected,
 		Coordinator: coordinator.Options{
 			BackOff: n.cfg.LeadAgainAfter, MaxBackOff: 60 * n.cfg.LeadAgainAfter,
-			Replication: n.cfg.Replication, MinMembers: n.cfg.MinMembers, DeadAfter: n.cfg.DeadAfter,
+			Replication: n.cfg.Replication, MinMembers: n.cfg.PlaceFrom(), DeadAfter: n.cfg.DeadAfter,
 			Strategy: placement.LeastLeaders{Threshold: n.cfg.RebalanceThreshold, MaxMoves: n.cfg.RebalanceMoves},
 		},
 		Logger: n.logger,

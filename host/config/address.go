@@ -171,7 +171,7 @@ func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
 	if c.PeerAdvertise != "" && wildcard(c.PeerAdvertise) {
 		fault("peer-advertise", "is %q, which names no host: give the one that the other nodes reach", c.PeerAdvertise)
 	}
-	several := len(c.Seeds) > 0 || c.MinMembers > 1
+	several := len(c.Seeds) > 0 || c.PlaceFrom() > 1
 	if c.Advertise == "" && several && wildcard(c.Listen) {
 		fault("advertise", "is empty and listen is every interface: give the address that clients and other nodes reach")
 	}

@@ -72,6 +72,16 @@ func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 // Proxy reports that the node holds no shards.
 func (c *Config) Proxy() bool { return slices.Contains(c.Roles, RoleProxy) }
 
+// PlaceFrom is how many nodes that hold shards have to be up before a shard is
+// placed, in a cluster that this node founds. Where it is not given, a shard
+// has all its voters from the beginning if so many nodes were expected.
+func (c *Config) PlaceFrom() int {
+	if c.MinMembers > 0 {
+		return c.MinMembers
+	}
+	return max(1, min(c.BootstrapExpect, c.Replication))
+}
+
 // errKeyFile does not say what is in the file.
 var errKeyFile = errors.New("gossip-key-file: the file must hold 16, 24 or 32 bytes in base64 and nothing else, as from 'openssl rand -base64 32'")
 

@@ -228,3 +228,21 @@ func TestHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestShardsArePlacedOnWhatWasExpected: nodes that found when so many are there
+// place shards on no fewer, unless they are told a number.
+func TestShardsArePlacedOnWhatWasExpected(t *testing.T) {
+	for _, tt := range []struct{ members, expect, replication, want int }{
+		{0, 0, 3, 1}, {0, 1, 3, 1}, {0, 2, 3, 2}, {0, 3, 3, 3}, {0, 9, 3, 3}, {0, 9, 5, 5}, {0, 3, 1, 1},
+		{1, 3, 3, 1}, {2, 3, 3, 2}, {5, 3, 3, 5}, {4, 0, 3, 4},
+	} {
+		c := config.Default()
+		if c.MinMembers != 0 {
+			t.Fatalf("min-members is %d by default", c.MinMembers)
+		}
+		c.MinMembers, c.BootstrapExpect, c.Replication = tt.members, tt.expect, tt.replication
+		if got := c.PlaceFrom(); got != tt.want {
+			t.Errorf("min-members %d, bootstrap-expect %d, replication %d: placed from %d on, want %d", tt.members, tt.expect, tt.replication, got, tt.want)
+		}
+	}
+}

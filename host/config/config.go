@@ -206,7 +206,6 @@ func Default() Config {
 
 		ClusterName:        "hostd",
 		Roles:              []Role{RoleHost},
-		MinMembers:         1,
 		Replication:        3,
 		DeadAfter:          5 * time.Minute,
 		SilentAfter:        700 * time.Millisecond,
@@ -348,7 +347,7 @@ func (c *Config) ranges() []bound {
 		{"scrub-bytes-per-second", int64(c.ScrubBytesPerSecond), 64 << 10, 1 << 30, bytes},
 		{"verify-rate", int64(c.VerifyRate), 0, 100_000_000, number},
 		{"wal-segment-bytes", int64(c.WALSegmentBytes), minSegmentBytes, maxSegmentBytes, bytes},
-		{"min-members", int64(c.MinMembers), 1, maxMembers, number},
+		{"min-members", int64(c.MinMembers), 0, maxMembers, number},
 		{"replication", int64(c.Replication), 1, maxReplication, number},
 		{"dead-after", int64(c.DeadAfter), int64(10 * time.Second), int64(30 * 24 * time.Hour), span},
 		{"silent-after", int64(c.SilentAfter), int64(200 * time.Millisecond), int64(time.Minute), span},

@@ -141,7 +141,7 @@ func TestBounds(t *testing.T) {
 		{set("admin", "full"), true}, {set("admin", "all"), false}, {set("log-format", "xml"), false}, {set("data-dir", ""), false},
 		{set("guest-memory-bytes", "1MiB"), false},
 		{set("replication", "0"), false}, {set("replication", "1"), true}, {set("replication", "7"), true}, {set("replication", "9"), false}, {set("replication", "2"), false},
-		{set("min-members", "0"), false}, {set("min-members", "128"), true}, {set("min-members", "129"), false},
+		{set("min-members", "-1"), false}, {set("min-members", "0"), true}, {set("min-members", "128"), true}, {set("min-members", "129"), false},
 		{set("dead-after", "9s"), false}, {set("dead-after", "10s"), true},
 		{set("rebalance-threshold", "1"), false}, {set("rebalance-threshold", "2"), true}, {set("rebalance-moves", "0"), false},
 		{set("cluster-name", ""), false}, {set("cluster-name", strings.Repeat("c", 65)), false}, {set("cluster-name", "a/b"), false},

@@ -109,20 +109,22 @@ func hear(c *testkit.Cluster) (stop func() (ids map[string]bool, answers int)) {
 }
 
 // All nodes may be told how many there are to be: one of them founds, the
-// others join it.
+// others join it, and no shard begins with fewer voters.
 func TestAllMayBeToldToFound(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
 		t.Skip("takes clusters of processes")
 	}
 	for range 3 {
-		c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--bootstrap=false", "--bootstrap-expect", "3"}})
+		c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--bootstrap=false", "--bootstrap-expect", "3", "--min-members", "0"}})
 		founded := 0
 		for _, n := range c.Nodes() {
 			founded += strings.Count(n.Log(), "founding a cluster")
 		}
 		if o := c.Overview(2); founded != 1 || len(o.GetMembers()) != 3 {
 			t.Errorf("%d clusters were founded; n3 sees %v", founded, o)
+		} else if o.GetPolicy().GetMinMembers() != 3 {
+			t.Errorf("three nodes were expected, and the policy is %v", o.GetPolicy())
 		}
 		c.KillAll()
 	}
