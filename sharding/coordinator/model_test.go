@@ -275,6 +275,11 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 			hosts-- // nothing can be built there
 		}
 	}
+	for _, m := range v.Members() {
+		if _, on := p.On(m.Node); !on && m.Status == meta.StatusUp && !w.host(m.Node).dead && w.behind(v, m.Node) {
+			hosts-- // it gets no replica before it can read all that it has
+		}
+	}
 	want := max(1, (min(hosts, 3)-1)/2*2+1)
 	live := 0
 	for _, r := range p.Replicas {
@@ -298,6 +303,18 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 		return fmt.Sprintf("shard %d has %d copies", p.Shard, len(p.Replicas))
 	}
 	return ""
+}
+
+// behind says whether a node has a replica that cannot read its log.
+func (w *world) behind(v *meta.View, node sharding.NodeID) bool {
+	for s := sharding.ShardID(1); s <= shards; s++ {
+		p, _ := v.Placement(s)
+		r, on := p.On(node)
+		if g := w.groups[s]; on && g != nil && g.replicas[r.ID] != nil && g.replicas[r.ID].stopped == sharding.StopUnsupported {
+			return true
+		}
+	}
+	return false
 }
 
 // uneven says whether leaders are further apart than the threshold.
