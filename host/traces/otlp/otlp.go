@@ -28,7 +28,8 @@ import (
 )
 
 // Bounds of what waits for the collector: 2,048 spans, each with at most 24
-// attributes and 8 links, of 512 bytes a text.
+// attributes of 512 bytes and 8 links. Names of spans and texts of errors are
+// as long as the API lets them be.
 const (
 	queueSpans     = 2048
 	batchSpans     = 512
