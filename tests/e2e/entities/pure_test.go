@@ -46,11 +46,15 @@ func (n *node) counted(metric, entityType string) (count float64) {
 	return count
 }
 
+const (
+	compared = "hostd_guest_states_compared_total"
+	diverged = "hostd_guest_divergence_total"
+)
+
 // checked waits until so many more states of a type were compared, and returns
 // how many of all differ.
-func (n *node) checked(entityType string, more float64) (diverged float64) {
+func (n *node) checked(entityType string, more float64) (differ float64) {
 	n.t.Helper()
-	const compared = "hostd_guest_states_compared_total"
 	want := n.seen[entityType] + more
 	for end := time.Now().Add(testkit.Patience); n.counted(compared, entityType) < want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -61,7 +65,7 @@ func (n *node) checked(entityType string, more float64) (diverged float64) {
 		n.seen = map[string]float64{}
 	}
 	n.seen[entityType] = n.counted(compared, entityType)
-	return n.counted("hostd_guest_divergence_total", entityType)
+	return n.counted(diverged, entityType)
 }
 
 func (n *node) passivate(entityType, id string) {
@@ -92,39 +96,51 @@ func (n *node) query(entityType, id string) {
 func TestImpureGuestsAreNamed(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/impure", checks: 1, log: &lines{}}
 	n.open()
-	leave := []func(entityType, id string){
-		n.passivate, // when it is asked to
-		func(entityType, id string) { n.command(entityType, id, "leave", `{"amount":1}`) }, // by itself
-		func(string, string) {}, // when it is idle
+	work := func(entityType, id string) {
+		t.Helper()
+		for range 4 { // a snapshot is taken of each second state
+			n.command(entityType, id, "add", `{"amount":1}`)
+		}
+		n.query(entityType, id)
 	}
-	for i, left := range leave {
+	for way, left := range map[string]func(entityType, id string){
+		"asked to leave":    n.passivate,
+		"leaving by itself": func(entityType, id string) { n.command(entityType, id, "leave", `{"amount":1}`) },
+	} {
 		for _, entityType := range []string{"lucky", "watched", "fair"} {
-			counts := "hostd_guest_divergence_total"
+			before := n.counted(diverged, entityType)
+			work(entityType, way)
+			left(entityType, way)
+			want := before + 1
 			if entityType == "fair" {
-				counts = "hostd_guest_states_compared_total"
+				want = 0
 			}
-			// On a slow machine an entity is idle, and leaves, between any two of
-			// these calls, and what finds the checks busy is not compared.
-			before, id, end := n.counted(counts, entityType), fmt.Sprintf("x%d", i), time.Now().Add(testkit.Patience)
-			for n.counted(counts, entityType) == before {
-				if time.Now().After(end) {
-					t.Fatalf("%d: of %s no more than %v states are counted", i, entityType, before)
-				}
-				for range 4 { // a snapshot is taken of each second state
-					n.command(entityType, id, "add", `{"amount":1}`)
-				}
-				n.query(entityType, id)
-				left(entityType, id)
-				for tries := 0; tries < 100 && n.counted(counts, entityType) == before; tries++ {
-					time.Sleep(10 * time.Millisecond)
-				}
+			if got := n.checked(entityType, 1); got != want {
+				t.Errorf("%s: of %s %v states differ, want %v", way, entityType, got, want)
 			}
 		}
 	}
-	if diverged := n.counted("hostd_guest_divergence_total", "fair"); diverged != 0 {
-		t.Errorf("%v states of an honest type differ", diverged)
+	// On a slow machine an entity is idle, and leaves, between any two calls, and
+	// one that is called while it is looked at is not compared.
+	for _, entityType := range []string{"idlelucky", "idlewatched", "idlefair"} {
+		counts := diverged
+		if entityType == "idlefair" {
+			counts = compared
+		}
+		for end := time.Now().Add(testkit.Patience); n.counted(counts, entityType) == 0; {
+			if time.Now().After(end) {
+				t.Fatalf("of %s nothing is counted as %s", entityType, counts)
+			}
+			work(entityType, "idle")
+			for tries := 0; tries < 100 && n.counted(counts, entityType) == 0; tries++ {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
 	}
-	for entityType, want := range map[string]int{"lucky": 1, "watched": 1, "fair": 0} {
+	if got := n.counted(diverged, "idlefair"); got != 0 {
+		t.Errorf("%v states of an honest type differ", got)
+	}
+	for entityType, want := range map[string]int{"lucky": 1, "watched": 1, "fair": 0, "idlelucky": 1, "idlewatched": 1, "idlefair": 0} {
 		if said := n.log.of("entity_type=" + entityType + " "); len(said) != want {
 			t.Errorf("the log names %s %d times, want %d: %q", entityType, len(said), want, said)
 		}
@@ -144,8 +160,8 @@ func TestHonestGuestsAreNotNamed(t *testing.T) {
 	}
 	demand := func(entityType string, more float64) {
 		t.Helper()
-		if diverged := n.checked(entityType, more); diverged != 0 {
-			t.Errorf("%v states of %s differ: %q", diverged, entityType, n.log.of("not pure"))
+		if differ := n.checked(entityType, more); differ != 0 {
+			t.Errorf("%v states of %s differ: %q", differ, entityType, n.log.of("not pure"))
 		}
 	}
 	for round := range 4 {

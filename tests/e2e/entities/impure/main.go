@@ -18,8 +18,8 @@ type Add struct {
 // Added is an event.
 type Added Add
 
-func entity(name string, handle func(*hostd.Context, *State), look func(*State)) *hostd.Type[State] {
-	t := hostd.Entity[State](name, hostd.JSON, hostd.SnapshotEvery(2), hostd.PassivateAfter(20*hostd.Millisecond))
+func entity(name string, handle func(*hostd.Context, *State), look func(*State), more ...hostd.Option) *hostd.Type[State] {
+	t := hostd.Entity[State](name, hostd.JSON, append(more, hostd.SnapshotEvery(2))...)
 	hostd.Event(t, "added", func(s *State, e Added) { s.Total += e.Amount })
 	hostd.Command(t, "add", func(c *hostd.Context, s *State, cmd Add) (State, error) {
 		c.Emit(Added(cmd))
@@ -41,14 +41,16 @@ func entity(name string, handle func(*hostd.Context, *State), look func(*State))
 
 func nothing(*State) {}
 
+func luck(c *hostd.Context, s *State) { s.Luck = c.Random() }
+
+func count(s *State) { s.Luck++ }
+
 // Lucky keeps a random number in its state.
-func Lucky() *hostd.Type[State] {
-	return entity("lucky", func(c *hostd.Context, s *State) { s.Luck = c.Random() }, nothing)
-}
+func Lucky() *hostd.Type[State] { return entity("lucky", luck, nothing) }
 
 // Watched counts the queries that it has answered.
 func Watched() *hostd.Type[State] {
-	return entity("watched", func(*hostd.Context, *State) {}, func(s *State) { s.Luck++ })
+	return entity("watched", func(*hostd.Context, *State) {}, count)
 }
 
 // Fair keeps the contract.
@@ -56,6 +58,17 @@ func Fair() *hostd.Type[State] {
 	return entity("fair", func(*hostd.Context, *State) {}, nothing)
 }
 
-var _ = hostd.Serve("impure", "1.0.0", Lucky(), Watched(), Fair())
+// Idle are the same three under names that begin with idle, and leave memory
+// soon.
+func Idle() []hostd.Registration {
+	soon := hostd.PassivateAfter(20 * hostd.Millisecond)
+	return []hostd.Registration{
+		entity("idlelucky", luck, nothing, soon),
+		entity("idlewatched", func(*hostd.Context, *State) {}, count, soon),
+		entity("idlefair", func(*hostd.Context, *State) {}, nothing, soon),
+	}
+}
+
+var _ = hostd.Serve("impure", "1.0.0", append(Idle(), Lucky(), Watched(), Fair())...)
 
 func main() {}
