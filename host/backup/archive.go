@@ -28,7 +28,6 @@ type importing struct {
 	rules   map[string]sharding.KeyRule
 	modules int
 	claimed bool
-	inPart  []string // types that a second module serves in part
 	to      *chunks
 }
 
@@ -205,11 +204,21 @@ func (in *importing) bringRollouts() error {
 		if now == nil {
 			continue
 		}
-		in.inPart = append(in.inPart, b.EntityType)
 		in.Logger.Info("a type is served by a second module in part, as it was where the file was made",
 			"entity_type", b.EntityType, "module", now.Digest.String(), "state", string(now.State), "stay", len(now.Stay))
 	}
 	return nil
+}
+
+// inPart are the types of the archive that a second module serves in part here,
+// as it did there.
+func (in *importing) inPart() (types []string) {
+	for _, b := range in.about.Bindings {
+		if have, _ := in.Metadata.View().Binding(b.EntityType); b.Rollout != nil && have.Rollout != nil {
+			types = append(types, b.EntityType)
+		}
+	}
+	return types
 }
 
 // unbound returns the part of want's history that have still lacks, oldest

@@ -152,7 +152,7 @@ func (s *Service) Import(ctx context.Context, r io.Reader) (rpc.Imported, error)
 		return rpc.Imported{}, publicError(err)
 	}
 	s.opts.Logger.Info("a cluster was imported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]))
-	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart}, nil
+	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart()}, nil
 }
 
 // publicError gives what callers can do something about its code.

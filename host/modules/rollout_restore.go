@@ -10,26 +10,17 @@ import (
 // Restore begins the rollout that a type had in another cluster, with the same
 // part and the same entities that stay, and returns it as it is here; nil where
 // there is nothing left of it. It takes no step by itself: one that was under
-// way is paused. A type that has a rollout keeps that.
-func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout) (now *meta.Rollout, err error) {
-	next := was
-	next.First, next.Began, next.Snapshots, next.DueAt, next.BackForcedBy = next.Part, 0, nil, 0, ""
-	kind := meta.ChangeCanary
-	switch {
-	case next.Part != meta.Part{}:
-		next.State = meta.RolloutPaused
-		if was.State != meta.RolloutPaused {
-			next.Note = "it was " + string(was.State) + " in the cluster that was imported"
-		}
-	case len(next.Stay) > 0:
-		next.State, next.Steps, kind = meta.RolloutAborted, nil, ""
-	default:
+// way is paused. A type that has a rollout keeps that. It returns once every
+// node that is up serves the type so.
+func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout) (*meta.Rollout, error) {
+	next, kind, left := restored(was)
+	if !left {
 		return nil, nil
 	}
-	err = r.again(ctx, func(view *meta.View) error {
+	err := r.again(ctx, func(view *meta.View) error {
 		b, _ := view.Binding(entityType)
 		if b.Rollout != nil {
-			return nil
+			return r.modules.ServedEverywhere(ctx, b.Revision)
 		}
 		_, err := r.rebind(ctx, journal.Digest(next.Digest), func(context.Context) ([]byte, error) {
 			return by(view, next.By, r.puts(kind, []meta.PutRollout{{EntityType: entityType, Over: b.Revision, Rollout: &next}})), nil
@@ -41,4 +32,20 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 	}
 	b, _ := r.metadata.View().Binding(entityType)
 	return b.Rollout, nil
+}
+
+// restored is how a rollout of another cluster begins, and the kind of that
+// change; left is false where its module serves no entity any more.
+func restored(was meta.Rollout) (next meta.Rollout, kind meta.ChangeKind, left bool) {
+	next = was
+	next.First, next.Began, next.Snapshots, next.DueAt, next.BackForcedBy = next.Part, 0, nil, 0, ""
+	if next.Part == (meta.Part{}) {
+		next.State, next.Steps = meta.RolloutAborted, nil
+		return next, "", len(next.Stay) > 0
+	}
+	next.State = meta.RolloutPaused
+	if was.State != meta.RolloutPaused {
+		next.Note = "it was " + string(was.State) + " in the cluster that was imported"
+	}
+	return next, meta.ChangeCanary, true
 }

@@ -2,6 +2,7 @@ package entities
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -208,18 +209,32 @@ func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
 	c.written(nil, "fresh")
 }
 
-// imported is a cluster of another size with what a file holds.
+// imported is a cluster of another size with what a file holds. The import is
+// interrupted again and again, each time a little later.
 func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
 	c.t.Helper()
 	in := &canaries{node: &node{t: c.t, dir: c.t.TempDir(), shards: 5}, one: c.one, two: c.two, ids: c.ids}
 	testkit.ShareCache(c.t, in.dir)
 	in.start()
 	c.t.Cleanup(in.stop)
-	got, err := in.c.Import(c.t.Context(), bytes.NewReader(file))
-	if err != nil {
-		c.t.Fatal(err)
+	for lasts := 5 * time.Millisecond; ; lasts += 15 * time.Millisecond {
+		ctx, cancel := context.WithTimeout(c.t.Context(), lasts)
+		got, err := in.c.Import(ctx, bytes.NewReader(file))
+		interrupted := ctx.Err() != nil || client.CodeOf(err) == connect.CodeResourceExhausted // the one before has not ended
+		cancel()
+		switch {
+		case err == nil:
+			again, err := in.c.Import(c.t.Context(), bytes.NewReader(file))
+			if err != nil || !slices.Equal(again.InPart, got.InPart) {
+				c.t.Errorf("imported once more: %v, %v, want %v", again.InPart, err, got.InPart)
+			}
+			return in, got
+		case !interrupted:
+			c.t.Fatal(err)
+		case lasts > testkit.Patience:
+			c.t.Fatalf("the import does not end: %v", err)
+		}
 	}
-	return in, got
 }
 
 // TestBackupsKeepWhoServesWhom: entities that a second module has written are
