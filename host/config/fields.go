@@ -100,7 +100,7 @@ func (c *Config) Fields() []Field {
 		text("peer-ca-file", "`file` with the authorities of the nodes' certificates, one after the other, the same", &c.PeerCAFile),
 		list("roles", "what the node takes on, `role` host or proxy: a proxy routes and holds no shards", &c.Roles),
 		text("zone", "`name` of what fails together, [a-z0-9._-]; the replicas of a shard are kept in different ones where that is possible", &c.Zone),
-		number("min-members", "place no shard before this `number` of nodes that hold shards is up, in a cluster that this one founds; 0 is as many as bootstrap-expect says, and no more than replication", &c.MinMembers),
+		number("min-members", "place no shard before this `number` of hosts is up, in a cluster that this one founds; 0: bootstrap-expect, and no more than replication", &c.MinMembers),
 		number("replication", "replicas of a shard, a `number` of 1, 3, 5 or 7, as far as there are nodes, in a cluster that this one founds", &c.Replication),
 		duration("dead-after", "replace the replicas of a node that was unreachable for this `time`, in a cluster that this one founds", &c.DeadAfter),
 		duration("silent-after", "other nodes take over from a node of which nothing was heard for this `time`", &c.SilentAfter),

@@ -59,15 +59,15 @@ func (t *Requests) Submit(reqs []*request.Request) {
 	t.next.Submit(reqs)
 }
 
-// ran is a request that is carried out in a span of its own.
-type ran struct {
+// requestSpan is the span of its own in which a request is carried out.
+type requestSpan struct {
 	tracer trace.Tracer
 	ctx    context.Context // of the span
 	span   trace.Span
 }
 
 // name has the request name the span in the place of the one before.
-func (run *ran) name(r *request.Request) {
+func (run *requestSpan) name(r *request.Request) {
 	if r.ID != "" {
 		run.span.SetAttributes(keyCommandID.String(string(r.ID)))
 	}
@@ -78,7 +78,7 @@ func (run *ran) name(r *request.Request) {
 
 // running stands in for whoever waits for a request.
 type running struct {
-	ran
+	requestSpan
 	asked *request.Trace
 	waits request.Completer
 }
@@ -102,7 +102,7 @@ func (t *Requests) begin(r *request.Request) {
 	if !span.IsRecording() {
 		return // its record names the span of who asked
 	}
-	run := &running{ran: ran{tracer: t.tracer, ctx: ctx, span: span}, asked: r.Trace, waits: r.Done}
+	run := &running{requestSpan: requestSpan{tracer: t.tracer, ctx: ctx, span: span}, asked: r.Trace, waits: r.Done}
 	run.name(r)
 	r.Done = run
 }
@@ -115,7 +115,7 @@ func (run *running) Complete(r *request.Request) {
 	run.waits.Complete(r)
 }
 
-func (run *ran) end(r *request.Request, now time.Time) {
+func (run *requestSpan) end(r *request.Request, now time.Time) {
 	v := r.Lane.Visit()
 	if !v.Since.IsZero() && !v.Began.Before(v.Since) {
 		run.child("queue", v.Since, v.Began)
@@ -145,7 +145,7 @@ func (run *ran) end(r *request.Request, now time.Time) {
 	run.span.End(trace.WithTimestamp(now))
 }
 
-func (run *ran) child(name string, from, to time.Time, about ...attribute.KeyValue) {
+func (run *requestSpan) child(name string, from, to time.Time, about ...attribute.KeyValue) {
 	_, span := run.tracer.Start(run.ctx, name, trace.WithTimestamp(from), trace.WithAttributes(about...))
 	span.End(trace.WithTimestamp(to))
 }

@@ -32,12 +32,12 @@ func (t *Timers) Fire(r *request.Request) timers.Span {
 	if !span.IsRecording() {
 		return nil
 	}
-	f := &fired{ran{t.tracer, ctx, span}}
+	f := &timerSpan{requestSpan{t.tracer, ctx, span}}
 	f.name(r)
 	return f
 }
 
-type fired struct{ ran }
+type timerSpan struct{ requestSpan }
 
 // End implements timers.Span.
-func (f *fired) End(r *request.Request) { f.end(r, time.Now()) }
+func (f *timerSpan) End(r *request.Request) { f.end(r, time.Now()) }

@@ -10,6 +10,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Shortage is what shards lack, as the node that was asked sees it. The zero
@@ -42,7 +43,7 @@ func Look(ctx context.Context, s *cli.Session, policy *clusterv1.Policy, members
 // Of counts the shards that lack replicas. A voter counts where its node can be
 // reached and the replica has not stopped.
 func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*clusterv1.Shard) Shortage {
-	out := Shortage{Replication: cmp.Or(policy.GetReplication(), 3)}
+	out := Shortage{Replication: cmp.Or(policy.GetReplication(), uint32(meta.DefaultPolicy.Replication))}
 	reached := map[string]bool{}
 	for _, m := range members {
 		reached[m.GetNodeId()] = m.GetReachable()
