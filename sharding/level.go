@@ -21,10 +21,12 @@ const (
 	Level1 Level = 1
 	// Level2 has what is gated by the constants below.
 	Level2 Level = 2
+	// Level3 has what is gated by the constants of Level3 below.
+	Level3 Level = 3
 
 	// MinLevel and MaxLevel are what this release speaks.
 	MinLevel = Level1
-	MaxLevel = Level2
+	MaxLevel = Level3
 )
 
 // What is written from a level on. Something new gets a line here, and its

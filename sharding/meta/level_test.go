@@ -150,7 +150,7 @@ func TestCommandsOfLaterReleasesStop(t *testing.T) {
 		`{"v":1,"op":"set_status","status":{"node":"n1","status":"asleep"}}`,
 		`{"v":1,"op":"split_shard","change":{"shard":1}}`,
 		`{"v":2,"op":"place","place":[{"shard":1,"nodes":["n1"]}]}`,
-		`{"v":1,"op":"raise_level","raise":{"level":3,"speakers":[{"node":"n1","incarnation":0,"speaks":{"min":1,"max":3}}]}}`,
+		fmt.Sprintf(`{"v":1,"op":"raise_level","raise":{"level":%[1]d,"speakers":[{"node":"n1","incarnation":0,"speaks":{"min":1,"max":%[1]d}}]}}`, sharding.MaxLevel+1),
 		`{"v":1,"op":"rollback","entityType":"a","force":true}`,
 		`{"v":1,"op":"rollback","entityType":"a"}{}`,
 		``, `{`, `null`, `{}`,

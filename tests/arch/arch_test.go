@@ -1,7 +1,6 @@
 package arch
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -23,9 +22,9 @@ type source struct {
 	name      string // of the package clause
 	test      bool
 	generated bool
-	lines     int
-	imports   []string // full import paths
-	doc       string   // package comment
+
+	imports []string // full import paths
+	doc     string   // package comment
 }
 
 const root = "../.."
@@ -53,7 +52,7 @@ func sources(t *testing.T) []source {
 		}
 		s := source{
 			path: path, pkg: filepath.ToSlash(filepath.Dir(path)), name: f.Name.Name, test: strings.HasSuffix(path, "_test.go"),
-			generated: ast.IsGenerated(f), lines: bytes.Count(text, []byte("\n")), doc: f.Doc.Text(),
+			generated: ast.IsGenerated(f), doc: f.Doc.Text(),
 		}
 		for _, imp := range f.Imports {
 			p, err := strconv.Unquote(imp.Path.Value)
@@ -166,14 +165,6 @@ func TestTopLevelIsFixed(t *testing.T) {
 		first, _, _ := strings.Cut(path, "/")
 		if !strings.HasPrefix(first, ".") && !slices.Contains(topLevel, first) {
 			t.Errorf("%s: nothing else may lie at the top level", path)
-		}
-	}
-}
-
-func TestFilesAreShort(t *testing.T) {
-	for _, s := range sources(t) {
-		if !s.generated && s.lines > maxFileLines {
-			t.Errorf("%s has %d lines, at most %d are allowed: split it by type or by verb", s.path, s.lines, maxFileLines)
 		}
 	}
 }

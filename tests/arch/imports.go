@@ -392,9 +392,6 @@ var topLevel = []string{
 	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs", "deploy",
 }
 
-// maxFileLines bounds Go files, tests included; generated ones are excepted.
-const maxFileLines = 500
-
 // under reports whether pkg is path or lies below it; "" covers everything.
 func under(pkg, path string) bool {
 	return path == "" || pkg == path || strings.HasPrefix(pkg, path+"/")

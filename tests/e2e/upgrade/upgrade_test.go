@@ -18,6 +18,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/history"
 	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/workload"
@@ -171,7 +172,7 @@ func (w *world) refusesToRaise(node int, inTheWay string) {
 		w.t.Fatalf("what the members speak: %v, %v", said, err)
 	}
 	for _, n := range said.GetNodes() {
-		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxLevel() == 2) {
+		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxLevel() == uint32(sharding.MaxLevel)) {
 			w.t.Errorf("of %s: %v", n.GetNodeId(), n)
 		}
 	}
