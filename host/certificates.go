@@ -66,21 +66,27 @@ func (n *Node) openCertificates() (err error) {
 	return err
 }
 
-// Reload reads the files anew that a node follows while it runs. What cannot be
-// used is logged, and what was there before stays.
-func (n *Node) Reload() {
+// Reload reads the files again that a node follows while it runs, and reports
+// whether there are any. A file that cannot be used is logged, and what was read
+// before stays in use.
+func (n *Node) Reload() (any bool) {
 	if n.certs != nil {
+		any = true
 		_ = n.certs.Reload() // it has logged why not
 	}
 	if n.peerCerts != nil {
-		_ = n.peerCerts.Reload() // the same
+		any = true
+		_ = n.peerCerts.Reload() // it has logged why not
 	}
-	if n.joined.Load() {
+	if n.joined.Load() && n.cfg.ModuleTrustFile != "" {
+		any = true
 		n.guests.trust.Reload()
 	}
 	if auth := n.auth.Load(); auth != nil {
+		any = true
 		auth.Reload()
 	}
+	return any
 }
 
 // URL is the address of the node for clients, without a slash at its end.

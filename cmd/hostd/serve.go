@@ -96,6 +96,9 @@ func beginAnew(aside func(dir string, now time.Time, out io.Writer) error, dir s
 // serve runs the node until ctx ends, then stops it in order.
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
 	tending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before the start: a reload must not end a node that starts
+	defer signal.Stop(hangups)
 	var heap sync.WaitGroup
 	heap.Go(func() { runCollector(tending) })
 	defer func() {
@@ -113,9 +116,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	heap.Go(func() { watchHeap(tending) })
-	if cfg.TLS() != config.TLSOff || cfg.PeerTLS() != config.TLSOff || cfg.Authenticated() {
-		heap.Go(func() { reloadOnHangup(tending, node) })
-	}
+	heap.Go(func() { reloadOnHangup(tending, hangups, node, logger) })
 	go func() {
 		select {
 		case err := <-node.Failed():
@@ -134,17 +135,18 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	return err
 }
 
-// reloadOnHangup has the node read its certificates and credentials anew at a
-// SIGHUP. Without either that ends the process, as it does when a terminal is
-// closed.
-func reloadOnHangup(ctx context.Context, node *host.Node) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+// reloadOnHangup has the node read its certificates, credentials and trusted
+// keys again at each SIGHUP. A node that follows no file only logs the signal: a
+// supervisor's reload must never end it.
+func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.Node, logger *slog.Logger) {
 	for {
 		select {
 		case <-hangups:
-			node.Reload()
+			if node.Reload() {
+				logger.Info("SIGHUP: reading certificates, credentials and trusted keys again")
+			} else {
+				logger.Info("SIGHUP: nothing to reload; the configuration is read at the next start")
+			}
 		case <-ctx.Done():
 			return
 		}

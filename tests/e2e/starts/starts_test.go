@@ -45,3 +45,15 @@ func votes(t *testing.T, c *testkit.Cluster, place int) {
 		return len(shards) > 0
 	})
 }
+
+// A node that follows no file survives a SIGHUP.
+func TestHangupWithoutFilesIsLogged(t *testing.T) {
+	n := testkit.NewNode(t, testkit.NodeOptions{})
+	n.Start()
+	n.Hangup()
+	n.Await("the signal is logged", func() bool { return strings.Contains(n.Log(), "SIGHUP: nothing to reload") })
+	if out, code := n.Run("module", "ls", "--addr", n.API()); code != 0 {
+		t.Errorf("after the signal: exit code %d, %s", code, out)
+	}
+	n.Stop()
+}
