@@ -44,6 +44,9 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 			NameClaim: n.cfg.OIDCNameClaim, GroupsClaim: n.cfg.OIDCGroupsClaim, KeysFile: n.cfg.JWTKeysFile,
 		}
 	}
+	if err := n.checkCallersKnown(); err != nil {
+		return err
+	}
 	if err := n.checkFirstAdmin(); err != nil {
 		return err
 	}
@@ -70,6 +73,26 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	n.auth.Store(auth)
 	n.lifecycle.watch("authentication", auth.Run)
 	return nil
+}
+
+// checkCallersKnown refuses a node that would found a cluster into which nobody
+// gets. A member, and a node that joins one, may do without any source in its
+// configuration, because the cluster may keep tokens.
+func (n *Node) checkCallersKnown() error {
+	id := n.id.Now()
+	if n.cfg.KnowsCallers() || id.Member() || id.Rejoin != "" || len(n.cfg.Seeds) > 0 && !n.cfg.Bootstrap {
+		return nil
+	}
+	return fmt.Errorf("auth is %s, but nothing says who callers are: give token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", n.cfg.Auth)
+}
+
+// warnCallersUnknown reports that no credential is accepted here: neither the
+// configuration nor the cluster has any.
+func (n *Node) warnCallersUnknown() {
+	if n.roles == nil || n.cfg.KnowsCallers() || len(n.membership.metadata.View().Tokens()) > 0 {
+		return
+	}
+	n.logger.Warn("no credential is accepted: the cluster keeps no tokens, and the configuration has no token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", "auth", n.cfg.Auth)
 }
 
 // openAudit begins to keep account of who calls what, where that is asked for.

@@ -176,5 +176,6 @@ func (n *Node) catchUp(ctx context.Context) {
 		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
 	}
 	n.takeRoles() // who is ready goes by what was so when it started
+	n.warnCallersUnknown()
 	n.caughtUp.Store(true)
 }

@@ -23,8 +23,15 @@ const (
 // Authenticated reports whether callers are asked who they are.
 func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
 
-// checkAuth refuses what would let nobody in, and what looks as if callers were
-// authenticated when they are not.
+// KnowsCallers reports whether the configuration itself says who callers are.
+// Without it only the tokens that the cluster keeps do.
+func (c *Config) KnowsCallers() bool {
+	return c.TokenFile != "" || c.OIDCIssuer != "" || c.AuthCertName != CertNone || c.AuthBootstrapFile != ""
+}
+
+// checkAuth refuses settings that look as if callers were authenticated when
+// they are not. Whether anything says who callers are depends on the tokens that
+// the cluster keeps, so that the node checks it.
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 	switch c.Auth {
 	case AuthNone:
@@ -34,9 +41,6 @@ func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 			}
 		}
 	case AuthAllow, AuthRequired:
-		if c.TokenFile == "" && c.OIDCIssuer == "" && c.AuthCertName == CertNone && c.AuthBootstrapFile == "" {
-			fault("auth", "is %s, but nothing says who callers are: give token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", c.Auth)
-		}
 	default:
 		fault("auth", "is %q, must be %s, %s or %s", c.Auth, AuthNone, AuthAllow, AuthRequired)
 	}

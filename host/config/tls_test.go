@@ -48,7 +48,7 @@ func TestTLS(t *testing.T) {
 		{with("tls-client-ca-file", "a", "auth", "required", "auth-cert-name", "name"), "", "", "auth-cert-name"},
 		{with("tls-client-ca-file", "a", "auth-cert-name", "cn"), "", "", "auth-cert-name"},
 		{with("tls-client-ca-file", "a", "auth", "required", "auth-cert-name", "san-uri"), config.TLSRequire, config.ClientAuthOptional, ""},
-		{with("tls-client-ca-file", "a", "auth", "required"), "", "", "auth"},
+		{with("tls-client-ca-file", "a", "auth", "required"), config.TLSRequire, config.ClientAuthOptional, ""},
 		// Nobody has to say who he is, and other nodes follow without TLS.
 		{with("listen", "0.0.0.0:7070"), "", "", "listen"},
 		{with("listen", "0.0.0.0:7070", "insecure-listen", "true"), config.TLSRequire, config.ClientAuthNone, ""},

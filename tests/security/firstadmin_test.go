@@ -58,3 +58,25 @@ func TestAClusterBeginsWithItsFirstAdmin(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNodeStartsByTheClustersTokens: a node whose configuration no longer says
+// who callers are starts as long as it belongs to a cluster, whose tokens it
+// accepts.
+func TestNodeStartsByTheClustersTokens(t *testing.T) {
+	token, file := tokens(t, "first")
+	n := testkit.NewNode(t, testkit.NodeOptions{Token: token["first"], Flags: []string{"--auth", "required", "--auth-bootstrap-file", file}})
+	n.Start()
+	n.Until("the first admin is known", func() error {
+		_, err := n.Client(client.Options{Timeout: testkit.Patience}).RoleBindings(t.Context())
+		return err
+	})
+	n.Stop()
+	n.SetFlags("--auth", "required")
+	n.Start()
+	if _, err := n.Client(client.Options{Timeout: testkit.Patience}).RoleBindings(t.Context()); err != nil {
+		t.Errorf("by a token of the cluster: %v", err)
+	}
+	if _, err := n.Client(client.Options{Token: authn.NewToken(), Timeout: testkit.Patience}).RoleBindings(t.Context()); client.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("by an unknown token: %v", err)
+	}
+}
