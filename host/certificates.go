@@ -67,8 +67,8 @@ func (n *Node) openCertificates() (err error) {
 }
 
 // Reload reads the files again that a node follows while it runs, and reports
-// whether there are any. A file that cannot be used is logged, and what was read
-// before stays in use.
+// whether there are any. A file that cannot be used is logged, and what was
+// read before stays in use.
 func (n *Node) Reload() (any bool) {
 	if n.certs != nil {
 		any = true

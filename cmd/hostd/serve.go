@@ -136,8 +136,8 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 }
 
 // reloadOnHangup has the node read its certificates, credentials and trusted
-// keys again at each SIGHUP. A node that follows no file only logs the signal: a
-// supervisor's reload must never end it.
+// keys again at each SIGHUP. A node that follows no file only logs the signal:
+// a supervisor's reload must never end it.
 func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.Node, logger *slog.Logger) {
 	for {
 		select {

@@ -30,8 +30,8 @@ func (c *Config) KnowsCallers() bool {
 }
 
 // checkAuth refuses settings that look as if callers were authenticated when
-// they are not. Whether anything says who callers are depends on the tokens that
-// the cluster keeps, so that the node checks it.
+// they are not. Whether anything says who callers are depends on the tokens
+// that the cluster keeps, so that the node checks it.
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 	switch c.Auth {
 	case AuthNone:
