@@ -12,10 +12,12 @@ import (
 )
 
 // A fault is a text in the catalog. Its first lines say what is wrong with the
-// code that has it; then come who must find it and what it replaces:
+// code that has it; then come what it breaks, who must find it and what it
+// replaces:
 //
 //	A node acknowledges what its disk may still lose.
 //
+//	holds: I2
 //	seeds: 60
 //	tests: ./journal/wal
 //	tests: ./tests/e2e/disk -run=TestPowerLoss
@@ -27,7 +29,9 @@ import (
 //		if err := error(nil); err != nil {
 //	>>>>
 //
-// seeds, where given, is within how many the simulator must find the fault.
+// holds names what does not hold with the fault: invariants by their numbers in
+// docs/internals/invariants.md, or subjects of areas. seeds, where given, is
+// within how many the simulator must find the fault.
 // Each line of tests is a package and flags for its tests; those of one line
 // must fail, and the lines are tried in this order. There may be several
 // replacements, of one file or more; each old text occurs exactly once in its
@@ -35,6 +39,7 @@ import (
 type fault struct {
 	name  string // of its file, without .txt
 	says  string
+	holds []string   // invariants, or areas
 	tests [][]string // a package with a leading ./, and flags
 	seeds int        // 0 where the simulator is not asked
 	edits []edit
@@ -61,6 +66,8 @@ func parse(name, text string) (fault, error) {
 	for line := range strings.Lines(head) {
 		line = strings.TrimSpace(line)
 		switch key, value, _ := strings.Cut(line, ": "); key {
+		case "holds":
+			f.holds = strings.Split(value, ", ")
 		case "tests":
 			f.tests = append(f.tests, strings.Fields(value))
 		case "seeds":

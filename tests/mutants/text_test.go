@@ -1,8 +1,10 @@
 package mutants
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,24 +36,20 @@ func TestFaultsCanBePlanted(t *testing.T) {
 	}
 }
 
-// TestFaultsAreListed holds the pages of faults to the catalog: each number is
-// one fault's, and has its row.
+var write = flag.Bool("write", false, "write the table of the faults into README.md")
+
+// TestFaultsAreListed holds the table of the faults to the catalog. Each number
+// is one fault's, and each fault says what it breaks.
 func TestFaultsAreListed(t *testing.T) {
-	var page []byte
-	rows := 0
-	for _, name := range []string{"README.md", "FROM-200.md", "FROM-400.md"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		page = append(page, text...)
-		listed, _, _ := strings.Cut(string(text), "\n## ")
-		rows += strings.Count(listed, "\n| ") - 1
-	}
 	all, err := catalog("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
+	known, err := invariants("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known = append(known, areas...)
 	name := map[string]string{}
 	for _, f := range all {
 		number, _, _ := strings.Cut(f.name, "-")
@@ -60,17 +58,69 @@ func TestFaultsAreListed(t *testing.T) {
 			t.Errorf("%s and %s have one number", before, f.name)
 		}
 		name[number] = f.name
-		if !strings.Contains(string(page), "\n| "+number+" | ") {
-			t.Errorf("%s has no row", f.name)
+		if len(f.holds) == 0 {
+			t.Fatalf("%s does not say what it breaks: a line `holds: I3`, or one of %v", f.name, known)
+		}
+		for _, h := range f.holds {
+			if !slices.Contains(known, h) {
+				t.Errorf("%s breaks %q, which is none of %v", f.name, h, known)
+			}
 		}
 	}
-	if rows != len(all) {
-		t.Errorf("the pages have %d rows for %d faults", rows, len(all))
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(page), tableBegins)
+	_, after, ends := strings.Cut(rest, tableEnds)
+	if !begins || !ends {
+		t.Fatal("README.md has no place for the table")
+	}
+	want := before + tableBegins + table(all) + tableEnds + after
+	switch {
+	case want == string(page):
+	case *write:
+		if err := os.WriteFile("README.md", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Error("the table of README.md is not that of the catalog: go test ./tests/mutants -run TestFaultsAreListed -write")
+	}
+}
+
+// TestInvariantsHaveFaults: a test that finds a fault in a double of the
+// product shows nothing of the product, so each fault is one of what ships, and
+// each invariant has one.
+func TestInvariantsHaveFaults(t *testing.T) {
+	all, err := catalog("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := invariants("../..")
+	if err != nil || len(numbers) < 13 {
+		t.Fatalf("invariants %v: %v", numbers, err)
+	}
+	broken := map[string]bool{}
+	for _, f := range all {
+		for _, e := range f.edits {
+			if strings.HasPrefix(e.file, "tests/") || strings.HasSuffix(e.file, "_test.go") || strings.HasSuffix(filepath.Dir(e.file), "test") {
+				t.Errorf("%s is a fault of %s, which does not ship", f.name, e.file)
+			}
+		}
+		for _, h := range f.holds {
+			broken[h] = true
+		}
+	}
+	for _, h := range append(numbers, areas...) {
+		if !broken[h] {
+			t.Errorf("no planted fault breaks %s", h)
+		}
 	}
 }
 
 const text = `The log is not synced.
 
+holds: I2, I8
 seeds: 60
 tests: ./journal/wal
 tests: ./tests/e2e/disk -run=TestPowerLoss
@@ -94,7 +144,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.says != "The log is not synced." || len(f.tests) != 2 || f.tests[1][1] != "-run=TestPowerLoss" || f.seeds != 60 {
+	if f.says != "The log is not synced." || len(f.tests) != 2 || f.tests[1][1] != "-run=TestPowerLoss" || !slices.Equal(f.holds, []string{"I2", "I8"}) || f.seeds != 60 {
 		t.Errorf("head: %+v", f)
 	}
 	want := []edit{{"journal/wal/sync.go", "\tone\n", "\ttwo\n"}, {"journal/wal/sync.go", "\tthree\n", ""}}
