@@ -5,6 +5,7 @@ import (
 
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal/raftgroup"
+	"github.com/hostd/hostd/sharding/coordinator"
 )
 
 // watchCluster registers what the raft groups and the links to other nodes
@@ -53,6 +54,20 @@ func (m *metrics) watchCluster(n *Node) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, raft(c.pick)))
 	}
 	m.registry.MustRegister(&linkMetrics{n.peers})
+	for _, kind := range coordinator.PendingKinds {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "hostd_orders_pending", Help: "Accepted orders of operators that are not carried out yet, by kind, as the coordinator said last: the same on every node.",
+			ConstLabels: prometheus.Labels{"kind": string(kind)},
+		}, func() float64 {
+			pending := 0
+			for _, p := range n.membership.member.ClusterView().Pending {
+				if p.Kind == kind {
+					pending++
+				}
+			}
+			return float64(pending)
+		}))
+	}
 }
 
 // linkMetrics collects what the links count, by the node at their other end:

@@ -30,6 +30,7 @@ type clusterState interface {
 	GetLevel() uint32
 	GetPolicy() *clusterv1.Policy
 	GetMembers() []*clusterv1.Member
+	GetPendingOrders() []*clusterv1.PendingOrder
 }
 
 func memberTable(w io.Writer, members []*clusterv1.Member) {
@@ -60,8 +61,8 @@ func leadsAgain(t *clusterv1.Trouble) string {
 	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetQuietMillis())*time.Millisecond)
 }
 
-// clusterTable shows the cluster, and what its shards lack where lack says it.
-func clusterTable(w io.Writer, s clusterState, lack string) {
+// clusterTable shows the cluster, with lines about its shards.
+func clusterTable(w io.Writer, s clusterState, about ...string) {
 	coordinator, quorum := s.GetCoordinator(), "yes"
 	if coordinator == "" {
 		coordinator = "none known"
@@ -71,22 +72,44 @@ func clusterTable(w io.Writer, s clusterState, lack string) {
 	}
 	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, level %d, seen by %s\n", cli.Clean(coordinator), quorum, s.GetShardCount(), max(s.GetLevel(), 1), cli.Clean(s.GetNodeId()))
 	showPolicy(w, s.GetPolicy())
-	if lack != "" {
-		fmt.Fprintln(w, lack)
+	for _, line := range about {
+		if line != "" {
+			fmt.Fprintln(w, line)
+		}
 	}
 	fmt.Fprintln(w)
 	memberTable(w, s.GetMembers())
+	if orders := s.GetPendingOrders(); len(orders) > 0 {
+		fmt.Fprintln(w)
+		pendingTable(w, orders)
+	}
+}
+
+// pendingTable shows the accepted orders that are not carried out yet.
+func pendingTable(w io.Writer, orders []*clusterv1.PendingOrder) {
+	cli.Table(w, "PENDING\tNODE\tSHARD\tSHARDS LEFT\tREASON", func(row func(...any)) {
+		for _, o := range orders {
+			node, shard := "-", "-"
+			if o.GetNodeId() != "" {
+				node = o.GetNodeId()
+			}
+			if o.GetShardId() != 0 {
+				shard = fmt.Sprint(o.GetShardId())
+			}
+			row(o.GetKind(), node, shard, o.GetRemaining(), o.GetReason())
+		}
+	})
 }
 
 func newClusterStatus(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var watch bool
-	c := cli.Talk(std, "status", "Show the members, the coordinator, whether there is a quorum and what shards lack", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
+	c := cli.Talk(std, "status", "Show the members, the coordinator, what shards lack and which orders are pending", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
 		if watch {
 			return cli.Lines(ctx, out, true, s.WatchCluster(ctx), func(v *clusterv1.WatchClusterResponse) string {
 				var text strings.Builder
 				fmt.Fprintln(&text, time.Now().UTC().Format(time.RFC3339))
-				clusterTable(&text, v, "")
+				clusterTable(&text, v)
 				return text.String()
 			})
 		}
@@ -96,7 +119,7 @@ func newClusterStatus(std cli.Stdio) *cobra.Command {
 		}
 		lack, shown := shortage.Look(ctx, s, v.GetPolicy(), v.GetMembers()), cli.View(v)
 		lack.Set(shown)
-		return out.Print(shown, func(w io.Writer) { clusterTable(w, v, lack.Line()) })
+		return out.Print(shown, func(w io.Writer) { clusterTable(w, v, lack.Line(), lack.Tolerance()) })
 	})
 	out = cli.AddOutput(c, std)
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after every change, until interrupted")

@@ -78,6 +78,11 @@ var alerts = []alert{
 		fires: series{`hostd_peers_silent{instance="n1"}`: "1x90"}, quiet: series{`hostd_peers_silent{instance="n1"}`: "0x90"},
 	},
 	{
+		name: "HostdOrderPending", expr: "max by (kind) (hostd_orders_pending) > 0", after: "1h", severity: warning,
+		summary: "An order of an operator has not been carried out for an hour, or shards lack replicas ({{ $labels.kind }}).", page: "cluster.md#pending-orders",
+		fires: series{`hostd_orders_pending{instance="n1",kind="down"}`: "1x90"}, quiet: series{`hostd_orders_pending{instance="n1",kind="down"}`: "0x90"},
+	},
+	{
 		name: "HostdClockOff", expr: "abs(hostd_clock_skew_seconds) > 1", after: "5m", severity: warning,
 		summary: "The node's clock is more than a second off ($node).", page: "monitor.md#what-to-watch",
 		fires: series{`hostd_clock_skew_seconds{instance="n1"}`: "-2x90"}, quiet: series{`hostd_clock_skew_seconds{instance="n1"}`: "-0.5x90"},

@@ -50,6 +50,9 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 	for _, b := range view.Bindings() {
 		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: b.EntityType, Rule: b.ShardKey})
 	}
+	for _, p := range s.Member.ClusterView().Pending {
+		o.PendingOrders = append(o.PendingOrders, &clusterv1.PendingOrder{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason})
+	}
 	for _, m := range s.listed(view) {
 		member := rpc.Member{
 			ID: m.Node, Address: m.Address, PeersAt: m.PeersAt(), Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone, Draining: m.Draining, Skew: s.Member.ClusterView().Nodes[m.Node].Skew, Speaks: m.Speaks,

@@ -9,6 +9,7 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
 )
 
 // ClusterView is the whole cluster as the coordinator last told it: half a
@@ -16,6 +17,8 @@ import (
 type ClusterView struct {
 	Shards map[sharding.ShardID]ShardState
 	Nodes  map[sharding.NodeID]NodeState
+	// Pending are the accepted orders that are not carried out yet.
+	Pending []coordinator.Pending
 }
 
 // Sizes returns the shards of the view with how much they hold, as the
@@ -105,10 +108,13 @@ func (p *ClusterView) with(r *peerv1.ReportResponse) *ClusterView {
 	if r.GetChanges() {
 		next.Shards = maps.Clone(p.Shards)
 		if len(r.GetNodes()) == 0 {
-			next.Nodes = p.Nodes
+			next.Nodes, next.Pending = p.Nodes, p.Pending
 		}
 	}
 	p = next
+	if len(r.GetNodes()) > 0 {
+		p.Pending = pendingFromWire(r.GetPending())
+	}
 	for _, s := range r.GetShards() {
 		if s.GetLeader() == "" {
 			delete(p.Shards, sharding.ShardID(s.GetShardId()))

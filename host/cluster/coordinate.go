@@ -46,6 +46,7 @@ type leading struct {
 	stepped     chan struct{}                    // closed and made anew after each step
 	viewChanges viewChanges
 	troubles    []coordinator.Trouble // of the last step
+	pending     []coordinator.Pending // of the last step
 
 	// What the last step saw, and whether anything has happened since.
 	at    time.Time
@@ -77,7 +78,7 @@ func (l *leading) init(m *Member) {
 func (l *leading) forget() {
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
 	l.transfers, l.operations, l.awaited = map[sharding.NodeID][]handover{}, nil, map[uint64]*coordinator.Progress{}
-	l.outside, l.view, l.news, l.viewChanges, l.troubles = nil, nil, true, viewChanges{}, nil
+	l.outside, l.view, l.news, l.viewChanges, l.troubles, l.pending = nil, nil, true, viewChanges{}, nil, nil
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
 
@@ -176,6 +177,9 @@ func (l *leading) step(ctx context.Context) {
 	l.outside = set(plan.Rejoin)
 	if !slices.Equal(l.troubles, plan.Troubles) {
 		l.troubles, l.viewChanges.stale = plan.Troubles, true
+	}
+	if !slices.Equal(l.pending, plan.Pending) {
+		l.pending, l.viewChanges.stale = plan.Pending, true
 	}
 	for _, p := range plan.Progress {
 		// A step says it once, and the caller may sleep through the next ones.

@@ -27,10 +27,11 @@ const (
 type viewChanges struct {
 	shards  map[sharding.ShardID]shardView
 	nodes   []*peerv1.NodeState // by id
-	changes uint32              // of the whole view, from 1
-	noded   uint32              // the change that made nodes what they are
-	at      time.Time           // when nodes were made
-	stale   bool                // nodes have to be made anew
+	pending []*peerv1.PendingOrder
+	changes uint32    // of the whole view, from 1
+	noded   uint32    // the change that made nodes and pending what they are
+	at      time.Time // when nodes were made
+	stale   bool      // nodes have to be made anew
 }
 
 // shardView is a shard in the view. One that lost its leader stays without
@@ -108,12 +109,12 @@ func (l *leading) show(out *peerv1.ReportResponse, known uint64, changes bool) {
 	if out.Picture = epoch | uint64(p.changes); known == out.Picture {
 		return
 	}
-	out.Nodes, out.Changes = p.nodes, changes && known>>32 == uint64(l.term) && known < out.Picture
+	out.Nodes, out.Pending, out.Changes = p.nodes, p.pending, changes && known>>32 == uint64(l.term) && known < out.Picture
 	since := uint32(0)
 	if out.Changes {
 		since = uint32(known)
 		if p.noded <= since {
-			out.Nodes = nil
+			out.Nodes, out.Pending = nil, nil
 		}
 	}
 	for id, s := range p.shards {
@@ -145,12 +146,30 @@ func (l *leading) takeNodes(now time.Time) {
 		nodes = append(nodes, state)
 	}
 	slices.SortFunc(nodes, func(a, b *peerv1.NodeState) int { return cmp.Compare(a.GetNodeId(), b.GetNodeId()) })
+	pending := pendingToWire(l.pending)
 	p.at, p.stale = now, false
-	if slices.EqualFunc(nodes, p.nodes, func(a, b *peerv1.NodeState) bool { return proto.Equal(a, b) }) {
+	if slices.EqualFunc(nodes, p.nodes, func(a, b *peerv1.NodeState) bool { return proto.Equal(a, b) }) &&
+		slices.EqualFunc(pending, p.pending, func(a, b *peerv1.PendingOrder) bool { return proto.Equal(a, b) }) {
 		return
 	}
 	p.changes++
-	p.nodes, p.noded = nodes, p.changes
+	p.nodes, p.pending, p.noded = nodes, pending, p.changes
+}
+
+func pendingToWire(pending []coordinator.Pending) []*peerv1.PendingOrder {
+	out := make([]*peerv1.PendingOrder, len(pending))
+	for i, p := range pending {
+		out[i] = &peerv1.PendingOrder{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason}
+	}
+	return out
+}
+
+func pendingFromWire(pending []*peerv1.PendingOrder) []coordinator.Pending {
+	out := make([]coordinator.Pending, len(pending))
+	for i, p := range pending {
+		out[i] = coordinator.Pending{Kind: coordinator.PendingKind(p.GetKind()), Node: sharding.NodeID(p.GetNodeId()), Shard: sharding.ShardID(p.GetShardId()), Remaining: int(p.GetRemaining()), Reason: p.GetReason()}
+	}
+	return out
 }
 
 func nodeState(a *arrival, reachable bool) *peerv1.NodeState {

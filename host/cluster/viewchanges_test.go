@@ -127,3 +127,36 @@ func TestTroublesAreTold(t *testing.T) {
 		}
 	}
 }
+
+// Every node hears of pending orders, and keeps them while answers bring only
+// what has changed otherwise.
+func TestPendingOrdersReachNodes(t *testing.T) {
+	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	l.latest["a"] = arrival{observed{Report: coordinator.Report{Node: "a"}}, time.Now()}
+	view, known := &ClusterView{}, uint64(0)
+	answer := func() {
+		out := &peerv1.ReportResponse{}
+		l.show(out, known, true)
+		if out.GetPicture() != known {
+			view, known = view.with(out), out.GetPicture()
+		}
+	}
+	want := []coordinator.Pending{
+		{Kind: coordinator.PendingReplication, Remaining: 7, Reason: "a replica of shard 3 is being copied"},
+		{Kind: coordinator.PendingMove, Node: "b", Shard: 4, Remaining: 1, Reason: "the leadership is being transferred"},
+	}
+	l.pending, l.viewChanges.stale = want, true
+	answer()
+	if !reflect.DeepEqual(view.Pending, want) {
+		t.Fatalf("the node knows of %+v", view.Pending)
+	}
+	l.viewChanges.take(observed{}, observed{Report: coordinator.Report{Node: "a", Shards: []coordinator.ShardReport{{Shard: 1, Leader: true, Term: 2}}}})
+	l.viewChanges.stale = false
+	if answer(); !reflect.DeepEqual(view.Pending, want) || view.Shards[1].Leader != "a" {
+		t.Fatalf("after another change the node knows of %+v", view)
+	}
+	l.pending, l.viewChanges.stale = nil, true
+	if answer(); len(view.Pending) != 0 {
+		t.Errorf("done orders are still shown: %+v", view.Pending)
+	}
+}

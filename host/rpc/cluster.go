@@ -149,15 +149,16 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.GetClusterResponse{
-		Members:     members(o),
-		Coordinator: string(o.Coordinator),
-		Quorum:      o.Quorum,
-		NodeId:      s.nodeID,
-		ShardCount:  o.ShardCount,
-		ShardKeys:   shardKeys(o),
-		Level:       uint32(o.Level),
-		ClusterId:   o.ClusterID,
-		Policy:      policyMessage(o.Policy),
+		Members:       members(o),
+		Coordinator:   string(o.Coordinator),
+		Quorum:        o.Quorum,
+		NodeId:        s.nodeID,
+		ShardCount:    o.ShardCount,
+		ShardKeys:     shardKeys(o),
+		Level:         uint32(o.Level),
+		ClusterId:     o.ClusterID,
+		Policy:        policyMessage(o.Policy),
+		PendingOrders: o.PendingOrders,
 	}), nil
 }
 

@@ -34,6 +34,8 @@ type Overview struct {
 	Level       sharding.Level
 	Policy      Policy
 	ShardKeys   []ShardKey // ordered by type
+	// PendingOrders were accepted and are not carried out yet.
+	PendingOrders []*clusterv1.PendingOrder
 }
 
 // ShardKey is what decides the shard of a type's entities.

@@ -153,6 +153,9 @@ type Plan struct {
 	// Troubles are the nodes that are given no leadership for balance, by name.
 	// That is for people to see.
 	Troubles []Trouble
+	// Pending are the accepted orders that are not carried out yet, in a stable
+	// order. That is for people to see.
+	Pending []Pending
 	// Progress is that of every operation; an operation that is Done is not heard
 	// of again.
 	Progress []Progress
@@ -175,5 +178,6 @@ func (c *Coordinator) Step(in Input) Plan {
 	s.transfers()
 	s.collect()
 	s.report()
+	s.findPending()
 	return s.plan
 }

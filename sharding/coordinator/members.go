@@ -105,8 +105,7 @@ func (s *stepView) place() {
 	if able == 0 || able < s.policy.MinMembers {
 		return
 	}
-	votes := min(able, s.policy.Replication)
-	votes = max(1, (votes-1)/2*2+1)
+	votes := odd(min(able, s.policy.Replication))
 	var batch []meta.PlaceOn
 	for id := sharding.ShardID(1); uint32(id) <= cluster.Shards; id++ {
 		if _, placed := s.view.Placement(id); placed {

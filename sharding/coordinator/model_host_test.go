@@ -268,6 +268,7 @@ func (w *world) coordinate() {
 		w.moves[t.From] = append(w.moves[t.From], t)
 	}
 	w.troubles = plan.Troubles
+	w.pending = plan.Pending
 	for _, id := range plan.Rejoin {
 		w.rejoin[id] = true
 	}

@@ -219,13 +219,37 @@ func (w *world) settle(limit int) string {
 		if w.fault != "" {
 			return w.fault
 		}
-		if why = w.unsettled(); why != "" {
+		if why = w.unsettled(); why == "" {
+			why = w.stillPending()
+		}
+		if why != "" {
 			calm = 0
 		} else if calm++; calm > 15 {
 			return ""
 		}
 	}
 	return why
+}
+
+// stillPending names an order that is listed although nothing is left to do. A
+// cluster that lacks nodes, or has one that cannot read a log, has something
+// left.
+func (w *world) stillPending() string {
+	hosts := 0
+	for _, m := range w.state.View().Members() {
+		if w.behind(w.state.View(), m.Node) {
+			return ""
+		}
+		if m.Status == meta.StatusUp && !w.host(m.Node).dead {
+			hosts++
+		}
+	}
+	for _, p := range w.pending {
+		if p.Kind != coordinator.PendingDrain && p.Kind != coordinator.PendingRebalance && hosts >= 3 {
+			return fmt.Sprintf("pending although all is settled: %+v", p)
+		}
+	}
+	return ""
 }
 
 // unsettled says what the cluster has still to do.

@@ -66,8 +66,9 @@ type world struct {
 	operations []coordinator.Operation
 	moves      map[sharding.NodeID][]coordinator.Transfer
 	rejoin     map[sharding.NodeID]bool
-	// troubles are those of the last plan.
+	// troubles and pending are those of the last plan.
 	troubles []coordinator.Trouble
+	pending  []coordinator.Pending
 	ripe     map[sharding.ReplicaID]bool // was caught up once
 	baffled  map[sharding.ReplicaID]bool // could not read the log once
 	born     map[sharding.ReplicaID]sharding.ShardID

@@ -131,7 +131,8 @@ func (s *stepView) begin(o *operation) {
 		}
 	case OperationLeave:
 		if n.Status == meta.StatusDown {
-			o.refuse("node %s is down: what it held is being replaced, and it is removed then", o.Node)
+			p, _ := s.pendingOf(n)
+			o.refuse("node %s is down and is removed once no shard counts on it; %d still do: %s", o.Node, p.Remaining, p.Reason)
 		}
 		o.keepLast(n, s.nodes)
 	case OperationRenew:

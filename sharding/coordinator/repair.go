@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/hostd/hostd/sharding"
@@ -120,26 +121,23 @@ func (s *stepView) renew(sh *shard) bool {
 	return true
 }
 
-// shrink lets voters leave that nobody can replace, because the cluster becomes
-// smaller. A dead voter is no reason: it may come back, and a cluster does not
-// take fewer copies for granted.
+// shrink lets voters leave that nobody can replace: those of nodes that leave,
+// because the cluster becomes smaller, and dead ones where that makes the shard
+// safer.
+//
+// A dead voter still counts in every majority: of five voters with two dead
+// ones, all three others have to answer. Where no node can take its place it
+// leaves if the policy wants no more voters than are alive, or if an operator
+// gave its node up and the shard survives more deaths without it. So five
+// voters with two dead become three, and three with one dead stay three: two
+// would survive no more, and a single voter would hold all acknowledged data
+// alone. A node that is merely dead for long keeps its votes, because it may
+// come back.
 func (s *stepView) shrink(sh *shard) {
-	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
-		n := s.byID[r.Node]
-		return n == nil || r.Lost || n.Status == meta.StatusDown
-	})
+	stay := s.liveVoters(sh)
+	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool { return !s.mayShrink(sh, r, stay) })
 	if len(leave) == 0 || !sh.settled || slices.ContainsFunc(leave, func(r meta.Replica) bool { return r.ID == sh.lead.Replica }) {
 		return
-	}
-	var stay []meta.Replica // the leader first
-	for _, r := range sh.Replicas {
-		if r.State == meta.ReplicaVoter && !slices.Contains(sh.badVoters, r) {
-			if r.ID == sh.lead.Replica {
-				stay = append([]meta.Replica{r}, stay...)
-			} else {
-				stay = append(stay, r)
-			}
-		}
 	}
 	if len(stay) == 0 || len(stay) < s.copies() {
 		return // there is a host for another copy, it is only out of reach
@@ -154,6 +152,62 @@ func (s *stepView) shrink(sh *shard) {
 	s.change(sh, c)
 }
 
+// liveVoters are the voters that may stay, the leader first, then those that
+// are caught up.
+func (s *stepView) liveVoters(sh *shard) []meta.Replica {
+	var live []meta.Replica
+	for _, r := range sh.Replicas {
+		if r.State == meta.ReplicaVoter && !slices.Contains(sh.badVoters, r) {
+			live = append(live, r)
+		}
+	}
+	rank := func(r meta.Replica) int {
+		switch {
+		case r.ID == sh.lead.Replica:
+			return 0
+		case s.answers(sh, r):
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(live, func(a, b meta.Replica) int { return cmp.Compare(rank(a), rank(b)) })
+	return live
+}
+
+// answers reports whether the replica's node is heard and its log is near the
+// leader's.
+func (s *stepView) answers(sh *shard, r meta.Replica) bool {
+	n := s.byID[r.Node]
+	return n != nil && n.fresh && sh.caughtUp(r.ID)
+}
+
+// mayShrink reports whether a voter that must go, and that nobody replaces, may
+// leave without a replacement.
+func (s *stepView) mayShrink(sh *shard, r meta.Replica, stay []meta.Replica) bool {
+	n := s.byID[r.Node]
+	if n != nil && !r.Lost && n.Status != meta.StatusDown {
+		return true // its node leaves, and it counts as alive until then
+	}
+	alive := 0
+	for _, v := range stay {
+		if s.answers(sh, v) {
+			alive++
+		}
+	}
+	if alive <= sh.voters/2 {
+		return false
+	}
+	abandoned := n == nil || r.Lost || n.Downed
+	return alive >= s.policy.Replication || abandoned && tolerance(odd(min(alive, s.policy.Replication)), 0) > tolerance(sh.voters, sh.voters-alive)
+}
+
+// odd is the largest odd number of voters that n replicas can be, at least 1.
+func odd(n int) int { return max(1, (n-1)/2*2+1) }
+
+// tolerance is how many more deaths a group of so many voters survives with a
+// majority, of which some are dead already; below 0 if it has none now.
+func tolerance(voters, dead int) int { return voters - dead - (voters/2 + 1) }
+
 // promote lets learners vote, all that are wanted in one change.
 func (s *stepView) promote(sh *shard) bool {
 	need := s.votes() - sh.voters
@@ -165,7 +219,8 @@ func (s *stepView) promote(sh *shard) bool {
 }
 
 // demote takes the votes that the policy does not want any more, not the
-// leader's.
+// leader's, and those of replicas that do not answer first: the voters that
+// remain have to be a majority that works.
 func (s *stepView) demote(sh *shard) {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
@@ -176,6 +231,12 @@ func (s *stepView) demote(sh *shard) {
 	var out []sharding.ReplicaID
 	for range sh.voters - s.votes() {
 		node := s.opts.Strategy.Evict(s.state, have, []sharding.NodeID{sh.leader.Node})
+		for _, id := range have {
+			if r, ok := sh.On(id); ok && !s.answers(sh, r) && r.ID != sh.lead.Replica {
+				node = id
+				break
+			}
+		}
 		if r, ok := sh.On(node); ok {
 			out = append(out, r.ID)
 		}

@@ -428,7 +428,7 @@ func (s *stepView) copies() int { return min(s.hosts, s.policy.Replication) }
 
 // votes is the number of voters that a shard is to have: an odd number, since
 // another one would add a vote to ask for and none to spare.
-func (s *stepView) votes() int { return max(1, (s.copies()-1)/2*2+1) }
+func (s *stepView) votes() int { return odd(s.copies()) }
 
 // surplus says whether the shard has more copies than it is to have: one is
 // being moved, or less is wanted.

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
 // A node that is drained leads nothing, and nobody is told of an error.
@@ -437,5 +439,53 @@ func TestUnboundModulesAreCopied(t *testing.T) {
 		if wasm, err := w.beside(4).Download(ctx, up.Digest); err != nil || !bytes.Equal(wasm, modules["counter"]) {
 			t.Errorf("%d bytes, %v", len(wasm), err)
 		}
+	})
+}
+
+// Five replicas with two dead bear no further death. Once an operator gives the
+// two up they leave every shard, and a third node may die. Until another node
+// joins, the policy is shown as an order that waits for one.
+func TestVotersOfDownedNodesLeave(t *testing.T) {
+	run(t, options{nodes: 5, shards: 3}, func(t *testing.T, w *world) {
+		w.loaded(10 * pace)
+		five, three := uint32(5), uint32(3)
+		if _, err := w.client().SetPolicy(t.Context(), &clusterv1.SetPolicyRequest{Replication: &five}); err != nil {
+			t.Fatal(err)
+		}
+		pending := func(seen int, kind string) *clusterv1.PendingOrder {
+			for _, o := range w.overview(seen).GetPendingOrders() {
+				if o.GetKind() == kind {
+					return o
+				}
+			}
+			return nil
+		}
+		w.until("every shard has five voters", func() bool { return w.allVoted(5) })
+		w.until("nothing is pending", func() bool { return pending(1, "replication") == nil })
+		w.kill(4, 5)
+		for _, i := range []int{4, 5} {
+			if err := w.client().Down(t.Context(), string(id(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, i := range []int{1, 2, 3} {
+			w.until("three voters each are left", func() bool { return w.voted(i, 3, 4, 5) })
+			w.until("the dead nodes are no members", func() bool { return w.status(4, i) == "" && w.status(5, i) == "" })
+			w.until("the policy waits for nodes", func() bool {
+				o := pending(i, "replication")
+				return o.GetRemaining() > 0 && strings.Contains(o.GetReason(), "needs 5 storage nodes that are up, there are 3")
+			})
+		}
+		if _, err := w.client().SetPolicy(t.Context(), &clusterv1.SetPolicyRequest{Replication: &three}); err != nil {
+			t.Fatal(err)
+		}
+		w.until("nothing is pending", func() bool { return pending(1, "replication") == nil })
+		w.until("every node knows its voters", func() bool { return w.allVoted(3) })
+		w.kill(3)
+		w.until("the two others lead all", func() bool { return w.led(1) && w.led(2) })
+		w.acknowledged(50)
+		w.start(3)
+		w.settled()
+		w.judge()
 	})
 }

@@ -21,7 +21,11 @@ type Shortage struct {
 	// Lacking is how many shards have fewer voters that can be asked, Halted how
 	// many of them have no majority of their voters: these answer nothing.
 	Lacking, Halted int
-	unknown         error
+	// Survives is how many more nodes may be lost, whichever they are, before some
+	// shard has no majority; below 0 if one has none now. Weakest is how many
+	// shards survive no more than that. Both are 0 if no shard is placed.
+	Survives, Weakest int
+	unknown           error
 }
 
 // Look asks for the shards of a cluster of these members. A cluster of one
@@ -65,6 +69,12 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 		if there <= len(s.GetVoters())/2 {
 			out.Halted++
 		}
+		switch survives := there - (len(s.GetVoters())/2 + 1); {
+		case out.Weakest == 0 || survives < out.Survives:
+			out.Survives, out.Weakest = survives, 1
+		case survives == out.Survives:
+			out.Weakest++
+		}
 	}
 	return out
 }
@@ -74,7 +84,30 @@ func (s Shortage) Set(o *cli.Object) {
 	if s.unknown == nil {
 		o.Set("shardsLackingReplicas", s.Lacking)
 		o.Set("shardsWithoutMajority", s.Halted)
+		o.Set("lossesSurvived", max(s.Survives, 0))
 	}
+}
+
+// Tolerance says how many more nodes the cluster may lose, in a line without
+// its break; empty if that is not known, or if a shard has no majority, which
+// Line says.
+func (s Shortage) Tolerance() string {
+	switch {
+	case s.unknown != nil || s.Weakest == 0 || s.Survives < 0:
+		return ""
+	case s.Survives == 0:
+		return fmt.Sprintf("%s not survive the loss of another node that votes in it", shards(s.Weakest, "does", "do"))
+	case s.Survives == 1:
+		return "every shard survives the loss of 1 more node"
+	}
+	return fmt.Sprintf("every shard survives the loss of %d more nodes", s.Survives)
+}
+
+func shards(n int, one, more string) string {
+	if n == 1 {
+		return "1 shard " + one
+	}
+	return fmt.Sprintf("%d shards %s", n, more)
 }
 
 // Line says it in a line, without its break; empty where nothing is lacking.

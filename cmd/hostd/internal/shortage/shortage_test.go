@@ -46,3 +46,30 @@ func TestShardsThatLackReplicas(t *testing.T) {
 		}
 	}
 }
+
+// How many more nodes may be lost is what the weakest shard survives.
+func TestTolerance(t *testing.T) {
+	members := func(reached ...bool) (out []*clusterv1.Member) {
+		for i, r := range reached {
+			out = append(out, &clusterv1.Member{NodeId: string(rune('a' + i)), Status: "up", Reachable: r})
+		}
+		return out
+	}
+	five, three := &clusterv1.Shard{Voters: []string{"a", "b", "c", "d", "e"}}, &clusterv1.Shard{Voters: []string{"a", "b", "c"}}
+	for name, c := range map[string]struct {
+		members []*clusterv1.Member
+		shards  []*clusterv1.Shard
+		want    string
+	}{
+		"five of five":         {members(true, true, true, true, true), []*clusterv1.Shard{five}, "every shard survives the loss of 2 more nodes"},
+		"the weakest counts":   {members(true, true, true, true, true), []*clusterv1.Shard{five, three}, "every shard survives the loss of 1 more node"},
+		"three of five":        {members(true, true, true, false, false), []*clusterv1.Shard{five, three}, "1 shard does not survive the loss of another node that votes in it"},
+		"two of three":         {members(true, true, false, true, true), []*clusterv1.Shard{three, three, five}, "2 shards do not survive the loss of another node that votes in it"},
+		"a majority is lost":   {members(true, false, false, true, true), []*clusterv1.Shard{three, five}, ""},
+		"nothing is there yet": {members(true, true, true), []*clusterv1.Shard{{}}, ""},
+	} {
+		if got := Of(nil, c.members, c.shards).Tolerance(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

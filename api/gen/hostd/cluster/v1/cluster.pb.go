@@ -86,7 +86,7 @@ func (x ProfileNodeRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProfileNodeRequest_Kind.Descriptor instead.
 func (ProfileNodeRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20, 0}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21, 0}
 }
 
 // Member is one node of the cluster.
@@ -568,7 +568,10 @@ type GetClusterResponse struct {
 	// failed_precondition.
 	ClusterId string `protobuf:"bytes,60,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// What the operators decided for the whole cluster.
-	Policy        *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The orders of operators that were accepted and are not carried out yet, as
+	// the coordinator said last.
+	PendingOrders []*PendingOrder `protobuf:"bytes,111,rep,name=pending_orders,json=pendingOrders,proto3" json:"pending_orders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -666,6 +669,97 @@ func (x *GetClusterResponse) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *GetClusterResponse) GetPendingOrders() []*PendingOrder {
+	if x != nil {
+		return x.PendingOrders
+	}
+	return nil
+}
+
+// PendingOrder is an order of an operator that was accepted and is not carried
+// out yet.
+type PendingOrder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was ordered: "replication" for a policy that shards do not match yet,
+	// "leave", "down", "drain", "move" or "rebalance".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The node that the order names; empty if it names none.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The shard of a "move".
+	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// How many shards it still has to change.
+	Remaining uint32 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	// What holds it up, or what is being done.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingOrder) Reset() {
+	*x = PendingOrder{}
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingOrder) ProtoMessage() {}
+
+func (x *PendingOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingOrder.ProtoReflect.Descriptor instead.
+func (*PendingOrder) Descriptor() ([]byte, []int) {
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PendingOrder) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PendingOrder) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *PendingOrder) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *PendingOrder) GetRemaining() uint32 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *PendingOrder) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // ShardKey says what of an entity decides its shard: with neither group nor
 // until the type and the whole id. It never changes.
 type ShardKey struct {
@@ -683,7 +777,7 @@ type ShardKey struct {
 
 func (x *ShardKey) Reset() {
 	*x = ShardKey{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +789,7 @@ func (x *ShardKey) String() string {
 func (*ShardKey) ProtoMessage() {}
 
 func (x *ShardKey) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +802,7 @@ func (x *ShardKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardKey.ProtoReflect.Descriptor instead.
 func (*ShardKey) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ShardKey) GetEntityType() string {
@@ -747,7 +841,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +853,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +866,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListShardsRequest) GetLeadersOnly() bool {
@@ -804,7 +898,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +910,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +923,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListShardsResponse) GetShards() []*Shard {
@@ -862,7 +956,7 @@ type WatchClusterRequest struct {
 
 func (x *WatchClusterRequest) Reset() {
 	*x = WatchClusterRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +968,7 @@ func (x *WatchClusterRequest) String() string {
 func (*WatchClusterRequest) ProtoMessage() {}
 
 func (x *WatchClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +981,7 @@ func (x *WatchClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchClusterRequest.ProtoReflect.Descriptor instead.
 func (*WatchClusterRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 // WatchClusterResponse is the cluster after a change.
@@ -906,14 +1000,17 @@ type WatchClusterResponse struct {
 	// The level of the cluster: the version of what it writes.
 	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	// What the operators decided for the whole cluster.
-	Policy        *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
+	Policy *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The orders of operators that were accepted and are not carried out yet, as
+	// the coordinator said last.
+	PendingOrders []*PendingOrder `protobuf:"bytes,111,rep,name=pending_orders,json=pendingOrders,proto3" json:"pending_orders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchClusterResponse) Reset() {
 	*x = WatchClusterResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1022,7 @@ func (x *WatchClusterResponse) String() string {
 func (*WatchClusterResponse) ProtoMessage() {}
 
 func (x *WatchClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1035,7 @@ func (x *WatchClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchClusterResponse.ProtoReflect.Descriptor instead.
 func (*WatchClusterResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchClusterResponse) GetMembers() []*Member {
@@ -990,6 +1087,13 @@ func (x *WatchClusterResponse) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *WatchClusterResponse) GetPendingOrders() []*PendingOrder {
+	if x != nil {
+		return x.PendingOrders
+	}
+	return nil
+}
+
 // WatchShardsRequest has no parameters.
 type WatchShardsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -999,7 +1103,7 @@ type WatchShardsRequest struct {
 
 func (x *WatchShardsRequest) Reset() {
 	*x = WatchShardsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1115,7 @@ func (x *WatchShardsRequest) String() string {
 func (*WatchShardsRequest) ProtoMessage() {}
 
 func (x *WatchShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1128,7 @@ func (x *WatchShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchShardsRequest.ProtoReflect.Descriptor instead.
 func (*WatchShardsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 // WatchShardsResponse is the shards, or what has become of some.
@@ -1043,7 +1147,7 @@ type WatchShardsResponse struct {
 
 func (x *WatchShardsResponse) Reset() {
 	*x = WatchShardsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1159,7 @@ func (x *WatchShardsResponse) String() string {
 func (*WatchShardsResponse) ProtoMessage() {}
 
 func (x *WatchShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1172,7 @@ func (x *WatchShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchShardsResponse.ProtoReflect.Descriptor instead.
 func (*WatchShardsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchShardsResponse) GetShards() []*Shard {
@@ -1105,7 +1209,7 @@ type WatchStatsRequest struct {
 
 func (x *WatchStatsRequest) Reset() {
 	*x = WatchStatsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1221,7 @@ func (x *WatchStatsRequest) String() string {
 func (*WatchStatsRequest) ProtoMessage() {}
 
 func (x *WatchStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1234,7 @@ func (x *WatchStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStatsRequest.ProtoReflect.Descriptor instead.
 func (*WatchStatsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchStatsRequest) GetIntervalMillis() uint32 {
@@ -1174,7 +1278,7 @@ type WatchStatsResponse struct {
 
 func (x *WatchStatsResponse) Reset() {
 	*x = WatchStatsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1290,7 @@ func (x *WatchStatsResponse) String() string {
 func (*WatchStatsResponse) ProtoMessage() {}
 
 func (x *WatchStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1303,7 @@ func (x *WatchStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStatsResponse.ProtoReflect.Descriptor instead.
 func (*WatchStatsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchStatsResponse) GetNodeId() string {
@@ -1301,7 +1405,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1417,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1430,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeStats) GetCommandsPerSecond() float64 {
@@ -1479,7 +1583,7 @@ type TypeStats struct {
 
 func (x *TypeStats) Reset() {
 	*x = TypeStats{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1595,7 @@ func (x *TypeStats) String() string {
 func (*TypeStats) ProtoMessage() {}
 
 func (x *TypeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1608,7 @@ func (x *TypeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeStats.ProtoReflect.Descriptor instead.
 func (*TypeStats) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TypeStats) GetEntityType() string {
@@ -1591,7 +1695,7 @@ type StageTime struct {
 
 func (x *StageTime) Reset() {
 	*x = StageTime{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1707,7 @@ func (x *StageTime) String() string {
 func (*StageTime) ProtoMessage() {}
 
 func (x *StageTime) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1720,7 @@ func (x *StageTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageTime.ProtoReflect.Descriptor instead.
 func (*StageTime) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StageTime) GetP50Micros() float64 {
@@ -1648,7 +1752,7 @@ type TailLogsRequest struct {
 
 func (x *TailLogsRequest) Reset() {
 	*x = TailLogsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1764,7 @@ func (x *TailLogsRequest) String() string {
 func (*TailLogsRequest) ProtoMessage() {}
 
 func (x *TailLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1777,7 @@ func (x *TailLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogsRequest.ProtoReflect.Descriptor instead.
 func (*TailLogsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TailLogsRequest) GetEntityType() string {
@@ -1716,7 +1820,7 @@ type TailLogsResponse struct {
 
 func (x *TailLogsResponse) Reset() {
 	*x = TailLogsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1832,7 @@ func (x *TailLogsResponse) String() string {
 func (*TailLogsResponse) ProtoMessage() {}
 
 func (x *TailLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1845,7 @@ func (x *TailLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogsResponse.ProtoReflect.Descriptor instead.
 func (*TailLogsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TailLogsResponse) GetLines() []*TailLogsResponse_Line {
@@ -1788,7 +1892,7 @@ type ProfileNodeRequest struct {
 
 func (x *ProfileNodeRequest) Reset() {
 	*x = ProfileNodeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1904,7 @@ func (x *ProfileNodeRequest) String() string {
 func (*ProfileNodeRequest) ProtoMessage() {}
 
 func (x *ProfileNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1917,7 @@ func (x *ProfileNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileNodeRequest.ProtoReflect.Descriptor instead.
 func (*ProfileNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProfileNodeRequest) GetNodeId() string {
@@ -1850,7 +1954,7 @@ type ProfileNodeResponse struct {
 
 func (x *ProfileNodeResponse) Reset() {
 	*x = ProfileNodeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1966,7 @@ func (x *ProfileNodeResponse) String() string {
 func (*ProfileNodeResponse) ProtoMessage() {}
 
 func (x *ProfileNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1979,7 @@ func (x *ProfileNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileNodeResponse.ProtoReflect.Descriptor instead.
 func (*ProfileNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProfileNodeResponse) GetNodeId() string {
@@ -1905,7 +2009,7 @@ type ProfileGuestsRequest struct {
 
 func (x *ProfileGuestsRequest) Reset() {
 	*x = ProfileGuestsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2021,7 @@ func (x *ProfileGuestsRequest) String() string {
 func (*ProfileGuestsRequest) ProtoMessage() {}
 
 func (x *ProfileGuestsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2034,7 @@ func (x *ProfileGuestsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileGuestsRequest.ProtoReflect.Descriptor instead.
 func (*ProfileGuestsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ProfileGuestsRequest) GetEntityType() string {
@@ -1966,7 +2070,7 @@ type ProfileGuestsResponse struct {
 
 func (x *ProfileGuestsResponse) Reset() {
 	*x = ProfileGuestsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2082,7 @@ func (x *ProfileGuestsResponse) String() string {
 func (*ProfileGuestsResponse) ProtoMessage() {}
 
 func (x *ProfileGuestsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2095,7 @@ func (x *ProfileGuestsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileGuestsResponse.ProtoReflect.Descriptor instead.
 func (*ProfileGuestsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ProfileGuestsResponse) GetNodeId() string {
@@ -2035,7 +2139,7 @@ type MoveShardRequest struct {
 
 func (x *MoveShardRequest) Reset() {
 	*x = MoveShardRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2151,7 @@ func (x *MoveShardRequest) String() string {
 func (*MoveShardRequest) ProtoMessage() {}
 
 func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2164,7 @@ func (x *MoveShardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardRequest.ProtoReflect.Descriptor instead.
 func (*MoveShardRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MoveShardRequest) GetShardId() uint32 {
@@ -2086,7 +2190,7 @@ type MoveShardResponse struct {
 
 func (x *MoveShardResponse) Reset() {
 	*x = MoveShardResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2202,7 @@ func (x *MoveShardResponse) String() string {
 func (*MoveShardResponse) ProtoMessage() {}
 
 func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2215,7 @@ func (x *MoveShardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveShardResponse.ProtoReflect.Descriptor instead.
 func (*MoveShardResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 // DrainRequest names a node.
@@ -2125,7 +2229,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2241,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2254,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainRequest) GetNodeId() string {
@@ -2171,7 +2275,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2287,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2300,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -2217,7 +2321,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2333,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2346,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResumeRequest) GetNodeId() string {
@@ -2261,7 +2365,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2377,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2390,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 // LeaveRequest names a node.
@@ -2300,7 +2404,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2416,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2429,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LeaveRequest) GetNodeId() string {
@@ -2344,7 +2448,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2460,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2473,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 // DownRequest names a node.
@@ -2383,7 +2487,7 @@ type DownRequest struct {
 
 func (x *DownRequest) Reset() {
 	*x = DownRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2499,7 @@ func (x *DownRequest) String() string {
 func (*DownRequest) ProtoMessage() {}
 
 func (x *DownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2512,7 @@ func (x *DownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownRequest.ProtoReflect.Descriptor instead.
 func (*DownRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DownRequest) GetNodeId() string {
@@ -2427,7 +2531,7 @@ type DownResponse struct {
 
 func (x *DownResponse) Reset() {
 	*x = DownResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2543,7 @@ func (x *DownResponse) String() string {
 func (*DownResponse) ProtoMessage() {}
 
 func (x *DownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2556,7 @@ func (x *DownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownResponse.ProtoReflect.Descriptor instead.
 func (*DownResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 // RebalanceRequest has no parameters.
@@ -2464,7 +2568,7 @@ type RebalanceRequest struct {
 
 func (x *RebalanceRequest) Reset() {
 	*x = RebalanceRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2580,7 @@ func (x *RebalanceRequest) String() string {
 func (*RebalanceRequest) ProtoMessage() {}
 
 func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2593,7 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
 func (*RebalanceRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 // RebalanceResponse says what was started.
@@ -2503,7 +2607,7 @@ type RebalanceResponse struct {
 
 func (x *RebalanceResponse) Reset() {
 	*x = RebalanceResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2619,7 @@ func (x *RebalanceResponse) String() string {
 func (*RebalanceResponse) ProtoMessage() {}
 
 func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2632,7 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
 func (*RebalanceResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RebalanceResponse) GetMoves() uint32 {
@@ -2553,7 +2657,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2669,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2682,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Setting) GetKey() string {
@@ -2615,7 +2719,7 @@ type PutSettingRequest struct {
 
 func (x *PutSettingRequest) Reset() {
 	*x = PutSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2731,7 @@ func (x *PutSettingRequest) String() string {
 func (*PutSettingRequest) ProtoMessage() {}
 
 func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2744,7 @@ func (x *PutSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutSettingRequest) GetKey() string {
@@ -2668,7 +2772,7 @@ type PutSettingResponse struct {
 
 func (x *PutSettingResponse) Reset() {
 	*x = PutSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2784,7 @@ func (x *PutSettingResponse) String() string {
 func (*PutSettingResponse) ProtoMessage() {}
 
 func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2797,7 @@ func (x *PutSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PutSettingResponse) GetRevision() uint64 {
@@ -2714,7 +2818,7 @@ type GetSettingRequest struct {
 
 func (x *GetSettingRequest) Reset() {
 	*x = GetSettingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2830,7 @@ func (x *GetSettingRequest) String() string {
 func (*GetSettingRequest) ProtoMessage() {}
 
 func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2843,7 @@ func (x *GetSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetSettingRequest) GetKey() string {
@@ -2760,7 +2864,7 @@ type GetSettingResponse struct {
 
 func (x *GetSettingResponse) Reset() {
 	*x = GetSettingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2876,7 @@ func (x *GetSettingResponse) String() string {
 func (*GetSettingResponse) ProtoMessage() {}
 
 func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2889,7 @@ func (x *GetSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetSettingResponse) GetSetting() *Setting {
@@ -2806,7 +2910,7 @@ type ListSettingsRequest struct {
 
 func (x *ListSettingsRequest) Reset() {
 	*x = ListSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2922,7 @@ func (x *ListSettingsRequest) String() string {
 func (*ListSettingsRequest) ProtoMessage() {}
 
 func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2935,7 @@ func (x *ListSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsRequest.ProtoReflect.Descriptor instead.
 func (*ListSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListSettingsRequest) GetKeyPrefix() string {
@@ -2854,7 +2958,7 @@ type ListSettingsResponse struct {
 
 func (x *ListSettingsResponse) Reset() {
 	*x = ListSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2970,7 @@ func (x *ListSettingsResponse) String() string {
 func (*ListSettingsResponse) ProtoMessage() {}
 
 func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2983,7 @@ func (x *ListSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSettingsResponse.ProtoReflect.Descriptor instead.
 func (*ListSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListSettingsResponse) GetSettings() []*Setting {
@@ -2907,7 +3011,7 @@ type WatchSettingsRequest struct {
 
 func (x *WatchSettingsRequest) Reset() {
 	*x = WatchSettingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3023,7 @@ func (x *WatchSettingsRequest) String() string {
 func (*WatchSettingsRequest) ProtoMessage() {}
 
 func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3036,7 @@ func (x *WatchSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchSettingsRequest) GetKeyPrefix() string {
@@ -2953,7 +3057,7 @@ type WatchSettingsResponse struct {
 
 func (x *WatchSettingsResponse) Reset() {
 	*x = WatchSettingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3069,7 @@ func (x *WatchSettingsResponse) String() string {
 func (*WatchSettingsResponse) ProtoMessage() {}
 
 func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3082,7 @@ func (x *WatchSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSettingsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchSettingsResponse) GetSetting() *Setting {
@@ -3009,7 +3113,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3125,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3138,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Policy) GetReplication() uint32 {
@@ -3089,7 +3193,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3205,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3218,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SetPolicyRequest) GetReplication() uint32 {
@@ -3156,7 +3260,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3272,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3285,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -3204,7 +3308,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3320,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3333,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RaiseLevelRequest) GetLevel() uint32 {
@@ -3261,7 +3365,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3377,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3390,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RaiseLevelResponse) GetLevel() uint32 {
@@ -3319,7 +3423,7 @@ type InitializeRequest struct {
 
 func (x *InitializeRequest) Reset() {
 	*x = InitializeRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3435,7 @@ func (x *InitializeRequest) String() string {
 func (*InitializeRequest) ProtoMessage() {}
 
 func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3448,7 @@ func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeRequest.ProtoReflect.Descriptor instead.
 func (*InitializeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 // InitializeResponse names the cluster of the answering node.
@@ -3363,7 +3467,7 @@ type InitializeResponse struct {
 
 func (x *InitializeResponse) Reset() {
 	*x = InitializeResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3479,7 @@ func (x *InitializeResponse) String() string {
 func (*InitializeResponse) ProtoMessage() {}
 
 func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3492,7 @@ func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeResponse.ProtoReflect.Descriptor instead.
 func (*InitializeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *InitializeResponse) GetClusterId() string {
@@ -3431,7 +3535,7 @@ type NodeLevels struct {
 
 func (x *NodeLevels) Reset() {
 	*x = NodeLevels{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3547,7 @@ func (x *NodeLevels) String() string {
 func (*NodeLevels) ProtoMessage() {}
 
 func (x *NodeLevels) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3560,7 @@ func (x *NodeLevels) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLevels.ProtoReflect.Descriptor instead.
 func (*NodeLevels) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NodeLevels) GetNodeId() string {
@@ -3517,7 +3621,7 @@ type RoleRule struct {
 
 func (x *RoleRule) Reset() {
 	*x = RoleRule{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3633,7 @@ func (x *RoleRule) String() string {
 func (*RoleRule) ProtoMessage() {}
 
 func (x *RoleRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3646,7 @@ func (x *RoleRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRule.ProtoReflect.Descriptor instead.
 func (*RoleRule) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RoleRule) GetEffect() string {
@@ -3606,7 +3710,7 @@ type RoleQuotas struct {
 
 func (x *RoleQuotas) Reset() {
 	*x = RoleQuotas{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3618,7 +3722,7 @@ func (x *RoleQuotas) String() string {
 func (*RoleQuotas) ProtoMessage() {}
 
 func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3631,7 +3735,7 @@ func (x *RoleQuotas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleQuotas.ProtoReflect.Descriptor instead.
 func (*RoleQuotas) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RoleQuotas) GetCommandsPerSecond() int64 {
@@ -3702,7 +3806,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3818,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3831,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Role) GetName() string {
@@ -3780,7 +3884,7 @@ type RoleBinding struct {
 
 func (x *RoleBinding) Reset() {
 	*x = RoleBinding{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +3896,7 @@ func (x *RoleBinding) String() string {
 func (*RoleBinding) ProtoMessage() {}
 
 func (x *RoleBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +3909,7 @@ func (x *RoleBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleBinding.ProtoReflect.Descriptor instead.
 func (*RoleBinding) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RoleBinding) GetSubject() string {
@@ -3838,7 +3942,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3954,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +3967,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 // ListRolesResponse has all roles.
@@ -3879,7 +3983,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +3995,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4008,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListRolesResponse) GetRoles() []*Role {
@@ -3936,7 +4040,7 @@ type PutRoleRequest struct {
 
 func (x *PutRoleRequest) Reset() {
 	*x = PutRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4052,7 @@ func (x *PutRoleRequest) String() string {
 func (*PutRoleRequest) ProtoMessage() {}
 
 func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4065,7 @@ func (x *PutRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutRoleRequest) GetRoleName() string {
@@ -3996,7 +4100,7 @@ type PutRoleResponse struct {
 
 func (x *PutRoleResponse) Reset() {
 	*x = PutRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4008,7 +4112,7 @@ func (x *PutRoleResponse) String() string {
 func (*PutRoleResponse) ProtoMessage() {}
 
 func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4021,7 +4125,7 @@ func (x *PutRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PutRoleResponse) GetRevision() uint64 {
@@ -4042,7 +4146,7 @@ type DeleteRoleRequest struct {
 
 func (x *DeleteRoleRequest) Reset() {
 	*x = DeleteRoleRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4054,7 +4158,7 @@ func (x *DeleteRoleRequest) String() string {
 func (*DeleteRoleRequest) ProtoMessage() {}
 
 func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4067,7 +4171,7 @@ func (x *DeleteRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DeleteRoleRequest) GetRoleName() string {
@@ -4086,7 +4190,7 @@ type DeleteRoleResponse struct {
 
 func (x *DeleteRoleResponse) Reset() {
 	*x = DeleteRoleResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4202,7 @@ func (x *DeleteRoleResponse) String() string {
 func (*DeleteRoleResponse) ProtoMessage() {}
 
 func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4215,7 @@ func (x *DeleteRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 // ListRoleBindingsRequest has no parameters.
@@ -4123,7 +4227,7 @@ type ListRoleBindingsRequest struct {
 
 func (x *ListRoleBindingsRequest) Reset() {
 	*x = ListRoleBindingsRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4239,7 @@ func (x *ListRoleBindingsRequest) String() string {
 func (*ListRoleBindingsRequest) ProtoMessage() {}
 
 func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4252,7 @@ func (x *ListRoleBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 // ListRoleBindingsResponse has all bindings.
@@ -4167,7 +4271,7 @@ type ListRoleBindingsResponse struct {
 
 func (x *ListRoleBindingsResponse) Reset() {
 	*x = ListRoleBindingsResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4283,7 @@ func (x *ListRoleBindingsResponse) String() string {
 func (*ListRoleBindingsResponse) ProtoMessage() {}
 
 func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4192,7 +4296,7 @@ func (x *ListRoleBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoleBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListRoleBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListRoleBindingsResponse) GetBindings() []*RoleBinding {
@@ -4229,7 +4333,7 @@ type PutRoleBindingRequest struct {
 
 func (x *PutRoleBindingRequest) Reset() {
 	*x = PutRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4241,7 +4345,7 @@ func (x *PutRoleBindingRequest) String() string {
 func (*PutRoleBindingRequest) ProtoMessage() {}
 
 func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4254,7 +4358,7 @@ func (x *PutRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutRoleBindingRequest) GetSubject() string {
@@ -4282,7 +4386,7 @@ type PutRoleBindingResponse struct {
 
 func (x *PutRoleBindingResponse) Reset() {
 	*x = PutRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4398,7 @@ func (x *PutRoleBindingResponse) String() string {
 func (*PutRoleBindingResponse) ProtoMessage() {}
 
 func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4411,7 @@ func (x *PutRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*PutRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PutRoleBindingResponse) GetRevision() uint64 {
@@ -4328,7 +4432,7 @@ type DeleteRoleBindingRequest struct {
 
 func (x *DeleteRoleBindingRequest) Reset() {
 	*x = DeleteRoleBindingRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4444,7 @@ func (x *DeleteRoleBindingRequest) String() string {
 func (*DeleteRoleBindingRequest) ProtoMessage() {}
 
 func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4353,7 +4457,7 @@ func (x *DeleteRoleBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DeleteRoleBindingRequest) GetSubject() string {
@@ -4372,7 +4476,7 @@ type DeleteRoleBindingResponse struct {
 
 func (x *DeleteRoleBindingResponse) Reset() {
 	*x = DeleteRoleBindingResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4488,7 @@ func (x *DeleteRoleBindingResponse) String() string {
 func (*DeleteRoleBindingResponse) ProtoMessage() {}
 
 func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4501,7 @@ func (x *DeleteRoleBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRoleBindingResponse.ProtoReflect.Descriptor instead.
 func (*DeleteRoleBindingResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 // Token is one that the cluster keeps. Nobody can show it by what is kept.
@@ -4422,7 +4526,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4434,7 +4538,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4447,7 +4551,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Token) GetTokenName() string {
@@ -4501,7 +4605,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4513,7 +4617,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4526,7 +4630,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 // ListTokensResponse has all tokens.
@@ -4542,7 +4646,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4554,7 +4658,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4567,7 +4671,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListTokensResponse) GetTokens() []*Token {
@@ -4602,7 +4706,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4614,7 +4718,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4627,7 +4731,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CreateTokenRequest) GetTokenName() string {
@@ -4669,7 +4773,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4785,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4798,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CreateTokenResponse) GetRevision() uint64 {
@@ -4715,7 +4819,7 @@ type DeleteTokenRequest struct {
 
 func (x *DeleteTokenRequest) Reset() {
 	*x = DeleteTokenRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4831,7 @@ func (x *DeleteTokenRequest) String() string {
 func (*DeleteTokenRequest) ProtoMessage() {}
 
 func (x *DeleteTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4844,7 @@ func (x *DeleteTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTokenRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTokenRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DeleteTokenRequest) GetTokenName() string {
@@ -4759,7 +4863,7 @@ type DeleteTokenResponse struct {
 
 func (x *DeleteTokenResponse) Reset() {
 	*x = DeleteTokenResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +4875,7 @@ func (x *DeleteTokenResponse) String() string {
 func (*DeleteTokenResponse) ProtoMessage() {}
 
 func (x *DeleteTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +4888,7 @@ func (x *DeleteTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTokenResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 // CanIRequest describes a call.
@@ -4804,7 +4908,7 @@ type CanIRequest struct {
 
 func (x *CanIRequest) Reset() {
 	*x = CanIRequest{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4816,7 +4920,7 @@ func (x *CanIRequest) String() string {
 func (*CanIRequest) ProtoMessage() {}
 
 func (x *CanIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4829,7 +4933,7 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
 func (*CanIRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CanIRequest) GetVerb() string {
@@ -4881,7 +4985,7 @@ type CanIResponse struct {
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4893,7 +4997,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4906,7 +5010,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -4971,7 +5075,7 @@ type TailLogsResponse_Line struct {
 
 func (x *TailLogsResponse_Line) Reset() {
 	*x = TailLogsResponse_Line{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4983,7 +5087,7 @@ func (x *TailLogsResponse_Line) String() string {
 func (*TailLogsResponse_Line) ProtoMessage() {}
 
 func (x *TailLogsResponse_Line) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4996,7 +5100,7 @@ func (x *TailLogsResponse_Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailLogsResponse_Line.ProtoReflect.Descriptor instead.
 func (*TailLogsResponse_Line) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{19, 0}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *TailLogsResponse_Line) GetWrittenAt() *timestamppb.Timestamp {
@@ -5049,7 +5153,7 @@ type ProfileGuestsResponse_Stack struct {
 
 func (x *ProfileGuestsResponse_Stack) Reset() {
 	*x = ProfileGuestsResponse_Stack{}
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5061,7 +5165,7 @@ func (x *ProfileGuestsResponse_Stack) String() string {
 func (*ProfileGuestsResponse_Stack) ProtoMessage() {}
 
 func (x *ProfileGuestsResponse_Stack) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5074,7 +5178,7 @@ func (x *ProfileGuestsResponse_Stack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileGuestsResponse_Stack.ProtoReflect.Descriptor instead.
 func (*ProfileGuestsResponse_Stack) Descriptor() ([]byte, []int) {
-	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{23, 0}
+	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *ProfileGuestsResponse_Stack) GetFunctions() []uint32 {
@@ -5137,7 +5241,7 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0eStoppedReplica\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x13\n" +
-	"\x11GetClusterRequest\"\xde\x02\n" +
+	"\x11GetClusterRequest\"\xa5\x03\n" +
 	"\x12GetClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
@@ -5150,7 +5254,14 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05level\x18\x14 \x01(\rR\x05level\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18< \x01(\tR\tclusterId\x120\n" +
-	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"W\n" +
+	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\x12E\n" +
+	"\x0epending_orders\x18o \x03(\v2\x1e.hostd.cluster.v1.PendingOrderR\rpendingOrders\"\x8c\x01\n" +
+	"\fPendingOrder\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x19\n" +
+	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12\x1c\n" +
+	"\tremaining\x18\x04 \x01(\rR\tremaining\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"W\n" +
 	"\bShardKey\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x14\n" +
@@ -5163,7 +5274,7 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
 	"\achanges\x18\x03 \x01(\bR\achanges\"\x15\n" +
-	"\x13WatchClusterRequest\"\x86\x02\n" +
+	"\x13WatchClusterRequest\"\xcd\x02\n" +
 	"\x14WatchClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
@@ -5172,7 +5283,8 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vshard_count\x18\x05 \x01(\rR\n" +
 	"shardCount\x12\x14\n" +
 	"\x05level\x18\x14 \x01(\rR\x05level\x120\n" +
-	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"\x14\n" +
+	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\x12E\n" +
+	"\x0epending_orders\x18o \x03(\v2\x1e.hostd.cluster.v1.PendingOrderR\rpendingOrders\"\x14\n" +
 	"\x12WatchShardsRequest\"y\n" +
 	"\x13WatchShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
@@ -5529,7 +5641,7 @@ func file_hostd_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(ProfileNodeRequest_Kind)(0),        // 0: hostd.cluster.v1.ProfileNodeRequest.Kind
 	(*Member)(nil),                      // 1: hostd.cluster.v1.Member
@@ -5538,185 +5650,188 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*StoppedReplica)(nil),              // 4: hostd.cluster.v1.StoppedReplica
 	(*GetClusterRequest)(nil),           // 5: hostd.cluster.v1.GetClusterRequest
 	(*GetClusterResponse)(nil),          // 6: hostd.cluster.v1.GetClusterResponse
-	(*ShardKey)(nil),                    // 7: hostd.cluster.v1.ShardKey
-	(*ListShardsRequest)(nil),           // 8: hostd.cluster.v1.ListShardsRequest
-	(*ListShardsResponse)(nil),          // 9: hostd.cluster.v1.ListShardsResponse
-	(*WatchClusterRequest)(nil),         // 10: hostd.cluster.v1.WatchClusterRequest
-	(*WatchClusterResponse)(nil),        // 11: hostd.cluster.v1.WatchClusterResponse
-	(*WatchShardsRequest)(nil),          // 12: hostd.cluster.v1.WatchShardsRequest
-	(*WatchShardsResponse)(nil),         // 13: hostd.cluster.v1.WatchShardsResponse
-	(*WatchStatsRequest)(nil),           // 14: hostd.cluster.v1.WatchStatsRequest
-	(*WatchStatsResponse)(nil),          // 15: hostd.cluster.v1.WatchStatsResponse
-	(*NodeStats)(nil),                   // 16: hostd.cluster.v1.NodeStats
-	(*TypeStats)(nil),                   // 17: hostd.cluster.v1.TypeStats
-	(*StageTime)(nil),                   // 18: hostd.cluster.v1.StageTime
-	(*TailLogsRequest)(nil),             // 19: hostd.cluster.v1.TailLogsRequest
-	(*TailLogsResponse)(nil),            // 20: hostd.cluster.v1.TailLogsResponse
-	(*ProfileNodeRequest)(nil),          // 21: hostd.cluster.v1.ProfileNodeRequest
-	(*ProfileNodeResponse)(nil),         // 22: hostd.cluster.v1.ProfileNodeResponse
-	(*ProfileGuestsRequest)(nil),        // 23: hostd.cluster.v1.ProfileGuestsRequest
-	(*ProfileGuestsResponse)(nil),       // 24: hostd.cluster.v1.ProfileGuestsResponse
-	(*MoveShardRequest)(nil),            // 25: hostd.cluster.v1.MoveShardRequest
-	(*MoveShardResponse)(nil),           // 26: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),                // 27: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),               // 28: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),               // 29: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),              // 30: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),                // 31: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),               // 32: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),                 // 33: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),                // 34: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),            // 35: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),           // 36: hostd.cluster.v1.RebalanceResponse
-	(*Setting)(nil),                     // 37: hostd.cluster.v1.Setting
-	(*PutSettingRequest)(nil),           // 38: hostd.cluster.v1.PutSettingRequest
-	(*PutSettingResponse)(nil),          // 39: hostd.cluster.v1.PutSettingResponse
-	(*GetSettingRequest)(nil),           // 40: hostd.cluster.v1.GetSettingRequest
-	(*GetSettingResponse)(nil),          // 41: hostd.cluster.v1.GetSettingResponse
-	(*ListSettingsRequest)(nil),         // 42: hostd.cluster.v1.ListSettingsRequest
-	(*ListSettingsResponse)(nil),        // 43: hostd.cluster.v1.ListSettingsResponse
-	(*WatchSettingsRequest)(nil),        // 44: hostd.cluster.v1.WatchSettingsRequest
-	(*WatchSettingsResponse)(nil),       // 45: hostd.cluster.v1.WatchSettingsResponse
-	(*Policy)(nil),                      // 46: hostd.cluster.v1.Policy
-	(*SetPolicyRequest)(nil),            // 47: hostd.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),           // 48: hostd.cluster.v1.SetPolicyResponse
-	(*RaiseLevelRequest)(nil),           // 49: hostd.cluster.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),          // 50: hostd.cluster.v1.RaiseLevelResponse
-	(*InitializeRequest)(nil),           // 51: hostd.cluster.v1.InitializeRequest
-	(*InitializeResponse)(nil),          // 52: hostd.cluster.v1.InitializeResponse
-	(*NodeLevels)(nil),                  // 53: hostd.cluster.v1.NodeLevels
-	(*RoleRule)(nil),                    // 54: hostd.cluster.v1.RoleRule
-	(*RoleQuotas)(nil),                  // 55: hostd.cluster.v1.RoleQuotas
-	(*Role)(nil),                        // 56: hostd.cluster.v1.Role
-	(*RoleBinding)(nil),                 // 57: hostd.cluster.v1.RoleBinding
-	(*ListRolesRequest)(nil),            // 58: hostd.cluster.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),           // 59: hostd.cluster.v1.ListRolesResponse
-	(*PutRoleRequest)(nil),              // 60: hostd.cluster.v1.PutRoleRequest
-	(*PutRoleResponse)(nil),             // 61: hostd.cluster.v1.PutRoleResponse
-	(*DeleteRoleRequest)(nil),           // 62: hostd.cluster.v1.DeleteRoleRequest
-	(*DeleteRoleResponse)(nil),          // 63: hostd.cluster.v1.DeleteRoleResponse
-	(*ListRoleBindingsRequest)(nil),     // 64: hostd.cluster.v1.ListRoleBindingsRequest
-	(*ListRoleBindingsResponse)(nil),    // 65: hostd.cluster.v1.ListRoleBindingsResponse
-	(*PutRoleBindingRequest)(nil),       // 66: hostd.cluster.v1.PutRoleBindingRequest
-	(*PutRoleBindingResponse)(nil),      // 67: hostd.cluster.v1.PutRoleBindingResponse
-	(*DeleteRoleBindingRequest)(nil),    // 68: hostd.cluster.v1.DeleteRoleBindingRequest
-	(*DeleteRoleBindingResponse)(nil),   // 69: hostd.cluster.v1.DeleteRoleBindingResponse
-	(*Token)(nil),                       // 70: hostd.cluster.v1.Token
-	(*ListTokensRequest)(nil),           // 71: hostd.cluster.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),          // 72: hostd.cluster.v1.ListTokensResponse
-	(*CreateTokenRequest)(nil),          // 73: hostd.cluster.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),         // 74: hostd.cluster.v1.CreateTokenResponse
-	(*DeleteTokenRequest)(nil),          // 75: hostd.cluster.v1.DeleteTokenRequest
-	(*DeleteTokenResponse)(nil),         // 76: hostd.cluster.v1.DeleteTokenResponse
-	(*CanIRequest)(nil),                 // 77: hostd.cluster.v1.CanIRequest
-	(*CanIResponse)(nil),                // 78: hostd.cluster.v1.CanIResponse
-	(*TailLogsResponse_Line)(nil),       // 79: hostd.cluster.v1.TailLogsResponse.Line
-	(*ProfileGuestsResponse_Stack)(nil), // 80: hostd.cluster.v1.ProfileGuestsResponse.Stack
-	(*timestamppb.Timestamp)(nil),       // 81: google.protobuf.Timestamp
+	(*PendingOrder)(nil),                // 7: hostd.cluster.v1.PendingOrder
+	(*ShardKey)(nil),                    // 8: hostd.cluster.v1.ShardKey
+	(*ListShardsRequest)(nil),           // 9: hostd.cluster.v1.ListShardsRequest
+	(*ListShardsResponse)(nil),          // 10: hostd.cluster.v1.ListShardsResponse
+	(*WatchClusterRequest)(nil),         // 11: hostd.cluster.v1.WatchClusterRequest
+	(*WatchClusterResponse)(nil),        // 12: hostd.cluster.v1.WatchClusterResponse
+	(*WatchShardsRequest)(nil),          // 13: hostd.cluster.v1.WatchShardsRequest
+	(*WatchShardsResponse)(nil),         // 14: hostd.cluster.v1.WatchShardsResponse
+	(*WatchStatsRequest)(nil),           // 15: hostd.cluster.v1.WatchStatsRequest
+	(*WatchStatsResponse)(nil),          // 16: hostd.cluster.v1.WatchStatsResponse
+	(*NodeStats)(nil),                   // 17: hostd.cluster.v1.NodeStats
+	(*TypeStats)(nil),                   // 18: hostd.cluster.v1.TypeStats
+	(*StageTime)(nil),                   // 19: hostd.cluster.v1.StageTime
+	(*TailLogsRequest)(nil),             // 20: hostd.cluster.v1.TailLogsRequest
+	(*TailLogsResponse)(nil),            // 21: hostd.cluster.v1.TailLogsResponse
+	(*ProfileNodeRequest)(nil),          // 22: hostd.cluster.v1.ProfileNodeRequest
+	(*ProfileNodeResponse)(nil),         // 23: hostd.cluster.v1.ProfileNodeResponse
+	(*ProfileGuestsRequest)(nil),        // 24: hostd.cluster.v1.ProfileGuestsRequest
+	(*ProfileGuestsResponse)(nil),       // 25: hostd.cluster.v1.ProfileGuestsResponse
+	(*MoveShardRequest)(nil),            // 26: hostd.cluster.v1.MoveShardRequest
+	(*MoveShardResponse)(nil),           // 27: hostd.cluster.v1.MoveShardResponse
+	(*DrainRequest)(nil),                // 28: hostd.cluster.v1.DrainRequest
+	(*DrainResponse)(nil),               // 29: hostd.cluster.v1.DrainResponse
+	(*ResumeRequest)(nil),               // 30: hostd.cluster.v1.ResumeRequest
+	(*ResumeResponse)(nil),              // 31: hostd.cluster.v1.ResumeResponse
+	(*LeaveRequest)(nil),                // 32: hostd.cluster.v1.LeaveRequest
+	(*LeaveResponse)(nil),               // 33: hostd.cluster.v1.LeaveResponse
+	(*DownRequest)(nil),                 // 34: hostd.cluster.v1.DownRequest
+	(*DownResponse)(nil),                // 35: hostd.cluster.v1.DownResponse
+	(*RebalanceRequest)(nil),            // 36: hostd.cluster.v1.RebalanceRequest
+	(*RebalanceResponse)(nil),           // 37: hostd.cluster.v1.RebalanceResponse
+	(*Setting)(nil),                     // 38: hostd.cluster.v1.Setting
+	(*PutSettingRequest)(nil),           // 39: hostd.cluster.v1.PutSettingRequest
+	(*PutSettingResponse)(nil),          // 40: hostd.cluster.v1.PutSettingResponse
+	(*GetSettingRequest)(nil),           // 41: hostd.cluster.v1.GetSettingRequest
+	(*GetSettingResponse)(nil),          // 42: hostd.cluster.v1.GetSettingResponse
+	(*ListSettingsRequest)(nil),         // 43: hostd.cluster.v1.ListSettingsRequest
+	(*ListSettingsResponse)(nil),        // 44: hostd.cluster.v1.ListSettingsResponse
+	(*WatchSettingsRequest)(nil),        // 45: hostd.cluster.v1.WatchSettingsRequest
+	(*WatchSettingsResponse)(nil),       // 46: hostd.cluster.v1.WatchSettingsResponse
+	(*Policy)(nil),                      // 47: hostd.cluster.v1.Policy
+	(*SetPolicyRequest)(nil),            // 48: hostd.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),           // 49: hostd.cluster.v1.SetPolicyResponse
+	(*RaiseLevelRequest)(nil),           // 50: hostd.cluster.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),          // 51: hostd.cluster.v1.RaiseLevelResponse
+	(*InitializeRequest)(nil),           // 52: hostd.cluster.v1.InitializeRequest
+	(*InitializeResponse)(nil),          // 53: hostd.cluster.v1.InitializeResponse
+	(*NodeLevels)(nil),                  // 54: hostd.cluster.v1.NodeLevels
+	(*RoleRule)(nil),                    // 55: hostd.cluster.v1.RoleRule
+	(*RoleQuotas)(nil),                  // 56: hostd.cluster.v1.RoleQuotas
+	(*Role)(nil),                        // 57: hostd.cluster.v1.Role
+	(*RoleBinding)(nil),                 // 58: hostd.cluster.v1.RoleBinding
+	(*ListRolesRequest)(nil),            // 59: hostd.cluster.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),           // 60: hostd.cluster.v1.ListRolesResponse
+	(*PutRoleRequest)(nil),              // 61: hostd.cluster.v1.PutRoleRequest
+	(*PutRoleResponse)(nil),             // 62: hostd.cluster.v1.PutRoleResponse
+	(*DeleteRoleRequest)(nil),           // 63: hostd.cluster.v1.DeleteRoleRequest
+	(*DeleteRoleResponse)(nil),          // 64: hostd.cluster.v1.DeleteRoleResponse
+	(*ListRoleBindingsRequest)(nil),     // 65: hostd.cluster.v1.ListRoleBindingsRequest
+	(*ListRoleBindingsResponse)(nil),    // 66: hostd.cluster.v1.ListRoleBindingsResponse
+	(*PutRoleBindingRequest)(nil),       // 67: hostd.cluster.v1.PutRoleBindingRequest
+	(*PutRoleBindingResponse)(nil),      // 68: hostd.cluster.v1.PutRoleBindingResponse
+	(*DeleteRoleBindingRequest)(nil),    // 69: hostd.cluster.v1.DeleteRoleBindingRequest
+	(*DeleteRoleBindingResponse)(nil),   // 70: hostd.cluster.v1.DeleteRoleBindingResponse
+	(*Token)(nil),                       // 71: hostd.cluster.v1.Token
+	(*ListTokensRequest)(nil),           // 72: hostd.cluster.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),          // 73: hostd.cluster.v1.ListTokensResponse
+	(*CreateTokenRequest)(nil),          // 74: hostd.cluster.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),         // 75: hostd.cluster.v1.CreateTokenResponse
+	(*DeleteTokenRequest)(nil),          // 76: hostd.cluster.v1.DeleteTokenRequest
+	(*DeleteTokenResponse)(nil),         // 77: hostd.cluster.v1.DeleteTokenResponse
+	(*CanIRequest)(nil),                 // 78: hostd.cluster.v1.CanIRequest
+	(*CanIResponse)(nil),                // 79: hostd.cluster.v1.CanIResponse
+	(*TailLogsResponse_Line)(nil),       // 80: hostd.cluster.v1.TailLogsResponse.Line
+	(*ProfileGuestsResponse_Stack)(nil), // 81: hostd.cluster.v1.ProfileGuestsResponse.Stack
+	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
-	81, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	82, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
 	4,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
 	1,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	7,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
-	46, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	3,  // 6: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	1,  // 7: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	46, // 8: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	3,  // 9: hostd.cluster.v1.WatchShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	81, // 10: hostd.cluster.v1.WatchStatsResponse.measured_at:type_name -> google.protobuf.Timestamp
-	16, // 11: hostd.cluster.v1.WatchStatsResponse.node:type_name -> hostd.cluster.v1.NodeStats
-	17, // 12: hostd.cluster.v1.WatchStatsResponse.types:type_name -> hostd.cluster.v1.TypeStats
-	18, // 13: hostd.cluster.v1.TypeStats.queue:type_name -> hostd.cluster.v1.StageTime
-	18, // 14: hostd.cluster.v1.TypeStats.guest:type_name -> hostd.cluster.v1.StageTime
-	18, // 15: hostd.cluster.v1.TypeStats.commit:type_name -> hostd.cluster.v1.StageTime
-	79, // 16: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
-	0,  // 17: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
-	80, // 18: hostd.cluster.v1.ProfileGuestsResponse.stacks:type_name -> hostd.cluster.v1.ProfileGuestsResponse.Stack
-	37, // 19: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	37, // 20: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
-	37, // 21: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	46, // 22: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
-	53, // 23: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
-	54, // 24: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
-	55, // 25: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	56, // 26: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
-	54, // 27: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
-	55, // 28: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	57, // 29: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
-	81, // 30: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	81, // 31: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
-	70, // 32: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
-	81, // 33: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
-	81, // 34: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
-	5,  // 35: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	8,  // 36: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	10, // 37: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	12, // 38: hostd.cluster.v1.ClusterService.WatchShards:input_type -> hostd.cluster.v1.WatchShardsRequest
-	14, // 39: hostd.cluster.v1.ClusterService.WatchStats:input_type -> hostd.cluster.v1.WatchStatsRequest
-	19, // 40: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
-	21, // 41: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
-	23, // 42: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
-	25, // 43: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	27, // 44: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	29, // 45: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	31, // 46: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	33, // 47: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	35, // 48: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	49, // 49: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
-	51, // 50: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
-	47, // 51: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
-	38, // 52: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	40, // 53: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	42, // 54: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	44, // 55: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	58, // 56: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
-	60, // 57: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
-	62, // 58: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
-	64, // 59: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
-	66, // 60: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
-	68, // 61: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
-	71, // 62: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
-	73, // 63: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
-	75, // 64: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
-	77, // 65: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
-	6,  // 66: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	9,  // 67: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	11, // 68: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	13, // 69: hostd.cluster.v1.ClusterService.WatchShards:output_type -> hostd.cluster.v1.WatchShardsResponse
-	15, // 70: hostd.cluster.v1.ClusterService.WatchStats:output_type -> hostd.cluster.v1.WatchStatsResponse
-	20, // 71: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
-	22, // 72: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
-	24, // 73: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
-	26, // 74: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	28, // 75: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	30, // 76: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	32, // 77: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	34, // 78: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	36, // 79: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	50, // 80: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
-	52, // 81: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
-	48, // 82: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
-	39, // 83: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	41, // 84: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	43, // 85: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	45, // 86: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	59, // 87: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
-	61, // 88: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
-	63, // 89: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
-	65, // 90: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
-	67, // 91: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
-	69, // 92: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
-	72, // 93: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
-	74, // 94: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
-	76, // 95: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
-	78, // 96: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
-	66, // [66:97] is the sub-list for method output_type
-	35, // [35:66] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	8,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
+	47, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	7,  // 6: hostd.cluster.v1.GetClusterResponse.pending_orders:type_name -> hostd.cluster.v1.PendingOrder
+	3,  // 7: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	1,  // 8: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	47, // 9: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	7,  // 10: hostd.cluster.v1.WatchClusterResponse.pending_orders:type_name -> hostd.cluster.v1.PendingOrder
+	3,  // 11: hostd.cluster.v1.WatchShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	82, // 12: hostd.cluster.v1.WatchStatsResponse.measured_at:type_name -> google.protobuf.Timestamp
+	17, // 13: hostd.cluster.v1.WatchStatsResponse.node:type_name -> hostd.cluster.v1.NodeStats
+	18, // 14: hostd.cluster.v1.WatchStatsResponse.types:type_name -> hostd.cluster.v1.TypeStats
+	19, // 15: hostd.cluster.v1.TypeStats.queue:type_name -> hostd.cluster.v1.StageTime
+	19, // 16: hostd.cluster.v1.TypeStats.guest:type_name -> hostd.cluster.v1.StageTime
+	19, // 17: hostd.cluster.v1.TypeStats.commit:type_name -> hostd.cluster.v1.StageTime
+	80, // 18: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
+	0,  // 19: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
+	81, // 20: hostd.cluster.v1.ProfileGuestsResponse.stacks:type_name -> hostd.cluster.v1.ProfileGuestsResponse.Stack
+	38, // 21: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
+	38, // 22: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	38, // 23: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	47, // 24: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
+	54, // 25: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
+	55, // 26: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
+	56, // 27: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	57, // 28: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
+	55, // 29: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
+	56, // 30: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	58, // 31: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
+	82, // 32: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	82, // 33: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
+	71, // 34: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
+	82, // 35: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
+	82, // 36: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
+	5,  // 37: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	9,  // 38: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	11, // 39: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	13, // 40: hostd.cluster.v1.ClusterService.WatchShards:input_type -> hostd.cluster.v1.WatchShardsRequest
+	15, // 41: hostd.cluster.v1.ClusterService.WatchStats:input_type -> hostd.cluster.v1.WatchStatsRequest
+	20, // 42: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
+	22, // 43: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
+	24, // 44: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
+	26, // 45: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	28, // 46: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
+	30, // 47: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
+	32, // 48: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
+	34, // 49: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
+	36, // 50: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	50, // 51: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	52, // 52: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	48, // 53: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	39, // 54: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	41, // 55: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	43, // 56: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	45, // 57: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	59, // 58: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
+	61, // 59: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
+	63, // 60: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
+	65, // 61: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
+	67, // 62: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
+	69, // 63: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
+	72, // 64: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
+	74, // 65: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
+	76, // 66: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
+	78, // 67: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
+	6,  // 68: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	10, // 69: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	12, // 70: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	14, // 71: hostd.cluster.v1.ClusterService.WatchShards:output_type -> hostd.cluster.v1.WatchShardsResponse
+	16, // 72: hostd.cluster.v1.ClusterService.WatchStats:output_type -> hostd.cluster.v1.WatchStatsResponse
+	21, // 73: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
+	23, // 74: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
+	25, // 75: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
+	27, // 76: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	29, // 77: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
+	31, // 78: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
+	33, // 79: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
+	35, // 80: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
+	37, // 81: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	51, // 82: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	53, // 83: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	49, // 84: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	40, // 85: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	42, // 86: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	44, // 87: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	46, // 88: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	60, // 89: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
+	62, // 90: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
+	64, // 91: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
+	66, // 92: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
+	68, // 93: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
+	70, // 94: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
+	73, // 95: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
+	75, // 96: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
+	77, // 97: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
+	79, // 98: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
+	68, // [68:99] is the sub-list for method output_type
+	37, // [37:68] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }
@@ -5724,14 +5839,14 @@ func file_hostd_cluster_v1_cluster_proto_init() {
 	if File_hostd_cluster_v1_cluster_proto != nil {
 		return
 	}
-	file_hostd_cluster_v1_cluster_proto_msgTypes[46].OneofWrappers = []any{}
+	file_hostd_cluster_v1_cluster_proto_msgTypes[47].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_cluster_v1_cluster_proto_rawDesc), len(file_hostd_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

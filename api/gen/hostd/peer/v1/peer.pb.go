@@ -185,7 +185,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{58, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -2157,7 +2157,10 @@ type ReportResponse struct {
 	// Whether shards are those that have changed since the picture that the node
 	// has, without a leader where none is known any more; nodes are left out
 	// where none has changed.
-	Changes       bool `protobuf:"varint,70,opt,name=changes,proto3" json:"changes,omitempty"`
+	Changes bool `protobuf:"varint,70,opt,name=changes,proto3" json:"changes,omitempty"`
+	// Orders that are not carried out yet; part of the picture as nodes are, and
+	// left out with them.
+	Pending       []*PendingOrder `protobuf:"bytes,71,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2241,6 +2244,96 @@ func (x *ReportResponse) GetChanges() bool {
 	return false
 }
 
+func (x *ReportResponse) GetPending() []*PendingOrder {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+// PendingOrder is an order of an operator that was accepted and is not carried
+// out yet.
+type PendingOrder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "replication", "leave", "down", "drain", "move" or "rebalance".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The node that the order names; empty if it names none.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The shard of a move.
+	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
+	// How many shards it still has to change.
+	Remaining uint32 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	// What holds it up, or what is being done.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingOrder) Reset() {
+	*x = PendingOrder{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingOrder) ProtoMessage() {}
+
+func (x *PendingOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingOrder.ProtoReflect.Descriptor instead.
+func (*PendingOrder) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PendingOrder) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PendingOrder) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *PendingOrder) GetShardId() uint32 {
+	if x != nil {
+		return x.ShardId
+	}
+	return 0
+}
+
+func (x *PendingOrder) GetRemaining() uint32 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *PendingOrder) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // CompareRowsRequest is the digest of the caller's replica of a shard.
 type CompareRowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2256,7 +2349,7 @@ type CompareRowsRequest struct {
 
 func (x *CompareRowsRequest) Reset() {
 	*x = CompareRowsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2361,7 @@ func (x *CompareRowsRequest) String() string {
 func (*CompareRowsRequest) ProtoMessage() {}
 
 func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2374,7 @@ func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRowsRequest.ProtoReflect.Descriptor instead.
 func (*CompareRowsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CompareRowsRequest) GetShardId() uint32 {
@@ -2316,7 +2409,7 @@ type CompareRowsResponse struct {
 
 func (x *CompareRowsResponse) Reset() {
 	*x = CompareRowsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2421,7 @@ func (x *CompareRowsResponse) String() string {
 func (*CompareRowsResponse) ProtoMessage() {}
 
 func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2434,7 @@ func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRowsResponse.ProtoReflect.Descriptor instead.
 func (*CompareRowsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CompareRowsResponse) GetDigest() []byte {
@@ -2360,7 +2453,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2465,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2478,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 // RenewResponse says that the caller is taken for dead until it joins with an
@@ -2398,7 +2491,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2503,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2516,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 // SizesRequest has no parameters.
@@ -2435,7 +2528,7 @@ type SizesRequest struct {
 
 func (x *SizesRequest) Reset() {
 	*x = SizesRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2540,7 @@ func (x *SizesRequest) String() string {
 func (*SizesRequest) ProtoMessage() {}
 
 func (x *SizesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2553,7 @@ func (x *SizesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizesRequest.ProtoReflect.Descriptor instead.
 func (*SizesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 // SizesResponse is what the leaders of shards reported last.
@@ -2474,7 +2567,7 @@ type SizesResponse struct {
 
 func (x *SizesResponse) Reset() {
 	*x = SizesResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2579,7 @@ func (x *SizesResponse) String() string {
 func (*SizesResponse) ProtoMessage() {}
 
 func (x *SizesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2592,7 @@ func (x *SizesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizesResponse.ProtoReflect.Descriptor instead.
 func (*SizesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SizesResponse) GetShards() []*ShardSize {
@@ -2526,7 +2619,7 @@ type ShardSize struct {
 
 func (x *ShardSize) Reset() {
 	*x = ShardSize{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +2631,7 @@ func (x *ShardSize) String() string {
 func (*ShardSize) ProtoMessage() {}
 
 func (x *ShardSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +2644,7 @@ func (x *ShardSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardSize.ProtoReflect.Descriptor instead.
 func (*ShardSize) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ShardSize) GetShardId() uint32 {
@@ -2593,7 +2686,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2698,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2711,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HandOverRequest) GetTransfers() []*Transfer {
@@ -2637,7 +2730,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2742,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2755,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
 }
 
 // ShardState is a shard as its leader last reported it.
@@ -2690,7 +2783,7 @@ type ShardState struct {
 
 func (x *ShardState) Reset() {
 	*x = ShardState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2795,7 @@ func (x *ShardState) String() string {
 func (*ShardState) ProtoMessage() {}
 
 func (x *ShardState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2808,7 @@ func (x *ShardState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardState.ProtoReflect.Descriptor instead.
 func (*ShardState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShardState) GetShardId() uint32 {
@@ -2797,7 +2890,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2902,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2915,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodeState) GetNodeId() string {
@@ -2891,7 +2984,7 @@ type Trouble struct {
 
 func (x *Trouble) Reset() {
 	*x = Trouble{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +2996,7 @@ func (x *Trouble) String() string {
 func (*Trouble) ProtoMessage() {}
 
 func (x *Trouble) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3009,7 @@ func (x *Trouble) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
 func (*Trouble) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Trouble) GetSlow() bool {
@@ -2955,7 +3048,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3060,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3073,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Transfer) GetShardId() uint32 {
@@ -3017,7 +3110,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3122,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3135,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PrepareRequest) GetDigest() []byte {
@@ -3068,7 +3161,7 @@ type PrepareResponse struct {
 
 func (x *PrepareResponse) Reset() {
 	*x = PrepareResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3173,7 @@ func (x *PrepareResponse) String() string {
 func (*PrepareResponse) ProtoMessage() {}
 
 func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3186,7 @@ func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
 func (*PrepareResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
 }
 
 // AwaitBindingsRequest is how far the bindings shall be.
@@ -3107,7 +3200,7 @@ type AwaitBindingsRequest struct {
 
 func (x *AwaitBindingsRequest) Reset() {
 	*x = AwaitBindingsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3212,7 @@ func (x *AwaitBindingsRequest) String() string {
 func (*AwaitBindingsRequest) ProtoMessage() {}
 
 func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3225,7 @@ func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsRequest.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AwaitBindingsRequest) GetRevision() uint64 {
@@ -3151,7 +3244,7 @@ type AwaitBindingsResponse struct {
 
 func (x *AwaitBindingsResponse) Reset() {
 	*x = AwaitBindingsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3256,7 @@ func (x *AwaitBindingsResponse) String() string {
 func (*AwaitBindingsResponse) ProtoMessage() {}
 
 func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3269,7 @@ func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsResponse.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
 }
 
 // CountsRequest names types.
@@ -3190,7 +3283,7 @@ type CountsRequest struct {
 
 func (x *CountsRequest) Reset() {
 	*x = CountsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3295,7 @@ func (x *CountsRequest) String() string {
 func (*CountsRequest) ProtoMessage() {}
 
 func (x *CountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3308,7 @@ func (x *CountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountsRequest.ProtoReflect.Descriptor instead.
 func (*CountsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CountsRequest) GetEntityTypes() []string {
@@ -3237,7 +3330,7 @@ type CountsResponse struct {
 
 func (x *CountsResponse) Reset() {
 	*x = CountsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3342,7 @@ func (x *CountsResponse) String() string {
 func (*CountsResponse) ProtoMessage() {}
 
 func (x *CountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3355,7 @@ func (x *CountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountsResponse.ProtoReflect.Descriptor instead.
 func (*CountsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CountsResponse) GetTypes() []*TypeCounts {
@@ -3292,7 +3385,7 @@ type TypeCounts struct {
 
 func (x *TypeCounts) Reset() {
 	*x = TypeCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3397,7 @@ func (x *TypeCounts) String() string {
 func (*TypeCounts) ProtoMessage() {}
 
 func (x *TypeCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3410,7 @@ func (x *TypeCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCounts.ProtoReflect.Descriptor instead.
 func (*TypeCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TypeCounts) GetEntityType() string {
@@ -3385,7 +3478,7 @@ type ShadowCounts struct {
 
 func (x *ShadowCounts) Reset() {
 	*x = ShadowCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3490,7 @@ func (x *ShadowCounts) String() string {
 func (*ShadowCounts) ProtoMessage() {}
 
 func (x *ShadowCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3503,7 @@ func (x *ShadowCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowCounts.ProtoReflect.Descriptor instead.
 func (*ShadowCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ShadowCounts) GetRevision() uint64 {
@@ -3502,7 +3595,7 @@ type ShadowExample struct {
 
 func (x *ShadowExample) Reset() {
 	*x = ShadowExample{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3607,7 @@ func (x *ShadowExample) String() string {
 func (*ShadowExample) ProtoMessage() {}
 
 func (x *ShadowExample) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3620,7 @@ func (x *ShadowExample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowExample.ProtoReflect.Descriptor instead.
 func (*ShadowExample) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ShadowExample) GetEntityId() string {
@@ -3583,7 +3676,7 @@ type ModuleCounts struct {
 
 func (x *ModuleCounts) Reset() {
 	*x = ModuleCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3688,7 @@ func (x *ModuleCounts) String() string {
 func (*ModuleCounts) ProtoMessage() {}
 
 func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3701,7 @@ func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleCounts.ProtoReflect.Descriptor instead.
 func (*ModuleCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ModuleCounts) GetCommands() uint64 {
@@ -3650,7 +3743,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3755,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3768,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -3698,7 +3791,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3803,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3816,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -3755,7 +3848,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3860,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3873,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -3813,7 +3906,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3918,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3931,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -3858,7 +3951,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3963,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3976,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -3918,7 +4011,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3930,7 +4023,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3943,7 +4036,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{56}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SendSnapshotResponse) GetAnswer() []byte {
@@ -3972,7 +4065,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4077,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4090,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -4183,7 +4276,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\x0e2\x19.hostd.peer.v1.StopReasonR\x06reason\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
-	"\x05match\x18\x02 \x01(\x04R\x05match\"\x8e\x02\n" +
+	"\x05match\x18\x02 \x01(\x04R\x05match\"\xc5\x02\n" +
 	"\x0eReportResponse\x125\n" +
 	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\x121\n" +
 	"\x06shards\x18\x02 \x03(\v2\x19.hostd.peer.v1.ShardStateR\x06shards\x12.\n" +
@@ -4191,7 +4284,14 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x14\n" +
 	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x18\n" +
 	"\apicture\x18\x06 \x01(\x04R\apicture\x12\x18\n" +
-	"\achanges\x18F \x01(\bR\achanges\"]\n" +
+	"\achanges\x18F \x01(\bR\achanges\x125\n" +
+	"\apending\x18G \x03(\v2\x1b.hostd.peer.v1.PendingOrderR\apending\"\x8c\x01\n" +
+	"\fPendingOrder\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x19\n" +
+	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12\x1c\n" +
+	"\tremaining\x18\x04 \x01(\rR\tremaining\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"]\n" +
 	"\x12CompareRowsRequest\x12\x19\n" +
 	"\bshard_id\x182 \x01(\rR\ashardId\x12\x14\n" +
 	"\x05index\x183 \x01(\x04R\x05index\x12\x16\n" +
@@ -4365,7 +4465,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(StopReason)(0),               // 0: hostd.peer.v1.StopReason
 	(Fault_Kind)(0),               // 1: hostd.peer.v1.Fault.Kind
@@ -4397,36 +4497,37 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*StoppedReplica)(nil),        // 27: hostd.peer.v1.StoppedReplica
 	(*Progress)(nil),              // 28: hostd.peer.v1.Progress
 	(*ReportResponse)(nil),        // 29: hostd.peer.v1.ReportResponse
-	(*CompareRowsRequest)(nil),    // 30: hostd.peer.v1.CompareRowsRequest
-	(*CompareRowsResponse)(nil),   // 31: hostd.peer.v1.CompareRowsResponse
-	(*RenewRequest)(nil),          // 32: hostd.peer.v1.RenewRequest
-	(*RenewResponse)(nil),         // 33: hostd.peer.v1.RenewResponse
-	(*SizesRequest)(nil),          // 34: hostd.peer.v1.SizesRequest
-	(*SizesResponse)(nil),         // 35: hostd.peer.v1.SizesResponse
-	(*ShardSize)(nil),             // 36: hostd.peer.v1.ShardSize
-	(*HandOverRequest)(nil),       // 37: hostd.peer.v1.HandOverRequest
-	(*HandOverResponse)(nil),      // 38: hostd.peer.v1.HandOverResponse
-	(*ShardState)(nil),            // 39: hostd.peer.v1.ShardState
-	(*NodeState)(nil),             // 40: hostd.peer.v1.NodeState
-	(*Trouble)(nil),               // 41: hostd.peer.v1.Trouble
-	(*Transfer)(nil),              // 42: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),        // 43: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),       // 44: hostd.peer.v1.PrepareResponse
-	(*AwaitBindingsRequest)(nil),  // 45: hostd.peer.v1.AwaitBindingsRequest
-	(*AwaitBindingsResponse)(nil), // 46: hostd.peer.v1.AwaitBindingsResponse
-	(*CountsRequest)(nil),         // 47: hostd.peer.v1.CountsRequest
-	(*CountsResponse)(nil),        // 48: hostd.peer.v1.CountsResponse
-	(*TypeCounts)(nil),            // 49: hostd.peer.v1.TypeCounts
-	(*ShadowCounts)(nil),          // 50: hostd.peer.v1.ShadowCounts
-	(*ShadowExample)(nil),         // 51: hostd.peer.v1.ShadowExample
-	(*ModuleCounts)(nil),          // 52: hostd.peer.v1.ModuleCounts
-	(*GetBlobRequest)(nil),        // 53: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 54: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 55: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 56: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 57: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 58: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 59: hostd.peer.v1.Fault
+	(*PendingOrder)(nil),          // 30: hostd.peer.v1.PendingOrder
+	(*CompareRowsRequest)(nil),    // 31: hostd.peer.v1.CompareRowsRequest
+	(*CompareRowsResponse)(nil),   // 32: hostd.peer.v1.CompareRowsResponse
+	(*RenewRequest)(nil),          // 33: hostd.peer.v1.RenewRequest
+	(*RenewResponse)(nil),         // 34: hostd.peer.v1.RenewResponse
+	(*SizesRequest)(nil),          // 35: hostd.peer.v1.SizesRequest
+	(*SizesResponse)(nil),         // 36: hostd.peer.v1.SizesResponse
+	(*ShardSize)(nil),             // 37: hostd.peer.v1.ShardSize
+	(*HandOverRequest)(nil),       // 38: hostd.peer.v1.HandOverRequest
+	(*HandOverResponse)(nil),      // 39: hostd.peer.v1.HandOverResponse
+	(*ShardState)(nil),            // 40: hostd.peer.v1.ShardState
+	(*NodeState)(nil),             // 41: hostd.peer.v1.NodeState
+	(*Trouble)(nil),               // 42: hostd.peer.v1.Trouble
+	(*Transfer)(nil),              // 43: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),        // 44: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 45: hostd.peer.v1.PrepareResponse
+	(*AwaitBindingsRequest)(nil),  // 46: hostd.peer.v1.AwaitBindingsRequest
+	(*AwaitBindingsResponse)(nil), // 47: hostd.peer.v1.AwaitBindingsResponse
+	(*CountsRequest)(nil),         // 48: hostd.peer.v1.CountsRequest
+	(*CountsResponse)(nil),        // 49: hostd.peer.v1.CountsResponse
+	(*TypeCounts)(nil),            // 50: hostd.peer.v1.TypeCounts
+	(*ShadowCounts)(nil),          // 51: hostd.peer.v1.ShadowCounts
+	(*ShadowExample)(nil),         // 52: hostd.peer.v1.ShadowExample
+	(*ModuleCounts)(nil),          // 53: hostd.peer.v1.ModuleCounts
+	(*GetBlobRequest)(nil),        // 54: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 55: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 56: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 57: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 58: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 59: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 60: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	11, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
@@ -4440,64 +4541,65 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	28, // 8: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
 	0,  // 9: hostd.peer.v1.ShardReport.stopped:type_name -> hostd.peer.v1.StopReason
 	0,  // 10: hostd.peer.v1.StoppedReplica.reason:type_name -> hostd.peer.v1.StopReason
-	42, // 11: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
-	39, // 12: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
-	40, // 13: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
-	36, // 14: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
-	42, // 15: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
-	27, // 16: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
-	41, // 17: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
-	49, // 18: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
-	52, // 19: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
-	52, // 20: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
-	50, // 21: hostd.peer.v1.TypeCounts.shadow:type_name -> hostd.peer.v1.ShadowCounts
-	51, // 22: hostd.peer.v1.ShadowCounts.examples:type_name -> hostd.peer.v1.ShadowExample
-	1,  // 23: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	2,  // 24: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	4,  // 25: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	7,  // 26: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
-	9,  // 27: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
-	12, // 28: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	14, // 29: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
-	16, // 30: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
-	21, // 31: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	23, // 32: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	25, // 33: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	32, // 34: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
-	34, // 35: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
-	37, // 36: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
-	30, // 37: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
-	43, // 38: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	45, // 39: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	47, // 40: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
-	53, // 41: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	55, // 42: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	57, // 43: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	3,  // 44: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	5,  // 45: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	8,  // 46: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
-	10, // 47: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
-	13, // 48: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	15, // 49: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
-	18, // 50: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
-	22, // 51: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	24, // 52: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	29, // 53: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	33, // 54: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
-	35, // 55: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
-	38, // 56: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
-	31, // 57: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
-	44, // 58: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	46, // 59: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	48, // 60: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
-	54, // 61: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	56, // 62: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	58, // 63: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	44, // [44:64] is the sub-list for method output_type
-	24, // [24:44] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	43, // 11: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
+	40, // 12: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
+	41, // 13: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
+	30, // 14: hostd.peer.v1.ReportResponse.pending:type_name -> hostd.peer.v1.PendingOrder
+	37, // 15: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
+	43, // 16: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
+	27, // 17: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
+	42, // 18: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
+	50, // 19: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
+	53, // 20: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
+	53, // 21: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
+	51, // 22: hostd.peer.v1.TypeCounts.shadow:type_name -> hostd.peer.v1.ShadowCounts
+	52, // 23: hostd.peer.v1.ShadowCounts.examples:type_name -> hostd.peer.v1.ShadowExample
+	1,  // 24: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	2,  // 25: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	4,  // 26: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	7,  // 27: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
+	9,  // 28: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
+	12, // 29: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	14, // 30: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
+	16, // 31: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
+	21, // 32: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	23, // 33: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	25, // 34: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	33, // 35: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
+	35, // 36: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
+	38, // 37: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	31, // 38: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
+	44, // 39: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	46, // 40: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	48, // 41: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
+	54, // 42: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	56, // 43: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	58, // 44: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	3,  // 45: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	5,  // 46: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	8,  // 47: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
+	10, // 48: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
+	13, // 49: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	15, // 50: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
+	18, // 51: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
+	22, // 52: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	24, // 53: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	29, // 54: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	34, // 55: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
+	36, // 56: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
+	39, // 57: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	32, // 58: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
+	45, // 59: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	47, // 60: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	49, // 61: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
+	55, // 62: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	57, // 63: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	59, // 64: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	45, // [45:65] is the sub-list for method output_type
+	25, // [25:45] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -4511,7 +4613,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,124 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// fiveVoters is a calm world of five nodes whose shards all have five voters.
+func fiveVoters(t *testing.T) *world {
+	t.Helper()
+	w := calmWorld(t, 5, 3)
+	w.replicate(5)
+	w.until(t, "five voters each", func() bool { return w.votersEverywhere(5) })
+	return w
+}
+
+func (w *world) replicate(n int) {
+	w.propose(meta.PutPolicy(meta.Policy{Replication: n, MinMembers: 3, Rebalance: true}))
+}
+
+// votersEverywhere reports whether each group has so many voters, all alive,
+// and its placement the same number.
+func (w *world) votersEverywhere(n int) bool {
+	for s := range sharding.ShardID(shards + 1) {
+		g := w.groups[s]
+		p, placed := w.state.View().Placement(s)
+		if g == nil || g.lead() == nil || !placed {
+			return false
+		}
+		c := g.confOf(g.lead())
+		alive := func(id sharding.ReplicaID) bool { r := g.replicas[id]; return r != nil && r.node.linked() }
+		if len(c.voters) != n || len(c.outgoing) > 0 || len(p.IDs(meta.ReplicaVoter)) != n || slices.ContainsFunc(c.voters, func(id sharding.ReplicaID) bool { return !alive(id) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) kill(nodes ...int) {
+	for _, i := range nodes {
+		w.hosts[i].running, w.hosts[i].dead = false, true
+	}
+}
+
+func (w *world) isMember(i int) bool {
+	_, member := w.state.View().Member(w.hosts[i].id)
+	return member
+}
+
+// Five voters with two dead ones survive no further death, so the voters of
+// nodes that an operator gave up leave although nothing can replace them. Then
+// the nodes leave the membership, and one more node may die.
+func TestDeadVotersOfDownedNodesLeave(t *testing.T) {
+	w := fiveVoters(t)
+	w.kill(3, 4)
+	for i := 3; i < 5; i++ {
+		if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: w.hosts[i].id}); p.Err != nil {
+			t.Fatal(p.Err)
+		}
+	}
+	w.until(t, "three live voters each", func() bool { return w.votersEverywhere(3) })
+	w.until(t, "the dead nodes are no members", func() bool { return !w.isMember(3) && !w.isMember(4) })
+	w.kill(2)
+	w.until(t, "two of three lead on", func() bool {
+		for s := range sharding.ShardID(shards + 1) {
+			if l := w.groups[s].lead(); l == nil || !l.node.linked() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// With one of five dead the shard survives no more deaths with three voters
+// than with four of five, and more copies are worth more than fewer.
+func TestDeadVoterStaysWhereItsLeavingWinsNothing(t *testing.T) {
+	for _, tt := range []struct{ nodes, replication int }{{3, 3}, {5, 5}} {
+		t.Run(fmt.Sprint(tt.nodes), func(t *testing.T) {
+			w := calmWorld(t, tt.nodes, 3)
+			w.replicate(tt.replication)
+			w.until(t, "all vote", func() bool { return w.votersEverywhere(tt.replication) })
+			last := tt.nodes - 1
+			w.kill(last)
+			if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: w.hosts[last].id}); p.Err != nil {
+				t.Fatal(p.Err)
+			}
+			for range 200 {
+				w.tick()
+			}
+			for s := range sharding.ShardID(shards + 1) {
+				if p, _ := w.state.View().Placement(s); len(p.IDs(meta.ReplicaVoter)) != tt.replication {
+					t.Errorf("shard %d: %v", s, p.Replicas)
+				}
+			}
+			w.addHost()
+			w.until(t, "another node takes its place", func() bool { return w.votersEverywhere(tt.replication) && !w.isMember(last) })
+		})
+	}
+}
+
+// A lower replication is carried out although two voters are dead, be their
+// nodes down or only out of reach, and it is the dead voters that go.
+func TestReplicationFallsWithDeadVoters(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		down bool
+	}{{"taken for dead", true}, {"out of reach", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := fiveVoters(t)
+			w.kill(3, 4)
+			status := func(i int) meta.MemberStatus { m, _ := w.state.View().Member(w.hosts[i].id); return m.Status }
+			if tt.down {
+				w.until(t, "down", func() bool { return status(3) == meta.StatusDown && status(4) == meta.StatusDown })
+			}
+			w.replicate(3)
+			w.until(t, "three live voters each", func() bool { return w.votersEverywhere(3) })
+		})
+	}
+}
