@@ -28,7 +28,8 @@ var modelAlways = []uint64{19498}
 // queries, re-sent ids, traps, refusals, drops, commits, read rounds and
 // step-downs, and holds every answer against the log it came from: nothing is
 // answered before what it saw is committed, an id takes effect once, and the
-// same id always gets the same reply.
+// same id always gets the same reply. What reads sees all that was committed
+// before it was asked for, by leaders that this node has not heard of, too.
 func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
@@ -38,6 +39,7 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	taken, since, fired, deleted := 0, 0, 0, 0
 	var ticks ticks
 	var carried messages
+	foreign := 0
 	callers := someCallers(t)
 	seeds := slices.Clone(modelAlways)
 	if n == 1 {
@@ -63,6 +65,7 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 		met.SnapshotLoads += w.core.stats.SnapshotLoads
 		fired += w.fired
 		deleted += w.deleted
+		foreign += w.foreign
 		ticks.fired += w.ticks.fired
 		ticks.skipped += w.ticks.skipped
 		ticks.made += w.ticks.made
@@ -97,6 +100,10 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	if n >= 60 && (carried.duplicates == 0 || carried.gaps == 0 || carried.answers == 0 || carried.refusals == 0 || carried.full == 0 || carried.dead == 0) {
 		t.Error("the runs show too little of sends")
 	}
+	t.Logf("%d records of leaders that this node had not heard of", foreign)
+	if n >= 60 && foreign == 0 {
+		t.Error("the runs show nothing of other leaders")
+	}
 	if n >= 60 && (fired == 0 || deleted == 0) {
 		t.Error("the runs show nothing of timers or deletions")
 	}
@@ -113,9 +120,10 @@ type client struct {
 	w         *world
 	req       *request.Request
 	id        journal.CommandID
-	retry     bool  // an earlier attempt was made
-	seen      int64 // sum of the entity that was acknowledged before it was sent
-	deletions int   // of the entity before it
+	retry     bool             // an earlier attempt was made
+	seen      int64            // sum of the entity that was committed before it was sent
+	sequence  journal.Sequence // of the entity then
+	deletions int              // of the entity before it
 }
 
 func (w *world) problem(format string, args ...any) {
@@ -165,6 +173,8 @@ func (w *world) play(steps int) {
 			w.drop()
 		case p < 96:
 			w.busy = !w.busy
+		case p < 97 && w.rnd.IntN(2) == 0:
+			w.depose()
 		case p < 97:
 			w.core.expire()
 			w.core.residents.passivateIdle()
@@ -184,6 +194,9 @@ func (w *world) play(steps int) {
 // settle lets everything under way end and checks what is left.
 func (w *world) settle() {
 	w.busy, w.hush = false, true
+	if w.deposed {
+		w.elect()
+	}
 	if w.electing {
 		w.elect()
 	}
@@ -282,7 +295,7 @@ func (w *world) request() {
 	if w.brisk {
 		entity = "0"
 	}
-	c := &client{w: w, seen: w.head(entity).sum}
+	c := &client{w: w}
 	c.req = &request.Request{
 		Entity: sharding.EntityID{Type: "tally", ID: entity}, Shard: worldShard,
 		ExpectedSequence: request.NoExpectation, Done: c,
@@ -300,7 +313,8 @@ func (w *world) request() {
 	default:
 		w.commandFor(c)
 	}
-	c.deletions = w.head(c.req.Entity.ID).deletions
+	h := w.head(c.req.Entity.ID)
+	c.seen, c.sequence, c.deletions = h.sum, h.sequence, h.deletions
 	if w.rnd.IntN(50) == 0 {
 		c.req.Deadline = w.now.Add(time.Millisecond)
 	}
@@ -386,9 +400,16 @@ func (c *client) Complete(r *request.Request) {
 	case r.Kind == request.Command:
 		if rej, ok := res.Err.(*request.RejectedError); ok && rej.Code == "denied" {
 			sum, _ := strconv.ParseInt(rej.Message, 10, 64)
-			if sum > c.w.head(r.Entity.ID).sum && c.deletions == c.w.head(r.Entity.ID).deletions {
+			same := c.deletions == c.w.head(r.Entity.ID).deletions
+			if same && sum > c.w.head(r.Entity.ID).sum {
 				c.w.problem("a refusal saw %d, the log has only %d", sum, c.w.head(r.Entity.ID).sum)
 			}
+			if same && sum < c.seen {
+				c.w.problem("a refusal saw %d after %d had been committed", sum, c.seen)
+			}
+		}
+		if stale, ok := res.Err.(*request.SequenceMismatchError); ok && stale.Actual < c.sequence {
+			c.w.problem("a mismatch saw sequence %d after %d had been committed", stale.Actual, c.sequence)
 		}
 	}
 }
@@ -428,7 +449,7 @@ func (w *world) sumAt(id sharding.EntityID, at journal.Sequence) (sum int64) {
 
 // commit takes the oldest proposal through the log.
 func (w *world) commit() {
-	if len(w.flights) == 0 {
+	if len(w.flights) == 0 || w.deposed {
 		return
 	}
 	f := w.flights[0]
@@ -455,7 +476,7 @@ func (w *world) confirm() {
 	token := w.rounds[0]
 	w.rounds = w.rounds[1:]
 	kind := ReadConfirmed
-	if w.rnd.IntN(10) == 0 {
+	if w.deposed || w.rnd.IntN(10) == 0 {
 		kind = ReadFailed
 	}
 	w.core.event(&Event{Kind: kind, Shard: worldShard, Number: token})
@@ -475,7 +496,7 @@ func (w *world) chunk() {
 // later call does, entries of the old term may still be committed.
 func (w *world) elect() {
 	if !w.electing {
-		w.electing = true
+		w.electing, w.deposed = true, false
 		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's
 		w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1, Self: true})
 		return
@@ -490,4 +511,35 @@ func (w *world) elect() {
 	w.term++
 	w.anotherClock()
 	w.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: w.term, Revision: w.revision})
+}
+
+// depose has another node lead the shard and write to it, which this one hears
+// of with the next election only: until then no read round is confirmed and
+// nothing of it is committed. Some of what it has proposed may be, before.
+func (w *world) depose() {
+	if w.electing || w.deposed || w.durable || w.transient {
+		return
+	}
+	w.deposed = true
+	n := w.rnd.IntN(len(w.flights) + 1)
+	for _, f := range w.flights[:n] {
+		_ = w.apply(f)
+	}
+	w.flights = w.flights[n:]
+	w.term++
+	for i := range 5 {
+		h := w.head(strconv.Itoa(i))
+		if !h.exists || h.stopped {
+			continue
+		}
+		w.foreign++
+		r := journal.Record{
+			Entity: sharding.EntityID{Type: "tally", ID: strconv.Itoa(i)}, CommandID: journal.CommandID(fmt.Sprintf("foreign-%d", w.foreign)),
+			Expected: h.sequence, Prev: h.hash, RecordedAt: w.now.UnixNano(), Module: w.typ.Digest,
+			Events: []journal.Event{{Type: "added", Payload: []byte("5")}},
+		}
+		var chain journal.Chain
+		h.sequence, h.hash, h.sum = r.Last(), chain.After(&r), evolve(h.sum, r.Events[0])
+		w.log = append(w.log, r)
+	}
 }

@@ -95,6 +95,8 @@ type world struct {
 	bad        int     // with prompt: 0 refuses snapshots, 1 traps on them
 	away       []*Call // visits to guests that the core went on without
 	electing   bool
+	deposed    bool // another node leads, and this one has not heard of it
+	foreign    int  // records that other leaders have written
 	problems   []string
 
 	sent map[journal.CommandID]*sent

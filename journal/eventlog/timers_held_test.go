@@ -138,3 +138,27 @@ func TestHeadsHoldTimers(t *testing.T) {
 		})
 	}
 }
+
+// TestTimersSetWhileOthersAreRead: a timer that is set during a reading, and is
+// due before all that it met, is found by the next one.
+func TestTimersSetWhileOthersAreRead(t *testing.T) {
+	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
+	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
+	a.set(100, "late")
+	flush(t, a.m, st)
+	set := false
+	meanwhile := func(sharding.EntityID, string, int64) bool {
+		if !set {
+			set = true
+			a.set(50, "early")
+		}
+		return false
+	}
+	if due, _, err := a.m.DueTimers(t.Context(), 1, 1000, 10, meanwhile); err != nil || len(due) != 1 {
+		t.Fatalf("%d timers are due, want the first: %v", len(due), err)
+	}
+	flush(t, a.m, st) // so that the next reading finds it in the store or not at all
+	if due, _, err := a.m.DueTimers(t.Context(), 1, 1000, 10, nil); err != nil || len(due) != 2 {
+		t.Fatalf("%d timers are due, want both: %v", len(due), err)
+	}
+}

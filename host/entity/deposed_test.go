@@ -1,0 +1,39 @@
+package entity
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestDeposedLeadersAnswerNothing: no answer of a query, and no refusal that
+// depends on a state, leaves a node before a read round has been confirmed that
+// began after the request came. A leader that was deposed has none.
+func TestDeposedLeadersAnswerNothing(t *testing.T) {
+	for name, r := range map[string]request.Request{
+		"query":     {Kind: request.Query, Name: "sum", ExpectedSequence: request.NoExpectation},
+		"rejection": {Kind: request.Command, Name: "deny", ID: "c1", Payload: []byte("1"), ExpectedSequence: request.NoExpectation},
+		"mismatch":  {Kind: request.Command, Name: "add", ID: "c1", Payload: []byte("1"), ExpectedSequence: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := quiet(t)
+			w.ask(request.Command, "add", "c0")
+			var got asked
+			r.Entity, r.Shard, r.Done = sharding.EntityID{Type: "tally", ID: "x"}, worldShard, &got
+			r.First = w.now
+			w.core.submit(w.now, []*request.Request{&r})
+			w.core.pump()
+			w.core.endTurn()
+			if got.got != nil || len(w.rounds) != 1 {
+				t.Fatalf("answered %+v, with %d read rounds asked for", got.got, len(w.rounds))
+			}
+			w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node
+			var moved *sharding.NotLeaderError
+			if got.got == nil || !errors.As(got.got.Err, &moved) {
+				t.Fatalf("answered %+v, want that another node leads", got.got)
+			}
+		})
+	}
+}
