@@ -3,8 +3,6 @@ package schema
 import (
 	"encoding/json"
 	"maps"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strings"
 )
@@ -242,20 +240,15 @@ func (c *compiler) pattern(p place, v any) (*pattern, error) {
 	if c.patterns++; c.patterns > MaxPatterns {
 		return nil, p.fault("is more than %d patterns", MaxPatterns)
 	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		return nil, p.fault("is no regular expression of RE2's syntax")
-	}
-	code, err := syntax.Compile(parsed.Simplify())
-	if err != nil || len(code.Inst) > MaxPatternCode {
+	compiled, tooLong, err := compilePattern(text)
+	switch {
+	case tooLong:
 		return nil, p.fault("is compiled to more than %d instructions: its repetitions are too long", MaxPatternCode)
-	}
-	re, err := regexp.Compile(text)
-	if err != nil {
+	case err != nil:
 		return nil, p.fault("is no regular expression of RE2's syntax")
 	}
-	c.weight += len(code.Inst) / 8
-	return &pattern{re, 1 + len(code.Inst)}, nil
+	c.weight += len(compiled.code.Inst) / 8
+	return compiled, nil
 }
 
 // counts reads a pair of lower and upper bounds.
@@ -436,18 +429,4 @@ func (n *node) sameValue() []*node {
 		}
 	}
 	return out
-}
-
-// joined lists names for a text.
-func joined(names []string) string {
-	const most = 8
-	var out []string
-	for _, name := range names[:min(len(names), most)] {
-		out = append(out, quoted(name))
-	}
-	text := strings.Join(out, ", ")
-	if len(names) > most {
-		text += ", ..."
-	}
-	return text
 }

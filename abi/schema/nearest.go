@@ -2,6 +2,7 @@ package schema
 
 import (
 	"iter"
+	"math"
 	"strings"
 	"unicode/utf8"
 )
@@ -9,24 +10,46 @@ import (
 // nearestMost is the longest name that others are compared with.
 const nearestMost = 64
 
+// comparedMost bounds the names that a name is compared with letter by letter.
+const comparedMost = 64
+
 // Nearest finds the name that somebody who wrote name probably meant: one that
 // is few letters away, and the first in order of those that are as near. found
-// is false when none is near.
-func Nearest(name string, names iter.Seq[string]) (nearest string, found bool) {
+// is false when none is near. It compares at most 64 names, of those that have
+// about as many letters.
+func Nearest(name string, names iter.Seq[string]) (string, bool) {
+	found, _ := nearest(name, names, math.MaxInt)
+	return found, found != ""
+}
+
+// cellsPerStep is how many pairs of letters are compared in a step.
+const cellsPerStep = 4
+
+// nearest is Nearest with at most so many steps, and returns how many it has
+// taken. What it finds is empty if none is near.
+func nearest(name string, names iter.Seq[string], most int) (nearest string, steps int) {
 	if name == "" || len(name) > nearestMost || !utf8.ValidString(name) {
-		return "", false
+		return "", 0
 	}
 	asked := []rune(strings.ToLower(name))
-	best := max(1, len(asked)/3) + 1
+	best, compared := max(1, len(asked)/3)+1, 0
 	for other := range names {
-		if len(other) > nearestMost || other == name {
+		if steps++; len(other) == 0 || len(other) > nearestMost || other == name {
 			continue
 		}
-		if d := distance(asked, []rune(strings.ToLower(other))); d < len(asked) && (d < best || d == best && found && other < nearest) {
-			nearest, best, found = other, d, true
+		letters := utf8.RuneCountInString(other)
+		if max(letters, len(asked))-min(letters, len(asked)) > best {
+			continue
+		}
+		compared++
+		if steps += letters * len(asked) / cellsPerStep; compared > comparedMost || steps > most {
+			break
+		}
+		if d := distance(asked, []rune(strings.ToLower(other))); d < len(asked) && (d < best || d == best && nearest != "" && other < nearest) {
+			nearest, best = other, d
 		}
 	}
-	return nearest, found
+	return nearest, min(steps, most)
 }
 
 // distance counts the letters to put in, leave out, change or swap with the

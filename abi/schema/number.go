@@ -2,6 +2,7 @@ package schema
 
 import (
 	"math"
+	"math/bits"
 	"strconv"
 )
 
@@ -112,7 +113,33 @@ func (n *number) multipleOf(m *number) bool {
 			return a%b == 0
 		}
 	}
-	return math.Mod(n.float, m.float) == 0
+	return divides(m.float, n.float)
+}
+
+// divides reports whether math.Mod(x, y) is 0, for y above 0, without its loop:
+// that takes a turn for each bit by which the exponents differ.
+//
+// Both are an integer times a power of two, and that of y can be made odd. It
+// shares no factor with the powers, so they only decide if x has the larger
+// one.
+func divides(y, x float64) bool {
+	switch {
+	case x == 0:
+		return true
+	case math.IsInf(x, 0) || math.IsInf(y, 0):
+		return false
+	}
+	a, i := parts(math.Abs(x))
+	b, j := parts(y)
+	return i >= j && a%b == 0
+}
+
+// parts returns the odd integer and the exponent of two whose product is v.
+func parts(v float64) (odd uint64, exponent int) {
+	fraction, exponent := math.Frexp(v)
+	odd = uint64(math.Ldexp(fraction, 53))
+	zeros := bits.TrailingZeros64(odd)
+	return odd >> zeros, exponent - 53 + zeros
 }
 
 func scaled(v int64, by int) (int64, bool) {

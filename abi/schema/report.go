@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 )
@@ -10,6 +11,7 @@ import (
 type report struct {
 	path       []segment
 	violations []Violation
+	compares   int // steps that may be taken to find names that were meant
 }
 
 type segment struct {
@@ -18,19 +20,23 @@ type segment struct {
 	is   bool // an item
 }
 
-// explain walks the text again and collects its faults.
-func (s *Schema) explain(text []byte, open bool) []Violation {
-	w := newWalker(text, open)
-	w.told = &report{}
+// explain walks the text again and collects its faults, with the steps that the
+// walk before has left. It ends once there are MaxViolations, or the steps are
+// used up: that the text does not fit is known.
+func (s *Schema) explain(w walker) ([]Violation, walker) {
+	if w.fault == tooLong {
+		return []Violation{{Text: faultTexts[w.fault]}}, w
+	}
+	w.pos, w.depth, w.fault, w.told = 0, 0, noFault, &report{compares: w.left / 2}
 	w.whole(s.root)
 	out := w.told.violations
-	if w.fault != noFault {
+	if w.fault == notJSON || w.fault == tooDeep {
 		out = append(out[:min(len(out), MaxViolations-1)], Violation{Text: faultTexts[w.fault]})
 	}
 	if len(out) == 0 {
 		out = []Violation{{Text: "does not fit"}}
 	}
-	return out
+	return out, w
 }
 
 func (w *walker) push(name string, item int) {
@@ -70,40 +76,49 @@ func (r *report) add(field, text string) {
 	}
 }
 
+// tellSteps is what the text of a fault costs.
+const tellSteps = 256
+
 // tell notes a fault of the value that is walked.
 func (w *walker) tell(text string) {
-	if w.told != nil && w.fault == noFault {
-		w.told.add(w.told.field(), text)
+	if w.told == nil || w.fault != noFault || !w.spend(tellSteps) {
+		return
+	}
+	if w.told.add(w.told.field(), text); len(w.told.violations) == MaxViolations {
+		w.stop(enough)
 	}
 }
 
+// telling reports that a fault would be added now, so that its text is wanted.
+func (w *walker) telling() bool { return w.told != nil && w.fault == noFault }
+
 func (w *walker) tellBound(text string, bound *number) {
-	if w.told != nil {
+	if w.telling() {
 		w.tell(text + bound.String())
 	}
 }
 
 func (w *walker) tellPattern(p *pattern) {
-	if w.told != nil {
-		w.tell("does not match " + quoted(p.re.String()))
+	if w.telling() {
+		w.tell("does not match " + quoted(p.text))
 	}
 }
 
 func (w *walker) tellDependent(name, with string) {
-	if w.told != nil {
+	if w.telling() {
 		w.tellMember([]byte(name), "is missing, and "+quoted(with)+" is there")
 	}
 }
 
 func (w *walker) tellCount(format string, n int) {
-	if w.told != nil {
+	if w.telling() {
 		w.tell(fmt.Sprintf(format, n))
 	}
 }
 
 // tellMember notes a fault of a member of the object that is walked.
 func (w *walker) tellMember(name []byte, text string) {
-	if w.told != nil {
+	if w.telling() {
 		w.push(string(name), 0)
 		w.tell(text)
 		w.pop()
@@ -111,32 +126,46 @@ func (w *walker) tellMember(name []byte, text string) {
 }
 
 func (w *walker) tellUnknown(r *objectRule, name []byte) {
-	if w.told == nil {
+	if !w.telling() {
 		return
 	}
-	var names []string
-	for _, m := range r.members {
-		if m.listed {
-			names = append(names, m.name)
-		}
-	}
 	text := "unknown member " + quoted(string(name))
-	switch nearest, found := Nearest(string(name), slices.Values(names)); {
-	case found:
+	if nearest, found := w.nearest(name, r.listed()); found {
 		text += ", did you mean " + quoted(nearest) + "?"
-	case len(names) > 0:
-		text += ", there are " + joined(names)
-	default:
+	} else if names := joined(r.listed()); names != "" {
+		text += ", there are " + names
+	} else {
 		text += ", there are none"
 	}
 	w.tellMember(name, text)
 }
 
-func (w *walker) tellMissing(r *objectRule, seen *bits) {
-	if w.told == nil {
-		return
+// listed are the names of the members that the schema describes, in order.
+func (r *objectRule) listed() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range r.members {
+			if r.members[i].listed && !yield(r.members[i].name) {
+				return
+			}
+		}
 	}
+}
+
+// nearest is Nearest for as long as there are steps for comparing names.
+func (w *walker) nearest(name []byte, names iter.Seq[string]) (string, bool) {
+	if len(name) > nearestMost {
+		return "", false
+	}
+	found, steps := nearest(string(name), names, w.told.compares)
+	w.told.compares -= steps
+	return found, w.spend(steps) && found != ""
+}
+
+func (w *walker) tellMissing(r *objectRule, seen *memberSet) {
 	for i, m := range r.members {
+		if !w.telling() {
+			return
+		}
 		if r.required.has(i) && !seen.has(i) {
 			w.tellMember([]byte(m.name), "is missing")
 		}
@@ -144,7 +173,7 @@ func (w *walker) tellMissing(r *objectRule, seen *bits) {
 }
 
 func (w *walker) tellKind(n *node, k kinds) {
-	if w.told != nil {
+	if w.telling() {
 		w.tell("is " + k.text() + ", not " + n.kinds.text())
 	}
 }
@@ -173,14 +202,14 @@ func (k kinds) text() string {
 }
 
 func (w *walker) tellChoice(c *choice, given []byte) {
-	if w.told == nil {
+	if !w.telling() {
 		return
 	}
-	text := "is none of " + joined(c.names)
+	text := "is none of " + joined(slices.Values(c.names))
 	if len(c.numbers)+len(c.names) == 0 || len(c.numbers) > 0 {
 		text = "is none of the values that it may be"
 	}
-	if nearest, found := Nearest(string(given), slices.Values(c.names)); found && given != nil {
+	if nearest, found := w.nearest(given, slices.Values(c.names)); found {
 		text += ", did you mean " + quoted(nearest) + "?"
 	}
 	w.tell(text)
@@ -189,22 +218,27 @@ func (w *walker) tellChoice(c *choice, given []byte) {
 // tellNone notes that none of several schemas fits: the faults by the one that
 // has the fewest of those that take the type of the value.
 func (w *walker) tellNone(list []*node, start int) {
-	if w.told == nil || w.fault != noFault {
+	if !w.telling() {
 		return
 	}
-	outer := w.told
+	outer, depth, here := w.told, w.depth, w.told.field()
 	var best []Violation
 	same := false
 	for _, each := range list {
-		w.told = &report{path: slices.Clone(outer.path)}
-		w.pos = start
-		here := outer.field()
-		w.value(each)
-		if w.fault != noFault {
-			w.told = outer
+		if !w.spend(tellSteps + len(outer.path)) {
 			return
 		}
+		w.told = &report{path: slices.Clone(outer.path), compares: outer.compares}
+		w.pos = start
+		w.value(each)
 		found := w.told.violations
+		outer.compares, w.told = w.told.compares, outer
+		if w.fault == enough { // of this alternative
+			w.fault, w.depth = noFault, depth
+		}
+		if w.fault != noFault {
+			return
+		}
 		if len(found) == 0 || found[0].Field == here {
 			continue // it is of another kind altogether
 		}
@@ -213,13 +247,15 @@ func (w *walker) tellNone(list []*node, start int) {
 			best = found
 		}
 	}
-	w.told = outer
 	if best == nil || same {
 		w.tellCount("fits none of %d alternatives", len(list))
 		return
 	}
 	for _, v := range best {
 		w.told.add(v.Field, v.Text)
+	}
+	if len(w.told.violations) == MaxViolations {
+		w.stop(enough)
 	}
 }
 
@@ -229,4 +265,20 @@ func (n *number) String() string {
 		return strconv.FormatInt(n.integer, 10)
 	}
 	return strconv.FormatFloat(n.float, 'g', -1, 64)
+}
+
+// joined lists names for a text; it is empty if there are none.
+func joined(names iter.Seq[string]) (text string) {
+	const most = 8
+	n := 0
+	for name := range names {
+		if n++; n > most {
+			return text + ", ..."
+		}
+		if n > 1 {
+			text += ", "
+		}
+		text += quoted(name)
+	}
+	return text
 }

@@ -14,6 +14,9 @@ const (
 	notJSON
 	tooDeep
 	tooLong // in steps
+	// enough faults have been found to report.
+	enough
+	interrupted
 )
 
 var faultTexts = [...]string{
@@ -30,14 +33,16 @@ type walker struct {
 	pos   int
 	depth int
 	left  int // steps
+	pause int // so many are left when Options.Pause is called next
 	fault fault
-	open  bool // members that may not be there pass
+	Options
 
 	told *report // nil while only yes or no is asked
 }
 
-func newWalker(text []byte, open bool) walker {
-	return walker{text: text, left: leastSteps + stepsPerByte*len(text), open: open}
+func newWalker(text []byte, o Options) walker {
+	steps := leastSteps + stepsPerByte*len(text)
+	return walker{text: text, left: steps, pause: steps - PauseSteps, Options: o}
 }
 
 // stop ends the walk.
@@ -52,6 +57,15 @@ func (w *walker) stop(f fault) bool {
 func (w *walker) spend(steps int) bool {
 	if w.left -= steps; w.left < 0 {
 		return w.stop(tooLong)
+	}
+	if w.fault != noFault {
+		return false
+	}
+	if w.left < w.pause {
+		w.pause = w.left - PauseSteps
+		if w.Pause != nil && !w.Pause() {
+			return w.stop(interrupted)
+		}
 	}
 	return true
 }
@@ -69,15 +83,19 @@ func (w *walker) whole(n *node) bool {
 	if w.space(); w.pos != len(w.text) {
 		return w.stop(notJSON)
 	}
-	return fits
+	return fits && w.fault == noFault
 }
 
 func (w *walker) space() {
+	start := w.pos
 	for w.pos < len(w.text) {
 		if c := w.text[w.pos]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-			return
+			break
 		}
 		w.pos++
+	}
+	if n := w.pos - start; n >= 8 {
+		w.spend(n / 8)
 	}
 }
 
@@ -182,7 +200,11 @@ func (w *walker) string() (raw []byte, escaped, ok bool) {
 		switch c := w.text[i]; {
 		case c == '"':
 			w.pos = i + 1
-			return w.text[start:i], escaped, w.spend((i - start) / 16)
+			steps := (i - start) / 16
+			if escaped {
+				steps *= 3
+			}
+			return w.text[start:i], escaped, w.spend(steps)
 		case c < 0x20:
 			return nil, false, w.stop(notJSON)
 		case c == '\\':

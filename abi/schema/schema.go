@@ -3,7 +3,6 @@ package schema
 import (
 	"encoding/json"
 	"errors"
-	"regexp"
 )
 
 // Bounds of a schema, so that compiling it and checking with it stay cheap.
@@ -25,9 +24,17 @@ const (
 	MaxViolations = 16
 
 	// A check may take leastSteps, and stepsPerByte more for each byte of the
-	// text. A step is what one value, member or 16 bytes of a string take.
+	// text. The number depends on the schema and the text only, so every node
+	// gives the same answer. One step takes at most about 20 ns: it pays for a
+	// value or a member, 16 bytes that are passed over, or two instructions of a
+	// pattern. Whatever takes longer costs more steps; BenchmarkStepsAtTheirBound
+	// measures it.
 	leastSteps   = 100_000
 	stepsPerByte = 4
+
+	// PauseSteps is how many steps, about, are taken between two calls of
+	// Options.Pause: a quarter of a millisecond.
+	PauseSteps = 16_384
 )
 
 // ErrInvalid is what every error of Compile and Inspect unwraps to.
@@ -102,21 +109,45 @@ func compile(text []byte, defs map[string]json.RawMessage, describes bool) (*Sch
 	return c.compile(place{}, doc.root)
 }
 
+// ErrInterrupted: Options.Pause ended the check, so there is no answer.
+var ErrInterrupted = errors.New("the check was interrupted")
+
+// Options of one check.
+type Options struct {
+	// Open lets members pass that an object may not have: of a text whose author
+	// may know later ones.
+	Open bool
+	// Pause is called each PauseSteps, on the goroutine of the check; false ends
+	// the check with ErrInterrupted. Nil never does.
+	Pause func() bool
+}
+
 // Check returns how the text does not fit, nothing when it does. Text that is
 // not JSON fits no schema. It allocates nothing for a text that fits, unless
 // names or strings have escapes in them.
-func (s *Schema) Check(text []byte) []Violation { return s.check(text, false) }
+func (s *Schema) Check(text []byte) []Violation {
+	violations, _, _ := s.CheckWith(text, Options{})
+	return violations
+}
 
-// CheckOpen is Check, but that members which an object may not have pass: of a
-// text whose author may know later ones.
-func (s *Schema) CheckOpen(text []byte) []Violation { return s.check(text, true) }
+// CheckOpen is Check with Options.Open.
+func (s *Schema) CheckOpen(text []byte) []Violation {
+	violations, _, _ := s.CheckWith(text, Options{Open: true})
+	return violations
+}
 
-func (s *Schema) check(text []byte, open bool) []Violation {
-	w := newWalker(text, open)
-	if w.whole(s.root) {
-		return nil
+// CheckWith is Check with options, and returns how many steps it has taken. The
+// error is ErrInterrupted.
+func (s *Schema) CheckWith(text []byte, o Options) (violations []Violation, steps int, err error) {
+	w := newWalker(text, o)
+	most := w.left
+	if !w.whole(s.root) && w.fault != interrupted {
+		violations, w = s.explain(w)
 	}
-	return s.explain(text, open)
+	if w.fault == interrupted {
+		violations, err = nil, ErrInterrupted
+	}
+	return violations, most - max(0, w.left), err
 }
 
 // kinds are types of JSON values, as a set.
@@ -197,7 +228,7 @@ type arrayRule struct {
 type objectRule struct {
 	members     []member // sorted by name
 	byName      map[string]int
-	required    bits
+	required    memberSet
 	needed      []string // required, for texts
 	patterns    []patternMember
 	others      *node // members that are named nowhere; nil takes all
@@ -224,20 +255,14 @@ type dependent struct {
 	node     *node
 }
 
-// pattern is a regular expression and what a byte of text costs it.
-type pattern struct {
-	re   *regexp.Regexp
-	cost int // steps for 16 bytes
-}
+// memberSet is a set of members of an object.
+type memberSet [MaxMembers / 64]uint64
 
-// bits is a set of members of an object.
-type bits [MaxMembers / 64]uint64
-
-func (b *bits) set(i int)      { b[i/64] |= 1 << (i % 64) }
-func (b *bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
+func (b *memberSet) set(i int)      { b[i/64] |= 1 << (i % 64) }
+func (b *memberSet) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
 // lacks reports that not all of want are in b.
-func (b *bits) lacks(want *bits) bool {
+func (b *memberSet) lacks(want *memberSet) bool {
 	for i := range b {
 		if want[i]&^b[i] != 0 {
 			return true

@@ -96,6 +96,9 @@ func (w *walker) numberValue(n *node) bool {
 	if n.kinds&kindNumber != 0 && n.number == nil && n.choice == nil && n.format == noFormat {
 		return true
 	}
+	if !w.spend(len(raw) / 4) {
+		return false
+	}
 	v := parseNumber(raw)
 	k := kindNumber
 	if v.whole() {
@@ -106,11 +109,10 @@ func (w *walker) numberValue(n *node) bool {
 	}
 	fits := true
 	if n.choice != nil {
-		among := false
-		for i := range n.choice.numbers {
-			among = among || v.compare(&n.choice.numbers[i]) == 0
+		if !w.spend(len(n.choice.numbers) / 4) {
+			return false
 		}
-		if fits = among && w.spend(len(n.choice.numbers)/4); !among {
+		if fits = n.choice.hasNumber(&v); !fits {
 			w.tellChoice(n.choice, nil)
 		}
 	}
@@ -150,6 +152,9 @@ func (w *walker) textValue(n *node) bool {
 		return true
 	}
 	if escaped {
+		if !w.spend(len(raw) / 8) {
+			return false
+		}
 		raw = unescape(raw)
 	}
 	return w.textRules(n, raw)
@@ -181,15 +186,20 @@ func (w *walker) textRules(n *node, text []byte) bool {
 		}
 	}
 	if r.pattern != nil && !w.matches(r.pattern, text) {
-		w.tellPattern(r.pattern)
+		w.tellPattern(r.pattern) // nothing, if the match was cut off
 		return false
 	}
 	return true
 }
 
-// matches reports whether a text has what a pattern looks for.
-func (w *walker) matches(p *pattern, text []byte) bool {
-	return w.spend(1+len(text)*p.cost/16) && p.re.Match(text)
+// hasNumber reports whether a number is one of those that are allowed.
+func (c *choice) hasNumber(v *number) bool {
+	for i := range c.numbers {
+		if v.compare(&c.numbers[i]) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *walker) array(n *node) bool {

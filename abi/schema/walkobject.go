@@ -6,7 +6,7 @@ func (w *walker) object(n *node) bool {
 	if r == nil {
 		return w.skip()
 	}
-	var seen bits
+	var seen memberSet
 	start, fits, count, next := w.pos, true, 0, 0
 	for w.pos++; ; count++ {
 		if w.space(); count == 0 && w.take('}') {
@@ -47,10 +47,10 @@ func (w *walker) object(n *node) bool {
 
 // member checks one member of an object. next is where the schema probably has
 // the member that follows.
-func (w *walker) member(r *objectRule, seen *bits, next *int) bool {
+func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 	at := w.pos
 	name, escaped, ok := w.name()
-	if !ok || !w.spend(1) {
+	if !ok || !w.spend(1) || escaped && !w.spend(len(name)/8) {
 		return false
 	}
 	if escaped {
@@ -88,7 +88,7 @@ func (w *walker) member(r *objectRule, seen *bits, next *int) bool {
 	switch {
 	case known:
 		w.pos = end
-	case r.others == nil, r.others.never && w.open:
+	case r.others == nil, r.others.never && w.Open:
 		fits = w.skip() && fits
 	case r.others.never:
 		w.tellUnknown(r, name)
@@ -123,12 +123,15 @@ func (w *walker) nameFits(n *node, name []byte, at int) bool {
 
 // dependents checks what follows from members that are there. The object
 // begins at start.
-func (w *walker) dependents(r *objectRule, seen *bits, start int) bool {
+func (w *walker) dependents(r *objectRule, seen *memberSet, start int) bool {
 	fits := true
 	for i := range r.dependent {
 		d := &r.dependent[i]
 		if !seen.has(d.member) {
 			continue
+		}
+		if !w.spend(1 + len(d.required)/8) {
+			return false
 		}
 		for _, other := range d.required {
 			if !seen.has(other) {
