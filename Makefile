@@ -127,8 +127,8 @@ flips: ## turn bits of tables while stores merge them, on nodes of a cluster
 
 # A test that misses what a fault took away waits until its deadline: others go
 # on meanwhile.
-mutants: ## plant each known fault in turn; a test must fail on it
-	$(GOTEST) -run '^TestMutantsAreCaught$$' -timeout 40m -count=1 -parallel $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./tests/mutants -plant -v
+mutants: ## plant each known fault in turn, a test must fail on it; or PLANT=changed, those whose code has changed and a tenth
+	$(GOTEST) -run '^TestMutantsAreCaught$$' -timeout 60m -count=1 -parallel $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./tests/mutants -plant $(or $(PLANT),all) -v
 
 founding: ## take the disk of a node that is told to found a cluster FOUNDINGS (5) times while the others are away
 	$(GOTEST) -run '^TestLeftOverBootstrapFoundsNothing$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v

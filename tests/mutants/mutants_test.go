@@ -6,49 +6,89 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"sync"
 	"testing"
 )
 
 const root = "../.."
 
-var plant = flag.Bool("plant", false, "plant each fault of the catalog in turn; tests must fail on it")
+var plant = flag.String("plant", "", "plant `which` faults of the catalog in turn, all or changed; tests must fail on each")
 
 // violation is what the simulator prints of a seed that failed.
 var violation = regexp.MustCompile(`seed \d+ step \d+: \S.*`)
 
+// TestMutantsAreCaught plants all faults of the catalog, and notes the hashes
+// of those that were found; or those that have changed since, and a tenth.
 func TestMutantsAreCaught(t *testing.T) {
-	if !*plant {
+	if *plant == "" {
 		t.Skip("needs -plant: builds the tests once for each fault")
+	}
+	if *plant != "all" && *plant != "changed" {
+		t.Fatalf("-plant=%s is neither all nor changed", *plant)
 	}
 	all, err := catalog(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range all {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			overlay, err := Overlay(root, t.TempDir(), "mutants/catalog/"+f.name+".txt")
+	before, err := readHashes(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := turnOf(root)
+	var mu sync.Mutex
+	found := map[string]string{}
+	t.Run("planted", func(t *testing.T) {
+		for i, f := range all {
+			hash, err := f.hash(root)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.seeds > 0 {
-				out, failed := run(t, overlay, "./tests/sim", "-run=^TestSeeds$", fmt.Sprintf("-seeds=%d", f.seeds))
-				found := violation.Find(out)
-				if !failed || found == nil {
-					t.Errorf("%s The simulator does not find it in %d seeds:\n%s", f.says, f.seeds, tail(out))
+			why := due(i, hash, before[f.name], turn)
+			if why == "" && *plant == "changed" {
+				continue
+			}
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				t.Logf("%s (%s)", f.says, why)
+				f.mustBeFound(t)
+				if !t.Failed() {
+					mu.Lock()
+					defer mu.Unlock()
+					found[f.name] = hash
 				}
-				t.Logf("the simulator finds it: %s", found)
-			}
-			for _, args := range f.tests {
-				if out, failed := run(t, overlay, args...); failed {
-					t.Logf("%s finds it: %s", args[0], regexp.MustCompile(`--- FAIL: \S+`).Find(out))
-					return
-				}
-			}
-			if len(f.tests) > 0 {
-				t.Errorf("%s No test of %v finds it.", f.says, f.tests)
-			}
-		})
+			})
+		}
+	})
+	t.Logf("%d of %d faults were planted and found", len(found), len(all))
+	if *plant == "all" {
+		if err := writeHashes(root, all, found); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustBeFound plants the fault, and fails unless some test fails on it.
+func (f fault) mustBeFound(t *testing.T) {
+	overlay, err := Overlay(root, t.TempDir(), "mutants/catalog/"+f.name+".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.seeds > 0 {
+		out, failed := run(t, overlay, "./tests/sim", "-run=^TestSeeds$", fmt.Sprintf("-seeds=%d", f.seeds))
+		at := violation.Find(out)
+		if !failed || at == nil {
+			t.Errorf("the simulator does not find it in %d seeds:\n%s", f.seeds, tail(out))
+		}
+		t.Logf("the simulator finds it: %s", at)
+	}
+	for _, args := range f.tests {
+		if out, failed := run(t, overlay, args...); failed {
+			t.Logf("%s finds it: %s", args[0], regexp.MustCompile(`--- FAIL: \S+`).Find(out))
+			return
+		}
+	}
+	if len(f.tests) > 0 {
+		t.Errorf("no test of %v finds it", f.tests)
 	}
 }
 

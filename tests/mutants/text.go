@@ -38,6 +38,7 @@ import (
 // file as it is after the replacements before.
 type fault struct {
 	name  string // of its file, without .txt
+	text  string // of its file
 	says  string
 	holds []string   // invariants, or areas
 	tests [][]string // a package with a leading ./, and flags
@@ -60,7 +61,7 @@ const (
 
 // parse reads the text of a fault.
 func parse(name, text string) (fault, error) {
-	f := fault{name: name}
+	f := fault{name: name, text: text}
 	head, rest, _ := strings.Cut(text, "\n"+markFile)
 	var says []string
 	for line := range strings.Lines(head) {

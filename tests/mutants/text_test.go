@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestFaultsCanBePlanted finds a fault whose code has changed beneath it, in the
-// catalog or beside tests of processes.
+// TestFaultsCanBePlanted finds a fault whose code has changed beneath it, in
+// the catalog or beside tests of processes.
 func TestFaultsCanBePlanted(t *testing.T) {
 	var all []fault
 	for _, pattern := range []string{"tests/mutants/catalog/*.txt", "tests/e2e/*/planted/*.txt", "tests/security/planted/*.txt"} {
-		some, err := read("../..", pattern)
+		some, err := read(root, pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,11 +24,11 @@ func TestFaultsCanBePlanted(t *testing.T) {
 		all = append(all, some...)
 	}
 	for _, f := range all {
-		if err := f.plant("../..", map[string]string{}); err != nil {
+		if err := f.plant(root, map[string]string{}); err != nil {
 			t.Error(err)
 		}
 		for _, args := range f.tests {
-			tests, err := filepath.Glob(filepath.Join("../..", args[0], "*_test.go"))
+			tests, err := filepath.Glob(filepath.Join(root, args[0], "*_test.go"))
 			if err != nil || len(tests) == 0 {
 				t.Errorf("%s: %s has no tests", f.name, args[0])
 			}
@@ -41,11 +41,11 @@ var write = flag.Bool("write", false, "write the table of the faults into README
 // TestFaultsAreListed holds the table of the faults to the catalog. Each number
 // is one fault's, and each fault says what it breaks.
 func TestFaultsAreListed(t *testing.T) {
-	all, err := catalog("../..")
+	all, err := catalog(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := invariants("../..")
+	known, err := invariants(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +92,11 @@ func TestFaultsAreListed(t *testing.T) {
 // product shows nothing of the product, so each fault is one of what ships, and
 // each invariant has one.
 func TestInvariantsHaveFaults(t *testing.T) {
-	all, err := catalog("../..")
+	all, err := catalog(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	numbers, err := invariants("../..")
+	numbers, err := invariants(root)
 	if err != nil || len(numbers) < 13 {
 		t.Fatalf("invariants %v: %v", numbers, err)
 	}

@@ -1,0 +1,118 @@
+package mutants
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// hashesFile has, for each fault that was found, the hash of its text and of
+// the files that it changes as they were then. As long as they are the same, a
+// fault is planted again only when it is its turn.
+const hashesFile = "tests/mutants/testdata/hashes.txt"
+
+// hash is of a fault's text and of the files that it changes.
+func (f fault) hash(root string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d\n%s", len(f.text), f.text)
+	var files []string
+	for _, e := range f.edits {
+		files = append(files, e.file)
+	}
+	slices.Sort(files)
+	for _, file := range slices.Compact(files) {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", file, len(text), text)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// readHashes returns the hashes of the faults by their names.
+func readHashes(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, hashesFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	hashes := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, hash, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			return nil, fmt.Errorf("%s: %q is no fault and its hash", hashesFile, line)
+		}
+		hashes[name] = hash
+	}
+	return hashes, nil
+}
+
+// writeHashes adds those that were found to the table, which keeps the others
+// of the catalog as they are in it.
+func writeHashes(root string, all []fault, found map[string]string) error {
+	hashes, err := readHashes(root)
+	if err != nil {
+		return err
+	}
+	maps.Copy(hashes, found)
+	var b bytes.Buffer
+	for _, f := range all {
+		if hash, ok := hashes[f.name]; ok {
+			fmt.Fprintf(&b, "%s %s\n", f.name, hash)
+		}
+	}
+	return os.WriteFile(filepath.Join(root, hashesFile), b.Bytes(), 0o644)
+}
+
+// turns is among how many commits each fault has its turn once.
+const turns = 10
+
+// due returns why a fault is planted now: the code that it changes, or its
+// text, is another than when it was found last, or it is its turn. It is empty
+// for a fault that is not planted.
+func due(i int, hash, before string, turn int) string {
+	switch {
+	case before == "":
+		return "it is new"
+	case before != hash:
+		return "what it changes has changed"
+	case i%turns == turn:
+		return "it is its turn"
+	}
+	return ""
+}
+
+// turnOf returns whose turn it is at a commit. Where its ancestors cannot be
+// counted, its own id says so; without either, the first have it.
+func turnOf(root string) int {
+	git := func(args ...string) string {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	return turn(git("rev-parse", "--is-shallow-repository"), git("rev-list", "--count", "HEAD"), git("rev-parse", "HEAD"))
+}
+
+func turn(shallow, count, commit string) int {
+	if n, err := strconv.Atoi(count); err == nil && shallow == "false" {
+		return n % turns
+	}
+	n, err := strconv.ParseUint(commit[:min(len(commit), 8)], 16, 64)
+	if err != nil {
+		return 0
+	}
+	return int(n % turns)
+}
