@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -295,4 +298,25 @@ func TestSigns(t *testing.T) {
 	s.Renew() // of an older release now
 	s.Arrived(500)
 	expect(500, 0, true, false)
+}
+
+// TestCallsThatAnyoneMayMakeAreSmall: what is answered before anybody knows who
+// calls is not decoded if it is large.
+func TestCallsThatAnyoneMayMakeAreSmall(t *testing.T) {
+	p := &Peers{opts: Options{Self: "n", Control: NoControl{}}}
+	cluster := "c"
+	p.cluster.Store(&cluster)
+	handler := p.newHandler()
+	for _, procedure := range []string{peerv1connect.PeerServiceProbeProcedure, peerv1connect.PeerServicePledgeProcedure, peerv1connect.PeerServiceVouchProcedure} {
+		for size, want := range map[int]string{maxOpenBytes + 1: "resource_exhausted", maxOpenBytes: "unavailable"} {
+			r := httptest.NewRequest(http.MethodPost, procedure, bytes.NewReader(protowire.AppendBytes(protowire.AppendTag(nil, 900, protowire.BytesType), make([]byte, size-4))))
+			Hello{Cluster: "c", Node: "m", Incarnation: 3}.write(r.Header)
+			r.Header.Set("Content-Type", "application/proto")
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s with %d bytes: %d %s", procedure, size, w.Code, w.Body)
+			}
+		}
+	}
 }

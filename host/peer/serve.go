@@ -17,6 +17,7 @@ const servicePath = "/" + peerv1connect.PeerServiceName + "/"
 // Bounds of messages other than those of links.
 const (
 	maxCallBytes  = 4 << 20
+	maxOpenBytes  = 1 << 10   // of a call that anyone may make
 	maxHeadBytes  = 64 << 10  // of a snapshot's header
 	maxChunkBytes = 256 << 10 // of a snapshot or a module
 	maxPieceBytes = maxChunkBytes + maxHeadBytes + 64
@@ -33,6 +34,9 @@ func (p *Peers) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	path, calls := peerv1connect.NewPeerServiceHandler(&controlService{peers: p}, common,
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			if open(spec.Procedure) {
+				return []connect.HandlerOption{connect.WithReadMaxBytes(maxOpenBytes)}
+			}
 			if spec.StreamType == connect.StreamTypeUnary {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(maxCallBytes)}
 			}

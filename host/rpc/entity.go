@@ -103,6 +103,8 @@ func (s *entityService) Send(ctx context.Context, r *connect.Request[entityv1.Se
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
+	m.Payload = nil // the request is charged for its own form of it
+	admission.ChargeOf(ctx).Settle()
 	res, err := s.calls.Run(ctx, func(req *request.Request) {
 		req.Kind = request.Command
 		req.Entity = id
@@ -153,6 +155,8 @@ func (s *entityService) Query(ctx context.Context, r *connect.Request[entityv1.Q
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
+	m.Payload = nil // as in Send
+	admission.ChargeOf(ctx).Settle()
 	res, err := s.calls.Run(ctx, func(req *request.Request) {
 		req.Kind = how
 		req.Entity = id

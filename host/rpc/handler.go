@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 
 	"connectrpc.com/connect"
@@ -37,7 +38,7 @@ import (
 )
 
 // newHandler mounts every service and endpoint.
-func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler, *moduleService) {
+func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admission.Waiting) (http.Handler, *moduleService) {
 	count := newMetrics(opts.Registerer)
 	deps.Types = nearTypes{deps.Types, opts.Roles}
 	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count, roles: opts.Roles}
@@ -51,7 +52,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 		Members: (&clusterService{cluster: deps.Cluster}).members, Proxy: entities.proxy, Log: opts.Logger}
 	entities.encodings, entities.ids = encodings{deps.Types}, new(command.IDs)
 	entities.calls = &command.Calls{
-		Runtime: deps.Runtime, Waiting: admission.NewWaiting(int64(opts.MaxWaitingBytes)), Arrivals: admission.NewArrivals(opts.Pauses),
+		Runtime: deps.Runtime, Waiting: waiting, Arrivals: admission.NewArrivals(opts.Pauses),
 		Deadline: admission.Deadlines{Standard: opts.DefaultDeadline, Longest: opts.MaxDeadline}, Quotas: opts.Quotas,
 	}
 	count.watch(opts.Registerer, entities.calls.Waiting)
@@ -73,7 +74,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 	}
 	clusters := newClusterHandler(deps, opts, guard, entities.proxy)
 
-	outermost := []connect.Interceptor{count}
+	outermost := []connect.Interceptor{admission.Decoding{}, count}
 	if opts.Traces != nil {
 		outermost = append(outermost, opts.Traces)
 	}
@@ -129,7 +130,14 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams) (http.Handler
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))
 	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
 	mountPlain(mux, opts)
-	return admission.Bodies(mux, opts.MaxMessageBytes, opts.MaxUploadBytes), modules
+	bounded := admission.Bodies(mux, admission.BodyOptions{
+		MessageBytes: opts.MaxMessageBytes, UploadBytes: opts.MaxUploadBytes, Waiting: entities.calls.Waiting,
+		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: modules.uploads, Services: publicServices(), Log: opts.Logger,
+	})
+	if opts.Roles != nil {
+		bounded = opts.Roles.ByHeaders(bounded)
+	}
+	return bounded, modules
 }
 
 // publicServices are those of the API that clients call.

@@ -46,13 +46,9 @@ type moduleService struct {
 	rollouts rollout.Service
 }
 
-// Upload stores a module that comes in one message.
+// Upload stores a module that comes in one message. The call has had its turn
+// since before the message was read.
 func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
-	leave, err := s.uploads.Enter(ctx)
-	if err != nil {
-		return nil, status.Public(s.log, err)
-	}
-	defer leave()
 	m, remarks, err := s.upload(ctx, Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate(), r.Msg.GetForce())
 	if err != nil {
 		return nil, status.Public(s.log, err)

@@ -129,8 +129,8 @@ type Options struct {
 	// there. One message is always read.
 	MaxStreamBytes int
 	// MaxWaitingBytes bounds those of all streams and calls (256 MiB); what would
-	// be more is answered with a *admission.WaitingBytesError. It must be no less than
-	// MaxMessageBytes.
+	// be more is answered with a *admission.WaitingBytesError. It must be no less
+	// than MaxMessageBytes.
 	MaxWaitingBytes int
 	// WriteStall is how long a client may leave a message unread (30 s).
 	WriteStall time.Duration
@@ -223,7 +223,8 @@ func NewServer(deps Deps, opts Options) *Server {
 	peers := admission.NewConnections(opts.MaxPeerConns, (opts.MaxPeerConns+1)/2)
 	s := &Server{guard: admission.NewStreams(opts.MaxStreams, opts.MaxAddressStreams, opts.WriteStall, clients)}
 	admission.WatchConnections(opts.Registerer, clients, peers)
-	public, modules := newHandler(deps, opts, s.guard)
+	waiting := admission.NewWaiting(int64(opts.MaxWaitingBytes))
+	public, modules := newHandler(deps, opts, s.guard, waiting)
 	s.modules = modules
 	fresh := admission.NewArrivals(opts.Pauses)
 	internal := map[string]http.Handler{} // no page calls it
@@ -239,7 +240,7 @@ func NewServer(deps Deps, opts Options) *Server {
 			return opts.Auth.Wrap(next, admission.ClientOf)
 		}
 	}
-	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, MaxBytes: opts.MaxMessageBytes})
+	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, MaxBytes: opts.MaxMessageBytes, Budget: waiting})
 	served := admission.CrossOrigin(admission.Origins(calls, opts.Hosts, opts.Origins), opts.Origins)
 	if opts.Console {
 		served = console.Wrap(served)

@@ -2,7 +2,6 @@ package rpc_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -35,47 +34,83 @@ func (s *site) queued(t *testing.T, want int) {
 	t.Fatalf("%d requests are queued, want %d", now, want)
 }
 
-// TestBytesThatWaitOnTheNode: calls fill the node's bytes to one below the
-// limit, to the limit, and past it, where they and streams are refused by name
-// and nothing is done; what was answered makes room.
+// TestBytesThatWaitOnTheNode: calls fill the bytes that may wait on the node.
+// Past them calls and commands of streams are refused by name, and nothing is
+// done; what was answered makes room.
 func TestBytesThatWaitOnTheNode(t *testing.T) {
-	const limit, first = 1 << 20, 512 << 10
-	for _, tt := range []struct {
-		second int
-		ok     bool
-	}{{limit - first - 1, true}, {limit - first, true}, {limit - first + 1, false}} {
-		t.Run(fmt.Sprint(first+tt.second-limit), func(t *testing.T) {
-			s := serve(t, rpc.Options{MaxWaitingBytes: limit})
-			s.world.Pause()
-			send := func(cost int) chan error {
-				done := make(chan error, 1)
-				go func() {
-					_, err := s.entities().Send(t.Context(), connect.NewRequest(echo(t, cost)))
-					done <- err
-				}()
-				return done
-			}
-			one := send(first)
-			s.queued(t, 1)
-			two := send(tt.second)
-			if tt.ok {
-				s.queued(t, 2)
-				if item := s.sendOne(t, echo(t, 4096)); item.GetError().GetCode() != "resource_exhausted" {
-					t.Errorf("a stream beside: %v", item)
-				}
-			} else if err := <-two; connect.CodeOf(err) != connect.CodeResourceExhausted {
-				t.Errorf("past the limit: %v", err)
-			} else {
-				two <- nil
-			}
-			s.world.Resume()
-			if err := errors.Join(<-one, <-two); err != nil {
-				t.Error(err)
-			}
-			if err := <-send(limit); err != nil {
-				t.Errorf("after all are answered: %v", err)
-			}
-		})
+	const limit, each = 5 << 20, 900 << 10
+	s := serve(t, rpc.Options{MaxWaitingBytes: limit})
+	s.world.Pause()
+	done := make(chan error, 8)
+	send := func(id string) {
+		m := echo(t, each)
+		m.CommandId = id
+		_, err := s.entities().Send(t.Context(), connect.NewRequest(m))
+		done <- err
+	}
+	// Of one that comes, more is charged while it is read and decoded.
+	go send("a")
+	s.queued(t, 1)
+	go send("b")
+	s.queued(t, 2)
+	if send("c"); connect.CodeOf(<-done) != connect.CodeResourceExhausted {
+		t.Error("a call past the limit is not refused")
+	}
+	// A large message of a stream ends it.
+	stream := s.entities().SendStream(t.Context())
+	if err := stream.Send(message(1, echo(t, each))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Receive(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("a large message of a stream: %v", err)
+	}
+	stream.CloseRequest()
+	s.world.Resume()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	send("c")
+	if err := <-done; err != nil {
+		t.Errorf("after all are answered: %v", err)
+	}
+}
+
+// TestCommandsOfASmallMessageAreRefusedByThemselves: while too many bytes wait
+// small messages of a stream are read, so that each of their commands gets its
+// answer.
+func TestCommandsOfASmallMessageAreRefusedByThemselves(t *testing.T) {
+	const limit, each, sent = 256 << 10, 12 << 10, 40
+	s := serve(t, rpc.Options{MaxWaitingBytes: limit, MaxMessageBytes: 64 << 10})
+	s.world.Pause()
+	stream := s.entities().SendStream(t.Context())
+	for i := range sent {
+		m := message(uint64(i+1), echo(t, each))
+		m.Requests[0].Request.CommandId = fmt.Sprint(i)
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := collect(t, stream, sent-limit/each)
+	s.world.Resume()
+	stream.CloseRequest()
+	answers := append(refused, collect(t, stream, 0)...)
+	if len(answers) != sent {
+		t.Fatalf("%d answers, want %d", len(answers), sent)
+	}
+	full := 0
+	for _, a := range answers {
+		switch a.GetError().GetCode() {
+		case "resource_exhausted":
+			full++
+		case "":
+		default:
+			t.Errorf("%v", a)
+		}
+	}
+	if full < sent-limit/each || full == sent {
+		t.Errorf("%d of %d are refused", full, sent)
 	}
 }
 

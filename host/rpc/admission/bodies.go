@@ -2,19 +2,28 @@ package admission
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/rpc/status"
 )
 
 // longLived says which procedures outlive the server's timeouts, and whether
@@ -35,43 +44,124 @@ var longLived = map[string]struct{ input bool }{
 	clusterv1connect.ClusterServiceProfileGuestsProcedure: {},
 }
 
-// Bodies limits what every request may carry and lifts the server's timeouts
-// for streams.
-func Bodies(next http.Handler, messageBytes, uploadBytes int) http.Handler {
-	message, upload := tooLarge(messageBytes), tooLarge(uploadBytes)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stream, long := longLived[r.URL.Path]
-		if long {
-			conn := http.NewResponseController(w)
-			conn.SetWriteDeadline(time.Time{})
-			if stream.input {
-				conn.SetReadDeadline(time.Time{})
-			}
-			r = r.WithContext(context.WithValue(r.Context(), connKey{}, conn))
+// BodyOptions bound what requests bring. All are required.
+type BodyOptions struct {
+	MessageBytes, UploadBytes int
+	Waiting                   *Waiting
+	Decodes                   *Decodes
+	Uploads                   *Uploads
+	// Services have the messages whose memory is computed before they are
+	// decoded. Others are charged by a factor.
+	Services []protoreflect.ServiceDescriptor
+	// Log gets what operators should see.
+	Log *slog.Logger
+}
+
+// Bodies limits what every request may carry, charges it to what may wait on
+// the node, and lifts the server's timeouts for streams.
+//
+// A message is read whole, charged as it comes, before its decoder sees any of
+// it. Then the memory that it takes once it is decoded is computed from its
+// bytes and charged too, and a large one waits for one of the turns of
+// decoding. The charge ends when the call has its request in a form that is
+// charged by itself (Charge.Settle), when the next message of a stream is read,
+// or with the call. A module is not charged: its upload has its turn before its
+// first byte is read.
+func Bodies(next http.Handler, o BodyOptions) http.Handler {
+	b := &bodies{BodyOptions: o, message: tooLarge(o.MessageBytes), upload: tooLarge(o.UploadBytes), inputs: map[string]*shape{}}
+	var all shapes
+	for _, s := range o.Services {
+		for i := range s.Methods().Len() {
+			m := s.Methods().Get(i)
+			b.inputs["/"+string(s.FullName())+"/"+string(m.Name())] = all.of(m.Input())
 		}
-		if r.Body != nil && r.Body != http.NoBody {
-			// The server goes by the type of its own request's body when it
-			// decides whether what is left of it can be read away. With another
-			// type in its place it would go on with the rest of a body that was
-			// closed early, and take that for the connection's next request.
-			copied := *r
-			r = &copied
-			limit, over := messageBytes, message
-			if IsUpload(r.URL.Path) {
-				limit, over = uploadBytes, upload
-			}
-			switch enveloped := isEnveloped(r); {
-			case r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure:
-				whole := &limitedBody{body: r.Body, left: uploadBytes, over: upload}
-				r.Body = &wire.Envelopes{Body: whole, Limit: limit, OverLimit: over}
-			case enveloped:
-				r.Body = &wire.Envelopes{Body: r.Body, Limit: limit, OverLimit: over}
-			default:
-				r.Body = &limitedBody{body: r.Body, left: limit, over: over}
-			}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.serve(w, r, next) })
+}
+
+type bodies struct {
+	BodyOptions
+	message, upload error
+	inputs          map[string]*shape // by procedure
+}
+
+func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	stream, long := longLived[r.URL.Path]
+	ctx := r.Context()
+	if long {
+		conn := http.NewResponseController(w)
+		conn.SetWriteDeadline(time.Time{})
+		if stream.input {
+			conn.SetReadDeadline(time.Time{})
+		}
+		ctx = context.WithValue(ctx, connKey{}, conn)
+	}
+	bodied, asks := r.Body != nil && r.Body != http.NoBody, r.Method == http.MethodGet && r.URL.RawQuery != ""
+	if !bodied && !asks || ctx.Value(emptiedKey{}) != nil {
+		if long {
+			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)
-	})
+		return
+	}
+	charge := &Charge{bodies: b}
+	defer charge.Settle()
+	// The server goes by the type of its own request's body when it decides
+	// whether what is left of it can be read away. With another type in its place
+	// it would go on with the rest of a body that was closed early, and take that
+	// for the connection's next request. So the request is a copy.
+	r = r.WithContext(context.WithValue(ctx, chargeKey{}, charge))
+	m := message{charge: charge, shape: b.inputs[r.URL.Path], limit: b.MessageBytes, over: b.message, ctx: ctx, input: stream.input, stream: r.URL.Path == entityv1connect.EntityServiceSendStreamProcedure,
+		many: stream.input || r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure, json: isJSON(r.Header.Get("Content-Type"))}
+	switch {
+	case !bodied:
+		if err := b.asked(&m, r.URL); err != nil {
+			connect.NewErrorWriter().Write(w, r, status.Public(b.Log, err))
+			return
+		}
+	case r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure:
+		whole := &limitedBody{body: r.Body, left: b.UploadBytes, over: b.upload}
+		r.Body = &envelopes{message: m, body: whole}
+	case isEnveloped(r) && IsUpload(r.URL.Path):
+		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, charge: charge, log: b.Log,
+			ReadCloser: &wire.Envelopes{Body: r.Body, Limit: b.UploadBytes, OverLimit: b.upload}}
+	case isEnveloped(r):
+		r.Body = &envelopes{message: m, body: r.Body}
+	case IsUpload(r.URL.Path):
+		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, charge: charge, log: b.Log,
+			ReadCloser: &limitedBody{body: r.Body, left: b.UploadBytes, over: b.upload}}
+	default:
+		r.Body = &single{message: m, body: &limitedBody{body: r.Body, left: b.MessageBytes, over: b.message}}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// emptiedKey is the context's key for a call whose body was replaced.
+type emptiedKey struct{}
+
+// Emptied has a call charged nothing: it has an empty message in the place of
+// its own.
+func Emptied(ctx context.Context) context.Context {
+	return context.WithValue(ctx, emptiedKey{}, true)
+}
+
+// asked charges the message of a GET, which is a parameter.
+func (b *bodies) asked(m *message, u *url.URL) error {
+	if m.shape == nil {
+		return nil
+	}
+	given, err := url.ParseQuery(u.RawQuery)
+	if err != nil || !given.Has("message") {
+		return nil
+	}
+	data := []byte(given.Get("message"))
+	if given.Get("base64") == "1" {
+		if data, err = base64.RawURLEncoding.DecodeString(strings.TrimRight(string(data), "=")); err != nil {
+			return nil
+		}
+	}
+	m.json = given.Get("encoding") == "json"
+	return m.decoded(data)
 }
 
 // IsUpload reports whether the one message of a procedure is a module.
@@ -90,6 +180,345 @@ func isEnveloped(r *http.Request) bool {
 // fault, and a retry of it cannot succeed.
 func tooLarge(limit int) *connect.Error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("a message is longer than %d bytes", limit))
+}
+
+// Decodes bounds how many large messages are decoded at a time: each takes
+// memory and garbage that the charge only estimates.
+type Decodes struct{ turns chan struct{} }
+
+// NewDecodes lets most be decoded at a time.
+func NewDecodes(most int) *Decodes { return &Decodes{make(chan struct{}, most)} }
+
+// smallMessage is the length up to which a message needs no turn to be decoded.
+const smallMessage = 4 << 10
+
+// DecodedError refuses a message that would take more memory once it is decoded
+// than may wait on the node: it could never be let in.
+type DecodedError struct{ Bytes, Limit int64 }
+
+// Code is that of the caller's input.
+func (e *DecodedError) Code() connect.Code { return connect.CodeInvalidArgument }
+
+func (e *DecodedError) Error() string {
+	return fmt.Sprintf("the message may take %d bytes of memory once it is decoded, more than the %d that may wait on the node: send it in parts, or as data", e.Bytes, e.Limit)
+}
+
+// Charge is what one request holds of the bytes that may wait on the node, and
+// of the turns of decoding. It serves the goroutine of its request. A nil
+// Charge holds nothing.
+type Charge struct {
+	bodies  *bodies
+	read    int64 // of the message as it is read
+	decoded int64
+	turn    bool
+	leave   func() // of an upload's turn
+}
+
+type chargeKey struct{}
+
+// ChargeOf is that of a request's context, nil where it brings nothing.
+func ChargeOf(ctx context.Context) *Charge {
+	c, _ := ctx.Value(chargeKey{}).(*Charge)
+	return c
+}
+
+// streamAllowance is what a message of SendStream may be charged whatever waits
+// on the node: its commands are refused one by one where they do not fit, which
+// needs the message. The bound on streams bounds it.
+const streamAllowance = 64 << 10
+
+// take charges n bytes, and adds them to what is charged for.
+func (m *message) take(n int64, to *int64) error {
+	c := m.charge
+	if m.stream && c.read+c.decoded+n <= streamAllowance {
+		c.bodies.Waiting.Count(n)
+	} else if err := c.bodies.Waiting.Take(n); err != nil {
+		return err
+	}
+	*to += n
+	return nil
+}
+
+// shrink ends the charge of what was read: its buffer is free.
+func (c *Charge) shrink() {
+	c.bodies.Waiting.Give(c.read)
+	c.read = 0
+}
+
+// Decoded ends the turn of the message that was decoded.
+func (c *Charge) Decoded() {
+	if c != nil && c.turn {
+		c.turn = false
+		<-c.bodies.Decodes.turns
+	}
+}
+
+// Settle ends the charge of the message: its call holds nothing of it any more,
+// or is charged for what it holds.
+func (c *Charge) Settle() {
+	if c == nil {
+		return
+	}
+	c.Decoded()
+	if n := c.read + c.decoded; n != 0 {
+		c.bodies.Waiting.Give(n)
+		c.read, c.decoded = 0, 0
+	}
+	if c.leave != nil {
+		c.leave()
+		c.leave = nil
+	}
+}
+
+// message is one that is read and charged.
+type message struct {
+	ctx    context.Context
+	charge *Charge
+	shape  *shape // nil where it is not known
+	json   bool
+	limit  int
+	over   error
+	many   bool // more follow, each once the one before is done with
+	input  bool // reading ends by deadlines that others set
+	stream bool // of SendStream
+
+	buf    []byte // of what was read
+	served int    // of buf, to the decoder
+	failed error
+}
+
+// unknownFactor is what a byte of an unknown message is charged with.
+const unknownFactor = 64
+
+// decoded charges what a message takes once it is decoded, and waits for a
+// turn.
+func (m *message) decoded(data []byte) (err error) {
+	c := m.charge
+	n := int64(unknownFactor * len(data))
+	switch {
+	case m.shape == nil:
+	case m.json:
+		n = m.shape.text(data)
+	default:
+		if n, err = m.shape.binary(data); err != nil {
+			return err
+		}
+	}
+	n += 2 * int64(len(data)) // the decoder's copy, which grows by doubling
+	if n > c.bodies.Waiting.limit {
+		return &DecodedError{Bytes: n, Limit: c.bodies.Waiting.limit}
+	}
+	if err := m.take(n, &c.decoded); err != nil {
+		return err
+	}
+	if len(data) <= smallMessage || c.turn {
+		return nil
+	}
+	select {
+	case c.bodies.Decodes.turns <- struct{}{}:
+		c.turn = true
+		return nil
+	case <-m.ctx.Done():
+		return m.ctx.Err()
+	}
+}
+
+// buffers are those of small messages, which most are.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer); return &b }}
+
+const firstBuffer = 1 << 10
+
+// room makes room in buf, for at most most bytes in all.
+func (m *message) room(most int) error {
+	if len(m.buf) < cap(m.buf) {
+		return nil
+	}
+	if m.buf == nil {
+		if err := m.take(firstBuffer, &m.charge.read); err != nil {
+			return err
+		}
+		m.buf = (*buffers.Get().(*[]byte))[:0]
+		return nil
+	}
+	size := min(2*cap(m.buf), max(most, cap(m.buf)+1))
+	if err := m.take(int64(size-cap(m.buf)), &m.charge.read); err != nil {
+		return err
+	}
+	larger := make([]byte, len(m.buf), size)
+	copy(larger, m.buf)
+	m.reuse()
+	m.buf = larger
+	return nil
+}
+
+func (m *message) reuse() {
+	if cap(m.buf) == firstBuffer {
+		b := m.buf[:0]
+		buffers.Put(&b)
+	}
+	m.buf = nil
+}
+
+// serve hands out what was read. The decoder has all of it then, and the buffer
+// goes back.
+func (m *message) serve(p []byte) int {
+	n := copy(p, m.buf[m.served:])
+	if m.served += n; m.served == len(m.buf) {
+		m.reuse()
+		m.served = 0
+		m.charge.shrink()
+	}
+	return n
+}
+
+// fail makes an error that of the API; it is returned from now on.
+func (m *message) fail(err error) error {
+	var public *connect.Error
+	var slow net.Error
+	switch {
+	case errors.As(err, &public) || err == io.EOF:
+	case errors.As(err, new(status.Coded)), errors.As(err, new(*WaitingBytesError)):
+		err = status.Public(m.charge.bodies.Log, err)
+	case m.input, m.ctx.Err() != nil:
+	case errors.As(err, &slow) && slow.Timeout():
+		err = connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not come in time"))
+	default: // what net/http says of a body that is none, or that was cut short
+		err = connect.NewError(connect.CodeInvalidArgument, errors.New("the request's body cannot be read: it is malformed, or was cut short"))
+	}
+	m.failed = err
+	return err
+}
+
+// single is a body that is one message.
+type single struct {
+	message
+	body  io.ReadCloser
+	whole bool
+}
+
+// Read implements io.Reader.
+func (s *single) Read(p []byte) (int, error) {
+	if s.failed != nil {
+		return 0, s.failed
+	}
+	if !s.whole {
+		if err := s.load(); err != nil {
+			return 0, s.fail(err)
+		}
+		s.whole = true
+	}
+	if len(s.buf) == 0 {
+		return 0, io.EOF
+	}
+	return s.serve(p), nil
+}
+
+func (s *single) load() error {
+	for {
+		if err := s.room(s.limit + 1); err != nil {
+			return err
+		}
+		n, err := s.body.Read(s.buf[len(s.buf):cap(s.buf)])
+		s.buf = s.buf[:len(s.buf)+n]
+		if err == io.EOF {
+			return s.decoded(s.buf)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Close implements io.Closer.
+func (s *single) Close() error { return s.body.Close() }
+
+// envelopes is a body of messages with prefixes.
+type envelopes struct {
+	message
+	body io.ReadCloser
+}
+
+// Read implements io.Reader. A prefix is returned with what follows it.
+func (e *envelopes) Read(p []byte) (int, error) {
+	if e.failed != nil {
+		return 0, e.failed
+	}
+	if len(e.buf) == 0 {
+		e.charge.Decoded() // the message before, if there was one
+		if e.many {
+			e.charge.Settle()
+		}
+		if err := e.next(); err != nil {
+			return 0, e.fail(err)
+		}
+	}
+	return e.serve(p), nil
+}
+
+// next reads a message. One that is cut short is handed out as it is, and the
+// end comes after it.
+func (e *envelopes) next() error {
+	var prefix [wire.PrefixBytes]byte
+	n, err := io.ReadFull(e.body, prefix[:])
+	if err != nil && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	if grown := e.room(e.limit); grown != nil {
+		return grown
+	}
+	e.buf = append(e.buf, prefix[:n]...)
+	if err != nil {
+		return nil
+	}
+	size := binary.BigEndian.Uint32(prefix[1:])
+	if uint64(size) > uint64(e.limit) {
+		return e.over
+	}
+	whole := wire.PrefixBytes + int(size)
+	for len(e.buf) < whole {
+		if err := e.room(whole); err != nil {
+			return err
+		}
+		n, err := e.body.Read(e.buf[len(e.buf):min(cap(e.buf), whole)])
+		e.buf = e.buf[:len(e.buf)+n]
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return e.decoded(e.buf[wire.PrefixBytes:])
+}
+
+// Close implements io.Closer.
+func (e *envelopes) Close() error { return e.body.Close() }
+
+// uploadBody waits for the upload's turn before the first byte is read. The
+// turn ends with the call.
+type uploadBody struct {
+	io.ReadCloser
+	ctx     context.Context
+	uploads *Uploads
+	charge  *Charge
+	log     *slog.Logger
+	failed  error
+}
+
+// Read implements io.Reader.
+func (u *uploadBody) Read(p []byte) (int, error) {
+	if u.charge.leave == nil && u.failed == nil {
+		leave, err := u.uploads.Enter(u.ctx)
+		if err != nil {
+			u.failed = status.Public(u.log, err)
+		} else {
+			u.charge.leave = leave
+		}
+	}
+	if u.failed != nil {
+		return 0, u.failed
+	}
+	return u.ReadCloser.Read(p)
 }
 
 // limitedBody fails when there is more of a request than its limit.
@@ -114,3 +543,44 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 }
 
 func (b *limitedBody) Close() error { return b.body.Close() }
+
+// Decoding is the interceptor that notes when a message was decoded. It is the
+// outermost.
+type Decoding struct{}
+
+// WrapUnary implements connect.Interceptor.
+func (Decoding) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		ChargeOf(ctx).Decoded()
+		return next(ctx, req)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+func (Decoding) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor. The messages of
+// SendStream are decoded by its service.
+func (Decoding) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		charge := ChargeOf(ctx)
+		if charge == nil || conn.Spec().Procedure == entityv1connect.EntityServiceSendStreamProcedure {
+			return next(ctx, conn)
+		}
+		return next(ctx, &decodingConn{conn, charge})
+	}
+}
+
+type decodingConn struct {
+	connect.StreamingHandlerConn
+	charge *Charge
+}
+
+// Receive implements connect.StreamingHandlerConn.
+func (c *decodingConn) Receive(into any) error {
+	err := c.StreamingHandlerConn.Receive(into)
+	c.charge.Decoded()
+	return err
+}

@@ -55,5 +55,8 @@ func (w *Waiting) Take(n int64) error {
 	return nil
 }
 
+// Count counts n bytes whatever waits. It is for what has a bound of its own.
+func (w *Waiting) Count(n int64) { w.used.Add(n) }
+
 // Give lets go of n bytes.
 func (w *Waiting) Give(n int64) { w.used.Add(-n) }

@@ -25,6 +25,9 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if !known {
 			return next(ctx, req)
 		}
+		if err := i.a.byHeaders(ctx, t); err != nil {
+			return nil, status.Public(i.a.opts.Logger, err)
+		}
 		c := authz.Call{Verb: t.verb}
 		if t.of != nil {
 			t.of(req.Any(), &c)
@@ -54,6 +57,9 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		t, known := i.a.targets[conn.Spec().Procedure]
 		if !known {
 			return next(ctx, conn)
+		}
+		if err := i.a.byHeaders(ctx, t); err != nil {
+			return status.Public(i.a.opts.Logger, err)
 		}
 		ctx, cancel := context.WithCancel(i.a.mark(ctx, t))
 		defer cancel()

@@ -71,6 +71,7 @@ func unmarshalJSON(data []byte, m proto.Message) error {
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
 		return err
 	}
+	proto.Reset(m) // the fault is found: what was decoded makes room for the look at it
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err

@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // call is a request of the API that is made of another request.
@@ -29,16 +32,14 @@ func call(r *http.Request, procedure, contentType string, body io.Reader) *http.
 // lazy is a body that is made when it is first read: what a caller sends is not
 // read before the call has been let in.
 type lazy struct {
-	make func() ([]byte, error)
-	rest *bytes.Reader
+	make func() (io.Reader, error)
+	rest io.Reader
 	err  error
 }
 
 func (l *lazy) Read(p []byte) (int, error) {
 	if l.rest == nil && l.err == nil {
-		var body []byte
-		body, l.err = l.make()
-		l.rest = bytes.NewReader(body)
+		l.rest, l.err = l.make()
 	}
 	if l.err != nil {
 		return 0, l.err
@@ -46,13 +47,75 @@ func (l *lazy) Read(p []byte) (int, error) {
 	return l.rest.Read(p)
 }
 
-// payload reads the body of a request. One over the bound is read no further:
-// the bound of the call, which is no larger, refuses it.
-func (h *Handler) payload(r *http.Request) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
+// Budget is what the bytes of requests are charged to, such as an
+// *admission.Waiting.
+type Budget interface {
+	// Take charges n bytes, or fails without charging any.
+	Take(n int64) error
+	// Give ends the charge of n bytes.
+	Give(n int64)
+}
+
+// content is the body of a request as the last field of a message. Its length
+// stands before it: if the request does not say it, the body is read into
+// memory first, which is charged.
+type content struct {
+	h       *Handler
+	r       *http.Request
+	charged int64 // bytes that are charged
+}
+
+// after appends the body to a message, as its field data.
+func (c *content) after(m proto.Message) (io.Reader, error) {
+	head, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
 	}
-	return io.ReadAll(io.LimitReader(r.Body, int64(h.opts.MaxBytes)+1))
+	head = protowire.AppendTag(head, m.ProtoReflect().Descriptor().Fields().ByName("data").Number(), protowire.BytesType)
+	if c.r.Body == nil || c.r.ContentLength == 0 {
+		return bytes.NewReader(protowire.AppendVarint(head, 0)), nil
+	}
+	if n := c.r.ContentLength; n > 0 {
+		return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(n))), c.r.Body), nil
+	}
+	data, err := c.whole()
+	if err != nil {
+		return nil, err
+	}
+	return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(len(data)))), bytes.NewReader(data)), nil
+}
+
+// whole reads the body. One over the bound is read no further: the bound of the
+// call, which is no larger, refuses it.
+func (c *content) whole() ([]byte, error) {
+	var data []byte
+	for body := io.LimitReader(c.r.Body, int64(c.h.opts.MaxBytes)+1); ; {
+		if len(data) == cap(data) {
+			size := max(2*cap(data), 512)
+			if c.h.opts.Budget != nil {
+				if err := c.h.opts.Budget.Take(int64(size - cap(data))); err != nil {
+					return nil, err
+				}
+				c.charged += int64(size - cap(data))
+			}
+			data = append(make([]byte, 0, size), data...)
+		}
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// end ends the charge.
+func (c *content) end() {
+	if c.charged > 0 {
+		c.h.opts.Budget.Give(c.charged)
+	}
 }
 
 // answer is what a call was answered. It is the caller's connection to whoever

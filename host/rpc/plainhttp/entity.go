@@ -1,9 +1,11 @@
 package plainhttp
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,12 +44,10 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	var res entityv1.SendResponse
-	if !h.unary(w, r, entityv1connect.EntityServiceSendProcedure, &res, func() (proto.Message, error) {
-		data, err := h.payload(r)
-		// Answers mirror the request: the reply comes as bytes too.
-		req.Payload = &entityv1.SendRequest_Data{Data: data}
-		return req, err
-	}) {
+	body := &content{h: h, r: r}
+	defer body.end()
+	// Answers mirror the request: the reply comes as bytes too.
+	if !h.unary(w, r, entityv1connect.EntityServiceSendProcedure, &res, func() (io.Reader, error) { return body.after(req) }) {
 		return
 	}
 	header := w.Header()
@@ -86,13 +86,15 @@ func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	var res entityv1.QueryResponse
-	if !h.unary(w, r, entityv1connect.EntityServiceQueryProcedure, &res, func() (proto.Message, error) {
-		data, err := []byte(given.Get("payload")), error(nil)
+	body := &content{h: h, r: r}
+	defer body.end()
+	if !h.unary(w, r, entityv1connect.EntityServiceQueryProcedure, &res, func() (io.Reader, error) {
 		if r.Method == http.MethodPost {
-			data, err = h.payload(r)
+			return body.after(req)
 		}
-		req.Payload = &entityv1.QueryRequest_Data{Data: data}
-		return req, err
+		req.Payload = &entityv1.QueryRequest_Data{Data: []byte(given.Get("payload"))}
+		whole, err := proto.Marshal(req)
+		return bytes.NewReader(whole), err
 	}) {
 		return
 	}
@@ -123,7 +125,10 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		Deleted  bool            `json:"deleted"`
 	}
 	// As JSON, in which numbers keep their digits.
-	if !h.ask(w, r, entityv1connect.EntityServiceGetStateProcedure, jsonType, func() ([]byte, error) { return json.Marshal(req) },
+	if !h.ask(w, r, entityv1connect.EntityServiceGetStateProcedure, jsonType, func() (io.Reader, error) {
+		whole, err := json.Marshal(req)
+		return bytes.NewReader(whole), err
+	},
 		func(body []byte) error { return json.Unmarshal(body, &res) }) {
 		return
 	}
@@ -151,19 +156,13 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // unary is ask with messages.
-func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (proto.Message, error)) bool {
-	return h.ask(w, r, procedure, protoType, func() ([]byte, error) {
-		m, err := request()
-		if err != nil {
-			return nil, err
-		}
-		return proto.Marshal(m)
-	}, func(body []byte) error { return proto.Unmarshal(body, into) })
+func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (io.Reader, error)) bool {
+	return h.ask(w, r, procedure, protoType, request, func(body []byte) error { return proto.Unmarshal(body, into) })
 }
 
 // ask makes a call and reads its answer; false says that it failed, and that
 // the caller has been told.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() ([]byte, error), read func(body []byte) error) bool {
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error) bool {
 	got := newAnswer(w)
 	h.api.ServeHTTP(got, call(r, procedure, contentType, &lazy{make: body}))
 	if got.status != http.StatusOK {

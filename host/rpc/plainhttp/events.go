@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -74,10 +75,10 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	ended := make(chan struct{})
 	var beat sync.WaitGroup
 	beat.Go(func() { s.keepAlive(h.opts.KeepAlive, ended) })
-	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", &lazy{make: func() ([]byte, error) {
+	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", &lazy{make: func() (io.Reader, error) {
 		message, err := proto.Marshal(req)
 		out := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
-		return append(out, message...), err
+		return bytes.NewReader(append(out, message...)), err
 	}}))
 	close(ended)
 	beat.Wait()

@@ -21,6 +21,8 @@ type Options struct {
 	Encoding func(ctx context.Context, entityType string) (codec.Encoding, error)
 	// MaxBytes bounds the body of a request.
 	MaxBytes int
+	// Budget is charged for bodies that are read into memory here; nil is none.
+	Budget Budget
 	// KeepAlive is how often a stream of events without any says something; 0 is
 	// 15 seconds.
 	KeepAlive time.Duration

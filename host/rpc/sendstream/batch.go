@@ -16,6 +16,7 @@ type item struct {
 	batch       *batch
 	correlation uint64
 	answer      wire.PayloadKind
+	beside      bool      // the payload is not part of the message
 	state       itemState // guarded by the stream's mutex
 	req         request.Request
 }
@@ -83,9 +84,16 @@ func (p *batches) put(b *batch) {
 	p.pool.Put(b)
 }
 
-// size is what the batch counts for while it waits.
+// size is what the batch counts for while it waits: payloads that were given as
+// JSON values lie beside the message.
 func (b *batch) size() int64 {
-	return int64(len(b.message.Bytes) + admission.RequestBytes*len(b.items))
+	n := len(b.message.Bytes) + admission.RequestBytes*len(b.items)
+	for i := range b.items {
+		if it := &b.items[i]; it.beside {
+			n += len(it.req.Payload)
+		}
+	}
+	return int64(n)
 }
 
 // release drops n references and recycles the batch with the last one.

@@ -73,14 +73,15 @@ func (s *Service) Serve(ctx context.Context, conn *connect.BidiStream[wire.Messa
 	}
 	defer guard.Leave()
 	st := &stream{
-		svc:   s,
-		who:   leaderproxy.Caller(ctx),
-		trace: traces.Of(ctx),
-		conn:  conn,
-		guard: guard,
-		wake:  make(chan struct{}, 1),
-		room:  make(chan struct{}, 1),
-		gone:  make(chan struct{}),
+		svc:    s,
+		charge: admission.ChargeOf(ctx),
+		who:    leaderproxy.Caller(ctx),
+		trace:  traces.Of(ctx),
+		conn:   conn,
+		guard:  guard,
+		wake:   make(chan struct{}, 1),
+		room:   make(chan struct{}, 1),
+		gone:   make(chan struct{}),
 	}
 	st.deadline, _ = ctx.Deadline()
 	var writeErr error

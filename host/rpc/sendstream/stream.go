@@ -30,7 +30,8 @@ type stream struct {
 	svc      *Service
 	conn     *connect.BidiStream[wire.Message, wire.Message]
 	guard    *admission.Stream
-	deadline time.Time // of the whole stream; zero when it has none
+	charge   *admission.Charge // of the message that was read last
+	deadline time.Time         // of the whole stream; zero when it has none
 	who      *principal.Principal
 	trace    *request.Trace // the call's span
 	names    interner
@@ -61,6 +62,7 @@ func (st *stream) read(ctx context.Context) error {
 			b.arrived = time.Now()
 			err = st.parse(ctx, b)
 		}
+		st.charge.Decoded()
 		if err == nil {
 			err = st.svc.Arrivals.Check(ctx)
 		}
@@ -136,6 +138,7 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	if st.stranger.entityType == r.Entity.Type && st.stranger.err != nil {
 		return st.stranger.err
 	}
+	it.beside = c.Kind == wire.JSONPayload
 	it.answer, r.Payload, err = command.AdmitEncoded(ctx, st.svc.Types, r.Entity, c.Kind, c.Payload)
 	if errors.Is(err, request.ErrUnknownType) || errors.Is(err, request.ErrNotReady) {
 		st.stranger = stranger{r.Entity.Type, err}
@@ -190,6 +193,7 @@ func (st *stream) fits(b *batch) bool {
 // count counts what the batch holds, for the stream and for the node. It is
 // called with the lock held.
 func (st *stream) count(b *batch) {
+	st.charge.Settle() // what follows is in its place
 	bytes := b.size()
 	err := st.svc.Waiting.Take(bytes)
 	if err == nil {

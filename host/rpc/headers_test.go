@@ -1,0 +1,219 @@
+package rpc_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// untouched is the body of a call that is to be refused by its headers.
+type untouched struct{ t *testing.T }
+
+func (u untouched) Read([]byte) (int, error) {
+	u.t.Error("the body is read")
+	return 0, io.EOF
+}
+
+func (u untouched) Close() error { return nil }
+
+// refusedByHeaders reports whether an answer is permission_denied, in the form
+// of its protocol.
+func refusedByHeaders(res *http.Response) bool {
+	body, _ := io.ReadAll(res.Body)
+	switch kind := res.Header.Get("Content-Type"); {
+	case strings.HasPrefix(kind, "application/grpc"):
+		return res.Header.Get("Grpc-Status") == "7" || res.Trailer.Get("Grpc-Status") == "7" || bytes.Contains(body, []byte("grpc-status: 7"))
+	case strings.HasPrefix(kind, "application/connect+"):
+		return bytes.Contains(body, []byte("permission_denied"))
+	}
+	return res.StatusCode == http.StatusForbidden && bytes.Contains(body, []byte("permission_denied"))
+}
+
+// TestCallersWithoutARuleAreRefusedByTheirHeaders: at every door a caller who
+// has no rule for the procedure's verb is refused before a byte of the body is
+// read, and the refusal is counted as any other.
+func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
+	g := guard(t, rpc.Options{}, "root", "none", "reader")
+	g.begin(t)
+	g.role(t, "reads", access.Rule{Effect: access.Allow, Verbs: []string{"read"}, Types: []string{"counter"}})
+	g.bind(t, "token:reader", "reads")
+	unary, streams, uploads := entityPath+"Send", entityPath+"SendStream", modulePath+"Upload"
+	for _, tt := range []struct{ name, method, path, kind string }{
+		{"Connect, proto", "POST", unary, "application/proto"},
+		{"Connect, JSON", "POST", unary, "application/json"},
+		{"Connect, JSON with a character set", "POST", unary, "application/json; charset=utf-8"},
+		{"gRPC", "POST", unary, "application/grpc"},
+		{"gRPC, JSON", "POST", unary, "application/grpc+json"},
+		{"gRPC-Web", "POST", unary, "application/grpc-web+proto"},
+		{"a stream of Connect", "POST", streams, "application/connect+proto"},
+		{"a stream of Connect, JSON", "POST", streams, "application/connect+json"},
+		{"a stream of gRPC", "POST", streams, "application/grpc"},
+		{"an upload", "POST", uploads, "application/proto"},
+		{"an upload by gRPC", "POST", uploads, "application/grpc"},
+		{"an upload in pieces", "POST", modulePath + "UploadStream", "application/grpc"},
+		{"an import", "POST", "/hostd.journal.v1.JournalService/Import", "application/connect+proto"},
+		{"a role", "POST", clusterPath + "PutRole", "application/json"},
+		{"a plain path", "POST", "/e/counter/a/add", "application/json"},
+		{"a compressed body", "POST", unary, "application/json gzip"},
+	} {
+		for _, who := range []string{"none", "reader", ""} {
+			r := httptest.NewRequest(tt.method, tt.path, untouched{t})
+			r.ProtoMajor, r.ProtoMinor, r.ContentLength = 2, 0, 1<<20
+			kind, _, _ := strings.Cut(tt.kind, " gzip")
+			if kind != tt.kind {
+				r.Header.Set("Content-Encoding", "gzip")
+			}
+			r.Header.Set("Content-Type", kind)
+			if who != "" {
+				r.Header.Set("Authorization", "Bearer "+g.tokens[who])
+			}
+			w := httptest.NewRecorder()
+			g.server.Handler().ServeHTTP(w, r)
+			if !refusedByHeaders(w.Result()) {
+				t.Errorf("%s by %q: %d %v", tt.name, who, w.Code, w.Result().Header)
+			}
+		}
+	}
+	// What another node passes on for its caller.
+	r := httptest.NewRequest("POST", strings.TrimSuffix(leaderproxy.Path, "/")+entityPath+"Delete", untouched{t})
+	r.Header.Set("Content-Type", "application/proto")
+	r.Header.Set(principal.Header, principal.HeaderOf(principal.Said{Caller: &principal.Principal{Kind: principal.Token, Name: "none"}}))
+	w := httptest.NewRecorder()
+	g.server.ForPeers().ServeHTTP(w, r)
+	if !refusedByHeaders(w.Result()) {
+		t.Errorf("by another node: %d %v", w.Code, w.Result().Header)
+	}
+	// A message in the path of a GET.
+	r = httptest.NewRequest("GET", entityPath+"Query?connect=v1&encoding=json&message=%7Bmalformed", nil)
+	r.Header.Set("Authorization", "Bearer "+g.tokens["reader"])
+	w = httptest.NewRecorder()
+	g.server.Handler().ServeHTTP(w, r)
+	if !refusedByHeaders(w.Result()) {
+		t.Errorf("a GET: %d %v", w.Code, w.Result().Header)
+	}
+}
+
+// TestCallsWithoutARoleChargeNothing: 240 calls of 1 MB by a caller without any
+// role wait for each other's end, and no byte of theirs is charged.
+func TestCallsWithoutARoleChargeNothing(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	g := guard(t, rpc.Options{Registerer: registry}, "root", "none")
+	g.begin(t)
+	body := []byte(`{"entityType":"counter","entityId":"a","command":"add","json":[` + strings.Repeat("[],", 330_000) + `[]]}`)
+	var calls sync.WaitGroup
+	for range 240 {
+		calls.Go(func() {
+			r, err := http.NewRequest("POST", g.url+entityPath+"Send", bytes.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Content-Type", "application/json")
+			res, err := g.as("none").Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if !refusedByHeaders(res) {
+				t.Errorf("%d", res.StatusCode)
+			}
+			if n := gauge(t, registry, "hostd_rpc_waiting_bytes"); n != 0 {
+				t.Errorf("%v bytes are charged", n)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// gauge is the value of a metric without labels.
+func gauge(t *testing.T, from *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// TestLargeMessagesAreChargedBeforeTheyAreDecoded: callers who may send share
+// what may wait on the node. The memory that their messages take once they are
+// decoded never passes it, whatever the protocol, and all of it is given back.
+func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	const limit = 32 << 20
+	s := serve(t, rpc.Options{Registerer: registry, MaxWaitingBytes: limit})
+	list := strings.Repeat("[],", 60_000) + "[]"
+	text := []byte(`{"entityType":"counter","entityId":"a","command":"add","json":[` + list + `]}`)
+	enveloped := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
+	stop := make(chan struct{})
+	var watch, calls sync.WaitGroup
+	watch.Go(func() {
+		for {
+			if n := gauge(t, registry, "hostd_rpc_waiting_bytes"); n > limit {
+				t.Errorf("%v bytes are charged, %v may be", n, limit)
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 48 {
+		calls.Go(func() {
+			path, kind, body := entityPath+"Send", "application/json", text
+			switch i % 4 {
+			case 1:
+				kind, body = "application/grpc+json", enveloped
+			case 2:
+				kind, body = "application/grpc-web+json", enveloped
+			case 3:
+				path, body = "/e/counter/a/add", []byte("["+list+"]")
+			}
+			r, err := http.NewRequest("POST", s.url+path, io.MultiReader(bytes.NewReader(body))) // without its length
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Content-Type", kind)
+			res, err := s.h2.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			_, _ = io.Copy(io.Discard, res.Body)
+		})
+	}
+	calls.Wait()
+	close(stop)
+	watch.Wait()
+	eventually(t, "all charges to end", func() bool { return gauge(t, registry, "hostd_rpc_waiting_bytes") == 0 })
+
+	// One that could never be let in is the caller's fault.
+	status, answer := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":[`+strings.Repeat("[],", 330_000)+`[]]}`)
+	if status != http.StatusBadRequest {
+		t.Errorf("%d %s", status, answer)
+	}
+	wantCode(t, answer, connect.CodeInvalidArgument)
+}
