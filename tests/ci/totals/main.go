@@ -1,29 +1,34 @@
 // Command totals adds up what `go test -json` wrote: it lists every skip, what
-// took the longest, and every failure with its output, and ends with the line
+// took the longest, every test that passed only when it was run again, and
+// every failure with its output, and ends with the line
 //
 //	N passed, N failed, N skipped
 //
 // Every test counts once for each run of it, subtests included. It exits 1 on
 // a failure, on a package that did not finish, on a test that every run
-// skipped and the list of allowed skips gives no reason for, and when nothing
-// was run. It never
-// runs tests itself and starts no goroutine.
+// skipped and the list of allowed skips gives no reason for, on too many flaky
+// tests, and when nothing was run. It never runs tests itself and starts no
+// goroutine.
 package main
 
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 )
 
 func main() {
-	allow := flag.String("allow", "", "`file` of allowed skips: a line each, the package, the test and the reason")
+	var o options
+	flag.StringVar(&o.allow, "allow", "", "`file` of allowed skips: a line each, the package, the test and the reason")
+	flag.StringVar(&o.steps, "steps", "", "`file` of steps: a line each, the seconds, ok or FAILED, and the name")
+	flag.StringVar(&o.junit, "junit", "", "`file` that gets the results as JUnit XML")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: totals [-allow FILE] JSON-FILE...")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: totals [-allow FILE] [-steps FILE] [-junit FILE] JSON-FILE...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	ok, err := run(*allow, flag.Args())
+	ok, err := run(o, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "totals:", err)
 		os.Exit(2)
@@ -33,28 +38,49 @@ func main() {
 	}
 }
 
-func run(allowFile string, files []string) (ok bool, err error) {
+type options struct{ allow, steps, junit string }
+
+func run(o options, files []string) (ok bool, err error) {
 	t := newTotals()
-	if allowFile != "" {
-		f, err := os.Open(allowFile)
-		if err != nil {
-			return false, err
-		}
-		defer f.Close()
-		if err := t.allow(f); err != nil {
-			return false, fmt.Errorf("%s: %w", allowFile, err)
+	for _, in := range []struct {
+		name string
+		read func(io.Reader) error
+	}{{o.allow, t.allow}, {o.steps, t.readSteps}} {
+		if in.name != "" {
+			if err := readFile(in.name, in.read); err != nil {
+				return false, err
+			}
 		}
 	}
 	for _, name := range files {
-		f, err := os.Open(name)
+		if err := readFile(name, t.add); err != nil {
+			return false, err
+		}
+	}
+	if o.junit != "" {
+		f, err := os.Create(o.junit)
 		if err != nil {
 			return false, err
 		}
-		err = t.add(f)
-		f.Close()
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", name, err)
+		if err := t.writeJUnit(f); err != nil {
+			f.Close()
+			return false, fmt.Errorf("%s: %w", o.junit, err)
+		}
+		if err := f.Close(); err != nil {
+			return false, err
 		}
 	}
 	return t.report(os.Stdout), nil
+}
+
+func readFile(name string, read func(io.Reader) error) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := read(f); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }

@@ -1,44 +1,74 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/hostd/hostd/tests/ci/events"
 )
 
-// slowest is how many tests the report names for their time, and slowPackages
-// how many packages.
-const slowest, slowPackages = 15, 8
+// slowest is how many steps, packages and tests the report names for their
+// time, each.
+const slowest = 10
 
 // took is one run of a test or a package.
 type took struct {
-	test
+	events.Test
 	seconds float64
+}
+
+// step is one of the continuous run.
+type step struct {
+	name    string
+	seconds float64
+	ok      bool
+}
+
+// readSteps reads what the continuous run notes of its steps.
+func (t *totals) readSteps(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.SplitN(lines.Text(), " ", 3)
+		if len(fields) < 3 {
+			return fmt.Errorf("line %d: want the seconds, ok or FAILED, and the name", n)
+		}
+		seconds, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		t.steps = append(t.steps, step{fields[2], seconds, fields[1] == "ok"})
+	}
+	return lines.Err()
 }
 
 // note keeps the time of a test or a package that takes a second or more; that
 // of a subtest is part of its test's.
-func (t *totals) note(k test, seconds float64) {
+func (t *totals) note(k events.Test, seconds float64) {
 	switch {
 	case seconds < 1:
-	case k.name == "":
+	case k.Name == "":
 		t.packages = append(t.packages, took{k, seconds})
-	case !strings.Contains(k.name, "/"):
+	case k == k.Top():
 		t.times = append(t.times, took{k, seconds})
 	}
 }
 
 // reportTimes writes where the time went, the longest first.
 func (t *totals) reportTimes(w io.Writer) {
-	for _, list := range []struct {
-		of   []took
-		most int
-	}{{t.packages, slowPackages}, {t.times, slowest}} {
-		slices.SortStableFunc(list.of, func(a, b took) int { return cmp.Compare(b.seconds, a.seconds) })
-		for _, one := range list.of[:min(list.most, len(list.of))] {
-			fmt.Fprintf(w, "TIME %6.1f s %s\n", one.seconds, one.test)
+	for _, list := range [][]took{t.times, t.packages} {
+		slices.SortStableFunc(list, func(a, b took) int { return cmp.Compare(b.seconds, a.seconds) })
+		for _, one := range list[:min(slowest, len(list))] {
+			fmt.Fprintf(w, "TIME %6.1f s %s\n", one.seconds, one.Test)
 		}
+	}
+	steps := slices.Clone(t.steps)
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, one := range steps[:min(slowest, len(steps))] {
+		fmt.Fprintf(w, "TIME %6.1f s step %s\n", one.seconds, one.name)
 	}
 }

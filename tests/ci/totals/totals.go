@@ -2,50 +2,44 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/hostd/hostd/tests/ci/events"
 )
 
-// event is a line of `go test -json`; see `go doc test2json`.
-type event struct {
-	Action     string
-	Package    string
-	ImportPath string // of build output and build failures
-	Test       string
-	Output     string
-	Elapsed    float64 // seconds
+// tooFlaky is how many tests that fail now and then are a fault of their own.
+const tooFlaky = 3
+
+// result is what came of one run of one test, or of a package that failed
+// without one.
+type result struct {
+	events.Test
+	status  status
+	seconds float64
+	output  string // of one that did not pass at once
 }
 
-// maxOutput bounds the output that is kept of one test; its end is what
-// matters.
-const maxOutput = 32 << 10
+type status int
 
-// test is one run of one test.
-type test struct{ pkg, name string }
-
-func (t test) String() string {
-	if t.name == "" {
-		return t.pkg
-	}
-	return t.pkg + " " + t.name
-}
+const (
+	passed status = iota
+	failed
+	skipped
+	flaky // failed, and passed when it was run again
+)
 
 type totals struct {
-	passed, failed, skipped int
-	allowed                 map[test]string
-	ran                     map[test]bool   // passed or failed in some run
-	skips                   map[test]string // with their output
-	failures                []string        // with their output
-	times, packages         []took
+	allowed         map[events.Test]string
+	results         []result
+	times, packages []took
+	steps           []step
 }
 
-func newTotals() *totals {
-	return &totals{allowed: map[test]string{}, ran: map[test]bool{}, skips: map[test]string{}}
-}
+func newTotals() *totals { return &totals{allowed: map[events.Test]string{}} }
 
 // allow reads the list of allowed skips.
 func (t *totals) allow(r io.Reader) error {
@@ -60,119 +54,144 @@ func (t *totals) allow(r io.Reader) error {
 		if !ok {
 			return fmt.Errorf("line %d: want a package, a test and a reason", n)
 		}
-		t.allowed[test{pkg, name}] = strings.TrimSpace(reason)
+		t.allowed[events.Test{Package: pkg, Name: name}] = strings.TrimSpace(reason)
 	}
 	return lines.Err()
 }
 
-// add counts one stream. Each stream is one invocation of go test: what it
-// starts, it must finish.
+// stream is one invocation of go test: what it starts, it must finish.
+type stream struct {
+	*totals
+	first   int // its first result
+	output  map[events.Test]string
+	running map[events.Test]bool
+	broken  map[string]bool      // packages with a failed test
+	again   map[events.Test]bool // tests that are run once more
+}
+
+// add counts one stream.
 func (t *totals) add(r io.Reader) error {
-	lines := bufio.NewReader(r)
-	output := map[test]string{}
-	running := map[test]bool{}
-	broken := map[string]bool{} // packages with a failed test
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) != nil {
-				// go test writes what it cannot attribute as plain lines.
-				e = event{Action: "output", Output: string(line)}
-			}
-			t.count(e, output, running, broken)
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	s := stream{t, len(t.results), map[events.Test]string{}, map[events.Test]bool{}, map[string]bool{}, map[events.Test]bool{}}
+	if err := events.Read(r, s.count); err != nil {
+		return err
 	}
-	var unfinished []test
-	for k := range running {
-		if k.name == "" || !broken[k.pkg] {
+	var unfinished []events.Test
+	for k := range s.running {
+		if k.Name == "" || !s.broken[k.Package] {
 			unfinished = append(unfinished, k)
 		}
 	}
-	slices.SortFunc(unfinished, func(a, b test) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(unfinished, byName)
 	for _, k := range unfinished {
-		t.fail(k, output[k]+"(it did not finish)\n")
+		s.results = append(s.results, result{k, failed, 0, s.output[k] + "(it did not finish)\n"})
 	}
 	return nil
 }
 
-func (t *totals) count(e event, output map[test]string, running map[test]bool, broken map[string]bool) {
-	pkg := e.Package
-	if pkg == "" {
-		pkg = e.ImportPath
-	}
-	k := test{pkg, e.Test}
+func (s *stream) count(e *events.Event) {
+	k := e.Of()
 	switch e.Action {
+	case events.Again:
+		s.again[k] = true
+		return
 	case "start", "run":
-		running[k] = true
+		s.running[k] = true
+		return
 	case "output", "build-output":
-		kept := output[k] + e.Output
-		if over := len(kept) - maxOutput; over > 0 {
-			kept = kept[over:]
-		}
-		output[k] = kept
+		s.output[k] = events.Keep(s.output[k], e.Output)
+		return
 	case "pass":
-		if e.Test != "" {
-			t.passed++
-			t.ran[k] = true
+		if k.Name != "" {
+			s.results = append(s.results, result{k, passed, e.Elapsed, ""})
+		}
+		if s.again[k] {
+			s.forgive(k)
 		}
 	case "skip":
-		if e.Test != "" {
-			t.skipped++
-			t.skips[k] = output[k]
+		if k.Name != "" {
+			s.results = append(s.results, result{k, skipped, e.Elapsed, s.output[k]})
 		}
 	case "build-fail":
-		t.fail(k, output[k])
-		broken[pkg] = true
+		s.results = append(s.results, result{k, failed, 0, s.output[k]})
+		s.broken[k.Package] = true
 	case "fail":
 		// A package that fails because of its tests is not one more failure.
-		if e.Test != "" || !broken[pkg] && !broken[buildOf(pkg)] {
-			t.fail(k, output[k])
+		if k.Name != "" || !s.broken[k.Package] && !s.broken[events.BuildOf(k.Package)] {
+			s.results = append(s.results, result{k, failed, e.Elapsed, s.output[k]})
 		}
-		broken[pkg] = true
+		s.broken[k.Package] = true
+	default:
+		return
 	}
-	if e.Action == "pass" || e.Action == "skip" || e.Action == "fail" || e.Action == "build-fail" {
-		delete(running, k)
-		delete(output, k)
-		t.note(k, e.Elapsed)
-	}
+	delete(s.running, k)
+	delete(s.output, k)
+	s.note(k, e.Elapsed)
 }
 
-// buildOf names the test binary's build of a package, as build failures do.
-func buildOf(pkg string) string { return pkg + " [" + pkg + ".test]" }
-
-func (t *totals) fail(k test, output string) {
-	t.failed++
-	t.ran[k] = true
-	t.failures = append(t.failures, fmt.Sprintf("FAIL %s\n%s", k, output))
+// forgive takes back the failures of a test, and of its subtests, that has
+// passed since. What it was before counts no more; it is named as flaky.
+func (s *stream) forgive(k events.Test) {
+	before := s.results[s.first:]
+	kept := before[:0]
+	var said strings.Builder
+	for _, r := range before {
+		if r.status != failed || r.Top() != k {
+			kept = append(kept, r)
+			continue
+		}
+		fmt.Fprintf(&said, "%s\n%s", r.Test, r.output)
+	}
+	for i := range kept {
+		if kept[i].Test == k && kept[i].status == passed {
+			kept[i].status, kept[i].output = flaky, said.String()
+		}
+	}
+	s.results = s.results[:s.first+len(kept)]
 }
+
+func byName(a, b events.Test) int { return strings.Compare(a.String(), b.String()) }
 
 // report writes everything and reports whether all is well. A test that was
 // skipped in one run and not in another was not left out: short runs may skip
 // what a full run has.
 func (t *totals) report(w io.Writer) bool {
-	ok := t.failed == 0 && t.passed > 0
-	for _, k := range slices.SortedFunc(maps.Keys(t.skips), func(a, b test) int { return strings.Compare(a.String(), b.String()) }) {
+	n := map[status]int{}
+	ran, skips := map[events.Test]bool{}, map[events.Test]string{}
+	for _, r := range t.results {
+		n[r.status]++
+		if r.status == skipped {
+			skips[r.Test] = r.output
+		} else {
+			ran[r.Test] = true
+		}
+	}
+	ok := true
+	for _, k := range slices.SortedFunc(maps.Keys(skips), byName) {
 		reason, allowed := t.allowed[k]
 		switch {
-		case t.ran[k]:
+		case ran[k]:
 		case allowed:
 			fmt.Fprintf(w, "SKIP %s: %s\n", k, reason)
 		default:
-			fmt.Fprintf(w, "SKIP %s: not among the allowed skips\n%s", k, t.skips[k])
+			fmt.Fprintf(w, "SKIP %s: not among the allowed skips\n%s", k, skips[k])
 			ok = false
 		}
 	}
 	t.reportTimes(w)
-	for _, f := range t.failures {
-		fmt.Fprint(w, f)
+	for _, r := range t.results {
+		switch r.status {
+		case flaky:
+			fmt.Fprintf(w, "FLAKY %s: it failed, and passed alone\n%s", r.Test, r.output)
+		case failed:
+			fmt.Fprintf(w, "FAIL %s\n%s", r.Test, r.output)
+		}
 	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
-	return ok
+	if n[flaky] >= tooFlaky {
+		fmt.Fprintf(w, "%d flaky tests are failures: at most %d may be\n", n[flaky], tooFlaky-1)
+		n[failed] += n[flaky]
+	} else {
+		n[passed] += n[flaky]
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", n[passed], n[failed], n[skipped])
+	return ok && n[failed] == 0 && n[passed] > 0
 }

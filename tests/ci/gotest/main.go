@@ -1,0 +1,153 @@
+// Command gotest is `go test` for the continuous run. It keeps what go test
+// -json writes as one more file of a folder, and runs a test that failed once
+// more, alone, unless a failure of it always counts:
+//
+//	gotest -results DIR -guarantees FILE -- GO-TEST-ARGUMENTS...
+//
+// It exits as go test does, and 0 too where every test that failed has passed
+// the second time; the totals name these. Its goroutines are those of the go
+// commands that it waits for.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/tests/ci/events"
+)
+
+func main() {
+	results := flag.String("results", "", "`folder` that gets a file with the events")
+	file := flag.String("guarantees", "", "`file` of tests that are never run again")
+	flag.Parse()
+	code, err := run(*results, *file, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
+		os.Exit(2)
+	}
+	os.Exit(code)
+}
+
+func run(results, guaranteesFile string, args []string) (code int, err error) {
+	f, err := os.Open(guaranteesFile)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	g, err := readGuarantees(f)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", guaranteesFile, err)
+	}
+	out, err := os.CreateTemp(results, "*.json")
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if closed := out.Close(); err == nil {
+			err = closed
+		}
+	}()
+	first := newOutcome()
+	ok, err := goTest(args, out, first)
+	if err != nil {
+		return 0, err
+	}
+	if ok {
+		return 0, nil
+	}
+	if !first.failedAtAll {
+		// Under fuzzing, go test writes plain lines; a failure there has no
+		// event of its own.
+		name := "go test " + strings.Join(args, " ")
+		err := write(out, events.Event{Action: "output", Package: name, Output: "it failed\n"}, events.Event{Action: "fail", Package: name})
+		return 1, err
+	}
+	again, why := first.again(g)
+	if len(again) == 0 {
+		fmt.Println("no test is run again:", why)
+		return 1, nil
+	}
+	for _, test := range again {
+		fmt.Println("again, alone:", test)
+		if err := write(out, events.Event{Action: events.Again, Package: test.Package, Test: test.Name}); err != nil {
+			return 0, err
+		}
+		second := newOutcome()
+		ok, err := goTest(alone(args, test), out, second)
+		if err != nil {
+			return 0, err
+		}
+		if !ok || !second.passed[test] {
+			return 1, nil
+		}
+	}
+	return 0, nil
+}
+
+// goTest runs go test -json, copies its events and notes them.
+func goTest(args []string, to io.Writer, note *outcome) (ok bool, err error) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdoutPipe()
+	if err != nil {
+		return false, err
+	}
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	readErr := events.Read(io.TeeReader(in, to), note.event)
+	err = cmd.Wait()
+	if readErr != nil {
+		return false, readErr
+	}
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+func write(to io.Writer, list ...events.Event) error {
+	for _, e := range list {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		if _, err := to.Write(append(line, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone makes of the arguments of go test those for one test of them. All that
+// is no package and does not pick tests stays, such as -race.
+func alone(args []string, test events.Test) []string {
+	var out []string
+	placed := false
+	for i := 0; i < len(args); i++ {
+		name, _, inline := strings.Cut(strings.TrimPrefix(args[i], "-"), "=")
+		switch {
+		case strings.HasPrefix(args[i], "-") && slices.Contains([]string{"run", "count", "parallel", "cpu"}, strings.TrimPrefix(name, "-")):
+			if !inline {
+				i++
+			}
+		case !isPackage(args[i]):
+			out = append(out, args[i])
+		case !placed:
+			placed = true
+			out = append(out, "-run", "^"+test.Name+"$", "-count=1", test.Package)
+		}
+	}
+	return out
+}
+
+// isPackage tells packages from flags and their values.
+func isPackage(arg string) bool {
+	return strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "github.com/hostd/hostd")
+}
