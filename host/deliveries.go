@@ -132,6 +132,9 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Pump) {
 		return float64(d.machine.MessageTotals(s).DeadLetters)
 	})
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "hostd_send_pairs_waiting", Help: "Pairs of a source and a destination whose first message has failed for a second or more, of the shards that the node leads. Other pairs do not wait for them.",
+	}, func() float64 { return float64(p.Stats().Waiting) }))
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "hostd_outbox_oldest_seconds", Help: "Age of the oldest send on its way, of the shards that the node leads.",
 	}, d.oldest))
 }

@@ -18,15 +18,19 @@ type core struct {
 	now    time.Time
 	shards map[sharding.ShardID]*shard
 	order  []*shard // of shards, so that the same inputs lead to the same decisions
+	turn   int      // of order, that comes first
 	flight int
-	stuck  bool // some flow waits for room in flight
-	asking *asked
-	batch  []*request.Request
-	counts *counts
+	// probing is how many of these are probes.
+	probing int
+	asking  *asked
+	unknown map[string]time.Time // types that do not exist, and when that was asked
+	batch   []*request.Request
+	logAt   time.Time // when a pair that waits may be logged again
+	counts  *counts
 }
 
 // counts are for metrics.
-type counts struct{ delivered, retries, faulted, givenUp atomic.Uint64 }
+type counts struct{ delivered, retries, faulted, givenUp, waiting atomic.Uint64 }
 
 // outside is where the core's inputs come from.
 type outside interface {
@@ -35,12 +39,13 @@ type outside interface {
 }
 
 func newCore(opts Options, pump outside) core {
-	return core{opts: opts, pump: pump, shards: make(map[sharding.ShardID]*shard), counts: &counts{}}
+	return core{opts: opts, pump: pump, shards: make(map[sharding.ShardID]*shard), unknown: make(map[string]time.Time), counts: &counts{}}
 }
 
 // asked is a question whether an entity type exists, and the answer.
 type asked struct {
 	name    string
+	at      time.Time
 	unknown bool
 }
 
@@ -79,21 +84,24 @@ func (c *core) take(n *news) {
 	}
 }
 
-// step reads, delivers and acknowledges what it can.
+// step reads, delivers and acknowledges what it can. Its work is bounded for
+// each shard; what is left is done at the next step.
 func (c *core) step() {
-	again := c.stuck && c.flight < c.opts.InFlight
-	c.stuck = c.stuck && !again
-	for _, s := range c.order {
-		if again || !s.at.IsZero() && !s.at.After(c.now) {
-			s.lookAtAll()
-		}
-		for s.dirty(&c.opts) {
-			c.fill(s)
-			c.offer(s)
-		}
+	long := 0
+	for i := range c.order {
+		s := c.order[(c.turn+i)%len(c.order)] // so that each is the first to get room in flight
+		s.tick(c.now)
+		c.lap(s)
+		c.probe(s)
+		c.offer(s)
+		c.fill(s)
+		c.offer(s)
 		c.acknowledge(s, &s.arrived)
 		c.acknowledge(s, &s.gaveUp)
+		long += s.waiting.long
 	}
+	c.turn++
+	c.counts.waiting.Store(uint64(long))
 	if len(c.batch) > 0 {
 		c.opts.Router.Submit(c.batch)
 		clear(c.batch)
@@ -104,30 +112,26 @@ func (c *core) step() {
 // wakeAt is when there is something to do without an input; zero is never.
 func (c *core) wakeAt() (at time.Time) {
 	for _, s := range c.order {
-		if at.IsZero() || !s.at.IsZero() && s.at.Before(at) {
-			at = s.at
+		at = sooner(at, s.at)
+		if s.again && s.isRoomy(&c.opts) {
+			at = sooner(at, c.now)
+		}
+		if s.waiting.forgot {
+			at = sooner(at, s.waiting.lapAt)
+		}
+		if c.mayProbe(s) {
+			at = sooner(at, s.waiting.parked[0].until)
 		}
 	}
 	return at
 }
 
-// answered takes whether a type exists. Sends to one that does not are given
-// up, in order, as they come first of their pair.
-func (c *core) answered(a *asked) {
-	c.asking = nil
-	for _, s := range c.order {
-		for _, f := range s.all {
-			if f.pair.to.Type != a.name {
-				continue
-			}
-			if f.unknown = a.unknown; a.unknown {
-				f.until = time.Time{}
-			} else {
-				c.retryLater(s, f, longWait)
-			}
-			s.look(f)
-		}
+// sooner returns the earlier of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
+	return a
 }
 
 // acks are messages of a shard that are being acknowledged, or given up.

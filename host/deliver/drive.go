@@ -41,7 +41,7 @@ func (c *Core) Step(now time.Time) {
 // Idle reports that nothing is on its way and nothing waits.
 func (c *Core) Idle() bool {
 	for _, s := range c.core.order {
-		if s.inMemory > 0 || s.unread || s.arrived.open() || s.gaveUp.open() {
+		if len(s.flows) > 0 || s.waiting.forgot || s.unread || s.arrived.open() || s.gaveUp.open() {
 			return false
 		}
 	}

@@ -13,51 +13,77 @@ import (
 //
 //	held ──offer──▶ flying ──arrived──▶ acknowledged
 //	 ▲                 │
-//	 └──── failed ─────┘  once nothing of the pair is flying any more
+//	 │               failed, once nothing of the pair is flying any more
+//	 │                 ▼
+//	 └───probe────── parked: nothing is held
 //
 // A window of them flies at a time. The destination takes none before its
-// turn, so that one which fails lets those behind it come back.
+// turn, so if one fails, those behind it come back. Then the pair is parked:
+// it keeps where its first message is, and that one alone is read and tried
+// again until it arrives.
 type flow struct {
 	pair  pair
 	items []*item
-	after journal.ItemID // all messages of the pair up to it were held, or are over
-	more  bool           // the outbox has messages of the pair after it
-	left  bool           // of the reading under way: it left some behind
+	after journal.ItemID // all messages of the pair up to it are held, or are over
+	last  journal.ItemID // the newest message of the pair that was read, or later
 
-	place   int  // in the shard's list
 	queued  bool // in the shard's ready
+	lags    bool // in the shard's lagging
+	stalls  bool // in the shard's stalled
+	parked  bool // in the heap of those that wait
+	reading bool // catchUp reads messages for it
 	flying  int
-	broken  bool // one has failed, and others are flying
+	broken  bool      // one has failed, or none may fly
+	suspect bool      // none has arrived since one failed: one flies at a time
+	long    bool      // it has waited for long
+	unsure  bool      // the outbox may have messages of the pair before these
+	lost    bool      // it has
+	since   time.Time // of the first failure since a message arrived; zero for none
 	until   time.Time
 	wait    time.Duration
-	unknown bool // the destination's type does not exist
 	gap     journal.PairCount
 
-	// Of the first of the items.
+	// Of the first message that there is, once it flew or the flow was parked.
+	first  journal.ItemID
 	front  uint64 // its number
 	faults int
 	refuse *request.RejectedError
+	reason error // why it failed
+
+	// coveredTo had been sent when somebody began, at coveredAt or later, to ask
+	// whether the destination's type exists.
+	coveredTo journal.ItemID
+	coveredAt time.Time
 }
 
 // item is a message that is held.
 type item struct {
 	message journal.Message
+	load    *load // that it counts for
 	flying  bool
 	arrived bool
 }
 
-// longWait is how long a pair is stuck before all but the first of its messages
-// leave the memory.
-const longWait = time.Second
+// leftBehind reports that the outbox may have messages of the pair that were
+// read and are not held.
+func (f *flow) leftBehind() bool { return f.after.Less(f.last) }
 
-// takes reports room for another message.
-func (f *flow) takes(c *core) bool {
-	return len(f.items) < c.opts.PairWindow && (f.wait < longWait || len(f.items) == 0)
+// window is how many messages of the pair may be held. It shrinks as the shard
+// holds more, so that pairs whose destinations are slow share half of the room
+// and leave the other half to pairs with few messages.
+func (f *flow) window(c *core, s *shard) int {
+	if f.suspect {
+		return 1
+	}
+	return min(c.opts.PairWindow, max(1, (c.opts.ShardHeld/2-s.inMemory.messages)/4))
 }
 
+// takes reports room for another message.
+func (f *flow) takes(c *core, s *shard) bool { return !f.broken && len(f.items) < f.window(c, s) }
+
 // wants reports that messages that were left behind are to be read now.
-func (f *flow) wants(c *core) bool {
-	return f.more && f.takes(c) && 2*len(f.items) <= c.opts.PairWindow
+func (f *flow) wants(c *core, s *shard) bool {
+	return f.leftBehind() && f.takes(c, s) && 2*len(f.items) <= c.opts.PairWindow
 }
 
 // flight is one message on its way to its destination and back.
@@ -66,6 +92,7 @@ type flight struct {
 	shard   *shard
 	flow    *flow
 	item    *item
+	probe   bool
 	request request.Request
 }
 
@@ -74,6 +101,15 @@ func (f *flight) Complete(*request.Request) { f.pump.put(news{flight: f}) }
 
 // offer lets the flows that are to be looked at go on.
 func (c *core) offer(s *shard) {
+	for len(s.stalled) > 0 && c.flight < c.opts.InFlight {
+		f := s.stalled[0]
+		s.stalled[0] = nil
+		s.stalled = s.stalled[1:]
+		f.stalls = false
+		if s.flows[f.pair] == f {
+			c.advance(s, f)
+		}
+	}
 	for len(s.ready) > 0 {
 		f := s.ready[0]
 		s.ready[0] = nil
@@ -91,45 +127,43 @@ func (c *core) advance(s *shard, f *flow) {
 	for len(f.items) > 0 && f.items[0].arrived {
 		c.drop(s, f)
 	}
-	if f.flying == 0 {
-		f.broken = false
+	if !c.opts.Types.Served(f.pair.to.Type) {
+		f.broken = true
 	}
 	switch {
-	case len(f.items) == 0 && !f.more && f.flying == 0:
-		s.remove(f)
-		s.again = s.again || s.unread
-		return
-	case f.until.After(c.now):
-		s.wake(f.until)
+	case f.parked || f.broken && f.flying > 0:
 		return
 	case f.broken:
-		return
-	case f.wants(c):
-		s.again = true
+		f.broken = false
+		for len(f.items) > 0 && c.mayGiveUp(s, f, f.items[0].message.ID) && !c.opts.Types.Served(f.pair.to.Type) {
+			m := &f.items[0].message
+			c.giveUp(s, f, m.ID, m.Number)
+			c.drop(s, f)
+		}
+		if len(f.items) > 0 {
+			c.park(s, f)
+			return
+		}
 	}
-	if len(f.items) == 0 {
+	if len(f.items) == 0 && !f.leftBehind() && f.flying == 0 {
+		s.remove(f)
 		return
 	}
-	if f.unknown {
-		c.giveUp(s, f)
-		return
-	}
-	if !c.opts.Types.Served(f.pair.to.Type) {
-		c.ask(s, f)
-		return
+	if f.wants(c, s) {
+		s.lag(f)
 	}
 	for _, it := range f.items {
 		if it.flying || it.arrived {
 			continue
 		}
 		if c.flight >= c.opts.InFlight {
-			c.stuck = true
+			if !f.stalls {
+				f.stalls = true
+				s.stalled = append(s.stalled, f)
+			}
 			return
 		}
 		c.fly(s, f, it)
-		if f.refuse != nil {
-			return // alone
-		}
 	}
 }
 
@@ -138,9 +172,16 @@ func (c *core) drop(s *shard, f *flow) {
 	it := f.items[0]
 	f.items[0] = nil
 	f.items = f.items[1:]
-	s.inMemory--
-	s.bytes -= cost(&it.message)
-	s.again = s.again || s.unread
+	it.load.remove(&it.message)
+	s.again = s.again || s.unread || len(s.lagging) > 0
+}
+
+// noteFirst notes which message is the first. What is known of the one that was
+// first does not hold for another.
+func (f *flow) noteFirst(m *journal.Message) {
+	if f.front != m.Number {
+		f.first, f.front, f.faults, f.refuse = m.ID, m.Number, 0, nil
+	}
 }
 
 // fly hands a message to the router.
@@ -148,12 +189,10 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 	m := &it.message
 	d := &request.Delivery{Source: m.Source, Number: m.Number, After: f.gap.AfterOf(m.Number), OnReply: m.OnReply, OnReject: m.OnReject, SentAt: m.At, Hops: m.Hops}
 	if it == f.items[0] {
-		if f.front != m.Number {
-			f.front, f.faults, f.refuse = m.Number, 0, nil
-		}
+		f.noteFirst(m)
 		d.Refuse = f.refuse
 	}
-	fl := &flight{pump: c.pump, shard: s, flow: f, item: it}
+	fl := &flight{pump: c.pump, shard: s, flow: f, item: it, probe: it.load == &s.waiting.probes}
 	fl.request = request.Request{
 		Kind: request.Deliver, Entity: m.Destination, Name: m.Command, Payload: m.Payload,
 		ID: request.SendCommand(m.Source, m.Number), ServerID: true, ExpectedSequence: request.NoExpectation,
@@ -165,12 +204,18 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 	it.flying = true
 	f.flying++
 	c.flight++
+	if fl.probe {
+		c.probing++
+	}
 	c.batch = append(c.batch, &fl.request)
 }
 
 // landed takes the outcome of a flight.
 func (c *core) landed(fl *flight) {
 	c.flight--
+	if fl.probe {
+		c.probing--
+	}
 	s, f := fl.shard, fl.flow
 	if c.shards[s.id] != s {
 		return
@@ -183,7 +228,9 @@ func (c *core) landed(fl *flight) {
 		return
 	}
 	fl.item.arrived = true
-	f.wait, f.until = 0, time.Time{}
+	f.wait, f.since, f.until = 0, time.Time{}, time.Time{}
+	f.suspect, f.unsure, f.lost = false, false, false
+	s.waiting.isLong(f, false)
 	c.counts.delivered.Add(1)
 	s.arrived.waiting = append(s.arrived.waiting, request.Arrived{ID: fl.item.message.ID, Source: fl.item.message.Source})
 }
@@ -192,7 +239,10 @@ func (c *core) landed(fl *flight) {
 func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	c.counts.retries.Add(1)
 	first := it == f.items[0]
-	f.broken = true
+	f.broken, f.since = true, sooner(f.since, c.now)
+	if first {
+		f.reason = err
+	}
 	var gap *request.GapError
 	var fault *request.GuestFaultError
 	switch {
@@ -209,7 +259,7 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 			f.refuse, f.until = &request.RejectedError{Code: request.CodeNotFound, Message: err.Error()}, time.Time{}
 		}
 	default:
-		c.retryLater(s, f, c.opts.MinWait)
+		c.retryLater(f)
 	}
 }
 
@@ -221,16 +271,19 @@ func (c *core) mend(s *shard, f *flow, it *item, gap *request.GapError) {
 		f.gap = count
 		return
 	}
-	if f.wait >= longWait {
+	// An earlier message of the pair may be in the outbox if the pair was
+	// forgotten. A lap finds the first.
+	if f.lost = f.unsure || f.waitsLong(c); f.lost && !f.unsure && !s.waiting.forgot {
 		c.opts.Logger.Error("the destination of a send wants another before it that is not in the outbox", "shard_id", s.id,
 			"entity_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "number", it.message.Number, "wanted", gap.Wanted)
 	}
-	c.retryLater(s, f, c.opts.MinWait)
+	c.retryLater(f)
 }
 
 // faulted counts the failures of a message's destination; when there were
 // enough of them the message is refused in its name.
 func (c *core) faulted(s *shard, f *flow, it *item) {
+	f.unsure = false // its guest was called, so it was its turn
 	if f.faults++; f.faults >= c.opts.Attempts {
 		c.counts.faulted.Add(1)
 		c.opts.Logger.Warn("the destination of a send fails again and again; the send is refused", "shard_id", s.id,
@@ -240,52 +293,13 @@ func (c *core) faulted(s *shard, f *flow, it *item) {
 		return
 	}
 	f.until = c.now.Add(min(c.opts.FaultWait<<min(f.faults-1, 20), 5*time.Minute))
-	s.wake(f.until)
 }
 
-// retryLater keeps the messages of a pair back for a while that doubles. Those
-// of one that is stuck for long leave the memory but for the first.
-func (c *core) retryLater(s *shard, f *flow, least time.Duration) {
+// retryLater keeps the messages of a pair back for a while that doubles.
+func (c *core) retryLater(f *flow) {
 	if f.until.After(c.now) {
 		return
 	}
-	f.wait = max(least, min(2*f.wait, c.opts.MaxWait))
+	f.wait = max(c.opts.MinWait, min(2*f.wait, c.opts.MaxWait))
 	f.until = c.now.Add(f.wait)
-	s.wake(f.until)
-	if f.wait < longWait || f.flying > 0 || len(f.items) < 2 {
-		return
-	}
-	for _, it := range f.items[1:] {
-		s.inMemory--
-		s.bytes -= cost(&it.message)
-	}
-	clear(f.items[1:])
-	f.items = f.items[:1]
-	f.after, f.more = f.items[0].message.ID, true
-}
-
-// ask finds out whether the type of a destination exists.
-func (c *core) ask(s *shard, f *flow) {
-	if c.asking == nil {
-		c.asking = &asked{name: f.pair.to.Type}
-		c.pump.confirm(c.asking)
-	}
-	c.retryLater(s, f, c.opts.MinWait)
-}
-
-// giveUp ends the messages of a pair, one after another.
-func (c *core) giveUp(s *shard, f *flow) {
-	if c.opts.Types.Served(f.pair.to.Type) {
-		f.unknown = false
-		s.look(f)
-		return
-	}
-	for len(f.items) > 0 {
-		m := &f.items[0].message
-		c.counts.givenUp.Add(1)
-		s.gaveUp.waiting = append(s.gaveUp.waiting, request.Arrived{ID: m.ID, Source: m.Source})
-		f.gap.GiveUp(m.Number)
-		c.drop(s, f)
-	}
-	s.look(f)
 }

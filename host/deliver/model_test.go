@@ -90,6 +90,18 @@ func (w *world) Outbox(_ context.Context, _ sharding.ShardID, after journal.Item
 	return nil
 }
 
+func (w *world) Message(_ sharding.ShardID, id journal.ItemID) (*journal.Message, error) {
+	if !w.calm && w.rnd.IntN(50) == 0 {
+		return nil, errors.New("installing")
+	}
+	for i := range w.outbox {
+		if s := w.outbox[i]; s.ID == id {
+			return &s, nil
+		}
+	}
+	return nil, nil
+}
+
 // addMessages makes messages of one record.
 func (w *world) addMessages() {
 	w.index++
@@ -257,20 +269,43 @@ func (w *world) step() {
 	w.core.now = w.core.now.Add(time.Duration(w.rnd.IntN(20)) * time.Millisecond)
 	w.core.lead(w.Led())
 	w.core.step()
-	inMemory, bytes := 0, 0
 	if s := w.core.shards[worldShard]; s != nil {
-		for _, f := range s.flows {
-			inMemory += len(f.items)
-			for _, it := range f.items {
-				bytes += cost(&it.message)
-			}
-		}
-		if inMemory != s.inMemory || bytes != s.bytes || inMemory > w.core.opts.ShardHeld {
-			w.problem("%d sends of %d bytes are held, %d and %d accounted for", inMemory, bytes, s.inMemory, s.bytes)
-		}
+		w.checkMemory(s)
 	}
 	if w.core.flight > w.core.opts.InFlight {
 		w.problem("%d are in flight", w.core.flight)
+	}
+}
+
+// checkMemory checks what a shard accounts for, and its bounds.
+func (w *world) checkMemory(s *shard) {
+	var inMemory, probes load
+	parked := 0
+	for _, f := range s.flows {
+		for _, it := range f.items {
+			if it.load == &s.inMemory {
+				inMemory.add(&it.message)
+			} else {
+				probes.add(&it.message)
+			}
+		}
+		if f.parked {
+			parked++
+			if len(f.items) > 0 {
+				w.problem("a pair that waits holds %d sends", len(f.items))
+			}
+		}
+	}
+	o := &w.core.opts
+	switch {
+	case inMemory != s.inMemory || probes != s.waiting.probes:
+		w.problem("%+v and %+v are held, %+v and %+v accounted for", inMemory, probes, s.inMemory, s.waiting.probes)
+	case inMemory.messages > o.ShardHeld || probes.messages > max(1, o.ShardHeld/2):
+		w.problem("%+v and %+v are held", inMemory, probes)
+	case parked != len(s.waiting.parked):
+		w.problem("%d pairs wait, %d are due some time", parked, len(s.waiting.parked))
+	case len(s.flows) > o.Pairs:
+		w.problem("%d pairs are known", len(s.flows))
 	}
 }
 

@@ -34,6 +34,8 @@ type Outboxes interface {
 	// order. The message is lent. An error of fn ends it and is returned, but for
 	// Stop.
 	Outbox(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
+	// Message returns one message of a shard, nil if it is not there any more.
+	Message(shard sharding.ShardID, id journal.ItemID) (*journal.Message, error)
 	// PairCount is what is counted for a pair of entities.
 	PairCount(shard sharding.ShardID, source, to sharding.EntityID) (journal.PairCount, error)
 }
@@ -65,9 +67,9 @@ type Options struct {
 	Clock  func() time.Time // time.Now when nil
 
 	PairWindow int           // messages of a pair in flight, default 64
-	ShardHeld  int           // messages of a shard in memory, default 1,024
-	HeldBytes  int           // and their bytes, default 4 MiB
-	Pairs      int           // pairs of a shard that have messages on their way and are told apart, default 4,096
+	ShardHeld  int           // messages of a shard in memory, default 2,048; half as many again that are retried
+	HeldBytes  int           // and their bytes, default 4 MiB; the same
+	Pairs      int           // pairs of a shard that are known in memory, default 16,384
 	InFlight   int           // messages of the node in flight, default 4,096
 	Attempts   int           // guest faults after which a message is refused, default 5
 	MinWait    time.Duration // before a message that failed goes out again, default 20 ms; it doubles
@@ -88,9 +90,9 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	number(&o.PairWindow, 64)
-	number(&o.ShardHeld, 1024)
+	number(&o.ShardHeld, 2048)
 	number(&o.HeldBytes, 4<<20)
-	number(&o.Pairs, 4096)
+	number(&o.Pairs, 16384)
 	number(&o.InFlight, 4096)
 	number(&o.Attempts, 5)
 	duration(&o.MinWait, 20*time.Millisecond)
@@ -112,6 +114,7 @@ type Stats struct {
 	Retries   uint64 // attempts that failed
 	Faulted   uint64 // messages that are refused, for their destination failed
 	GivenUp   uint64 // messages to types that do not exist
+	Waiting   uint64 // pairs whose first message has failed for a second or more, now
 }
 
 // Pump delivers the messages of the shards that its node leads. It is safe for
@@ -154,7 +157,7 @@ func (p *Pump) Sent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 func (p *Pump) Stats() Stats { return p.core.counts.stats() }
 
 func (n *counts) stats() Stats {
-	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load()}
+	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load(), n.waiting.Load()}
 }
 
 // Close ends the pump. What is in flight may still arrive.

@@ -10,25 +10,41 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shard is the outbox of one shard on its way out.
+// shard is the outbox of one shard on its way out. Two readings take messages
+// from it: readNew goes on behind the cursor, and catchUp reads again what
+// flows left behind when their window or the shard's room was full. A pair
+// whose first message failed holds no message: see waiting.
 type shard struct {
 	id   sharding.ShardID
 	term sharding.Term
 
-	// Every message up to cursor is in a flow, or was left behind by one that has
-	// more, or is over.
+	// The pair of every message up to cursor has a flow, or was forgotten, or the
+	// message is over.
 	cursor   journal.ItemID
 	unread   bool // there may be messages after the cursor
-	again    bool // something that was left behind may be read now
+	again    bool // a reading may find something that it can take
 	flows    map[pair]*flow
-	all      []*flow   // the same, in an order that the inputs alone decide
-	ready    []*flow   // to be looked at
-	inMemory int       // messages in the flows
-	bytes    int       // of these
+	ready    []*flow // to be looked at
+	lagging  []*flow // that left messages behind
+	stalled  []*flow // that wait for room in flight
+	inMemory load
 	at       time.Time // when something is due; zero for never
 	retry    bool      // a reading failed
+	waiting  waiting
 
 	arrived, gaveUp ackList
+}
+
+// load is messages in memory.
+type load struct{ messages, bytes int }
+
+func (l *load) add(m *journal.Message) { l.messages, l.bytes = l.messages+1, l.bytes+cost(m) }
+
+func (l *load) remove(m *journal.Message) { l.messages, l.bytes = l.messages-1, l.bytes-cost(m) }
+
+// isBelow reports that the load is below a part of what a shard may hold.
+func (l *load) isBelow(o *Options, numerator, denominator int) bool {
+	return l.messages < max(1, o.ShardHeld*numerator/denominator) && l.bytes < max(1, o.HeldBytes*numerator/denominator)
 }
 
 // ackList is messages that are done with, on their way out of the outbox.
@@ -45,27 +61,23 @@ func newShard(l Lead) *shard {
 	return &shard{id: l.Shard, term: l.Term, unread: true, again: true, flows: make(map[pair]*flow)}
 }
 
-func (s *shard) add(f *flow) {
-	f.place = len(s.all)
-	s.flows[f.pair], s.all = f, append(s.all, f)
-}
-
+// remove ends a flow.
 func (s *shard) remove(f *flow) {
-	last := len(s.all) - 1
-	s.all[f.place] = s.all[last]
-	s.all[f.place].place = f.place
-	s.all[last] = nil
-	s.all = s.all[:last]
+	s.waiting.isLong(f, false)
 	delete(s.flows, f.pair)
+	s.again = s.again || s.unread
 }
 
-// dirty reports that there is something to do now.
-func (s *shard) dirty(o *Options) bool { return len(s.ready) > 0 || s.again && s.roomy(o) }
-
-// roomy reports room for more than a few messages, so that reading is worth it.
-func (s *shard) roomy(o *Options) bool {
-	return 2*s.inMemory <= o.ShardHeld && 2*s.bytes <= o.HeldBytes
+// tick does what is due.
+func (s *shard) tick(now time.Time) {
+	if !s.at.IsZero() && !s.at.After(now) {
+		s.at, s.again, s.retry = time.Time{}, s.again || s.retry, false
+	}
 }
+
+// isRoomy reports room for more than a few messages, so that reading is worth
+// it.
+func (s *shard) isRoomy(o *Options) bool { return s.inMemory.isBelow(o, 3, 4) }
 
 // look has a flow looked at in this step.
 func (s *shard) look(f *flow) {
@@ -75,11 +87,13 @@ func (s *shard) look(f *flow) {
 	}
 }
 
-func (s *shard) lookAtAll() {
-	s.at, s.again, s.retry = time.Time{}, s.again || s.retry, false
-	for _, f := range s.all {
-		s.look(f)
+// lag has a flow's messages read that it left behind.
+func (s *shard) lag(f *flow) {
+	if !f.lags {
+		f.lags = true
+		s.lagging = append(s.lagging, f)
 	}
+	s.again = true
 }
 
 // wake has the shard looked at by then.
@@ -89,78 +103,147 @@ func (s *shard) wake(at time.Time) {
 	}
 }
 
-func (s *shard) room(o *Options) bool { return s.inMemory < o.ShardHeld && s.bytes < o.HeldBytes }
+// sliceRows bounds what one reading of a step goes through.
+const sliceRows = 4096
 
-// fill reads messages into the flows that have room for them: new ones, and for
-// flows that left some behind these. What it cannot take stays in the outbox.
+// fill reads messages into the flows that have room for them. What it cannot
+// take stays in the outbox. Old messages and new ones have at least an eighth
+// of the room each, so that neither can keep the others out.
 func (c *core) fill(s *shard) {
-	if !s.again || !s.roomy(&c.opts) {
+	if !s.again || !s.isRoomy(&c.opts) {
 		return
 	}
 	s.again = false
-	from := s.cursor
-	for _, f := range s.all {
-		f.left = false
-		if f.wants(c) && f.after.Less(from) {
-			from = f.after
-		}
+	err := c.catchUp(s)
+	if err == nil && s.unread {
+		err = c.readNew(s)
 	}
-	ended, passed := true, true // the outbox; the cursor
-	err := c.readOutbox(s, from, func(m *journal.Message) error {
-		if c.takeMessage(s, from, m) {
-			return nil
-		}
-		ended, passed = false, s.cursor.Less(m.ID)
-		return c.opts.Stop
-	})
 	if err != nil {
 		c.opts.Logger.Warn("the outbox of a shard cannot be read", "shard_id", s.id, "error", err)
-		s.retry = true
+		s.again, s.retry = false, true
 		s.wake(c.now.Add(c.opts.MaxWait))
-		return
-	}
-	s.unread = !ended
-	for _, f := range s.all {
-		if passed && f.more && !f.left && !f.after.Less(from) {
-			f.more = false
-		}
 	}
 }
 
-// takeMessage takes a message that was read, and reports whether there is room
-// for another.
-func (c *core) takeMessage(s *shard, from journal.ItemID, m *journal.Message) bool {
-	if !s.room(&c.opts) {
-		return false
-	}
-	k := pair{m.Source, m.Destination}
-	f, isNew := s.flows[k], s.cursor.Less(m.ID)
-	switch {
-	case isNew && f == nil:
-		if len(s.flows) >= c.opts.Pairs {
-			return false
+// readNew reads messages behind the cursor.
+func (c *core) readNew(s *shard) error {
+	n, ended := 0, true
+	err := c.readOutbox(s, s.cursor, func(m *journal.Message) error {
+		if n == sliceRows {
+			s.again = true
 		}
-		f = &flow{pair: k, after: before(m.ID)}
-		s.add(f)
-	case f == nil, !f.after.Less(m.ID):
-		return true // it is on its way, or over
-	}
-	if isNew {
+		f := s.flows[pair{m.Source, m.Destination}]
+		if n == sliceRows || !s.inMemory.isBelow(&c.opts, 1, 1) || f == nil && !s.waiting.makeRoom(c, s, true) {
+			ended = false
+			return c.opts.Stop
+		}
+		n++
 		s.cursor = m.ID
+		if f == nil {
+			f = s.begin(m, s.waiting.forgot)
+		}
+		behind := f.leftBehind()
+		f.last = m.ID
+		switch {
+		case f.parked: // it is read once the first of the pair has arrived
+		case !behind && f.takes(c, s):
+			c.takeMessage(s, f, m, &s.inMemory)
+		default:
+			s.lag(f)
+		}
+		return nil
+	})
+	if err == nil {
+		s.unread = !ended
 	}
-	// What follows something that was left behind has to wait for it.
-	if f.left || f.more && f.after.Less(from) || !f.takes(c) {
-		f.more, f.left = true, true
-		return true
+	return err
+}
+
+// begin makes a flow that has its pair's messages from this one on. It is
+// unsure of the pair's earlier messages if some of them may have been
+// forgotten.
+func (s *shard) begin(m *journal.Message, unsure bool) *flow {
+	f := &flow{pair: pair{m.Source, m.Destination}, after: before(m.ID), last: before(m.ID), unsure: unsure}
+	s.flows[f.pair] = f
+	return f
+}
+
+// catchUp reads what flows left behind, up to the cursor. Flows that take
+// nothing more do not hold it up, and how far it came is kept in the flows.
+func (c *core) catchUp(s *shard) error {
+	open, from := 0, s.cursor
+	lagging := s.lagging[:0]
+	for _, f := range s.lagging {
+		if f.lags = s.flows[f.pair] == f && !f.parked && f.leftBehind(); !f.lags {
+			continue
+		}
+		lagging = append(lagging, f)
+		if f.reading = f.wants(c, s); f.reading {
+			open++
+			if f.after.Less(from) {
+				from = f.after
+			}
+		}
 	}
+	clear(s.lagging[len(lagging):])
+	s.lagging = lagging
+	if open == 0 {
+		return nil
+	}
+	n, at, ended := 0, from, true
+	err := c.readOutbox(s, from, func(m *journal.Message) error {
+		if s.cursor.Less(m.ID) {
+			return c.opts.Stop
+		}
+		if n == sliceRows {
+			s.again = true
+		}
+		if n == sliceRows || open == 0 || !s.inMemory.isBelow(&c.opts, 7, 8) {
+			ended = false
+			return c.opts.Stop
+		}
+		n++
+		at = m.ID
+		f := s.flows[pair{m.Source, m.Destination}]
+		if f == nil || !f.reading || !f.after.Less(m.ID) {
+			return nil
+		}
+		if f.reading = f.takes(c, s); f.reading {
+			c.takeMessage(s, f, m, &s.inMemory)
+			f.reading = f.leftBehind()
+		}
+		if !f.reading {
+			open--
+		}
+		return nil
+	})
+	for _, f := range s.lagging {
+		if !f.reading {
+			continue
+		}
+		f.reading = false
+		switch {
+		case err != nil:
+		case ended:
+			f.after = f.last
+			s.look(f) // it may be at its end
+		case f.after.Less(at):
+			f.after = at
+			s.look(f)
+		}
+	}
+	return err
+}
+
+// takeMessage takes the next message of a flow that was read.
+func (c *core) takeMessage(s *shard, f *flow, m *journal.Message, to *load) {
 	f.after = m.ID
 	kept := *m
 	kept.Payload = bytes.Clone(m.Payload)
-	f.items = append(f.items, &item{message: kept})
-	s.inMemory++
-	s.bytes += cost(m)
+	it := &item{message: kept, load: to}
+	f.items = append(f.items, it)
+	to.add(&it.message)
 	s.look(f)
-	return true
 }
 
 // cost is what a message in memory counts for.

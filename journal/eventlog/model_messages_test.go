@@ -312,6 +312,13 @@ func checkMessages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *m
 	}
 	var messages, wantMessages, deadLetters, wantDeadLetters []string
 	for _, s := range sh.messages.outbox {
+		if one, err := m.Message(id, s.ID); err != nil || one == nil || messageText(*one) != messageText(s) {
+			t.Fatalf("message %v: %v %v", s.ID, one, err)
+		}
+		next := journal.ItemID{Index: s.ID.Index, Ordinal: s.ID.Ordinal, Item: s.ID.Item + 1}
+		if one, err := m.Message(id, next); err != nil || one != nil && one.ID != next {
+			t.Fatalf("message %v: %v %v", next, one, err)
+		}
 		if after.Less(s.ID) {
 			wantMessages = append(wantMessages, messageText(s))
 		}

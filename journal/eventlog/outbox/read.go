@@ -151,6 +151,20 @@ func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal
 	return nil
 }
 
+// Message returns a message that is not acknowledged, nil if it is not there any
+// more; it is the caller's.
+func (r Outboxes) Message(id sharding.ShardID, at journal.ItemID) (m *journal.Message, err error) {
+	_, err = r.readPair(id, store.AppendItemID([]byte{byte(store.ClassOutbox)}, at), func(body []byte) error {
+		got, err := store.DecodeMessage(slices.Clone(body), at)
+		m = &got
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read a message of shard %d: %w", id, err)
+	}
+	return m, nil
+}
+
 // DeadLetters calls fn for the dead letters of a shard as Outbox does for its
 // messages.
 func (r Outboxes) DeadLetters(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.DeadLetter) error) error {

@@ -1,0 +1,314 @@
+package deliver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// bench drives a Core in virtual time against destinations that a test scripts.
+type bench struct {
+	t       *testing.T
+	core    *Core
+	now     time.Time
+	index   uint64
+	box     []journal.Message // by id
+	counts  map[pair]*journal.PairCount
+	had     map[pair]uint64 // the highest number that a destination took
+	out     []*request.Request
+	acks    []*request.Request
+	unknown map[string]bool
+	// fails is the error of a destination's, or wait for no outcome before the
+	// deadline.
+	fails func(*request.Request) error
+	rows  int // that were read
+	log   bytes.Buffer
+}
+
+// errHangs has a request have no outcome before its deadline.
+var errHangs = errors.New("hangs")
+
+func newBench(t *testing.T, opts Options) *bench {
+	b := &bench{t: t, now: time.Unix(1_700_000_000, 0), counts: map[pair]*journal.PairCount{}, had: map[pair]uint64{}}
+	opts.Shards, opts.Outboxes, opts.Router, opts.Types, opts.Stop = b, b, b, b, errStop
+	opts.Logger = slog.New(slog.NewTextHandler(&b.log, nil))
+	b.core = NewCore(opts)
+	return b
+}
+
+func (b *bench) Led() []Lead                                    { return []Lead{{worldShard, 1}} }
+func (b *bench) Changed() <-chan struct{}                       { return nil }
+func (b *bench) Propose(_ sharding.ShardID, r *request.Request) { b.acks = append(b.acks, r) }
+func (b *bench) Submit(r []*request.Request)                    { b.out = append(b.out, r...) }
+func (b *bench) Served(name string) bool                        { return !b.unknown[name] }
+func (b *bench) Unknown(name string) bool                       { return b.unknown[name] }
+
+func (b *bench) PairCount(_ sharding.ShardID, from, to sharding.EntityID) (journal.PairCount, error) {
+	return *b.counts[pair{from, to}], nil
+}
+
+func (b *bench) find(id journal.ItemID) (int, bool) {
+	return slices.BinarySearchFunc(b.box, id, func(m journal.Message, id journal.ItemID) int {
+		switch {
+		case m.ID.Less(id):
+			return -1
+		case id.Less(m.ID):
+			return 1
+		}
+		return 0
+	})
+}
+
+func (b *bench) Message(_ sharding.ShardID, id journal.ItemID) (*journal.Message, error) {
+	if i, ok := b.find(id); ok {
+		m := b.box[i]
+		return &m, nil
+	}
+	return nil, nil
+}
+
+func (b *bench) Outbox(_ context.Context, _ sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
+	i, ok := b.find(after)
+	if ok {
+		i++
+	}
+	for ; i < len(b.box); i++ {
+		b.rows++
+		if err := fn(&b.box[i]); err != nil {
+			if errors.Is(err, errStop) {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// add puts messages of a pair into the outbox, an entry each.
+func (b *bench) add(from, to sharding.EntityID, n int) {
+	k := pair{from, to}
+	if b.counts[k] == nil {
+		b.counts[k] = &journal.PairCount{}
+	}
+	for range n {
+		b.counts[k].Last++
+		b.index++
+		b.box = append(b.box, journal.Message{ID: journal.ItemID{Index: b.index}, Source: from, Destination: to, Number: b.counts[k].Last, Command: "do", Payload: make([]byte, 100)})
+	}
+	b.core.Sent(worldShard)
+}
+
+// run runs until a condition holds, and returns how long that took.
+func (b *bench) run(most time.Duration, until func() bool) time.Duration {
+	b.t.Helper()
+	began := b.now
+	for !until() {
+		if b.now.Sub(began) > most {
+			b.t.Fatalf("nothing came of it in %v: %d messages left, %+v, log:\n%s", most, len(b.box), b.core.Stats(), b.log.String())
+		}
+		b.now = b.now.Add(10 * time.Millisecond)
+		b.core.Step(b.now)
+		b.answer()
+	}
+	return b.now.Sub(began)
+}
+
+// pass lets time pass.
+func (b *bench) pass(d time.Duration) {
+	b.t.Helper()
+	until := b.now.Add(d)
+	b.run(2*d, func() bool { return b.now.After(until) })
+}
+
+// answer ends what is out, as destinations and the shard do.
+func (b *bench) answer() {
+	out := b.out
+	b.out = nil
+	for _, r := range out {
+		k := pair{r.Delivery.Source, r.Entity}
+		var err error
+		if b.fails != nil {
+			err = b.fails(r)
+		}
+		switch {
+		case errors.Is(err, errHangs) && b.now.Before(r.Deadline):
+			b.out = append(b.out, r)
+			continue
+		case err != nil || r.Delivery.Number <= b.had[k]:
+		case r.Delivery.After > b.had[k]:
+			err = &request.GapError{Wanted: b.had[k] + 1}
+		default:
+			b.had[k] = r.Delivery.Number
+		}
+		r.Result = request.Result{Err: err}
+		r.Done.Complete(r)
+	}
+	acks := b.acks
+	b.acks = nil
+	for _, r := range acks {
+		for _, a := range r.Delivery.GaveUp {
+			if i, ok := b.find(a.ID); ok {
+				b.counts[pair{b.box[i].Source, b.box[i].Destination}].GiveUp(b.box[i].Number)
+			}
+		}
+		over := map[journal.ItemID]bool{}
+		for _, a := range slices.Concat(r.Delivery.Arrived, r.Delivery.GaveUp) {
+			over[a.ID] = true
+		}
+		b.box = slices.DeleteFunc(b.box, func(m journal.Message) bool { return over[m.ID] })
+		r.Result = request.Result{}
+		r.Done.Complete(r)
+	}
+}
+
+func entityOf(typ string, n int) sharding.EntityID {
+	return sharding.EntityID{Type: typ, ID: fmt.Sprint(n)}
+}
+
+// TestWaitingPairsDoNotStopOthers: whatever keeps messages from their
+// destination, and however many pairs and messages that concerns, messages
+// between other entities of the shard arrive at once. The others arrive once
+// their destination takes them.
+func TestWaitingPairsDoNotStopOthers(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		pairs, each  int
+		err          error
+		opts         Options
+		first, later time.Duration // most for a healthy message: while the others meet the failure, and then
+	}{
+		{"a suspended type", 9, 80, request.ErrSuspended, Options{}, time.Second, 100 * time.Millisecond},
+		{"a suspended type, many pairs", 2000, 20, request.ErrSuspended, Options{}, 3 * time.Second, 100 * time.Millisecond},
+		{"full dead letters, one message each", 17_000, 1, request.ErrDeadLettersFull, Options{}, 3 * time.Second, 100 * time.Millisecond},
+		{"no outcome before the deadline", 40, 80, errHangs, Options{}, time.Second, 100 * time.Millisecond},
+		{"no outcome before the deadline, more pairs than probes", 700, 3, errHangs, Options{}, 15 * time.Second, 100 * time.Millisecond},
+		{"guests fail", 100, 80, &request.GuestFaultError{}, Options{Attempts: 1000}, time.Second, 100 * time.Millisecond},
+		{"more pairs than are known", 1000, 3, request.ErrBusy, Options{Pairs: 100, ShardHeld: 64, InFlight: 100}, 3 * time.Second, 200 * time.Millisecond},
+		{"more pairs than are known, without outcome", 200, 3, errHangs, Options{Pairs: 100, ShardHeld: 64, InFlight: 100}, 200 * time.Second, 15 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, c.opts)
+			away := true
+			b.fails = func(r *request.Request) error {
+				if away && r.Entity.Type == "away" {
+					return c.err
+				}
+				return nil
+			}
+			for range c.each {
+				for i := range c.pairs {
+					b.add(entityOf("source", i), entityOf("away", i), 1)
+				}
+			}
+			healthy := 0
+			arrives := func(most time.Duration) {
+				t.Helper()
+				healthy++
+				from, to := entityOf("source", 1), entityOf("healthy", healthy%5)
+				b.add(from, to, 100)
+				b.run(most, func() bool { return b.had[pair{from, to}] == b.counts[pair{from, to}].Last })
+			}
+			arrives(c.first)
+			b.pass(30 * time.Second)
+			if n := b.core.Stats().Waiting; n == 0 {
+				t.Error("no pair is said to wait")
+			}
+			for range 20 {
+				arrives(c.later)
+				b.pass(700 * time.Millisecond)
+			}
+			if n := strings.Count(b.log.String(), "messages wait"); n == 0 || n > 8 {
+				t.Errorf("that messages wait is logged %d times", n)
+			}
+			away = false
+			b.run(20*time.Minute, func() bool { return len(b.box) == 0 && b.core.Idle() })
+			for k, n := range b.counts {
+				if b.had[k] != n.Last {
+					t.Fatalf("%v has %d of %d messages", k, b.had[k], n.Last)
+				}
+			}
+			if n := b.core.Stats().Waiting; n != 0 {
+				t.Errorf("%d pairs are said to wait in the end", n)
+			}
+		})
+	}
+}
+
+// TestPairThatWaitedLongDeliversAll: what was left in the outbox while the
+// first message of a pair waited is read again.
+func TestPairThatWaitedLongDeliversAll(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 64, 65, 500} {
+		b := newBench(t, Options{})
+		away := true
+		b.fails = func(*request.Request) error {
+			if away {
+				return request.ErrSuspended
+			}
+			return nil
+		}
+		k := pair{entityOf("t", 1), entityOf("t", 2)}
+		b.add(k.from, k.to, (n+1)/2)
+		b.pass(20 * time.Second)
+		b.add(k.from, k.to, n/2)
+		b.pass(time.Second)
+		away = false
+		b.run(10*time.Second, func() bool { return b.core.Idle() })
+		if b.had[k] != uint64(n) {
+			t.Errorf("%d of %d messages arrived", b.had[k], n)
+		}
+	}
+}
+
+// TestMessagesToUnknownTypesAreGivenUpInOrder: those of a type that comes to
+// exist later are not, if nobody has asked since they were sent.
+func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
+	b := newBench(t, Options{})
+	b.unknown = map[string]bool{"ghost": true}
+	k := pair{entityOf("t", 1), entityOf("ghost", 2)}
+	b.add(k.from, k.to, 300)
+	b.run(30*time.Second, func() bool { return b.core.Idle() })
+	if c := b.counts[k]; c.After != 0 || c.GivenUp != 300 || len(b.box) > 0 {
+		t.Fatalf("%+v, %d messages left", c, len(b.box))
+	}
+	b.unknown = nil
+	b.add(k.from, k.to, 3)
+	b.run(30*time.Second, func() bool { return b.core.Idle() })
+	if b.had[k] != 303 {
+		t.Fatalf("the destination has message %d", b.had[k])
+	}
+}
+
+// TestManyWaitingPairsAreBounded: a shard knows a bounded number of pairs, and
+// reads a bounded part of its outbox for each that waits.
+func TestManyWaitingPairsAreBounded(t *testing.T) {
+	const pairs = 20_000
+	b := newBench(t, Options{Pairs: 5000})
+	b.fails = func(r *request.Request) error { return request.ErrSuspended }
+	for i := range pairs {
+		b.add(entityOf("source", i), entityOf("away", i), 1)
+	}
+	tries := map[sharding.EntityID]int{}
+	fails := b.fails
+	b.fails = func(r *request.Request) error {
+		tries[r.Entity]++
+		return fails(r)
+	}
+	b.run(10*time.Minute, func() bool { return len(tries) == pairs })
+	clear(tries)
+	b.rows = 0
+	took := b.run(10*time.Minute, func() bool { return len(tries) == pairs })
+	if s := b.core.core.shards[worldShard]; len(s.flows) > b.core.core.opts.Pairs {
+		t.Errorf("%d pairs are known", len(s.flows))
+	}
+	t.Logf("each of %d pairs was tried again within %v; %d rows were read", pairs, took, b.rows)
+}
