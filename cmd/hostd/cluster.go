@@ -43,6 +43,9 @@ func memberTable(w io.Writer, members []*clusterv1.Member) {
 			if m.GetTrouble().GetSlow() {
 				status += ",slow"
 			}
+			if n := m.GetTrouble().GetDamages(); n > 0 {
+				status += ",damaged"
+			}
 			row(m.GetNodeId(), m.GetAddress(), m.GetPeerAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
 				levelRange(m.GetMinLevel(), m.GetMaxLevel()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetTrouble()))
 		}
@@ -55,6 +58,8 @@ func leadsAgain(t *clusterv1.Trouble) string {
 	switch {
 	case t == nil:
 		return "-"
+	case t.GetDamages() > 0 && t.GetUntil() == nil:
+		return "when it is resumed"
 	case t.GetUntil() != nil:
 		return t.GetUntil().AsTime().Format(time.RFC3339)
 	}

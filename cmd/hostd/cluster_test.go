@@ -297,6 +297,7 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 		{NodeId: "n2", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, QuietMillis: 20_000}},
 		{NodeId: "n3", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, Until: until, QuietMillis: 20_000}},
 		{NodeId: "n4", Status: "up", Draining: true, Trouble: &clusterv1.Trouble{Until: until}},
+		{NodeId: "n5", Status: "up", Trouble: &clusterv1.Trouble{Damages: 3}},
 	})
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []struct{ status, end string }{
@@ -305,6 +306,7 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 		{"up,slow ", "20s after it is quick"},
 		{"up,slow ", "2023-11-14T22:13:20Z"},
 		{"up,draining ", "2023-11-14T22:13:20Z"},
+		{"up,damaged ", "when it is resumed"},
 	} {
 		if !strings.Contains(lines[i], want.status) || !strings.HasSuffix(lines[i], want.end) {
 			t.Errorf("line %d is %q", i, lines[i])

@@ -62,7 +62,7 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 			member.Speaks = said
 		}
 		if t := s.Member.ClusterView().Nodes[m.Node].Trouble; t != nil {
-			member.Trouble = &clusterv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds())}
+			member.Trouble = &clusterv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds()), Damages: uint32(t.Damages)}
 			if !t.Until.IsZero() {
 				member.Trouble.Until = timestamppb.New(t.Until)
 			}

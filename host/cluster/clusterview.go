@@ -88,13 +88,16 @@ type Trouble struct {
 	Slow  bool          // its leaderships were taken from it because it was slow
 	Until time.Time     // zero while it is slow
 	Quiet time.Duration // for how long it must give no trouble
+	// Damages counts replicas of it that were damaged after they had been built
+	// again; 0 if that is not the trouble.
+	Damages int
 }
 
 func troubleFromWire(t *peerv1.Trouble) *Trouble {
 	if t == nil {
 		return nil
 	}
-	out := &Trouble{Slow: t.GetSlow(), Quiet: time.Duration(t.GetQuietMillis()) * time.Millisecond}
+	out := &Trouble{Slow: t.GetSlow(), Quiet: time.Duration(t.GetQuietMillis()) * time.Millisecond, Damages: int(t.GetDamages())}
 	if at := t.GetUntilUnixMillis(); at != 0 {
 		out.Until = time.UnixMilli(at)
 	}

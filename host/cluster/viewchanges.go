@@ -194,7 +194,7 @@ func (l *leading) trouble(node sharding.NodeID) *peerv1.Trouble {
 		return nil
 	}
 	t := l.troubles[i]
-	out := &peerv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds())}
+	out := &peerv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds()), Damages: uint32(t.Damages)}
 	if !t.Until.IsZero() {
 		out.UntilUnixMillis = t.Until.UnixMilli()
 	}

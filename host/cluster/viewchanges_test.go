@@ -115,12 +115,12 @@ func TestTroublesAreTold(t *testing.T) {
 	for i := range 3 {
 		l.latest[name(i)] = arrival{observed{Report: coordinator.Report{Node: name(i)}}, time.Now()}
 	}
-	l.troubles = []coordinator.Trouble{{Node: "a", Slow: true, Quiet: 20 * time.Second}, {Node: "c", Until: until, Quiet: 10 * time.Second}}
+	l.troubles = []coordinator.Trouble{{Node: "a", Slow: true, Quiet: 20 * time.Second}, {Node: "c", Until: until, Quiet: 10 * time.Second, Damages: 2}}
 	l.viewChanges.stale = true
 	out := &peerv1.ReportResponse{}
 	l.show(out, 0, true)
 	got := (&ClusterView{}).with(out).Nodes
-	want := map[sharding.NodeID]*Trouble{"a": {Slow: true, Quiet: 20 * time.Second}, "b": nil, "c": {Until: until, Quiet: 10 * time.Second}}
+	want := map[sharding.NodeID]*Trouble{"a": {Slow: true, Quiet: 20 * time.Second}, "b": nil, "c": {Until: until, Quiet: 10 * time.Second, Damages: 2}}
 	for node, trouble := range want {
 		if !reflect.DeepEqual(got[node].Trouble, trouble) {
 			t.Errorf("of %s the picture says %+v, want %+v", node, got[node].Trouble, trouble)

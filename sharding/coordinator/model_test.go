@@ -359,7 +359,7 @@ func (w *world) uneven(v *meta.View, hosts int, leaders map[sharding.NodeID]int)
 		for s := sharding.ShardID(1); s <= shards; s++ {
 			if g := w.groups[s]; g.lead().node.id == n {
 				for _, id := range g.confOf(g.lead()).voters {
-					if r := g.replicas[id]; r != nil && most-data[r.node.id] >= 2 {
+					if r := g.replicas[id]; r != nil && most-data[r.node.id] >= 2 && w.troubleOf(r.node.id).Damages == 0 {
 						return fmt.Sprintf("%s leads %d shards and %s %d", n, most, r.node.id, data[r.node.id])
 					}
 				}

@@ -121,6 +121,7 @@ func (s *stepView) begin(o *operation) {
 	}
 	switch o.Kind {
 	case OperationResume:
+		s.forgive(n.Node)
 		if n.Status == meta.StatusDown {
 			o.refuse("node %s is down: it joins as a new one when it is started", o.Node)
 		}
@@ -229,6 +230,9 @@ func (s *stepView) followMove(o *operation) {
 		return
 	case n.full:
 		o.refuse("the disk of node %s is full", o.Node)
+		return
+	case n.rejected:
+		o.refuse("replicas on node %s were damaged again and again: look at its disk and memory, then 'hostd node resume %s'", o.Node, o.Node)
 		return
 	case sh.lead == nil || sh.busy:
 		return

@@ -145,10 +145,26 @@ func (s *stepView) holdUp(sh *shard) string {
 		return fmt.Sprintf("a replica of shard %d is being copied", sh.Shard)
 	case missing && s.hosts < s.policy.Replication:
 		return fmt.Sprintf("replication %d needs %d storage nodes that are up, there are %d: add nodes or lower it", s.policy.Replication, s.policy.Replication, s.hosts)
+	case missing && sh.index >= 0 && s.rejectedOn(sh) != "":
+		return fmt.Sprintf("replicas on node %s were damaged again and again: look at its disk and memory, then 'hostd node resume' it", s.rejectedOn(sh))
 	case missing && sh.index >= 0 && len(s.allocate(sh, 1)) == 0:
 		return fmt.Sprintf("no other node can take a replica of shard %d: nodes are full, draining or cannot read its log", sh.Shard)
 	case missing && s.busy():
 		return fmt.Sprintf("shard %d waits until fewer replicas are being copied", sh.Shard)
 	}
 	return fmt.Sprintf("the members of shard %d are being changed", sh.Shard)
+}
+
+// rejectedOn is the first node that could hold a replica of the shard but gets
+// none, because it damages them; empty if another node can take one.
+func (s *stepView) rejectedOn(sh *shard) sharding.NodeID {
+	if len(s.allocate(sh, 1)) > 0 {
+		return ""
+	}
+	for _, n := range s.nodes {
+		if n.host() && n.rejected {
+			return n.Node
+		}
+	}
+	return ""
 }

@@ -109,10 +109,12 @@ func (s *stepView) replace(sh *shard) {
 // renew lets damaged voters leave that no other node can take the place of:
 // their own node gets another replica then. They do not vote, so that the shard
 // is no worse off meanwhile. One whose node cannot read the log stays: it would
-// stop again, and it votes.
+// stop again, and it votes. One whose node damages what it is given stays until
+// the node may be given another: nothing would come after it.
 func (s *stepView) renew(sh *shard) bool {
 	damaged := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
-		return s.byID[r.Node].stopped(sh.Shard, r.ID) != sharding.StopDamaged || r.ID == sh.lead.Replica
+		n := s.byID[r.Node]
+		return n.stopped(sh.Shard, r.ID) != sharding.StopDamaged || n.rejected || r.ID == sh.lead.Replica
 	})
 	if len(damaged) == 0 || !sh.settled {
 		return false

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 const (
@@ -16,6 +17,16 @@ const (
 	slowFactor = 10
 	slowFloor  = 50 * time.Millisecond
 	slowAfter  = 5 * time.Second
+
+	// A node with a replica that stopped on damage, or that had other rows than
+	// the others, leads nothing for damageLeads. If a replica that was built after
+	// that is damaged too, the node gets no other one for damageBuilds; after
+	// maxDamages of them it gets none until an operator resumes it, since what
+	// damages them is the node. damageForgotten without another one forgets all.
+	damageLeads     = time.Hour
+	damageBuilds    = 10 * time.Minute
+	maxDamages      = 3
+	damageForgotten = 24 * time.Hour
 )
 
 // trouble is what a node gave that is slow, or comes and goes:
@@ -26,7 +37,8 @@ const (
 //	   └─── neither for BackOff, twice that the next time ───┘
 //
 // An unsteady node is given no leadership for balance. One that is slow gives
-// those away that it has, but for those that an operator moved there.
+// those away that it has, except those that an operator moved there. So does one
+// whose replicas are damaged again and again.
 type trouble struct {
 	linked  bool // it was heard at the last step
 	planned bool // it wanted to lead nothing when it was heard last
@@ -38,6 +50,14 @@ type trouble struct {
 	strikes  int       // times that it became unsteady, or the trouble went on
 	unsteady bool
 	evicted  bool // it was slow for too long
+
+	// damages counts generations of damaged replicas: one that was built after the
+	// last damage begins another. built is the first id that was not given out
+	// then, damaged when a damaged replica was reported last, disk the node's disk.
+	damages int
+	built   sharding.ReplicaID
+	damaged time.Time
+	disk    string
 }
 
 // lookAtTroubles judges who is steady. A coordinator that hears less than a
@@ -62,9 +82,13 @@ func (s *stepView) lookAtTroubles() {
 		}
 		s.lookAtAbsence(n, t, linked > s.hosts/2)
 		s.lookAtPace(n, t, known && n.fresh && n.heard.report.Pace > max(slowFactor*usual, slowFloor))
-		n.unsteady, n.evicted = t.unsteady || !t.slow.IsZero(), t.evicted
+		s.lookAtDamage(n, t)
+		unsound := t.damages > 0 && (t.damages >= maxDamages || s.now.Sub(t.damaged) < damageLeads)
+		n.rejected = t.damages >= maxDamages || t.damages > 1 && s.now.Sub(t.damaged) < damageBuilds
+		n.unsteady, n.evicted = t.unsteady || !t.slow.IsZero() || unsound, t.evicted || unsound
 		s.state.Nodes[i].Leads = s.state.Nodes[i].Leads && !n.unsteady
-		if t.unsteady {
+		s.state.Nodes[i].Hosts = s.state.Nodes[i].Hosts && !n.rejected
+		if t.unsteady || unsound {
 			s.plan.Troubles = append(s.plan.Troubles, s.tell(n, t))
 		}
 	}
@@ -82,11 +106,26 @@ type Trouble struct {
 	Until time.Time
 	// Quiet is for how long it must give no trouble.
 	Quiet time.Duration
+	// Damages is how often replicas of it were damaged that had been built since
+	// the time before; 0 if that is not the trouble. At MaxDamages it leads
+	// nothing and gets no replicas until it is resumed, and Until is zero.
+	Damages int
 }
+
+// MaxDamages is the number of damages after which a node has to be resumed by an
+// operator.
+const MaxDamages = maxDamages
 
 // tell describes the trouble of an unsteady node. It is the same at every step
 // while nothing changes.
 func (s *stepView) tell(n *node, t *trouble) Trouble {
+	if t.damages > 0 {
+		out := Trouble{Node: n.Node, Quiet: damageLeads, Damages: t.damages}
+		if t.damages < maxDamages {
+			out.Until = t.damaged.Add(damageLeads)
+		}
+		return out
+	}
 	out := Trouble{Node: n.Node, Slow: t.evicted, Quiet: s.backOff(t.strikes)}
 	if !t.evicted || t.slow.IsZero() {
 		out.Until = t.last.Add(out.Quiet)
@@ -142,6 +181,33 @@ func (s *stepView) lookAtPace(n *node, t *trouble, slow bool) {
 	}
 	if !t.unsteady && s.now.Sub(t.last) >= s.opts.MaxBackOff {
 		t.strikes = 0
+	}
+}
+
+// lookAtDamage counts damages of the node's replicas. One replica is damaged
+// once, and so are all that were damaged at the same time as it: only one that
+// was built since then shows that the node damages what it is given.
+func (s *stepView) lookAtDamage(n *node, t *trouble) {
+	if t.disk != n.Disk || t.damages > 0 && t.damages < maxDamages && s.now.Sub(t.damaged) >= damageForgotten {
+		t.damages, t.built, t.disk = 0, 0, n.Disk
+	}
+	if n.heard == nil || !n.heard.stops {
+		return
+	}
+	for _, r := range n.heard.report.Shards {
+		if p, _ := s.view.Placement(r.Shard); r.Stopped != sharding.StopDamaged || !slices.ContainsFunc(p.Replicas, func(m meta.Replica) bool { return m.ID == r.Replica && m.Node == n.Node }) {
+			continue
+		}
+		if r.Replica >= t.built {
+			t.damages, t.damaged, t.built = t.damages+1, s.now, s.view.NextReplica()
+		}
+	}
+}
+
+// forgive forgets the damages of a node, as an operator has it resumed.
+func (s *stepView) forgive(node sharding.NodeID) {
+	if t := s.troubles[node]; t != nil {
+		t.damages, t.built = 0, s.view.NextReplica()
 	}
 }
 

@@ -49,9 +49,11 @@ type node struct {
 	// unsteady: it is given no leadership for balance. evicted: it is slow, and
 	// gives away what it leads.
 	unsteady, evicted bool
-	replicas          int // of data shards, those that leave included
-	building          int
-	leads             int // as if every handover under way were done
+	// rejected: its replicas were damaged again and again, and it gets none now.
+	rejected bool
+	replicas int // of data shards, those that leave included
+	building int
+	leads    int // as if every handover under way were done
 }
 
 // host says that the node may hold data.

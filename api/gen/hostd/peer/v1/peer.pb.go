@@ -2967,7 +2967,8 @@ func (x *NodeState) GetTrouble() *Trouble {
 	return nil
 }
 
-// Trouble is what a node gave that is slow, or comes and goes.
+// Trouble is why a node is given no leaderships: it is slow, came back after it
+// was lost, or damages its replicas.
 type Trouble struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether what it led was taken from it because it was slow; otherwise it
@@ -2977,7 +2978,11 @@ type Trouble struct {
 	// milliseconds since 1970 by the coordinator's clock; 0 while it is slow.
 	UntilUnixMillis int64 `protobuf:"varint,2,opt,name=until_unix_millis,json=untilUnixMillis,proto3" json:"until_unix_millis,omitempty"`
 	// For how long it must give no trouble.
-	QuietMillis   uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
+	QuietMillis uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
+	// How often replicas of the node were damaged that had been built since the
+	// damage before; 0 if that is not the trouble. From 3 on the node leads nothing
+	// and gets no replicas until it is resumed.
+	Damages       uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3029,6 +3034,13 @@ func (x *Trouble) GetUntilUnixMillis() int64 {
 func (x *Trouble) GetQuietMillis() uint64 {
 	if x != nil {
 		return x.QuietMillis
+	}
+	return 0
+}
+
+func (x *Trouble) GetDamages() uint32 {
+	if x != nil {
+		return x.Damages
 	}
 	return 0
 }
@@ -4329,11 +4341,12 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\vskew_millis\x18\x1e \x01(\x12R\n" +
 	"skewMillis\x127\n" +
 	"\astopped\x18( \x03(\v2\x1d.hostd.peer.v1.StoppedReplicaR\astopped\x120\n" +
-	"\atrouble\x18n \x01(\v2\x16.hostd.peer.v1.TroubleR\atrouble\"l\n" +
+	"\atrouble\x18n \x01(\v2\x16.hostd.peer.v1.TroubleR\atrouble\"\x86\x01\n" +
 	"\aTrouble\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x12*\n" +
 	"\x11until_unix_millis\x18\x02 \x01(\x03R\x0funtilUnixMillis\x12!\n" +
-	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\"I\n" +
+	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\x12\x18\n" +
+	"\adamages\x18\x04 \x01(\rR\adamages\"I\n" +
 	"\bTransfer\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
