@@ -30,6 +30,7 @@ type Call struct {
 	entity *entity
 	req    *request.Request // of handle and query
 	env    binding.Env
+	check  binding.Check // of the request's payload, before the guest gets it
 	began  time.Time
 	ended  time.Time
 	hash   uint64 // of the command
@@ -41,6 +42,11 @@ type Call struct {
 	step  history.Step
 
 	apart bool // the lane has gone on without it
+
+	clock  func() time.Time
+	goesOn func() bool // keepsOn; made once
+	steps  int         // that the check has taken
+	unfit  error       // why the guest did not get the payload
 
 	fuel uint64 // that handle or query has cost
 	out  []byte // valid until the guest's next call
@@ -63,6 +69,9 @@ func (v *Call) Exec(long func()) {
 			return
 		}
 	}
+	if v.steps, v.unfit = v.check.Do(v.goesOn); v.unfit != nil {
+		return
+	}
 	switch v.kind {
 	case callHandle:
 		v.out, v.err = v.guest.Handle(v.handle, v.frames, v.env)
@@ -75,6 +84,22 @@ func (v *Call) Exec(long func()) {
 	case callLoad:
 		v.err = v.step.Do(v.guest, v.handle)
 	}
+}
+
+// newCall returns a call to be filled.
+func newCall(clock func() time.Time) *Call {
+	v := &Call{clock: clock}
+	v.goesOn = v.keepsOn
+	return v
+}
+
+// keepsOn gives the executor away from a check that takes longer than a quarter
+// of a millisecond, and ends it at the deadline of its request.
+func (v *Call) keepsOn() bool {
+	if v.env.Long != nil {
+		v.env.Long()
+	}
+	return v.env.Deadline.IsZero() || v.clock().Before(v.env.Deadline)
 }
 
 // visit sends the lane's call to its guest and takes the outcome, unless the
@@ -92,7 +117,7 @@ func (c *core) visit(v *Call) {
 // event.
 func (c *core) detachVisit() {
 	c.visits[c.call] = struct{}{}
-	c.call = &Call{}
+	c.call = newCall(c.opts.Now)
 }
 
 // visitDone takes the outcome of a visit that the lane went on without.
@@ -131,7 +156,11 @@ func (c *core) returned(v *Call) {
 	case v.req == nil: // answered when the lane closed
 	case !stays:
 		c.requeue(v)
+	case v.unfit != nil:
+		c.chargeCheck(e, v)
+		c.decider.unfit(e, v)
 	case v.kind == callHandle:
+		c.chargeCheck(e, v)
 		c.charge(e, v)
 		c.decider.handled(e, v)
 	default:
@@ -139,6 +168,7 @@ func (c *core) returned(v *Call) {
 		c.decider.queried(e, v)
 	}
 	v.guest, v.req, v.load, v.chunk, v.out, v.err = nil, nil, nil, nil, nil, nil
+	v.check, v.steps, v.unfit = binding.Check{}, 0, nil
 	v.step.Clear()
 	if in.Closed() {
 		c.residents.shut(in)
@@ -164,6 +194,21 @@ func (c *core) requeue(v *Call) {
 	}
 	v.req.Again = true // others have had their turn since
 	c.dispatch(s, v.req)
+}
+
+// chargeCheck takes what the check of a payload has cost from the fuel that the
+// type's commands may spend in a second. Records and replies have the guest's
+// fuel alone.
+func (c *core) chargeCheck(e *entity, v *Call) {
+	fuel := uint64(v.steps) * binding.StepFuel
+	if v.kind != callHandle || fuel == 0 {
+		return
+	}
+	e.typ.FuelBudget.Spend(c.now.UnixNano(), fuel)
+	c.heat.Add(c.now.UnixNano(), e.key, e.id, e.shard.id, fuel)
+	if v.req.Kind == request.Deliver {
+		c.intake.Charge(e.id.Type, int64(fuel))
+	}
 }
 
 // charge counts what a command has cost.

@@ -134,9 +134,9 @@ func newCore(opts Options, r Runner) *core {
 			opts: opts.WithDefaults(), runner: r, readOnly: func() bool { return false },
 			shards: make(map[sharding.ShardID]*shard), away: make(map[*entity]struct{}),
 		},
-		call:   &Call{},
 		visits: make(map[*Call]struct{}),
 	}
+	c.call = newCall(c.opts.Now)
 	c.timers = timers.New(timers.Options{
 		Rate: c.opts.TimerRate, LeastTick: c.opts.LeastTick, Fired: c.opts.TimerFired, Spans: c.opts.TimerSpans,
 		Suspended: func(entityType string) bool { return c.opts.Suspended(entityType) }, Logger: c.opts.Logger,

@@ -2,6 +2,7 @@ package entity
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"github.com/hostd/hostd/abi"
@@ -69,7 +70,7 @@ func (d *decider) command(e *entity, r *request.Request) {
 		s.awaitCommit(r, e.last, true)
 		return
 	}
-	if err := e.typ.RefusesCommand(r); err != nil {
+	if err := e.typ.RefusesCommandName(r); err != nil {
 		s.settle(r, request.Result{Err: err})
 		return
 	}
@@ -111,8 +112,25 @@ func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) 
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
+	if timers.Of(r) == nil { // what a timer carries may be of an earlier module
+		v.check = e.typ.CommandCheck(r)
+	}
 	v.frames = frames.Command(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
+}
+
+// unfit refuses a request whose payload the guest did not get.
+func (d *decider) unfit(e *entity, v *Call) {
+	r := v.req
+	switch payload, is := errors.AsType[*request.InvalidPayloadError](v.unfit); {
+	case v.kind == callHandle && v.apart && d.outdated(e):
+		r.Again = true // another module's schemas decide
+		d.lane.dispatch(e.shard, r)
+	case is && r.Kind == request.Deliver:
+		d.turnDown(e, r, v.env.Now, payload.Rejection())
+	default:
+		e.shard.settle(r, request.Result{Err: v.unfit})
+	}
 }
 
 // acceptOutput turns the guest's output into a refusal or a record.
@@ -159,13 +177,14 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env binding.Env, h
 // query reads a resident entity.
 func (d *decider) query(e *entity, r *request.Request) {
 	s := e.shard
-	if err := e.typ.RefusesQuery(r); err != nil {
+	if err := e.typ.RefusesQueryName(r); err != nil {
 		s.settle(r, request.Result{Err: err})
 		return
 	}
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
 	v.env = binding.Env{Now: s.logNow(), Seed: binding.Seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
+	v.check = e.typ.QueryCheck(r)
 	v.frames = frames.Query(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
 }

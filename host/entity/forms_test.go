@@ -4,10 +4,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/schema"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -111,5 +113,59 @@ func TestNamesThatAreNearAreTold(t *testing.T) {
 	}
 	if res := w.ask(request.Query, "sun", ""); !errors.Is(res.Err, request.ErrUnknownQuery) || !strings.Contains(res.Err.Error(), `did you mean "sum"?`) {
 		t.Errorf("%v", res.Err)
+	}
+}
+
+// longCheck is a type whose command add has a schema with a pattern that takes
+// many steps on the payload.
+func longCheck(t *testing.T, typ *binding.Type) (payload []byte) {
+	t.Helper()
+	s, err := schema.Compile([]byte(`{"type":"string","pattern":"[a-z]{0,200}!"}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ.Forms = binding.Forms{Commands: map[string]*schema.Schema{"add": s}}
+	return []byte(`"` + strings.Repeat("a", 1000) + `"`)
+}
+
+// TestLongChecksGiveTheExecutorAway: a check is a part of the guest call, which
+// the executor goes on without, and it ends at the request's deadline.
+func TestLongChecksGiveTheExecutorAway(t *testing.T) {
+	typ := &binding.Type{}
+	payload, now := longCheck(t, typ), time.Unix(1000, 0)
+	for _, late := range []bool{false, true} {
+		v := newCall(func() time.Time { return now })
+		v.kind, v.guest = callHandle, &adder{}
+		v.check = typ.CommandCheck(&request.Request{Name: "add", Payload: payload})
+		if v.env.Deadline = now.Add(time.Second); late {
+			v.env.Deadline = now
+		}
+		handed := 0
+		v.Exec(func() { handed++ })
+		if handed == 0 || v.steps < schema.PauseSteps {
+			t.Errorf("late %v: given away %d times in %d steps", late, handed, v.steps)
+		}
+		_, invalid := errors.AsType[*request.InvalidPayloadError](v.unfit)
+		if invalid == late || errors.Is(v.unfit, request.ErrDeadline) != late {
+			t.Errorf("late %v: %v", late, v.unfit)
+		}
+	}
+}
+
+// TestChecksSpendFuel: what a check costs counts for what the type may spend in
+// a second, also if the payload does not fit.
+func TestChecksSpendFuel(t *testing.T) {
+	w := quiet(t)
+	w.tell("a")
+	payload := longCheck(t, w.typ)
+	w.typ.FuelBudget = limit.NewBudget(1000)
+	res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "a"}, Name: "add", Payload: payload, ID: "long"})
+	var invalid *request.InvalidPayloadError
+	if !errors.As(res.Err, &invalid) {
+		t.Fatalf("%+v", res)
+	}
+	var limited *request.RateLimitedError
+	if res := w.askOf("b", request.Command, "note", "next"); !errors.As(res.Err, &limited) || limited.Limit != request.LimitFuel {
+		t.Errorf("the next command gave %v", res.Err)
 	}
 }

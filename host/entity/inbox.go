@@ -133,8 +133,8 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
 	case !e.typ.Accepts(e.id, r.Delivery.Source):
 		e.shard.settle(r, request.Result{Err: request.ErrNotAccepted})
-	case e.typ.RefusesCommand(r) != nil:
-		e.shard.settle(r, request.Result{Err: e.typ.RefusesCommand(r)})
+	case !e.typ.HasCommand(r.Name):
+		e.shard.settle(r, request.Result{Err: e.typ.RefusesCommandName(r)})
 	default:
 		d.opts.Logger.Info("a dead letter is delivered again", "entity_type", e.id.Type, "shard_id", e.shard.id,
 			"index", r.Delivery.DeadLetter.Index, "ordinal", r.Delivery.DeadLetter.Ordinal, "item", r.Delivery.DeadLetter.Item, "command", r.Name)

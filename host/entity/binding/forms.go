@@ -1,9 +1,9 @@
 package binding
 
 import (
-	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/hostd/hostd/abi/schema"
 	"github.com/hostd/hostd/host/request"
@@ -29,70 +29,112 @@ type Forms struct {
 }
 
 // RefusesCommand says why the type does not take a command: it has none of that
-// name, or the payload does not fit. A name that is near is told.
+// name, or the payload does not fit. It takes as long as the check does, so
+// executors call RefusesCommandName, and Check in a guest call.
 func (t *Type) RefusesCommand(r *request.Request) error {
-	if !t.HasCommand(r.Name) {
-		return misspelt(request.ErrUnknownCommand, r.Name, t.Commands, t.Internal)
+	if err := t.RefusesCommandName(r); err != nil {
+		return err
 	}
-	// Another module has written a message, which may be newer than this one.
-	return t.Forms.refuses(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
+	_, err := t.CommandCheck(r).Do(nil)
+	return err
 }
 
-// RefusesQuery says why the type does not answer a query.
-func (t *Type) RefusesQuery(r *request.Request) error {
-	if !t.HasQuery(r.Name) {
-		return misspelt(request.ErrUnknownQuery, r.Name, t.Queries, nil)
+// RefusesCommandName returns an error if the type has no command of that name.
+// It suggests a similar one.
+func (t *Type) RefusesCommandName(r *request.Request) error {
+	if t.HasCommand(r.Name) {
+		return nil
 	}
-	return t.Forms.refuses(t.Forms.Queries[r.Name], r.Payload, false)
+	return misspelt(request.ErrUnknownCommand, r.Name, t.Commands, t.Internal)
+}
+
+// RefusesQueryName returns an error if the type has no query of that name.
+func (t *Type) RefusesQueryName(r *request.Request) error {
+	if t.HasQuery(r.Name) {
+		return nil
+	}
+	return misspelt(request.ErrUnknownQuery, r.Name, t.Queries, nil)
+}
+
+// Check is a payload with the schema that it has to fit. The zero Check passes.
+type Check struct {
+	schema  *schema.Schema
+	payload []byte
+	open    bool
+}
+
+// StepFuel is what a step of a check costs, in fuel: 20 ns.
+const StepFuel = 100
+
+// CommandCheck returns the check of a command's payload.
+func (t *Type) CommandCheck(r *request.Request) Check {
+	// Another module has written a message, which may be newer than this one.
+	return t.Forms.check(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
+}
+
+// QueryCheck returns the check of a query's payload.
+func (t *Type) QueryCheck(r *request.Request) Check {
+	return t.Forms.check(t.Forms.Queries[r.Name], r.Payload, false)
 }
 
 // none is what a payload of no bytes stands for: that of a message may be.
 var none = []byte("null")
 
-func (f *Forms) refuses(s *schema.Schema, payload []byte, open bool) error {
+func (f *Forms) check(s *schema.Schema, payload []byte, open bool) Check {
 	if s == nil || f.Checked != nil && !f.Checked() {
-		return nil
+		return Check{}
 	}
 	if len(payload) == 0 {
 		payload = none
 	}
-	check := s.Check
-	if open {
-		check = s.CheckOpen
+	return Check{s, payload, open}
+}
+
+// Do checks the payload, and returns how many steps it has taken. The error is
+// a *request.InvalidPayloadError, or request.ErrDeadline if pause, which is
+// called each schema.PauseSteps, has ended the check.
+func (c Check) Do(pause func() bool) (steps int, err error) {
+	if c.schema == nil {
+		return 0, nil
 	}
-	violations := check(payload)
-	if violations == nil {
-		return nil
+	violations, steps, err := c.schema.CheckWith(c.payload, schema.Options{Open: c.open, Pause: pause})
+	switch {
+	case err != nil:
+		return steps, request.ErrDeadline
+	case violations == nil:
+		return steps, nil
 	}
 	out := &request.InvalidPayloadError{}
 	for _, v := range violations {
 		out.Violations = append(out.Violations, request.Violation(v))
 	}
-	return out
+	return steps, out
 }
 
 // misspelt is err with the name that was probably meant, which is none of
 // those that clients cannot use.
 func misspelt(err error, name string, names, hidden map[string]bool) error {
-	open := maps.Clone(names)
-	maps.DeleteFunc(open, func(name string, _ bool) bool { return hidden[name] })
-	if nearest, found := schema.Nearest(name, maps.Keys(open)); found {
+	open := func(yield func(string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if !hidden[name] && !yield(name) {
+				return
+			}
+		}
+	}
+	if nearest, found := schema.Nearest(name, open); found {
 		return fmt.Errorf("%w; did you mean %q?", err, nearest)
 	}
 	return err
 }
 
 // RefusesMessage says why the type does not take a message from another entity,
-// as its source is told; nil when it does.
+// as its source is told, before the payload is checked; nil when it does.
 func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
 	case !t.Accepts(to, r.Delivery.Source):
 		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"}
 	case !t.HasCommand(r.Name):
 		return &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"}
-	}
-	if payload, is := errors.AsType[*request.InvalidPayloadError](t.RefusesCommand(r)); is {
-		return payload.Rejection()
 	}
 	return nil
 }
