@@ -15,6 +15,9 @@ CHANGES ?= 500
 FREEZE ?= 30s
 # Which tests of clusters make nemesis runs.
 NEMESIS ?= .
+# What make powerloss and make upgrade do beside what is shortest.
+DAMAGES ?= -damages
+ORDERS ?= -both
 
 # Packages with Go code; the examples are built for WebAssembly by their tests.
 PKGS = ./...
@@ -27,12 +30,19 @@ PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods
 # tests/arch reads files.
 MEETING = ^[[:space:]]*go [a-zA-Z_(]|"sync"|"sync/atomic"|/x/sync|\.Parallel\(\)|AfterFunc\(|net/http|net\.Listen|"github.com/hostd/hostd/host"
 RACE_PKGS = $$($(GO) list $(PKGS) | grep -Fx "$$(git grep -lE '$(MEETING)' -- '*.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')" | grep -vE '$(PROCESSES)|/guestbuild(/|$$)|/tests/arch$$')
-# The tests that say testkit.Long(t, "long"), and their packages.
-LONG = $$(git grep -h -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd '|' -)
-LONG_PKGS = $$(git grep -l 'testkit.Long(t, "long")' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# Those of them in which make race runs all that go test does: no test is
+# shorter there, or counts what the detector allocates.
+SHORTENED = testing\.Short\(\)|AllocsPerRun
+RACED_WHOLE = $$(printf '%s\n' $(RACE_PKGS) | grep -vFx "$$(git grep -lE '$(SHORTENED)' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')")
+# Of suites that are lists, the continuous run takes one of SHARES shares.
+SHARES ?= 1
+SHARE ?= 0
+TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
+# The tests that say testkit.Long(t, "long"), each behind its package.
+LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
+.PHONY: help build test plain race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,9 +53,11 @@ build: ## build bin/hostd
 test: ## run the tests that a person waits for; make long and others run the rest
 	$(GOTEST) $(PKGS)
 
-# -run . takes those that are long, too.
+plain: ## run the tests of make test that make race leaves out or shortens
+	$(GOTEST) $$($(GO) list $(PKGS) | grep -vFx "$(RACED_WHOLE)")
+
 race: ## run the tests of what is concurrent in short mode under the race detector
-	$(GOTEST) -race -short -run . -timeout 20m $(RACE_PKGS)
+	$(GOTEST) -race -short -timeout 20m $(RACE_PKGS)
 
 check: fmt-check vet lint generated race ## all that must hold before a commit
 
@@ -82,18 +94,16 @@ deploy: ## write the dashboards and alerts of deploy
 	$(GO) run ./deploy/generate
 
 fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
-	@set -e; git grep -l '^func Fuzz' -- '*_test.go' | while read -r file; do \
-		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
-			echo "fuzz $$(dirname "$$file") $$target"; \
-			$(GOTEST) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" </dev/null; \
-		done; \
+	@set -e; git grep '^func Fuzz' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go:func \(Fuzz[A-Za-z0-9_]*\)(.*|\1 \2|p' | $(TAKE_SHARE) | while read -r dir target; do \
+		echo "fuzz $$dir $$target"; \
+		$(GOTEST) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$dir" </dev/null; \
 	done
 
 bench: ## run every benchmark for BENCHTIME (default 1s)
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
 
 long: ## run the tests that take long and have no target of their own
-	$(GOTEST) -run "^($(LONG))$$" -count=1 -timeout 40m $(LONG_PKGS)
+	@list=$$($(LONG)); $(GOTEST) -run "^($$(echo "$$list" | cut -d ' ' -f 2 | paste -sd '|' -))\$$" -count=1 -timeout 40m $$(echo "$$list" | cut -d ' ' -f 1 | sort -u)
 
 sim: ## run the seeded simulator for SEEDS seeds (default 300)
 	$(GOTEST) -run '^TestSeeds$$' -count=1 -timeout 30m ./tests/sim -seeds $(SEEDS)
@@ -102,7 +112,7 @@ kill: ## kill a node under load CYCLES (200) times and check all it said
 	$(GOTEST) -run '^TestKill' -count=1 -timeout 40m ./tests/e2e/crash -cycles $(CYCLES)
 
 powerloss: ## cut a node's power under load CUTS times (30), and damage every file; needs root
-	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/e2e/disk -cuts $(CUTS) -damages
+	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/e2e/disk -cuts $(CUTS) $(DAMAGES)
 
 nemesis: ## kill, freeze, part, empty and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
 	$(GOTEST) -run '$(NEMESIS)' -count=1 -timeout 60m ./tests/e2e/cluster -skip '^(TestChaos|TestStatesAreReplays)$$' -pause 0 -faults $(FAULTS) -moves $(MOVES) -freeze $(FREEZE) -kills 3 -v
@@ -134,4 +144,4 @@ founding: ## take the disk of a node that is told to found a cluster FOUNDINGS (
 	$(GOTEST) -run '^TestLeftOverBootstrapFoundsNothing$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
 
 upgrade: ## upgrade a cluster of the release before under load, in both orders, put nodes back, raise its level
-	$(GOTEST) -run '^Test(Upgrade|RaiseNeedsPeersToBeReached)$$' -timeout 20m -count=1 ./tests/e2e/upgrade -both -v
+	$(GOTEST) -run '^Test(Upgrade|RaiseNeedsPeersToBeReached)$$' -timeout 20m -count=1 ./tests/e2e/upgrade $(ORDERS) -v

@@ -42,6 +42,8 @@ func TestTotals(t *testing.T) {
 			false, "0 passed, 1 failed, 0 skipped", "FAIL p A\nboom\n"},
 		{"skip with a reason", "# why\np B needs a moon\n", start + line("pass", "A") + line("skip", "B") + end, true, "1 passed, 0 failed, 1 skipped", "SKIP p B: needs a moon"},
 		{"skip without one", "p C other\n", start + line("pass", "A") + line("skip", "B") + end, false, "1 passed, 0 failed, 1 skipped", "not among the allowed"},
+		{"skip of what takes long", "", start + line("pass", "A") + `{"Action":"output","Package":"p","Test":"C","Output":"    a_test.go:3: takes long: run it by its name, or make long\n"}` + "\n" + line("skip", "C") + end,
+			true, "1 passed, 0 failed, 1 skipped", "SKIP p C: takes long, and another run has it"},
 		{"package without tests", "", start + line("pass", "A") + end + `{"Action":"skip","Package":"q"}` + "\n", true, "1 passed, 0 failed, 0 skipped", ""},
 		{"build failure counts once", "", `{"Action":"build-output","ImportPath":"p [p.test]","Output":"x.go:1: odd\n"}` + "\n" + `{"Action":"build-fail","ImportPath":"p [p.test]"}` + "\n" + start + endFail,
 			false, "0 passed, 1 failed, 0 skipped", "x.go:1: odd"},
