@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/hostd/hostd/host/request"
@@ -42,7 +43,7 @@ func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, er
 	case <-w.done:
 		return q.Result, q.Result.Err
 	case <-ctx.Done():
-		return request.Result{}, ctx.Err()
+		return request.Result{}, gaveUpOn(ctx, q.Kind)
 	}
 }
 
@@ -56,8 +57,17 @@ func (p *Parts) post(ctx context.Context, shard sharding.ShardID, q *request.Req
 	case <-w.done:
 		return q.Result.Err
 	case <-ctx.Done():
-		return ctx.Err()
+		return gaveUpOn(ctx, q.Kind)
 	}
+}
+
+// gaveUpOn is the outcome of a request whose caller waits no longer. A change
+// that was submitted may still take effect.
+func gaveUpOn(ctx context.Context, kind request.Kind) error {
+	if kind.Changes() {
+		return fmt.Errorf("%w: %w", request.ErrOutcomeUnknown, ctx.Err())
+	}
+	return ctx.Err()
 }
 
 // inspection waits for a number of requests.

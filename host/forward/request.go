@@ -139,7 +139,7 @@ func (a *asked) fill(q *request.Request, names *names, callers *callers, scratch
 	if q.ExpectedSequence < request.NoExpectation {
 		return scratch, fmt.Errorf("%w: expected sequence %d", errMalformed, a.expected)
 	}
-	if q.Kind == request.Command {
+	if q.Kind.HasID() {
 		q.First, q.Again = now.Add(-time.Duration(min(a.firstTried, uint64(longestAge/time.Microsecond)))*time.Microsecond), a.firstTried > 0
 	}
 	if a.remaining > 0 {

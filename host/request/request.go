@@ -66,6 +66,16 @@ const (
 	Start
 )
 
+// HasID reports that requests of the kind leave a record under their command
+// id. One that is sent again takes effect once, so an attempt of unknown outcome
+// may be repeated; and if the last attempt fails, the outcome is still unknown.
+func (k Kind) HasID() bool {
+	return k == Command || k == SkipTimer || k == Delete || k == Redeliver
+}
+
+// Changes reports that requests of the kind write to a shard in somebody's name.
+func (k Kind) Changes() bool { return k.HasID() || k == Discard || k == SendAgain }
+
 // Records reports whether the request may leave a record of its entity.
 func (r *Request) Records() bool {
 	return r.Kind != Query && r.Kind != StaleQuery && r.Kind != Start

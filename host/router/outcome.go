@@ -21,9 +21,9 @@ func comesBack(q *request.Request) bool {
 	err := q.Result.Err
 	switch request.RetryOf(err) {
 	case request.ResendSameID:
-		q.Route.Unknown = q.Route.Unknown || q.Kind == request.Command
-		q.Again = q.Again || q.Kind == request.Command
-		q.Route.UnderWay = q.Route.UnderWay || q.Kind == request.Command && errors.Is(err, request.ErrMayComeThrough)
+		q.Route.Unknown = q.Route.Unknown || q.Kind.HasID()
+		q.Again = q.Again || q.Kind.HasID()
+		q.Route.UnderWay = q.Route.UnderWay || q.Kind.HasID() && errors.Is(err, request.ErrMayComeThrough)
 		return true
 	case request.Resend:
 		return true

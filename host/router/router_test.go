@@ -298,6 +298,26 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 	}
 }
 
+// TestUnknownOutcomesStayUnknown: an operation that leaves a record may have
+// taken effect in an earlier attempt, whichever it is.
+func TestUnknownOutcomesStayUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind    request.Kind
+		unknown bool
+	}{
+		"command": {request.Command, true}, "delete": {request.Delete, true}, "skip a timer": {request.SkipTimer, true}, "redeliver": {request.Redeliver, true},
+		"query": {request.Query, false}, "passivate": {request.Passivate, false}, "deliver": {request.Deliver, false},
+	} {
+		q := &request.Request{Kind: c.kind, Result: request.Result{Err: request.ErrOutcomeUnknown}}
+		if !comesBack(q) || q.Again != c.unknown {
+			t.Errorf("%s: is sent again as another attempt: %v, want %v", name, q.Again, c.unknown)
+		}
+		if fail(q, request.ErrBusy); errors.Is(q.Result.Err, request.ErrOutcomeUnknown) != c.unknown {
+			t.Errorf("%s: ends with %v", name, q.Result.Err)
+		}
+	}
+}
+
 // TestPausesEndTheWait: what is held, and what comes back, goes nowhere once
 // the process has stood still.
 func TestPausesEndTheWait(t *testing.T) {

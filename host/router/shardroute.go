@@ -162,7 +162,7 @@ func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
 // ended notes that a request has an outcome.
 func (f *shardRoute) ended(q *request.Request) {
 	err := q.Result.Err
-	if q.Kind == request.Command && !errors.Is(err, request.ErrBusy) {
+	if q.Kind.HasID() && !errors.Is(err, request.ErrBusy) {
 		f.ran.note(f.limits.keyOf(q), q.Route.Number)
 	}
 	if q.Route.Unknown && !settled(err, q.Route.UnderWay) {
@@ -218,7 +218,7 @@ func (f *shardRoute) drained() {
 	unknown := make(map[uint64]bool) // by entity
 	for i, q := range slices.Backward(f.back) {
 		switch {
-		case q.Kind != request.Command:
+		case !q.Kind.HasID():
 		case f.overtaken(q), errors.Is(q.Result.Err, request.ErrNotApplied) && unknown[f.limits.keyOf(q)]:
 			f.give(q, q.Result.Err)
 			f.back[i] = nil
@@ -253,7 +253,7 @@ func (f *shardRoute) gaveUp(q *request.Request, now time.Time) bool {
 // overtaken reports that a later command to the same entity may have an
 // outcome: sending this one again would turn their order round.
 func (f *shardRoute) overtaken(q *request.Request) bool {
-	return q.Kind == request.Command && passed(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
+	return q.Kind.HasID() && passed(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
 }
 
 // give answers a request that the route has.
