@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 )
 
 // Command is one command to one entity.
@@ -188,7 +188,7 @@ func payload(data []byte, v *structpb.Value) []byte {
 	if v == nil {
 		return data
 	}
-	text, err := protojson.Marshal(v)
+	text, err := jsonvalue.Append(nil, v)
 	if err != nil {
 		return nil
 	}

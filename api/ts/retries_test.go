@@ -111,7 +111,7 @@ func answer(body string) func(http.ResponseWriter) {
 	}
 }
 
-var done = answer(`{"json":{"balance":"9007199254740993"},"sequence":"2","eventCount":1}`)
+var done = answer(`{"json":{"balance":9007199254740993},"sequence":"2","eventCount":1}`)
 
 // TestRetriesAreOneCommand: attempts have one id, made before the first, and
 // say since when an outcome is not known.

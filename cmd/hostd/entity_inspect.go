@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
@@ -104,7 +104,7 @@ func newEntityState(std cli.Stdio) *cobra.Command {
 		}
 		data := res.GetData()
 		if v := res.GetJson(); v != nil {
-			data, err = protojson.Marshal(v)
+			data, err = jsonvalue.Append(nil, v)
 		}
 		return state{cli.NewPayload(data), res.GetSequence(), res.GetModuleDigest(), res.GetDeleted()}, err
 	}, func(w io.Writer, v state) {

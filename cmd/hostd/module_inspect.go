@@ -3,18 +3,17 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/forms"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
@@ -73,7 +72,7 @@ func newModuleDescribe(std cli.Stdio) *cobra.Command {
 		}
 		v := description{viewModule(res.GetModule()), res}
 		if m := res.GetManifest(); m != nil {
-			text, err := protojson.Marshal(m)
+			text, err := jsonvalue.Append(nil, structpb.NewStructValue(m))
 			if err != nil {
 				return v, err
 			}
@@ -169,7 +168,7 @@ func optionsOf(entityType map[string]*structpb.Value) string {
 		if !said {
 			continue
 		}
-		text, err := json.Marshal(v.AsInterface()) // protobuf's own JSON has spaces in some builds
+		text, err := jsonvalue.Append(nil, v)
 		if err != nil {
 			continue
 		}

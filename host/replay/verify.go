@@ -11,12 +11,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/jsonpatch"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -445,11 +445,7 @@ func same(a, b []byte, asJSON bool) bool {
 }
 
 func canonical(state []byte) ([]byte, bool) {
-	value, ok := codec.Parse(state)
-	if !ok {
-		return nil, false
-	}
-	text, err := codec.AppendCanonical(nil, value)
+	text, err := jsontext.Canonical(state)
 	return text, err == nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/status"
 )
 
@@ -28,7 +27,6 @@ func TestCodes(t *testing.T) {
 		{admission.ErrPaused, connect.CodeUnavailable},
 		{status.ErrNoOutcome, connect.CodeDeadlineExceeded},
 		{status.Argument("the command is empty"), connect.CodeInvalidArgument},
-		{&codec.ValueError{Reason: "the JSON value is of an unknown kind"}, connect.CodeInvalidArgument},
 		{&RefusedError{Reason: "n2 is down"}, connect.CodeFailedPrecondition},
 		{&InvalidSettingError{Reason: "dead after 0s"}, connect.CodeInvalidArgument},
 		{&unfinishedError{"n2 still leads 3 of 4 shards"}, connect.CodeDeadlineExceeded},

@@ -15,11 +15,11 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -197,7 +197,7 @@ func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.Get
 		return nil, status.Public(s.log, err)
 	}
 	out := &modulev1.GetResponse{Module: s.describe(ctx, &m)}
-	if manifest, ok := codec.Parse(m.Manifest); ok {
+	if manifest, ok := jsonvalue.ParseAnswer(m.Manifest); ok {
 		out.Manifest = manifest.GetStructValue()
 	}
 	return connect.NewResponse(out), nil

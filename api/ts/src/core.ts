@@ -257,7 +257,7 @@ export class Transport {
     try {
       return await this.#send(place, procedure, { "Content-Type": "application/json", "Connect-Timeout-Ms": String(Math.ceil(ms)) }, body, watch, async (res) => {
         const text = await res.text();
-        if (res.ok) return JSON.parse(text);
+        if (res.ok) return parse(text);
         let wire: Json;
         try {
           wire = JSON.parse(text);
@@ -290,7 +290,7 @@ export class Transport {
           if (held.length < end) break;
           let message: Json;
           try {
-            message = JSON.parse(new TextDecoder().decode(held.subarray(5, end)));
+            message = parse(new TextDecoder().decode(held.subarray(5, end)));
           } catch (e) {
             throw watch.why(e);
           }
@@ -448,6 +448,16 @@ function fields(b: Uint8Array | string): [number, number | Uint8Array][] {
     else out.push([key >> 3, v]);
   }
   return out;
+}
+
+/**
+ * The value of a JSON text. Integers beyond 2^53, which JavaScript would round, are
+ * texts of their digits.
+ */
+export function parse(text: string): any {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  return JSON.parse(text.replace(/"[^"\\]*(?:\\[^][^"\\]*)*"|-?\d+(?:[.eE][\d.eE+-]*)?/g,
+    (token) => /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token));
 }
 
 /** The bytes of a text in base64. */

@@ -1,6 +1,7 @@
 import * as clock from "./clock.js";
 import type { Definition, Entity } from "./entity.js";
 import * as frames from "./frames.js";
+import * as json from "./json.js";
 import { natives } from "./natives.js";
 
 const { input, output } = frames;
@@ -149,12 +150,13 @@ export class Context<E = any> extends View {
     const event = this.definition.events.get(name);
     if (!event) throw new TypeError(`${this.definition.name} has no event ${name}`);
     const written = this.text(payload ?? {}, "event", name);
+    const exact = json.isExact();
     const frame = frames.start(output.event);
     frames.field(event.stored);
     frames.put(written);
     frames.end(frame);
     for (const tag of tags) this.named(output.tag, tag);
-    this.definition.evolve(this.entity, event, JSON.parse(written));
+    this.definition.evolve(this.entity, event, json.read(written, exact));
   }
 
   /** Sends a command to another entity, exactly once, after this one is stored. */
@@ -229,7 +231,7 @@ export class Context<E = any> extends View {
   }
 
   private text(payload: unknown, noun: string, name: string): string {
-    const written = JSON.stringify(payload) as string | undefined;
+    const written = json.write(payload);
     if (written === undefined) throw new TypeError(`the payload of ${noun} ${name} is nothing that JSON has`);
     return written;
   }

@@ -1,5 +1,6 @@
 import * as clock from "./clock.js";
 import type { Context, View } from "./context.js";
+import * as json from "./json.js";
 import type { JsonSchema, Schema } from "./schema.js";
 
 /** A value that is looked at and not changed. */
@@ -272,9 +273,9 @@ const stateName = "state";
 // The form after it of an older one, as it is when it is read back.
 function upcasted({ schema, up }: Upcast, older: unknown, what: string): unknown {
   const made = synchronous(up(schema?.revives ? schema.read(older, "") : older), "the upcaster of", what);
-  const text = JSON.stringify(made) as string | undefined;
+  const text = json.write(made);
   if (text === undefined) throw new TypeError(`${what} is upcast to nothing that JSON has`);
-  return JSON.parse(text);
+  return json.read(text, json.isExact());
 }
 
 // The type of the stored events of a version.

@@ -1,3 +1,4 @@
+import * as texts from "./json.js";
 import { natives } from "./natives.js";
 
 /** Kinds of frames, as the guest contract numbers them. */
@@ -62,7 +63,7 @@ export function text(kind: number): string {
 /** The value of a JSON text; undefined where there is none. */
 export function json(kind: number): unknown {
   const at = places[kind]!;
-  return at < 0 || sizes[kind] === 0 ? undefined : natives.json(at, sizes[kind]!);
+  return at < 0 || sizes[kind] === 0 ? undefined : texts.input(at, sizes[kind]!);
 }
 
 export function uint32(kind: number, offset: number): number {
@@ -118,7 +119,7 @@ export function eachEvent(end: number, event: (type: string, payload: unknown) =
       const length = inputView.getUint16(name, true);
       eventAt = name + 2 + length;
       eventSize = behind - eventAt;
-      event(natives.text(name + 2, length), eventSize > 0 ? natives.json(eventAt, eventSize) : undefined);
+      event(natives.text(name + 2, length), eventSize > 0 ? texts.input(eventAt, eventSize) : undefined);
     }
     at = behind;
   }

@@ -2,7 +2,10 @@
 interface Natives {
   /** The UTF-8 of the input as a string. */
   text(at: number, length: number): string;
-  /** The value of a JSON text of the input. It throws a SyntaxError. */
+  /**
+   * The value of a JSON text of the input; undefined, which no text has, where it
+   * may have a number that is not exact then. It throws a SyntaxError.
+   */
   json(at: number, length: number): unknown;
   /**
    * Finds the frames of the input: the table, of int32, gets the places of all

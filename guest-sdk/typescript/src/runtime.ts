@@ -2,9 +2,10 @@ import * as clock from "./clock.js";
 import { Context, View } from "./context.js";
 import { type Definition, type Entity, type EntityType, synchronous } from "./entity.js";
 import * as frames from "./frames.js";
+import * as json from "./json.js";
 import { natives } from "./natives.js";
 import { invalidPayload, Rejection, unknownName } from "./reject.js";
-import { installBigInt, Misfit, none, type Schema } from "./schema.js";
+import { Misfit, none, type Schema } from "./schema.js";
 import { describe } from "./trace.js";
 
 const { input, output } = frames;
@@ -91,14 +92,14 @@ function upcast(type: number, length: number): number {
     const [name, value] = definition.newest(stored, payload);
     const frame = frames.start(output.event);
     frames.field(name);
-    frames.put(name === stored ? frames.eventText() : JSON.stringify(value));
+    frames.put(name === stored ? frames.eventText() : json.write(value)!);
     frames.end(frame);
   });
   return frames.length();
 }
 
 function stateOf(entity: Entity): string {
-  const text = JSON.stringify(entity.state) as string | undefined;
+  const text = json.write(entity.state);
   if (text === undefined) throw new TypeError(`the state of ${entity.definition.name} is nothing that JSON has`);
   return text;
 }
@@ -110,10 +111,11 @@ function handle(handle: number, length: number): number {
   context.open(entity);
   const inPlace = definition.kind !== "event-sourced";
   const before = inPlace ? stateOf(entity) : "";
+  const exact = json.isExact();
   try {
     run(entity, "command", context);
   } catch (e) {
-    if (inPlace) entity.state = definition.revive(JSON.parse(before));
+    if (inPlace) entity.state = definition.revive(json.read(before, exact));
     refuse(e);
     return frames.length();
   }
@@ -152,7 +154,7 @@ function run(entity: Entity, noun: "command" | "query", context: View): void {
   if (!handler) throw new Rejection(unknownName, "no such " + noun);
   const reply = synchronous(handler.run(context, entity.state, payloadOf(handler.schema)), noun, name);
   if (reply === undefined) return;
-  const text = JSON.stringify(reply) as string | undefined;
+  const text = json.write(reply);
   if (text === undefined) throw new TypeError(`the reply of ${noun} ${name} is nothing that JSON has`);
   frames.frame(output.reply, text);
 }
@@ -235,7 +237,7 @@ function show(value: unknown): string {
 }
 
 clock.install();
-installBigInt();
+json.installBigInt();
 installConsole();
 frames.begin();
 natives.serve(call);

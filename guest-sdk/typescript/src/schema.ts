@@ -170,9 +170,9 @@ export function integer(of: Described<number> & Bounds<number> = {}): Schema<num
 const leastInt64 = -(2n ** 63n), mostInt64 = 2n ** 63n - 1n;
 
 /**
- * A whole number of 64 bits, as a bigint. Beyond 2^53 it is written, and has to
- * be given, as a text of digits. What emits or keeps one has it in its schema,
- * so that it is a bigint again when it is read back.
+ * A whole number of 64 bits, as a bigint. It may be given as a text of digits.
+ * What emits or keeps one has it in its schema, so that it is a bigint again when
+ * it is read back, also below 2^53.
  */
 export function int64(of: Described<bigint> & Bounds<bigint> = {}): Schema<bigint> {
   const minimum = of.min ?? leastInt64, maximum = of.max ?? mostInt64;
@@ -183,8 +183,9 @@ export function int64(of: Described<bigint> & Bounds<bigint> = {}): Schema<bigin
     read: (value, path) => {
       let number: bigint;
       if (typeof value === "bigint") number = value;
-      else if (typeof value === "string" && digits.test(value) || Number.isSafeInteger(value)) number = BigInt(value as string | number);
-      else throw new Misfit(path, "must be a whole number of 64 bits, as text beyond 2^53");
+      // The text has the digits that JavaScript writes, if it is a number here.
+      else if (typeof value === "string" && digits.test(value) || Number.isInteger(value) && Math.abs(value as number) < 1e20) number = BigInt(String(value));
+      else throw new Misfit(path, "must be a whole number of 64 bits");
       return within(number, minimum, maximum, path);
     },
   };
@@ -199,7 +200,8 @@ export function number(of: Described<number> & Bounds<number> = {}): Schema<numb
     ...fallback(of),
     render: () => described(json, of),
     read: (value, path) => {
-      if (typeof value !== "number") throw new Misfit(path, "must be a number");
+      if (typeof value === "bigint") value = Number(value); // a number is a double
+      if (typeof value !== "number" || !Number.isFinite(value)) throw new Misfit(path, "must be a number");
       return within(value, of.min ?? -Infinity, of.max ?? Infinity, path);
     },
   };
@@ -318,14 +320,4 @@ function object(literal: { [member: string]: Literal }): Schema<object> {
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** Has JSON take a bigint: as a number where it is exact, as a text beyond. */
-export function installBigInt(): void {
-  Object.defineProperty(BigInt.prototype, "toJSON", {
-    value: function (this: bigint): number | string {
-      const number = Number(this);
-      return Number.isSafeInteger(number) ? number : String(this);
-    },
-  });
 }

@@ -1,8 +1,13 @@
 package codec
 
 import (
+	"encoding/json"
+	"unicode/utf8"
+
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/hostd/hostd/abi/jsontext"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/rpc/status"
 )
@@ -21,13 +26,13 @@ const (
 // is always JSON text.
 var null = []byte("null")
 
-var (
-	errNotJSON   = status.Argument("data is not JSON text, and the entity type's encoding is json")
-	errJSONValue = status.Argument("json was given, and the entity type's encoding is bytes: give data")
-)
+var errJSONValue = status.Argument("json was given, and the entity type's encoding is bytes: give data")
 
-// FromData checks a payload given as data and returns what the module gets,
-// data itself where there is any.
+// Valid reports whether what a module wrote is one JSON text in UTF-8.
+func Valid(data []byte) bool { return json.Valid(data) && utf8.Valid(data) }
+
+// FromData checks a payload given as data and returns what the module gets: for
+// JSON types the canonical text of its value, which may be data itself.
 func FromData(enc Encoding, data []byte) ([]byte, error) {
 	if enc == Bytes {
 		return data, nil
@@ -35,10 +40,11 @@ func FromData(enc Encoding, data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return null, nil
 	}
-	if !Valid(data) {
-		return nil, errNotJSON
+	text, err := jsontext.Canonical(data)
+	if err != nil {
+		return nil, status.Argument("data is not JSON, which is the entity type's encoding: " + err.Error())
 	}
-	return data, nil
+	return text, nil
 }
 
 // FromJSON turns a payload given as a JSON value into what the module gets.
@@ -46,7 +52,11 @@ func FromJSON(enc Encoding, v *structpb.Value) ([]byte, error) {
 	if enc == Bytes {
 		return nil, errJSONValue
 	}
-	return AppendCanonical(make([]byte, 0, 64), v)
+	text, err := jsonvalue.Append(make([]byte, 0, 64), v)
+	if err != nil {
+		return nil, status.Argument(err.Error())
+	}
+	return text, nil
 }
 
 // Empty is what the module gets when no payload was given.
@@ -73,7 +83,7 @@ func AnswerKind(enc Encoding, request wire.PayloadKind) wire.PayloadKind {
 // not stays data: the command it answers is durable, so failing would lie.
 func Render(kind wire.PayloadKind, payload []byte) (v *structpb.Value, data []byte) {
 	if kind == wire.JSONPayload && len(payload) > 0 {
-		if v, ok := Parse(payload); ok {
+		if v, ok := jsonvalue.ParseAnswer(payload); ok {
 			return v, nil
 		}
 	}

@@ -3,7 +3,6 @@ package codec
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -26,7 +25,7 @@ func (c Stream) Marshal(msg any) ([]byte, error) {
 	if err := proto.Unmarshal(m.Bytes, &response); err != nil {
 		return nil, err
 	}
-	return protojson.Marshal(&response)
+	return appendJSON(nil, &response)
 }
 
 func (c Stream) Unmarshal(data []byte, msg any) error {

@@ -34,7 +34,7 @@ func (Unary) MarshalAppend(to []byte, msg any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is not a message", msg)
 	}
-	return protojson.MarshalOptions{}.MarshalAppend(to, m)
+	return appendJSON(to, m)
 }
 
 // MarshalStable writes the same bytes for the same message.
@@ -62,8 +62,23 @@ func (Unary) Unmarshal(data []byte, msg any) error {
 }
 
 // unmarshalJSON parses a message, and refuses members that it does not have and
-// values that its fields cannot have.
+// values that its fields cannot have. The numbers of JSON values keep their
+// digits.
 func unmarshalJSON(data []byte, m proto.Message) error {
+	if !mayHold(m.ProtoReflect().Descriptor()) {
+		return unmarshalRest(data, m)
+	}
+	rest, set, taken := takeValues(data, m.ProtoReflect().Descriptor())
+	if err := unmarshalRest(rest, m); err != nil {
+		return err
+	}
+	if taken == nil && set != nil {
+		set(m.ProtoReflect())
+	}
+	return taken
+}
+
+func unmarshalRest(data []byte, m proto.Message) error {
 	strict := protojson.Unmarshal(data, m)
 	if strict == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/host/jsonpatch"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -215,7 +215,7 @@ func differenceOf(e Entity) *modulev1.VerifyResponse_Difference {
 	for _, o := range e.Patch {
 		step := &modulev1.VerifyResponse_PatchOperation{Op: string(o.Op), Path: o.Path}
 		if o.Op != jsonpatch.Remove {
-			step.Value = codec.ValueOf(o.Is)
+			step.Value = jsonvalue.Of(o.Is)
 		}
 		d.Patch = append(d.Patch, step)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/abi/manifest"
 )
 
@@ -20,7 +21,7 @@ const (
 	maxValueDepth = 500
 )
 
-// payload is a value as the guest gets it: JSON text, or bytes for a type whose
+// payload is a value as the guest gets it: canonical JSON text, or bytes for a type whose
 // payloads are bytes. nil is none.
 func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error) {
 	if n == nil {
@@ -32,8 +33,9 @@ func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error
 		out, err = plainBytes(resolve(n))
 	} else {
 		var b bytes.Buffer
-		err = appendJSON(&b, n, 0)
-		out = b.Bytes()
+		if err = appendJSON(&b, n, 0); err == nil {
+			out, err = jsontext.Canonical(b.Bytes()) // as a node does
+		}
 	}
 	return out, p.at(n, err)
 }

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/hostd/hostd/api/jsonvalue"
 )
 
 // Object is a message of the API in the form that -o json prints: each field
@@ -64,15 +65,22 @@ func viewValue(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	switch m := v.Message().Interface().(type) {
 	case *timestamppb.Timestamp:
 		return m.AsTime()
-	case *structpb.Value, *structpb.Struct:
-		text, err := protojson.Marshal(m)
-		if err != nil {
-			return nil
-		}
-		return json.RawMessage(text)
+	case *structpb.Value:
+		return viewJSON(m)
+	case *structpb.Struct:
+		return viewJSON(structpb.NewStructValue(m))
 	default:
 		return View(m)
 	}
+}
+
+// viewJSON is a JSON value as it is printed: its numbers keep their digits.
+func viewJSON(v *structpb.Value) any {
+	text, err := jsonvalue.Append(nil, v)
+	if err != nil {
+		return nil
+	}
+	return json.RawMessage(text)
 }
 
 // Set gives a member a value, behind the others when there is none of the name.

@@ -1,9 +1,7 @@
 package debugging
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 
 	"connectrpc.com/connect"
@@ -12,6 +10,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
 )
@@ -122,12 +121,7 @@ func baseOf(state *entityv1.GetStateResponse) (*entityfile.Base, error) {
 	if v == nil {
 		return b, nil
 	}
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v.AsInterface()); err != nil {
-		return nil, err
-	}
-	b.State = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
-	return b, nil
+	var err error
+	b.State, err = jsonvalue.Append(nil, v)
+	return b, err
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
 	"github.com/hostd/hostd/host/telemetry"
@@ -64,7 +66,7 @@ func pull(ctx context.Context, s *cli.Session, entityType, id, path string, most
 	if err != nil {
 		return about, err
 	}
-	manifest, err := m.GetManifest().MarshalJSON()
+	manifest, err := jsonvalue.Append(nil, structpb.NewStructValue(m.GetManifest()))
 	if err != nil {
 		return about, err
 	}

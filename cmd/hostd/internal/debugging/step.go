@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/jsontext"
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
 	"github.com/hostd/hostd/cmd/hostd/internal/jsondiff"
@@ -195,6 +197,9 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 		fmt.Fprintf(std.Err, "the first events were cut: it begins with the state of event %d\n", b.Sequence)
 	}
 	w := walk{Stepper: stepper, out: out, now: file.About.PulledAt}
+	for _, t := range m.Manifest().EntityTypes {
+		w.json = w.json || t.Name == id.Type && t.Encoding == manifest.JSON
+	}
 	if w.state, err = stepper.State(); err != nil {
 		return err
 	}
@@ -219,6 +224,7 @@ type walk struct {
 	out   *cli.Output
 	state []byte
 	now   time.Time
+	json  bool // payloads are JSON text
 }
 
 // changed is the state now, and what is different since it was asked for last.
@@ -259,6 +265,12 @@ func (w *walk) events(ctx context.Context, file *entityfile.Reader, at uint64) e
 
 // command runs one on top of what was folded.
 func (w *walk) command(ctx context.Context, i int, name string, data []byte) error {
+	if w.json && len(data) > 0 {
+		var err error
+		if data, err = jsontext.Canonical(data); err != nil { // as a node does
+			return fmt.Errorf("--data: %w", err)
+		}
+	}
 	made, err := w.Command(ctx, replay.StepCommand{Name: name, Payload: data, ID: fmt.Sprint("step-", i+1), Now: w.now.UnixNano(), Seed: uint64(i) + 1})
 	if err != nil {
 		return err

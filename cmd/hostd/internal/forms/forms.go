@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/hostd/hostd/api/jsonvalue"
 )
 
 // Bounds of a text.
@@ -118,10 +120,13 @@ func union(list []*structpb.Value, text func(*structpb.Value) string) string {
 }
 
 func literal(v *structpb.Value) string {
+	if digits, is := jsonvalue.Digits(v); is {
+		return digits
+	}
 	if s, is := v.GetKind().(*structpb.Value_StringValue); is {
 		return strconv.Quote(s.StringValue)
 	}
-	text, err := v.MarshalJSON()
+	text, err := jsonvalue.Append(nil, v)
 	if err != nil {
 		return "..."
 	}

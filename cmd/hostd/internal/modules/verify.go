@@ -11,6 +11,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
@@ -87,7 +88,7 @@ func patch(d *modulev1.VerifyResponse_Difference) string {
 		}
 		step := o.GetOp() + " " + cli.Clean(o.GetPath())
 		if o.GetValue() != nil {
-			if value, err := o.GetValue().MarshalJSON(); err == nil {
+			if value, err := jsonvalue.Append(nil, o.GetValue()); err == nil {
 				step += " " + cli.NewPayload(value).Text()
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strconv"
 	"unsafe"
+
+	"github.com/hostd/hostd/abi/jsontext"
 )
 
 func (n *node) decode(d *decoder, p unsafe.Pointer) error {
@@ -144,7 +146,8 @@ func (n *node) find(name []byte, next int) int {
 	return -1
 }
 
-// integer reads an integer, bare or as a string, and splits its sign off.
+// integer reads an integer, bare or as a string of digits, and splits its sign
+// off. A number with a fraction or an exponent may be one too, such as 5.0.
 func (d *decoder) integer() (digits []byte, negative bool, err error) {
 	quotedAt := d.pos
 	quoted := d.peek() == '"'
@@ -158,8 +161,12 @@ func (d *decoder) integer() (digits []byte, negative bool, err error) {
 	case quoted && d.peek() != '"':
 		return nil, false, d.unexpected("the end of an integer")
 	case !whole:
-		d.pos = quotedAt
-		return nil, false, d.fault("expected an integer")
+		negative, value, is := jsontext.Integer(text)
+		if !is || quoted {
+			d.pos = quotedAt
+			return nil, false, d.fault("expected an integer")
+		}
+		return strconv.AppendUint(nil, value, 10), negative, nil
 	}
 	if quoted {
 		d.pos++

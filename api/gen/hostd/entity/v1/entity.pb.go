@@ -241,7 +241,8 @@ type isSendRequest_Payload interface {
 }
 
 type SendRequest_Json struct {
-	// Any JSON value. Integers beyond 2^53 travel as strings.
+	// Any JSON value. In the JSON form integers of 64 bits keep their digits; in
+	// the binary form those beyond 2^53 are strings of digits.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 
@@ -805,7 +806,8 @@ type isQueryRequest_Payload interface {
 }
 
 type QueryRequest_Json struct {
-	// Any JSON value. Integers beyond 2^53 travel as strings.
+	// Any JSON value. In the JSON form integers of 64 bits keep their digits; in
+	// the binary form those beyond 2^53 are strings of digits.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 

@@ -3878,8 +3878,8 @@ type VerifyResponse_PatchOperation struct {
 	Op string `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
 	// Where: a JSON pointer (RFC 6901).
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// What is there then; absent where it is removed. Integers beyond 2^53 are
-	// strings.
+	// What is there then; absent where it is removed. In the binary form integers
+	// beyond 2^53 are strings of digits.
 	Value         *structpb.Value `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/abitest"
+	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/tests/support/guests"
 )
@@ -87,7 +89,7 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, words(err))
 	}
-	want := `{"now":"2023-11-14T22:13:20.123Z","nanoseconds":"1700000000123456789","date":1700000000123,"zone":0,` +
+	want := `{"now":"2023-11-14T22:13:20.123Z","nanoseconds":1700000000123456789,"date":1700000000123,"zone":0,` +
 		`"numbers":[NUMBERS],"id":"the-id","type":"odd","sequence":7,"command":"c-1",` +
 		`"source":{"kind":"entity","entityType":"a","entityID":"ü"},"due":"2023-11-14T22:13:20.122Z",` +
 		`"principal":{"kind":"token","name":"ann","groups":["x","y"]},"limit":"för 3","loaded":"LOADED","gone":"undefinedundefined"}`
@@ -206,7 +208,7 @@ func TestEventsOfScripts(t *testing.T) {
 		}
 	}
 	out, err = handle(t, g, abi.HandleEvents, input("big", `{"number":"4611686018427387905"}`))
-	if err != nil || string(out.Events[0].Payload) != `{"number":"4611686018427387905"}` || string(out.Reply) != `{"text":"9223372036854775810","number":"4611686018427387905"}` {
+	if err != nil || string(out.Events[0].Payload) != `{"number":4611686018427387905}` || string(out.Reply) != `{"text":"9223372036854775810","number":4611686018427387905}` {
 		t.Errorf("%v, %s, %s", err, out.Events[0].Payload, out.Reply)
 	}
 	for _, wrong := range []string{"", "{", `{"number":1.5}`, `{"number":"9223372036854775808"}`, `{"number":"x"}`, "[]", "3"} {
@@ -235,6 +237,74 @@ func TestEventsOfScripts(t *testing.T) {
 	}
 }
 
+// TestNumbersOfScripts: a script gets the corner cases of package jsontext with
+// all their digits, and writes them so.
+func TestNumbersOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 0)
+	answer := func(command, payload string) string {
+		out, err := handle(t, g, abi.HandleEvents, input(command, payload))
+		if err != nil {
+			t.Fatal(command, payload, err, words(err))
+		}
+		return string(out.Reply) + string(out.Reject.Code)
+	}
+	cases, err := os.ReadFile("../../../../../abi/jsontext/testdata/cases.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(cases)) {
+		in, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " => ")
+		if !ok || want == "refused" {
+			continue // is refused at the doors
+		}
+		for _, text := range []string{in, want} {
+			got, err := jsontext.Canonical([]byte(answer("any", text)))
+			if err != nil || string(got) != want {
+				t.Errorf("%s became %s, %v, want %s", text, got, err, want)
+			}
+		}
+		if state, err := g.Snapshot(0); err != nil || !jsontext.IsValid(state) {
+			t.Errorf("%s: the state is %s, %v", in, state, err)
+		}
+	}
+	const refused = "invalid_payload"
+	for _, c := range []struct{ in, integer, int64, number string }{
+		{"5", "5", "5", "5"},
+		{"5.0", "5", "5", "5"},
+		{"1e2", "100", "100", "100"},
+		{"5.5", refused, refused, "5.5"},
+		{"9007199254740991", "9007199254740991", "9007199254740991", "9007199254740991"},
+		{"9007199254740992", refused, "9007199254740992", "9007199254740992"},
+		{"9007199254740993", refused, "9007199254740993", "9007199254740992"},
+		{"-9007199254740993.0", refused, "-9007199254740993", "-9007199254740992"},
+		{"1234567890123456789", refused, "1234567890123456789", "1234567890123456800"},
+		{"1152921504606847000", refused, "1152921504606847000", "1152921504606847000"},
+		{"9223372036854775807", refused, "9223372036854775807", "9223372036854776000"},
+		{"-9223372036854775808", refused, "-9223372036854775808", "-9223372036854776000"},
+		{"9223372036854775808", refused, refused, "9223372036854776000"},
+		{"1e21", refused, refused, "1e+21"},
+		{"1e400", refused, refused, refused},
+		{`"9007199254740993"`, refused, "9007199254740993", refused},
+		{`"12"`, "12", "12", refused},
+		{`"1234567890123456x"`, refused, refused, refused},
+	} {
+		payload := `{"v":` + c.in + `}`
+		if a, b, n := answer("integer", payload), answer("int64", payload), answer("number", payload); a != c.integer || b != c.int64 || n != c.number {
+			t.Errorf("%s: integer %s, int64 %s, number %s, want %+v", c.in, a, b, n, c)
+		}
+	}
+	if got := answer("half", ""); got != `"�\\ud800"` {
+		t.Errorf("half of a pair is written as %s", got)
+	}
+	if got := answer("own", ""); got != `"[\"1152921504606846976\",1]"` {
+		t.Errorf("a script writes %s", got)
+	}
+}
+
 // TestStatesOfScripts: a durable state is put out when it changed, is put back
 // by a rejection, and a bigint in it is one after a load.
 func TestStatesOfScripts(t *testing.T) {
@@ -245,10 +315,10 @@ func TestStatesOfScripts(t *testing.T) {
 	g := guest(t, m, 1)
 	state := ""
 	for _, test := range []struct{ name, payload, state, answer string }{
-		{"set", `{"n":1}`, `{"n":1,"big":"1152921504606846976"}`, `"1152921504606846976"`},
+		{"set", `{"n":1}`, `{"n":1,"big":1152921504606846976}`, `"1152921504606846976"`},
 		{"look", "", "", "1"},
 		{"set", `{"n":-1}`, "", "negative"},
-		{"set", `{"n":2}`, `{"n":2,"big":"2305843009213693952"}`, `"2305843009213693952"`},
+		{"set", `{"n":2}`, `{"n":2,"big":2305843009213693952}`, `"2305843009213693952"`},
 		{"look", "", "", "2"},
 	} {
 		out, err := handle(t, g, abi.HandleState, input(test.name, test.payload))
@@ -297,7 +367,7 @@ func TestStatesAreMigrated(t *testing.T) {
 		status        abi.LoadStatus
 	}{
 		{0, 1, `{"text":"word"}`, `{"count":40,"first":"word!"}`, abi.LoadDone},
-		{0, 2, `{"count":"900719925474099100","text":""}`, `{"count":"9007199254740991000","first":"!"}`, abi.LoadDone},
+		{0, 2, `{"count":"900719925474099100","text":""}`, `{"count":9007199254740991000,"first":"!"}`, abi.LoadDone},
 		{0, 0, `{"count":7,"first":"x"}`, `{"count":7,"first":"x"}`, abi.LoadDone},
 		{0, 3, `{"count":8,"first":"x"}`, `{"count":8,"first":"x"}`, abi.LoadDone},
 		{0, 4, `{"count":9,"first":"x"}`, "", abi.LoadUnreadable},
@@ -331,7 +401,7 @@ func TestStatesAreMigrated(t *testing.T) {
 		{0, "state.v3", `{"count":1}`, "state.v3", `{"count":1}`},
 		{1, "state", `{"text":"a b"}`, "state.v2", `{"words":["a","b"]}`},
 		{2, "placed", `{"item":"ö"}`, "placed.v3", `{"count":2,"item":"ö"}`},
-		{2, "placed.v2", `{"count":"900719925474099100","item":""}`, "placed.v3", `{"count":"1801439850948198200","item":""}`},
+		{2, "placed.v2", `{"count":"900719925474099100","item":""}`, "placed.v3", `{"count":1801439850948198200,"item":""}`},
 		{2, "placed.v3", `{ "count":9007199254740993}`, "placed.v3", `{ "count":9007199254740993}`},
 		{2, "unheard", `{}`, "unheard", `{}`},
 		{2, "unheard", ``, "unheard", ``},

@@ -50,19 +50,33 @@ func (g *glue) nativeText() []byte {
 	return g.do(c, "JS_NewStringLen").body("")
 }
 
-// nativeJSON: json(at, length) is the value of a JSON text of the input. The
-// engine wants a 0 behind the text, so what is there is put aside. The buffer
-// is longer than its input.
+// exactDigits is how many digits a number has at most that the engine's reader
+// takes as it is written: of any such integer there is a double.
+const exactDigits = 15
+
+// nativeJSON: json(at, length) is the value of a JSON text of the input, or
+// undefined if it has more digits in a row than exactDigits, with or without a
+// point among them: the SDK reads such a text by itself. The engine wants a 0
+// behind the text, so what is there is put aside. The buffer is longer than its
+// input.
 func (g *glue) nativeJSON() []byte {
-	const end, saved, value = firstLocal, firstLocal + 1, firstLocal + 2
+	const end, saved, value, at, row, is = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4, firstLocal + 5
 	c := new(code)
-	g.argument(c, 0).get(atArguments).load32(8).op(wasm.OpI32Add).tee(end).load8(0).set(saved)
+	g.argument(c, 0).tee(at).get(atArguments).load32(8).op(wasm.OpI32Add).set(end)
+	c.op(wasm.OpLoop, blockVoid)
+	c.get(at).get(end).op(wasm.OpI32LtU).when()
+	c.get(at).load8(0).i32('0').op(wasm.OpI32Sub).i32(10).op(wasm.OpI32LtU).tee(is).get(row).op(wasm.OpI32Add).set(row)
+	c.get(row).i32(exactDigits).op(wasm.OpI32GtU).when().i64(undefined).op(wasm.OpReturn).end()
+	c.get(is).op(wasm.OpI32Eqz).when().get(row).i32(0).get(at).load8(0).i32('.').op(opI32Eq, wasm.OpSelect).set(row).end()
+	c.get(at).i32(1).op(wasm.OpI32Add).set(at)
+	c.index(wasm.OpBr, 1).end().end()
+	c.get(end).load8(0).set(saved)
 	c.get(end).i32(0).store8(0)
 	c.get(atContext)
 	g.argument(c, 0).get(atArguments).load32(8).i32(g.text("payload"))
 	g.do(c, "JS_ParseJSON").set(value)
 	c.get(end).get(saved).store8(0)
-	return c.get(value).body(i32 + i32 + i64)
+	return c.get(value).body(i32 + i32 + i64 + i32 + i32 + i32)
 }
 
 // string reads an argument as UTF-8 into two locals. Where that fails the

@@ -78,7 +78,8 @@ export type SendRequest = Message<"hostd.entity.v1.SendRequest"> & {
    */
   payload: {
     /**
-     * Any JSON value. Integers beyond 2^53 travel as strings.
+     * Any JSON value. In the JSON form integers of 64 bits keep their digits; in
+     * the binary form those beyond 2^53 are strings of digits.
      *
      * @generated from field: google.protobuf.Value json = 4;
      */
@@ -462,7 +463,8 @@ export type QueryRequest = Message<"hostd.entity.v1.QueryRequest"> & {
    */
   payload: {
     /**
-     * Any JSON value. Integers beyond 2^53 travel as strings.
+     * Any JSON value. In the JSON form integers of 64 bits keep their digits; in
+     * the binary form those beyond 2^53 are strings of digits.
      *
      * @generated from field: google.protobuf.Value json = 4;
      */

@@ -2199,8 +2199,8 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
   path: string;
 
   /**
-   * What is there then; absent where it is removed. Integers beyond 2^53 are
-   * strings.
+   * What is there then; absent where it is removed. In the binary form integers
+   * beyond 2^53 are strings of digits.
    *
    * @generated from field: google.protobuf.Value value = 3;
    */

@@ -1,0 +1,323 @@
+// Package jsontext reads JSON as every door of hostd reads it, and writes the
+// one text that a value has.
+//
+// The problem: callers reach an entity by the json member of Connect, by plain
+// HTTP, by bytes and by the command line, and each of them had a reader of its
+// own, which disagreed about integers beyond 2^53, about 5.0, about numbers that
+// no double holds and about halves of surrogate pairs. All of them use Canonical
+// now. Its rules:
+//
+//   - Integers from -2^63 to 2^64-1 keep their digits, however they are written:
+//     5.0, 50e-1 and 5 are the same integer.
+//   - Other numbers are IEEE 754 doubles, in the text of RFC 8785. A number beyond
+//     the range of a double is refused.
+//   - A string has no half of a surrogate pair, and an object no member twice.
+//   - The text is compact, and members are in the order of their names' bytes.
+//
+// The package does no I/O, starts no goroutine and keeps nothing between calls.
+package jsontext
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// MaxDepth bounds how deep values may be nested.
+const MaxDepth = 10_000
+
+// Bounds of the work of sorting: an object whose members are out of order is
+// copied once, so objects nested in each other could be copied once a level.
+const (
+	sortedPerByte = 64
+	leastSorted   = 1 << 20
+)
+
+// Error says where a text is not JSON by the rules of this package. It does not
+// repeat the text.
+type Error struct {
+	Offset int
+	Reason string
+}
+
+func (e *Error) Error() string { return e.Reason + " at byte " + strconv.Itoa(e.Offset) }
+
+// Canonical returns the text of the one JSON value that text holds. It is text
+// itself, unchanged and not copied, if that is the canonical text already.
+func Canonical(text []byte) ([]byte, error) {
+	var few [8]member
+	s := scanner{text: text, members: few[:0]}
+	if !s.document() {
+		return nil, s.err
+	}
+	if !s.rewrite {
+		return text, nil
+	}
+	w := scanner{text: text, writing: true, out: make([]byte, 0, len(text)), left: leastSorted + sortedPerByte*len(text)}
+	if !w.document() {
+		return nil, w.err
+	}
+	return w.out, nil
+}
+
+// IsValid reports whether text is one JSON value by the rules of this package.
+func IsValid(text []byte) bool {
+	s := scanner{text: text}
+	return s.document()
+}
+
+// Split checks a text and calls back with each member of its object, or with each
+// element of its list and no name: the value is text[start:end]. A text of another
+// kind has neither.
+func Split(text []byte, visit func(name []byte, start, end int)) error {
+	s := scanner{text: text, visit: visit}
+	if !s.document() {
+		return s.err
+	}
+	return nil
+}
+
+// scanner goes through a text once. It checks it, and either finds out whether
+// it is canonical or writes the canonical text.
+type scanner struct {
+	text    []byte
+	pos     int
+	depth   int
+	err     *Error
+	rewrite bool // the text is not canonical
+	visit   func(name []byte, start, end int)
+
+	writing bool
+	out     []byte
+	left    int      // bytes that may still be moved to sort members
+	members []member // of the open objects, the innermost last
+	spare   []byte
+	name    []byte // of the last string with an escape
+}
+
+// member is a member of an object: its name, and where it lies in the output,
+// or in the text while nothing is written.
+type member struct {
+	name       []byte
+	start, end int
+}
+
+func (s *scanner) fail(at int, reason string) bool {
+	if s.err == nil {
+		s.err = &Error{Offset: at, Reason: reason}
+	}
+	return false
+}
+
+func (s *scanner) unexpected() bool {
+	if s.pos >= len(s.text) {
+		return s.fail(s.pos, "unexpected end of the JSON text")
+	}
+	return s.fail(s.pos, "unexpected character in the JSON text")
+}
+
+// document reads the whole text.
+func (s *scanner) document() bool {
+	if !utf8.Valid(s.text) {
+		return s.fail(0, "the JSON text is not UTF-8")
+	}
+	s.space()
+	if !s.value() {
+		return false
+	}
+	if s.space(); s.pos != len(s.text) {
+		return s.unexpected()
+	}
+	return true
+}
+
+func (s *scanner) space() {
+	for s.pos < len(s.text) {
+		if c := s.text[s.pos]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return
+		}
+		s.pos++
+		s.rewrite = true
+	}
+}
+
+func (s *scanner) peek() byte {
+	if s.pos < len(s.text) {
+		return s.text[s.pos]
+	}
+	return 0
+}
+
+func (s *scanner) put(text ...byte) {
+	if s.writing {
+		s.out = append(s.out, text...)
+	}
+}
+
+func (s *scanner) value() bool {
+	switch c := s.peek(); {
+	case c == '"':
+		_, ok := s.string()
+		return ok
+	case c == '{':
+		return s.object()
+	case c == '[':
+		return s.list()
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	case c == 't':
+		return s.word("true")
+	case c == 'f':
+		return s.word("false")
+	case c == 'n':
+		return s.word("null")
+	}
+	return s.unexpected()
+}
+
+func (s *scanner) word(word string) bool {
+	if !bytes.HasPrefix(s.text[s.pos:], []byte(word)) {
+		return s.unexpected()
+	}
+	s.pos += len(word)
+	if s.writing {
+		s.out = append(s.out, word...)
+	}
+	return true
+}
+
+func (s *scanner) enter() bool {
+	if s.depth++; s.depth > MaxDepth {
+		return s.fail(s.pos, "the JSON text is nested too deep")
+	}
+	s.pos++
+	s.space()
+	return true
+}
+
+// visited calls back with a value of the outermost object or list.
+func (s *scanner) visited(name []byte, start int) {
+	if s.visit != nil && s.depth == 1 {
+		s.visit(name, start, s.pos)
+	}
+}
+
+func (s *scanner) list() bool {
+	if !s.enter() {
+		return false
+	}
+	s.put('[')
+	for first := true; s.peek() != ']' || !first; first = false {
+		if !first {
+			s.put(',')
+		}
+		start := s.pos
+		if !s.value() {
+			return false
+		}
+		s.visited(nil, start)
+		s.space()
+		if s.peek() == ']' {
+			break
+		}
+		if s.peek() != ',' {
+			return s.unexpected()
+		}
+		s.pos++
+		s.space()
+	}
+	s.pos++
+	s.depth--
+	s.put(']')
+	return true
+}
+
+func (s *scanner) object() bool {
+	if !s.enter() {
+		return false
+	}
+	s.put('{')
+	base, sorted := len(s.members), true
+	for first := true; s.peek() != '}' || !first; first = false {
+		if !first {
+			s.put(',')
+		}
+		at := s.pos
+		if s.peek() != '"' {
+			return s.unexpected()
+		}
+		m := member{start: len(s.out)}
+		var ok bool
+		if m.name, ok = s.string(); !ok {
+			return false
+		}
+		if len(s.members) > base {
+			switch order := bytes.Compare(s.members[len(s.members)-1].name, m.name); {
+			case order == 0:
+				return s.fail(at, "a member is there twice")
+			case order > 0:
+				sorted = false
+			}
+		}
+		if s.space(); s.peek() != ':' {
+			return s.unexpected()
+		}
+		s.pos++
+		s.put(':')
+		s.space()
+		start := s.pos
+		if !s.value() {
+			return false
+		}
+		s.visited(m.name, start)
+		m.end = len(s.out)
+		s.members = append(s.members, m)
+		s.space()
+		if s.peek() == '}' {
+			break
+		}
+		if s.peek() != ',' {
+			return s.unexpected()
+		}
+		s.pos++
+		s.space()
+	}
+	if !sorted && !s.sort(s.members[base:]) {
+		return false
+	}
+	clear(s.members[base:])
+	s.members = s.members[:base]
+	s.pos++
+	s.depth--
+	s.put('}')
+	return true
+}
+
+// sort brings members into order. While nothing is written it only looks for
+// names that are there twice.
+func (s *scanner) sort(members []member) bool {
+	s.rewrite = true
+	start := members[0].start
+	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(a.name, b.name) })
+	for i := 1; i < len(members); i++ {
+		if bytes.Equal(members[i-1].name, members[i].name) {
+			return s.fail(s.pos, "a member is there twice")
+		}
+	}
+	if !s.writing {
+		return true
+	}
+	if s.left -= len(s.out) - start; s.left < 0 {
+		return s.fail(s.pos, "objects are nested too deep to be sorted")
+	}
+	s.spare = append(s.spare[:0], s.out[start:]...)
+	s.out = s.out[:start]
+	for i, m := range members {
+		if i > 0 {
+			s.out = append(s.out, ',')
+		}
+		s.out = append(s.out, s.spare[m.start-start:m.end-start]...)
+	}
+	return true
+}

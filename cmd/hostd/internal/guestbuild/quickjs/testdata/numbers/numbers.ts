@@ -1,0 +1,11 @@
+// What scripts make of numbers.
+import { entity, int64, integer, number, schema, serve } from "@hostd/guest";
+
+serve("numbers", "1.0.0", entity<{ v?: unknown }>("numbers")
+  .event("kept", (s, e: { v: unknown }) => { s.v = e.v; })
+  .command("any", (c, s, v: unknown) => { c.emit("kept", { v }); return s.v; })
+  .command("integer", schema({ v: integer() }), (_, __, { v }) => v)
+  .command("int64", schema({ v: int64() }), (_, __, { v }) => v)
+  .command("number", schema({ v: number() }), (_, __, { v }) => v)
+  .command("half", (c, s) => { c.emit("kept", { v: "😀".slice(0, 1) + "\\ud800" }); return s.v; })
+  .command("own", () => JSON.stringify([2n ** 60n, 1n])));

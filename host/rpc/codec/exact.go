@@ -1,0 +1,227 @@
+package codec
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/hostd/hostd/abi/jsontext"
+	"github.com/hostd/hostd/api/jsonvalue"
+)
+
+// protojson reads and writes every number of a google.protobuf.Value as a double,
+// which changes integers beyond 2^53. So the values of a message go past it: their
+// places in the JSON text are found by walking the text and the descriptor of the
+// message side by side, protojson gets or has written the rest, and package
+// jsonvalue reads or writes what lies there.
+
+const (
+	valueName  protoreflect.FullName = "google.protobuf.Value"
+	structName protoreflect.FullName = "google.protobuf.Struct"
+)
+
+// place is where a value lies in the JSON text of a message, and the way to the
+// field of the message that holds it.
+type place struct {
+	way        []step
+	start, end int
+}
+
+// field is the one that holds the value.
+func (p *place) field() protoreflect.FieldDescriptor { return p.way[len(p.way)-1].field }
+
+// step leads from a message to a field, or to an element of a list.
+type step struct {
+	field protoreflect.FieldDescriptor
+	index int // -1 if the field is not a list
+}
+
+// holders says of messages whether their text may hold values.
+var holders sync.Map // of bool, by protoreflect.FullName
+
+// mayHold reports whether a message, or one in it, has a field for values.
+func mayHold(m protoreflect.MessageDescriptor) bool {
+	if known, ok := holders.Load(m.FullName()); ok {
+		return known.(bool)
+	}
+	found := holds(m, map[protoreflect.FullName]bool{})
+	holders.Store(m.FullName(), found)
+	return found
+}
+
+func holds(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
+	if seen[m.FullName()] {
+		return false
+	}
+	seen[m.FullName()] = true
+	for i := range m.Fields().Len() {
+		f := m.Fields().Get(i)
+		if f.Message() == nil || f.IsMap() {
+			continue
+		}
+		if isValue(f) || !isWellKnown(f.Message()) && holds(f.Message(), seen) {
+			return true
+		}
+	}
+	return false
+}
+
+func isValue(f protoreflect.FieldDescriptor) bool {
+	return f.Message().FullName() == valueName || f.Message().FullName() == structName
+}
+
+// isWellKnown reports whether a message has a JSON form of its own.
+func isWellKnown(m protoreflect.MessageDescriptor) bool {
+	return m.ParentFile().Package() == "google.protobuf"
+}
+
+// find appends the places of the values in the text of a message, which begins at
+// offset.
+func find(text []byte, offset int, m protoreflect.MessageDescriptor, way []step, to []place) ([]place, error) {
+	if text[0] != '{' {
+		return to, nil
+	}
+	var inner error
+	err := jsontext.Split(text, func(name []byte, start, end int) {
+		f := m.Fields().ByJSONName(string(name))
+		if f == nil {
+			f = m.Fields().ByTextName(string(name))
+		}
+		if inner != nil || f == nil || f.Message() == nil || f.IsMap() {
+			return
+		}
+		to, inner = findIn(text[start:end], offset+start, f, way, to)
+	})
+	if err == nil {
+		err = inner
+	}
+	return to, err
+}
+
+// findIn is find for the text of a field.
+func findIn(text []byte, offset int, f protoreflect.FieldDescriptor, way []step, to []place) ([]place, error) {
+	if f.IsList() {
+		if text[0] != '[' {
+			return to, nil
+		}
+		var inner error
+		index := 0
+		err := jsontext.Split(text, func(_ []byte, start, end int) {
+			if inner == nil {
+				to, inner = findOne(text[start:end], offset+start, step{f, index}, way, to)
+			}
+			index++
+		})
+		if err == nil {
+			err = inner
+		}
+		return to, err
+	}
+	return findOne(text, offset, step{f, -1}, way, to)
+}
+
+func findOne(text []byte, offset int, s step, way []step, to []place) ([]place, error) {
+	way = append(way[:len(way):len(way)], s)
+	switch {
+	case isValue(s.field):
+		return append(to, place{way, offset, offset + len(text)}), nil
+	case isWellKnown(s.field.Message()):
+		return to, nil
+	}
+	return find(text, offset, s.field.Message(), way, to)
+}
+
+// at is the message that a way leads to; nil if it is not there.
+func at(m protoreflect.Message, way []step) protoreflect.Message {
+	for _, s := range way {
+		if !m.Has(s.field) {
+			return nil
+		}
+		v := m.Get(s.field)
+		if s.index < 0 {
+			m = v.Message()
+			continue
+		}
+		if s.index >= v.List().Len() {
+			return nil
+		}
+		m = v.List().Get(s.index).Message()
+	}
+	return m
+}
+
+// takeValues reads the values in the text of a message. It returns the text with
+// null in their place, and what sets them once the message has been read from
+// that.
+func takeValues(data []byte, m protoreflect.MessageDescriptor) (rest []byte, set func(protoreflect.Message), err error) {
+	start := len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
+	if start == len(data) {
+		return data, nil, nil
+	}
+	places, err := find(data[start:], start, m, nil, nil)
+	if err != nil || len(places) == 0 {
+		return data, nil, err
+	}
+	places = slices.DeleteFunc(places, func(p place) bool { return p.field().Message().FullName() != valueName })
+	values := make([]*structpb.Value, len(places))
+	last := 0
+	for i, p := range places {
+		if values[i], err = jsonvalue.Parse(data[p.start:p.end]); err != nil {
+			return data, nil, fmt.Errorf("%s: %w", p.field().JSONName(), err)
+		}
+		rest = append(append(rest, data[last:p.start]...), "null"...)
+		last = p.end
+	}
+	return append(rest, data[last:]...), func(m protoreflect.Message) {
+		for i, p := range places {
+			if into, ok := interfaceAt(m, p.way).(*structpb.Value); ok {
+				into.Kind = values[i].Kind
+				into.ProtoReflect().SetUnknown(values[i].ProtoReflect().GetUnknown())
+			}
+		}
+	}, nil
+}
+
+func interfaceAt(m protoreflect.Message, way []step) proto.Message {
+	if m = at(m, way); m == nil {
+		return nil
+	}
+	return m.Interface()
+}
+
+// appendJSON appends a message as JSON, in which numbers keep their digits.
+func appendJSON(to []byte, m proto.Message) ([]byte, error) {
+	text, err := protojson.Marshal(m)
+	if err != nil || !mayHold(m.ProtoReflect().Descriptor()) {
+		return append(to, text...), err
+	}
+	places, err := find(text, 0, m.ProtoReflect().Descriptor(), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	last := 0
+	for _, p := range places {
+		var v *structpb.Value
+		switch held := interfaceAt(m.ProtoReflect(), p.way).(type) {
+		case *structpb.Value:
+			v = held
+		case *structpb.Struct:
+			v = structpb.NewStructValue(held)
+		}
+		if !jsonvalue.HasDigits(v) {
+			continue
+		}
+		to = append(to, text[last:p.start]...)
+		if to, err = jsonvalue.Append(to, v); err != nil {
+			return nil, err
+		}
+		last = p.end
+	}
+	return append(to, text[last:]...), nil
+}
