@@ -27,13 +27,13 @@ const (
 )
 
 // place is where a value lies in the JSON text of a message, and the way to the
-// field of the message that holds it.
+// field of the message that has it.
 type place struct {
 	way        []step
 	start, end int
 }
 
-// field is the one that holds the value.
+// field is the one that has the value.
 func (p *place) field() protoreflect.FieldDescriptor { return p.way[len(p.way)-1].field }
 
 // step leads from a message to a field, or to an element of a list.
@@ -42,20 +42,20 @@ type step struct {
 	index int // -1 if the field is not a list
 }
 
-// holders says of messages whether their text may hold values.
-var holders sync.Map // of bool, by protoreflect.FullName
+// valueHolders says of messages whether their text may hold values.
+var valueHolders sync.Map // of bool, by protoreflect.FullName
 
 // mayHold reports whether a message, or one in it, has a field for values.
 func mayHold(m protoreflect.MessageDescriptor) bool {
-	if known, ok := holders.Load(m.FullName()); ok {
+	if known, ok := valueHolders.Load(m.FullName()); ok {
 		return known.(bool)
 	}
-	found := holds(m, map[protoreflect.FullName]bool{})
-	holders.Store(m.FullName(), found)
+	found := hasValues(m, map[protoreflect.FullName]bool{})
+	valueHolders.Store(m.FullName(), found)
 	return found
 }
 
-func holds(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
+func hasValues(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
 	if seen[m.FullName()] {
 		return false
 	}
@@ -65,7 +65,7 @@ func holds(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool
 		if f.Message() == nil || f.IsMap() {
 			continue
 		}
-		if isValue(f) || !isWellKnown(f.Message()) && holds(f.Message(), seen) {
+		if isValue(f) || !isWellKnown(f.Message()) && hasValues(f.Message(), seen) {
 			return true
 		}
 	}
@@ -208,11 +208,11 @@ func appendJSON(to []byte, m proto.Message) ([]byte, error) {
 	last := 0
 	for _, p := range places {
 		var v *structpb.Value
-		switch held := interfaceAt(m.ProtoReflect(), p.way).(type) {
+		switch of := interfaceAt(m.ProtoReflect(), p.way).(type) {
 		case *structpb.Value:
-			v = held
+			v = of
 		case *structpb.Struct:
-			v = structpb.NewStructValue(held)
+			v = structpb.NewStructValue(of)
 		}
 		if !jsonvalue.HasDigits(v) {
 			continue
