@@ -3,9 +3,9 @@
 //
 // The problem: callers reach an entity by the json member of Connect, by plain
 // HTTP, by bytes and by the command line, and each of them had a reader of its
-// own, which disagreed about integers beyond 2^53, about 5.0, about numbers that
-// no double holds and about halves of surrogate pairs. All of them use Canonical
-// now. Its rules:
+// own, which disagreed about integers beyond 2^53, about 5.0, about numbers
+// that no double holds and about halves of surrogate pairs. All of them use
+// Canonical now. Its rules:
 //
 //   - Integers from -2^63 to 2^64-1 keep their digits, however they are written:
 //     5.0, 50e-1 and 5 are the same integer.
@@ -67,9 +67,9 @@ func IsValid(text []byte) bool {
 	return s.document()
 }
 
-// Split checks a text and calls back with each member of its object, or with each
-// element of its list and no name: the value is text[start:end]. A text of another
-// kind has neither.
+// Split checks a text and calls back with each member of its object, or with
+// each element of its list and no name: the value is text[start:end]. A text of
+// another kind has neither.
 func Split(text []byte, visit func(name []byte, start, end int)) error {
 	s := scanner{text: text, visit: visit}
 	if !s.document() {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// cases are those of testdata/cases.txt, which tests of the doors and of the SDKs
-// read too.
+// cases are those of testdata/cases.txt, which tests of the doors and of the
+// SDKs read too.
 func cases(t testing.TB) map[string]string {
 	text, err := os.ReadFile("testdata/cases.txt")
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// plainDigits is how many digits an integer may have and be sure to fit 64 bits.
+// plainDigits is how many digits an integer may have and be sure to fit 64
+// bits.
 const plainDigits = 18
 
 // number reads a number.
@@ -82,8 +83,8 @@ func appendLiteral(dst, literal []byte) ([]byte, bool) {
 	return appendDouble(dst, f), true
 }
 
-// Integer is the value of a number as JSON writes it, however that is, if it is an
-// integer from -2^63 to 2^64-1.
+// Integer is the value of a number as JSON writes it, however that is, if it is
+// an integer from -2^63 to 2^64-1.
 func Integer(literal []byte) (negative bool, magnitude uint64, ok bool) {
 	digits := literal
 	if digits[0] == '-' {
@@ -156,8 +157,8 @@ func timesTen(v, digit uint64) (uint64, bool) {
 	return v*10 + digit, true
 }
 
-// AppendFloat appends a finite double: as the integer that it is, if that has 64
-// bits, and in the text of RFC 8785 otherwise.
+// AppendFloat appends a finite double: as the integer that it is, if that has
+// 64 bits, and in the text of RFC 8785 otherwise.
 func AppendFloat(dst []byte, f float64) []byte {
 	if f == math.Trunc(f) && f >= -(1<<63) && f < 1<<64 {
 		if f == 0 {

@@ -1,12 +1,12 @@
 // Package jsonvalue turns JSON text into google.protobuf.Value and back without
 // losing digits.
 //
-// A Value holds numbers as doubles, which have every integer up to 2^53 only. An
-// integer beyond that is a string_value of its digits, as it is for programs that
-// know nothing of this package, and carries a mark: an unknown field of the Value
-// says that the string is a number. The mark survives the binary form, where
-// other programs ignore it; the JSON form of the API, which nodes write and read
-// themselves, has the number.
+// A Value holds numbers as doubles, which have every integer up to 2^53 only.
+// An integer beyond that is a string_value of its digits, as it is for programs
+// that know nothing of this package, and carries a mark: an unknown field of
+// the Value says that the string is a number. The mark survives the binary
+// form, where other programs ignore it; the JSON form of the API, which nodes
+// write and read themselves, has the number.
 //
 // The package does no I/O and starts no goroutine.
 package jsonvalue
@@ -49,10 +49,11 @@ func Parse(text []byte) (*structpb.Value, error) {
 	return v, nil
 }
 
-// ParseAnswer reads JSON text that a module wrote and that cannot be refused any
-// more. It takes what Parse refuses too: half of a surrogate pair becomes U+FFFD,
-// of a member that is there twice the last one counts, and a number beyond the
-// range of a double becomes a string. ok is false if it is no JSON text at all.
+// ParseAnswer reads JSON text that a module wrote and that cannot be refused
+// any more. It takes what Parse refuses too: half of a surrogate pair becomes
+// U+FFFD, of a member that is there twice the last one counts, and a number
+// beyond the range of a double becomes a string. ok is false if it is no JSON
+// text at all.
 func ParseAnswer(text []byte) (v *structpb.Value, ok bool) {
 	if v, err := Parse(text); err == nil {
 		return v, true
@@ -114,8 +115,8 @@ func numberOf(literal string) *structpb.Value {
 	return v
 }
 
-// IsInteger reports whether a text is an integer of 64 bits as canonical text has
-// it.
+// IsInteger reports whether a text is an integer of 64 bits as canonical text
+// has it.
 func IsInteger(text string) bool {
 	if text == "" || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
 		return false
@@ -129,7 +130,8 @@ func IsInteger(text string) bool {
 	return err == nil && string(canonical) == text
 }
 
-// Digits returns the digits of an integer that a Value holds as a marked string.
+// Digits returns the digits of an integer that a Value holds as a marked
+// string.
 func Digits(v *structpb.Value) (string, bool) {
 	s, is := v.GetKind().(*structpb.Value_StringValue)
 	if !is {
@@ -158,8 +160,8 @@ func HasDigits(v *structpb.Value) bool {
 }
 
 // Append appends the canonical text of a Value: one value has one text, so a
-// command sent again hashes the same. It fails on numbers that are not finite and
-// on a Value that is of no kind.
+// command sent again hashes the same. It fails on numbers that are not finite
+// and on a Value that is of no kind.
 func Append(dst []byte, v *structpb.Value) ([]byte, error) {
 	switch k := v.GetKind().(type) {
 	case nil, *structpb.Value_NullValue:

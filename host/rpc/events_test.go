@@ -247,7 +247,7 @@ func TestAnswerFollowsTheRequest(t *testing.T) {
 	}
 	asData := &entityv1.SendRequest_Data{Data: []byte(" 5 ")}
 	res = s.send(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: asData})
-	if string(res.GetData()) != " 5 " || res.GetJson() != nil {
+	if string(res.GetData()) != "5" || res.GetJson() != nil {
 		t.Errorf("data: %v", res)
 	}
 }

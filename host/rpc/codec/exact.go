@@ -15,11 +15,11 @@ import (
 	"github.com/hostd/hostd/api/jsonvalue"
 )
 
-// protojson reads and writes every number of a google.protobuf.Value as a double,
-// which changes integers beyond 2^53. So the values of a message go past it: their
-// places in the JSON text are found by walking the text and the descriptor of the
-// message side by side, protojson gets or has written the rest, and package
-// jsonvalue reads or writes what lies there.
+// protojson reads and writes every number of a google.protobuf.Value as a
+// double, which changes integers beyond 2^53. So the values of a message go
+// past it: their places in the JSON text are found by walking the text and the
+// descriptor of the message side by side, protojson gets or has written the
+// rest, and package jsonvalue reads or writes what lies there.
 
 const (
 	valueName  protoreflect.FullName = "google.protobuf.Value"
@@ -81,8 +81,8 @@ func isWellKnown(m protoreflect.MessageDescriptor) bool {
 	return m.ParentFile().Package() == "google.protobuf"
 }
 
-// find appends the places of the values in the text of a message, which begins at
-// offset.
+// find appends the places of the values in the text of a message, which begins
+// at offset.
 func find(text []byte, offset int, m protoreflect.MessageDescriptor, way []step, to []place) ([]place, error) {
 	if text[0] != '{' {
 		return to, nil
@@ -156,9 +156,9 @@ func at(m protoreflect.Message, way []step) protoreflect.Message {
 	return m
 }
 
-// takeValues reads the values in the text of a message. It returns the text with
-// null in their place, and what sets them once the message has been read from
-// that.
+// takeValues reads the values in the text of a message. It returns the text
+// with null in their place, and what sets them once the message has been read
+// from that.
 func takeValues(data []byte, m protoreflect.MessageDescriptor) (rest []byte, set func(protoreflect.Message), err error) {
 	start := len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
 	if start == len(data) {

@@ -21,8 +21,8 @@ const (
 	maxValueDepth = 500
 )
 
-// payload is a value as the guest gets it: canonical JSON text, or bytes for a type whose
-// payloads are bytes. nil is none.
+// payload is a value as the guest gets it: canonical JSON text, or bytes for a
+// type whose payloads are bytes. nil is none.
 func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error) {
 	if n == nil {
 		return nil, nil

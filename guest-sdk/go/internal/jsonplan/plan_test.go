@@ -207,9 +207,9 @@ func TestAcceptsAndRefusesAsTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// same decodes text both ways. Text with an integer in quotes, with a fraction or
-// an exponent where an integer is wanted is left out by the caller: we accept it
-// on purpose.
+// same decodes text both ways. Text with an integer in quotes, with a fraction
+// or an exponent where an integer is wanted is left out by the caller: we
+// accept it on purpose.
 func same[T any](t *testing.T, text string) {
 	t.Helper()
 	var ours, theirs T
@@ -266,8 +266,8 @@ func TestIntegersAsStrings(t *testing.T) {
 	}
 }
 
-// TestCornerCasesOfNumbers: a guest gets the digits of integers, however they are
-// written, by the table that the doors of a node are held to.
+// TestCornerCasesOfNumbers: a guest gets the digits of integers, however they
+// are written, by the table that the doors of a node are held to.
 func TestCornerCasesOfNumbers(t *testing.T) {
 	cases, err := os.ReadFile("../../../../abi/jsontext/testdata/cases.txt")
 	if err != nil {
