@@ -2,15 +2,15 @@ package rows
 
 import (
 	"math"
-	"slices"
-	"sort"
+
+	"github.com/hostd/hostd/journal/eventlog/sorted"
 )
 
 // tally counts rows by where they are in their order, so that a scan of a part
-// of them can be told to be whole.
+// of them can be told to be whole. A change takes O(log n) of the places that
+// have rows, wherever it is: the goroutine that applies makes it under the lock.
 type tally struct {
-	line  []counted // ascending
-	empty int       // of line, that count nothing
+	line  sorted.Map[int64, uint32] // how many rows there are at a place
 	total uint64
 }
 
@@ -22,31 +22,18 @@ type counted struct {
 
 // change adds a row, or takes one away with false.
 func (t *tally) change(at int64, add bool) {
-	i := len(t.line)
-	if i > 0 && t.line[i-1].at >= at {
-		i = sort.Search(i, func(i int) bool { return t.line[i].at >= at })
-	}
-	if i == len(t.line) || t.line[i].at != at {
-		t.line = slices.Insert(t.line, i, counted{at: at})
-		t.empty++
-	}
-	c := &t.line[i]
-	if c.n == 0 {
-		t.empty--
-	}
-	if add {
-		c.n++
+	n, _ := t.line.Get(at)
+	switch {
+	case add:
+		t.line.Set(at, n+1)
 		t.total++
-	} else {
-		c.n--
-		t.total--
-	}
-	if c.n > 0 {
 		return
+	case n > 1:
+		t.line.Set(at, n-1)
+	default:
+		t.line.Delete(at)
 	}
-	if t.empty++; t.empty > len(t.line)/2+64 || t.empty == len(t.line) {
-		t.line, t.empty = slices.DeleteFunc(t.line, func(c counted) bool { return c.n == 0 }), 0
-	}
+	t.total--
 }
 
 // maxExpected bounds how much of a tally one scan is compared with.
@@ -56,13 +43,9 @@ const maxExpected = 4096
 // another, and on to the first row beyond. Rows before from are not met.
 func (t *tally) expect(from, to int64) *Expected {
 	e := &Expected{end: math.MaxInt64, total: t.total}
-	for i := sort.Search(len(t.line), func(i int) bool { return t.line[i].at >= from }); i < len(t.line); i++ {
-		c := t.line[i]
-		if c.n == 0 {
-			continue
-		}
-		if e.want = append(e.want, c); c.at > to || len(e.want) == maxExpected {
-			e.end = c.at
+	for at, n := range t.line.From(from) {
+		if e.want = append(e.want, counted{at, n}); at > to || len(e.want) == maxExpected {
+			e.end = at
 			break
 		}
 	}
