@@ -7,7 +7,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-const entryVersion = 1
+const (
+	entryVersion = 1
+	// entryPaced is the version of entries that leave work to later ones.
+	entryPaced = 2
+)
 
 // EntryKind says what a raft entry carries.
 type EntryKind uint8
@@ -32,6 +36,9 @@ const (
 	// EntryProof carries the digest of the shard's rows at an earlier index:
 	// Proof. It changes nothing.
 	EntryProof EntryKind = 7
+	// EntryWork carries nothing: what earlier entries left to do goes on at it, as
+	// at any other. It is always paced.
+	EntryWork EntryKind = 8
 )
 
 // EntryHeaderBytes is the length of an entry's header.
@@ -40,6 +47,11 @@ const EntryHeaderBytes = 18
 // Entry is the header of a raft entry's data and what follows it.
 type Entry struct {
 	Kind EntryKind
+	// Paced, of EntryRecords and EntrySnapshot: what takes long is left to later
+	// entries of the shard, a slice to each. A deletion ends an entity's life and
+	// leaves its timers, a snapshot leaves the records to be truncated. It is
+	// written from sharding.LevelPaced on; entries of earlier levels do it all.
+	Paced bool
 	// Fence is the term in which the proposer was activated. Apply discards
 	// the entry unless it equals the raft entry's own term.
 	Fence sharding.Term
@@ -54,7 +66,21 @@ type Entry struct {
 // AppendEntryHeader appends an entry's header; the body follows it. Layout,
 // little endian: version u8, kind u8, fence u64, proposal u64.
 func AppendEntryHeader(dst []byte, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
-	dst = append(dst, entryVersion, byte(kind))
+	return appendEntryHeader(dst, entryVersion, kind, fence, proposal)
+}
+
+// AppendPacedHeader is AppendEntryHeader for an entry that is Paced where the
+// level is that of the cluster and knows such entries.
+func AppendPacedHeader(dst []byte, level sharding.Level, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
+	version := byte(entryVersion)
+	if level >= sharding.LevelPaced {
+		version = entryPaced
+	}
+	return appendEntryHeader(dst, version, kind, fence, proposal)
+}
+
+func appendEntryHeader(dst []byte, version byte, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
+	dst = append(dst, version, byte(kind))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(fence))
 	return binary.LittleEndian.AppendUint64(dst, proposal)
 }
@@ -64,17 +90,22 @@ func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) < EntryHeaderBytes {
 		return Entry{}, fmt.Errorf("%w: entry of %d bytes", ErrDamaged, len(data))
 	}
-	if data[0] != entryVersion {
+	if data[0] != entryVersion && data[0] != entryPaced {
 		return Entry{}, fmt.Errorf("%w: entry version %d", ErrUnsupported, data[0])
 	}
 	e := Entry{
+		Paced:    data[0] == entryPaced,
 		Kind:     EntryKind(data[1]),
 		Fence:    sharding.Term(binary.LittleEndian.Uint64(data[2:])),
 		Proposal: binary.LittleEndian.Uint64(data[10:]),
 		Body:     data[EntryHeaderBytes:],
 	}
-	if e.Kind < EntryRecords || e.Kind > EntryProof {
-		return Entry{}, fmt.Errorf("%w: entry kind %d", ErrUnsupported, e.Kind)
+	known := e.Kind >= EntryRecords && e.Kind <= EntryProof
+	if e.Paced {
+		known = e.Kind == EntryRecords || e.Kind == EntrySnapshot || e.Kind == EntryWork
+	}
+	if !known {
+		return Entry{}, fmt.Errorf("%w: entry kind %d of version %d", ErrUnsupported, e.Kind, data[0])
 	}
 	return e, nil
 }

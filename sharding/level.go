@@ -112,6 +112,9 @@ const (
 	// LevelHolds: the entities of a type are kept from leaving records while they
 	// are looked at.
 	LevelHolds = Level2
+	// LevelPaced: the logs of shards have entries that leave work to later ones,
+	// and the heads and timers of entities say which life they are of.
+	LevelPaced = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

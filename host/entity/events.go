@@ -40,6 +40,7 @@ type Event struct {
 	Err      error
 	Index    uint64 // of the entry
 	Proof    *journal.Proof
+	Owing    bool // the shard has work left that its next entries do
 	Call     *Call
 	Ask      func()
 
@@ -56,11 +57,13 @@ func (c *core) event(ev *Event) {
 		c.leaderChanged(ev.Shard, ev.Term, ev.Self)
 	case TermStarted:
 		c.termStarted(ev.Shard, ev.Term, ev.Clock, ev.Revision)
+		c.shards[ev.Shard].work(ev.Owing)
 	case ProposalDone:
 		if s := c.shards[ev.Shard]; s != nil {
 			c.index = ev.Index
 			c.proposalDone(s, ev.Term, ev.Number, ev.Err)
 			s.prove(ev.Proof)
+			s.work(ev.Owing)
 		}
 	case ReadConfirmed:
 		if s := c.shards[ev.Shard]; s != nil {

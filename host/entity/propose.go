@@ -25,6 +25,15 @@ func (s *shard) prove(p *journal.Proof) {
 	s.propose(proposal{}, journal.AppendProofEntry(nil, s.term, s.log.Next(), p))
 }
 
+// work has what earlier entries of the shard have left done, where no entry is
+// under way that does a slice of it: by one that does nothing else. Its outcome
+// leads to the next.
+func (s *shard) work(owing bool) {
+	if owing && s.state == leading && s.log.Idle() && s.opts.Level() >= sharding.LevelPaced {
+		s.propose(proposal{}, journal.AppendPacedHeader(nil, s.opts.Level(), journal.EntryWork, s.term, s.log.Next()))
+	}
+}
+
 // A shard's commands run under bindings of types to modules that only move
 // forward, whoever leads it: before the first command under a newer revision
 // its leader commits the revision to the shard's log, and the lane of a new

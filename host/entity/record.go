@@ -64,7 +64,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	}
 	s.clock = max(s.clock, env.Now) // others went on while a visit ran long
 	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
-	s.log.AddRecord(s.term, encoded, shardlog.Command[*entity]{Entity: e, Req: r})
+	s.log.AddRecord(d.opts.Level(), s.term, encoded, shardlog.Command[*entity]{Entity: e, Req: r})
 	reply := bytes.Clone(rec.Reply)
 	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	if !frames.Internal(r) {

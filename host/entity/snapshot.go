@@ -159,7 +159,7 @@ func (c *core) snapshotTaken(e *entity, v *Call) {
 	if s.state != leading || e.phase != inMemory {
 		return // the log refused the records it stands on
 	}
-	journal.AppendEntryHeader(data[:0], journal.EntrySnapshot, s.term, s.log.Next())
+	journal.AppendPacedHeader(data[:0], c.opts.Level(), journal.EntrySnapshot, s.term, s.log.Next())
 	c.stats.Snapshots++
 	s.propose(proposal{}, data)
 }

@@ -257,7 +257,7 @@ func (r *Region) Applied(vs []eventlog.Verdict) {
 		}
 		n := int(v.Shard) % len(r.lanes)
 		batches[n] = append(batches[n], lane.Applied{
-			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err, Proof: v.Proof,
+			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err, Proof: v.Proof, Owing: v.Owing,
 		})
 	}
 	for i, b := range batches {

@@ -53,6 +53,7 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 		m.outbox.Begin(sh.outbox)
 		before := sh.applied.Index / digestEvery
 		m.applyEntry(sh, e, v)
+		v.Owing = m.workOff(sh, m.timers.Changes())
 		if sh.applied.Index/digestEvery != before {
 			v.Proof = m.takeDigest(sh)
 		}
@@ -115,14 +116,18 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	case entry.Kind == journal.EntryBindings:
 		v.Err = m.applyBindings(sh, &entry)
 	case entry.Kind == journal.EntrySnapshot:
-		err = m.applySnapshot(sh, entry.Body)
+		err = m.applySnapshot(sh, entry.Body, entry.Paced)
 	case entry.Kind == journal.EntryProof:
 		err = m.applyProof(sh, entry.Body)
 	case entry.Kind == journal.EntryOutbox:
 		err = m.outbox.Ops(e, entry.Body)
+	case entry.Kind == journal.EntryWork:
+		if len(entry.Body) != 0 {
+			v.Err = fmt.Errorf("%w: an entry for work of %d bytes", ErrInvalid, len(entry.Body))
+		}
 	default:
 		m.judging++
-		err = m.judge(sh, e, entry.Body)
+		err = m.judge(sh, e, &entry)
 	}
 	if err != nil && !verdict.Definite(err) {
 		m.failStore(err)
@@ -133,6 +138,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	}
 	if v.Err != nil {
 		m.judged = m.judged[:0]
+		m.timers.Reset()
 		m.outbox.Reset()
 		m.imports.reset()
 	}
@@ -176,7 +182,8 @@ func (m *Machine) applyBindings(sh *shard, entry *journal.Entry) error {
 
 // judge looks at every record of the entry and leaves those to be applied in
 // m.judged. Nothing that a reader sees has changed when it returns.
-func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
+func (m *Machine) judge(sh *shard, e *journal.Committed, entry *journal.Entry) error {
+	body := entry.Body
 	if len(body) == 0 {
 		return fmt.Errorf("%w: no records", ErrInvalid)
 	}
@@ -218,7 +225,7 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, body []byte) error {
 			}
 		}
 		if deleted {
-			if err := m.timers.Delete(h.timers()); err != nil {
+			if err := m.timers.Delete(h.timers(), entry.Paced); err != nil {
 				return err
 			}
 		}

@@ -27,7 +27,7 @@ type Batch struct {
 	meta   []KV
 	bytes  int64
 	pack   int
-	keys   []string // of timers, and of what is known of messages
+	keys   []string // of what is known of messages
 	told   []durable.Stored
 
 	view journal.RecordView
@@ -52,7 +52,7 @@ type shardWrite struct {
 	shard   *shard
 	applied store.Applied
 	order   []*history.Record
-	timers  timers.Changes
+	timers  *timers.Changes
 	outbox  outbox.Changes
 	before  uint64 // index of the last order pack before these
 }
@@ -201,7 +201,7 @@ func (b *Batch) WriteTo(st kv.Store) error {
 		if err := b.putOrder(&b.shards[i]); err != nil {
 			return err
 		}
-		b.keys = b.shards[i].shard.timers.Put(&b.kvs, b.shards[i].timers, b.keys)
+		b.shards[i].shard.timers.Put(&b.kvs, b.shards[i].timers)
 		b.keys = b.shards[i].shard.outbox.Put(&b.kvs, b.shards[i].outbox, b.keys)
 		b.putApplied(&b.shards[i])
 	}

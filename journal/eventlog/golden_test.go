@@ -62,6 +62,33 @@ func TestStoredBytes(t *testing.T) {
 	if v := apply1(m, 258, journal.Committed{Index: 7, Term: 1, Data: entry(1, refused)}); v.Err != nil || !v.Messages {
 		t.Fatal(v.Err, v.Messages)
 	}
+	lives := record("erin", 0, journal.Hash{}, 3)
+	var many []byte
+	for i := range 20 {
+		many = journal.AppendTimerOp(many, journal.TimerOp{Name: fmt.Appendf(nil, "t%03d", i), Due: 7, Command: []byte("open")})
+	}
+	lives.Sections = []journal.Section{{Kind: journal.SectionTimers, Data: many}}
+	lives.Flags = journal.FlagTombstone
+	paced := func(r *journal.Record) []byte {
+		return journal.AppendRecord(journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryRecords, 1, 1), r)
+	}
+	if v := apply1(m, 260, journal.Committed{Index: 1, Term: 1, Data: paced(&lives)}); v.Err != nil || v.Owing {
+		t.Fatal(v.Err, v.Owing)
+	}
+	next := record("erin", 3, chain.After(&lives), 1)
+	many = many[:0]
+	for i := range 258 {
+		many = journal.AppendTimerOp(many, journal.TimerOp{Name: fmt.Appendf(nil, "t%03d", i), Due: 8, Command: []byte("open")})
+	}
+	next.Sections = []journal.Section{{Kind: journal.SectionTimers, Data: many}}
+	if v := apply1(m, 260, journal.Committed{Index: 2, Term: 1, Data: paced(&next)}); v.Err != nil {
+		t.Fatal(v.Err)
+	}
+	ended := record("erin", 4, chain.After(&next), 1)
+	ended.Flags = journal.FlagTombstone
+	if v := apply1(m, 260, journal.Committed{Index: 3, Term: 1, Data: paced(&ended)}); v.Err != nil || !v.Owing {
+		t.Fatal(v.Err, v.Owing)
+	}
 	meta := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "key value"...)
 	if v := apply1(m, 0, journal.Committed{Index: 1, Term: 1, Data: meta}); v.Err != nil {
 		t.Fatal(v.Err)

@@ -32,6 +32,7 @@ type modelShard struct {
 	rows     []string // order, as text
 	rowIndex []uint64
 	messages modelMessages
+	changes  int // of timers, by the entry
 }
 
 type modelEntity struct {
@@ -42,6 +43,9 @@ type modelEntity struct {
 	cut     int // how many of the records are gone
 	snaps   []journal.Snapshot
 	timers  map[string]journal.Timer
+	lives   modelLives       // while an entry is judged
+	left    int              // timers of earlier lives that are not removed
+	cutTo   journal.Sequence // records are to be truncated up to there
 	records [][]byte
 	at      []journal.Position
 	last    []journal.Sequence
@@ -56,9 +60,51 @@ func (t *model) shard(id sharding.ShardID) *modelShard {
 	return t.shards[id]
 }
 
-// apply returns the sentinel that the verdict must wrap, nil for success.
+// apply returns the sentinel that the verdict must wrap, nil for success. Then
+// the entry works off what earlier ones have left.
 func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 	sh := t.shard(id)
+	sh.changes = 0
+	err := sh.applyEntry(c)
+	if err != nil {
+		sh.changes = 0
+	}
+	sh.workOff()
+	return err
+}
+
+// workOff is for the first entity by its key that has something left.
+func (sh *modelShard) workOff() {
+	var first *modelEntity
+	key := ""
+	for e, ent := range sh.entities {
+		if k := string(store.AppendEntityID(nil, e)); (ent.left > 0 || ent.cutTo > 0) && (first == nil || k < key) {
+			first, key = ent, k
+		}
+	}
+	switch {
+	case first == nil:
+	case first.left > 0:
+		first.left = max(0, first.left-256-sh.changes)
+	default:
+		first.truncate()
+	}
+}
+
+// truncate cuts all records up to cutTo: those of a test are fewer than a
+// slice.
+func (t *modelEntity) truncate() {
+	cut := t.cut
+	for n := t.cut; n < len(t.last) && t.last[n] < t.cutTo; n++ {
+		cut = n + 1
+	}
+	if cut > t.cut && t.last[cut-1] > 0 {
+		t.cut = cut
+	}
+	t.cutTo = 0
+}
+
+func (sh *modelShard) applyEntry(c journal.Committed) error {
 	sh.index, sh.term = c.Index, c.Term
 	if len(c.Data) == 0 {
 		return nil
@@ -79,7 +125,10 @@ func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 		return nil
 	}
 	if e.Kind == journal.EntrySnapshot {
-		return sh.snapshot(e.Body)
+		return sh.snapshot(e.Body, e.Paced)
+	}
+	if e.Kind == journal.EntryWork {
+		return nil
 	}
 	messages := sh.messages
 	if e.Kind == journal.EntryOutbox {
@@ -106,7 +155,7 @@ func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 		at, ok := after[r.Entity]
 		cur := sh.entities[r.Entity]
 		if !ok && cur != nil {
-			at = modelEntity{seq: cur.seq, hash: cur.hash}
+			at = modelEntity{seq: cur.seq, hash: cur.hash, lives: modelLives{before: len(cur.timers)}}
 		}
 		switch {
 		case r.Term != c.Term:
@@ -115,17 +164,23 @@ func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 			return eventlog.ErrSequence
 		case r.Prev != at.hash:
 			return eventlog.ErrChain
-		case !cur.fires(&r):
+		case !at.lives.fires(cur, &r):
 			return eventlog.ErrInvalid
 		case !messages.record(&r, journal.ItemID{Index: c.Index, Ordinal: uint32(len(steps))}):
 			return eventlog.ErrInvalid
 		}
+		at.lives.record(&r, e.Paced)
 		at.seq, at.hash = r.Last(), chain.After(&r)
 		after[r.Entity] = at
 		steps = append(steps, step{r, raw})
 	}
 	messages.owned = false
 	sh.messages = messages
+	for i := range steps {
+		if ent := sh.entities[steps[i].rec.Entity]; ent != nil {
+			ent.lives = modelLives{before: len(ent.timers)}
+		}
+	}
 	for i, s := range steps {
 		ent := sh.entities[s.rec.Entity]
 		if ent == nil {
@@ -138,7 +193,7 @@ func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 			ent.snaps = nil
 		}
 		ent.stopped = s.rec.Flags&journal.FlagStopped != 0
-		ent.changeTimers(&s.rec)
+		sh.changes += ent.changeTimers(&s.rec, e.Paced)
 		ent.records = append(ent.records, bytes.Clone(s.raw))
 		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
 		sh.clock = max(sh.clock, s.rec.RecordedAt)
@@ -151,7 +206,7 @@ func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 }
 
 // fires reports that the timer that made a record is set before its entry.
-func (t *modelEntity) fires(r *journal.Record) bool {
+func (l *modelLives) fires(t *modelEntity, r *journal.Record) bool {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceTimer {
 		return true
@@ -160,20 +215,22 @@ func (t *modelEntity) fires(r *journal.Record) bool {
 	if err != nil {
 		panic(err)
 	}
-	if t == nil {
+	if t == nil || l.ended {
 		return false
 	}
 	timer, ok := t.timers[string(s.Name)]
 	return ok && timer.Due == s.Due
 }
 
-func (t *modelEntity) changeTimers(r *journal.Record) {
+// changeTimers returns how many changes the record says.
+func (t *modelEntity) changeTimers(r *journal.Record, paced bool) (changes int) {
 	if t.timers == nil {
 		t.timers = make(map[string]journal.Timer)
 	}
 	if data := r.Section(journal.SectionSource); data != nil && data[0] == journal.SourceTimer {
 		s, _ := journal.DecodeTimerSource(data)
 		delete(t.timers, string(s.Name))
+		changes++
 	}
 	schedules := map[int]*journal.Schedule{}
 	for data := r.Section(journal.SectionSchedules); len(data) > 0; {
@@ -193,18 +250,48 @@ func (t *modelEntity) changeTimers(r *journal.Record) {
 			panic(err)
 		}
 		ops = rest
+		changes++
 		if delete(t.timers, string(op.Name)); !op.Cancel {
 			t.timers[string(op.Name)] = journal.Timer{
 				Entity: r.Entity, Name: string(op.Name), Due: op.Due, Command: bytes.Clone(op.Command), Payload: bytes.Clone(op.Payload), Schedule: schedules[n], Trace: trace,
 			}
 		}
 	}
+	if t.lives.record(r, paced) {
+		t.left += len(t.timers)
+	}
 	if t.deleted {
 		t.timers = nil
 	}
+	return changes
 }
 
-func (sh *modelShard) snapshot(body []byte) error {
+// modelLives says whether a deletion leaves an entity's timers to later
+// entries.
+type modelLives struct {
+	before int // timers before the entry, of the life
+	said   int // changes of the life's timers that the entry says
+	ended  bool
+}
+
+func (l *modelLives) record(r *journal.Record, paced bool) (ends bool) {
+	if data := r.Section(journal.SectionSource); data != nil && data[0] == journal.SourceTimer {
+		l.said++
+	}
+	for ops := r.Section(journal.SectionTimers); len(ops) > 0; l.said++ {
+		_, rest, err := journal.NextTimerOp(ops)
+		if err != nil {
+			panic(err)
+		}
+		ops = rest
+	}
+	if ends = paced && r.Flags&journal.FlagTombstone != 0 && (l.before > 16 || l.said > 16); ends {
+		*l = modelLives{ended: true}
+	}
+	return ends
+}
+
+func (sh *modelShard) snapshot(body []byte, paced bool) error {
 	var s journal.Snapshot
 	if err := s.Decode(bytes.Clone(body)); err != nil {
 		panic(err)
@@ -224,7 +311,11 @@ func (sh *modelShard) snapshot(body []byte) error {
 	}
 	ent.snaps = append(ent.snaps, s)
 	ent.snaps = ent.snaps[max(0, len(ent.snaps)-int(s.Keep)):]
-	ent.retain(s.Retain)
+	if !paced {
+		ent.retain(s.Retain)
+	} else if to := s.CutBefore(ent.snaps[0].Window); to > ent.gone()+1 {
+		ent.cutTo = max(ent.cutTo, to)
+	}
 	return nil
 }
 

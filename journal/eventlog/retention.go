@@ -15,17 +15,26 @@ import (
 // nothing else are deleted with the next batch.
 
 // cutBy finds what a snapshot of the entity cuts, which has the snapshots given
-// once it is taken.
-func (m *Machine) cutBy(sh *shard, s *journal.Snapshot, kept store.Snapshots) (c history.Cutting, err error) {
+// once it is taken: in a paced entry only up to where. Later entries truncate
+// the records up to there.
+func (m *Machine) cutBy(sh *shard, s *journal.Snapshot, kept store.Snapshots, paced bool) (c history.Cutting, to journal.Sequence, err error) {
 	if s.Retain == 0 {
-		return c, nil
+		return c, 0, nil
 	}
 	e, err := m.entity(sh.id, s.Entity)
 	if err != nil {
-		return c, err
+		return c, 0, err
 	}
 	defer e.View.Close()
-	return e.CutBy(s, kept)
+	if !paced {
+		c, err = e.CutBy(s, kept)
+		return c, 0, err
+	}
+	to, err = e.CutBefore(s, kept)
+	if begins := (&Info{Head: e.Head}).Begins(); to <= begins {
+		to = 0
+	}
+	return c, to, err
 }
 
 // takeCut makes the entity's records begin at the cut. The caller holds the lock.

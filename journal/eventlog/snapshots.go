@@ -22,7 +22,7 @@ type snapshots struct {
 
 // applySnapshot makes a snapshot visible if the entity is exactly where the
 // snapshot says.
-func (m *Machine) applySnapshot(sh *shard, body []byte) error {
+func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 	var s journal.Snapshot
 	if err := s.Decode(body); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	}
 	kept := h.Snapshots
 	kept.Add(s.Sequence, int(s.Keep))
-	cut, err := m.cutBy(sh, &s, kept)
+	cut, cutTo, err := m.cutBy(sh, &s, kept, paced)
 	if err != nil {
 		return err
 	}
@@ -54,6 +54,10 @@ func (m *Machine) applySnapshot(sh *shard, body []byte) error {
 	defer m.mu.Unlock()
 	m.listDirty(h)
 	h.takeCut(&cut)
+	if cutTo > h.CutTo {
+		h.CutTo = cutTo
+		sh.rows.Owe(h.key, &h.Head)
+	}
 	h.dropSnapshots(h.Snapshots.Add(s.Sequence, int(s.Keep)))
 	if len(s.Filter) > 0 {
 		h.Stands = h.Last // all command ids up to there are in the filter

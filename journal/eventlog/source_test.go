@@ -20,6 +20,7 @@ type source struct {
 	clock  int64
 	number uint64
 	wrong  bool // some entries must be refused
+	many   bool // many timers and deletions
 }
 
 func newSource(seed uint64, shards, names int) *source {
@@ -62,7 +63,11 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 			return b
 		}
 	}
-	b := journal.AppendEntryHeader(nil, journal.EntryRecords, fence, s.number)
+	level := s.level()
+	if level >= sharding.LevelPaced && s.rng.IntN(12) == 0 {
+		return journal.AppendPacedHeader(nil, level, journal.EntryWork, fence, s.number)
+	}
+	b := journal.AppendPacedHeader(nil, level, journal.EntryRecords, fence, s.number)
 	type state struct {
 		seq  journal.Sequence
 		hash journal.Hash
@@ -91,6 +96,11 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 		after[e] = state{r.Last(), chain.After(&r)}
 	}
 	return b
+}
+
+// level is that of a cluster which had entries of each.
+func (s *source) level() sharding.Level {
+	return sharding.Level2 + sharding.Level(min(1, s.rng.IntN(4)))
 }
 
 // bindings is an entry with a revision that is higher than the shard's, or not.
@@ -127,7 +137,7 @@ func (s *source) snapshot(sh *modelShard, fence sharding.Term) []byte {
 	if s.number%2 == 0 {
 		snap.Filter, snap.FilterIDs = []byte{1, 2, 3, 4}, 2
 	}
-	return journal.AppendSnapshot(journal.AppendEntryHeader(nil, journal.EntrySnapshot, fence, s.number), &snap)
+	return journal.AppendSnapshot(journal.AppendPacedHeader(nil, s.level(), journal.EntrySnapshot, fence, s.number), &snap)
 }
 
 func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record {
@@ -136,7 +146,7 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 		Entity: e, Term: term, RecordedAt: s.clock, CommandID: journal.CommandID(fmt.Sprintf("c-%d", s.rng.Uint64())),
 		CommandHash: s.rng.Uint64(), Reply: s.bytes(40), Module: journal.Digest{byte(s.rng.IntN(3))},
 	}
-	if s.rng.IntN(15) == 0 {
+	if s.rng.IntN(15) == 0 || s.many && s.rng.IntN(8) == 0 {
 		r.Flags |= journal.FlagTombstone
 	}
 	if s.rng.IntN(5) == 0 {
@@ -172,8 +182,18 @@ func (s *source) timers(r *journal.Record, cur *modelEntity) {
 		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionTrace, Data: journal.AppendTraceContext(nil, &in)})
 	}
 	var ops, schedules []byte
-	for i := range s.rng.IntN(4) {
-		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(8)), Cancel: s.rng.IntN(3) == 0}
+	n, names := s.rng.IntN(4), 8
+	if s.rng.IntN(6) == 0 { // more than a deletion ends at once
+		n, names = 10+s.rng.IntN(20), 30
+	}
+	if s.rng.IntN(60) == 0 { // more than an entry removes
+		n, names = 400, 400
+	}
+	if s.many && s.rng.IntN(3) == 0 {
+		n, names = 300, 3000
+	}
+	for i := range n {
+		op := journal.TimerOp{Name: fmt.Appendf(nil, "t%d", s.rng.IntN(names)), Cancel: s.rng.IntN(4) == 0}
 		if !op.Cancel {
 			op.Due, op.Command, op.Payload = due(), []byte("tick"), s.bytes(20)
 		}

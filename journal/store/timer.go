@@ -3,10 +3,49 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
+
+// The name of a timer in a key has the life of its entity before it, unless
+// that is the first: 0 u8 and the life u32, big endian. A name never begins
+// with 0. So what is stored of an entity's timers is together by lives, and
+// those of the first life follow the others.
+
+const lifeBytes = 1 + 4
+
+// AppendLife appends what comes before the name of a timer that an entity has
+// in a life.
+func AppendLife(dst []byte, life uint32) []byte {
+	if life == 0 {
+		return dst
+	}
+	return binary.BigEndian.AppendUint32(append(dst, 0), life)
+}
+
+// CutLife is the inverse of AppendLife.
+func CutLife(rest string) (life uint32, name string, err error) {
+	if len(rest) == 0 || rest[0] != 0 {
+		return 0, rest, nil
+	}
+	if len(rest) < lifeBytes {
+		return 0, "", fmt.Errorf("%w: key of a timer without a name", journal.ErrDamaged)
+	}
+	return binary.BigEndian.Uint32([]byte(rest[1:lifeBytes])), rest[lifeBytes:], nil
+}
+
+// SplitTimer takes the key of a timer apart: its entity, the life of that, and
+// its name.
+func SplitTimer(key string) (e sharding.EntityID, life uint32, name string, err error) {
+	e, rest, err := SplitEntity(key)
+	if err == nil {
+		life, name, err = CutLife(rest)
+	}
+	return e, life, name, err
+}
 
 // A timer is stored twice: in its entity's head or, where that has no room,
 // under its entity and name, with its due time; and under its due time, entity
@@ -117,12 +156,15 @@ func (v *verifier) timer(k Key, body []byte) error {
 
 // headTimers checks that the timers that a head holds are under their due times
 // too.
-func (v *verifier) headTimers(k Key, set HeadTimers) {
-	entity := k.Suffix
-	for name, due := range set.All {
+func (v *verifier) headTimers(k Key, h *Head) {
+	v.Timers += uint64(h.Timers)
+	if len(h.Set) == 0 {
+		return
+	}
+	life := AppendLife(slices.Clone(k.Suffix), h.Life)
+	for name, due := range h.Set.All {
 		v.generation.timers++
-		v.Timers++
-		k.Suffix = append(entity[:len(entity):len(entity)], name...)
+		k.Suffix = append(life[:len(life):len(life)], name...)
 		v.isDue(k, due)
 	}
 }

@@ -50,6 +50,9 @@ type Head struct {
 	Stands    journal.Position // of its last record when the newest snapshot was applied; zero if that has no filter or nobody knows
 	Timers    uint32           // that are set
 	Set       HeadTimers       // of these, those that are not under ClassTimer
+	Life      uint32           // how many lives of the entity ended with timers that were left to be removed
+	Left      uint32           // timers of earlier lives that are not removed yet
+	CutTo     journal.Sequence // records that end before are to be cut; 0 for none
 	Cut       *Cut             // nil while the first record is there; never modified
 }
 
@@ -98,21 +101,28 @@ const (
 	headCut       = 1 << 4
 	headStands    = 1 << 5
 	headSet       = 1 << 6
+	headMore      = 1 << 7
+
+	moreLife  = 1 << 0
+	moreCutTo = 1 << 1
 
 	cutBytes = 8 + 32 + positionBytes
 )
 
 // AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: resting, bit 4: was cut,
-// bit 5: it is known where the newest snapshot stands, bit 6: holds timers),
-// sequence u64, hash [32],
-// last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64, and
-// with bit 1 count u8 and the sequence u64 of each snapshot, oldest first, and
-// with bit 2 their number u32, not 0, with bit 6 HeadTimers and their length u8,
-// with bit 5 the place of the last record when the
-// newest snapshot was applied, index u64, ordinal u32, and with bit 4 the cut:
-// sequence u64, hash [32], last index u64, last ordinal u32. Bit 5 is not without
-// bit 1, bit 6 not without bit 2.
+// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3:
+// resting, bit 4: was cut, bit 5: it is known where the newest snapshot stands,
+// bit 6: holds timers), sequence u64, hash [32], last index u64, last ordinal
+// u32, updatedAt i64, records u64, bytes u64, and with bit 1 count u8 and the
+// sequence u64 of each snapshot, oldest first, and with bit 2 their number u32,
+// not 0, with bit 6 HeadTimers and their length u8, with bit 5 the place of the
+// last record when the newest snapshot was applied, index u64, ordinal u32, and
+// with bit 4 the cut: sequence u64, hash [32], last index u64, last ordinal
+// u32, and with bit 7 what further flags say, and these u8: with their bit 0
+// the life u32, not 0, and how many timers of earlier lives are left u32, and
+// with their bit 1 the sequence u64, not 0, before which records are to be cut.
+// Bit 5 is not without bit 1, bit 6 not without bit 2, bit 7 not without one of
+// the further flags.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -137,6 +147,10 @@ func AppendHead(dst []byte, h *Head) []byte {
 	}
 	if len(h.Set) > 0 {
 		flags |= headSet
+	}
+	more := h.more()
+	if more != 0 {
+		flags |= headMore
 	}
 	dst = append(dst, flags)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Sequence))
@@ -165,8 +179,33 @@ func AppendHead(dst []byte, h *Head) []byte {
 		dst = append(dst, c.Hash[:]...)
 		dst = appendPosition(dst, c.Last)
 	}
+	if more&moreLife != 0 {
+		dst = binary.LittleEndian.AppendUint32(dst, h.Life)
+		dst = binary.LittleEndian.AppendUint32(dst, h.Left)
+	}
+	if more&moreCutTo != 0 {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(h.CutTo))
+	}
+	if more != 0 {
+		dst = append(dst, more)
+	}
 	return dst
 }
+
+// more are the further flags of a head.
+func (h *Head) more() (flags byte) {
+	if h.Life > 0 {
+		flags |= moreLife
+	}
+	if h.CutTo > 0 {
+		flags |= moreCutTo
+	}
+	return flags
+}
+
+// Owes reports that the entity has rows which are to be removed: timers of
+// earlier lives, or records.
+func (h *Head) Owes() bool { return h.Left > 0 || h.CutTo > 0 }
 
 // DecodeHead is the inverse of AppendHead.
 func DecodeHead(b []byte) (Head, error) {
@@ -188,8 +227,7 @@ func DecodeHead(b []byte) (Head, error) {
 // decodeTail fills in what follows the fixed part of a head, and reports
 // whether the head has the right size and no strange flags.
 func (h *Head) decodeTail(b []byte) bool {
-	const known = headDeleted | headSnapshots | headTimers | headStopped | headCut | headStands | headSet
-	if len(b) < headBytes || b[0]&^known != 0 {
+	if len(b) < headBytes {
 		return false
 	}
 	tail, ok := b[headBytes:], true
@@ -202,6 +240,19 @@ func (h *Head) decodeTail(b []byte) bool {
 		var out []byte
 		tail, out = tail[:at], tail[at:]
 		return out
+	}
+	if b[0]&headMore != 0 {
+		more := last(1)[0]
+		ok = ok && more != 0 && more&^(moreLife|moreCutTo) == 0
+		if more&moreCutTo != 0 {
+			h.CutTo = journal.Sequence(binary.LittleEndian.Uint64(last(8)))
+			ok = ok && h.CutTo != 0
+		}
+		if more&moreLife != 0 {
+			l := last(8)
+			h.Life, h.Left = binary.LittleEndian.Uint32(l), binary.LittleEndian.Uint32(l[4:])
+			ok = ok && h.Life != 0
+		}
 	}
 	if b[0]&headCut != 0 {
 		c := last(cutBytes)

@@ -174,7 +174,7 @@ func (v *verifier) pair(k Key, body []byte) error {
 		}
 		g.head(k.Suffix, &h)
 		v.Entities++
-		v.headTimers(k, h.Set)
+		v.headTimers(k, &h)
 		return nil
 	case ClassOrder:
 		return v.orderPack(k, body)
@@ -186,7 +186,6 @@ func (v *verifier) pair(k Key, body []byte) error {
 		return v.snapshot(k, body)
 	case ClassTimer:
 		g.timers++
-		v.Timers++
 		return v.timer(k, body)
 	case ClassDue:
 		g.dues++

@@ -60,7 +60,7 @@ func (g *generationCheck) head(entity []byte, h *Head) {
 		g.existing++
 	}
 	g.listed += uint64(h.Snapshots.Len())
-	g.set += uint64(h.Timers)
+	g.set += uint64(h.Timers) + uint64(h.Left)
 	if h.Cut == nil {
 		return
 	}

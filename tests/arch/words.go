@@ -31,8 +31,6 @@ var oldWords = []oldWord{
 		instead: "OutboxOp, EntryOutbox, outboxBatch, outboxCounts"},
 	{say: []string{"letter", "letters"}, after: []string{"dead"}, in: []string{"cmd/...", "host/...", "journal/...", "sharding/...", "tests/..."},
 		instead: "deadLetter, as the command line and the API say"},
-	{say: []string{"life", "lives", "lived"}, in: []string{"journal/...", "host/offline/...", "tests/replicas/...", "tests/sim/..."},
-		instead: "generation, as the keys say"},
 	{say: []string{"life", "lives", "lived", "asleep", "rests", "resting"}, name: []string{"putToRest"}, in: []string{"host/entity/...", "host"},
 		instead: "exists, existence; stopped for an entity that does not run"},
 	{say: []string{"living"}, in: []string{"host/...", "journal/..."}, instead: "existing, ListExisting"},

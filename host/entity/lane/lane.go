@@ -122,6 +122,8 @@ type Applied struct {
 	// Proof is the digest of the shard's rows after the entry, where replicas
 	// take it; nil otherwise.
 	Proof *journal.Proof
+	// Owing is set while the shard has work left that its next entries do.
+	Owing bool
 }
 
 // Applied tells the outcomes of entries.
@@ -129,7 +131,7 @@ func (l *Lane) Applied(as []Applied) {
 	l.mu.Lock()
 	for i := range as {
 		a := &as[i]
-		ev := entity.Event{Kind: entity.ProposalDone, Shard: a.Shard, Term: a.Fence, Number: a.Proposal, Clock: a.Clock, Revision: a.Revision, Err: a.Err, Index: a.Index, Proof: a.Proof}
+		ev := entity.Event{Kind: entity.ProposalDone, Shard: a.Shard, Term: a.Fence, Number: a.Proposal, Clock: a.Clock, Revision: a.Revision, Err: a.Err, Index: a.Index, Proof: a.Proof, Owing: a.Owing}
 		if a.NoOp {
 			ev.Kind, ev.Term = entity.TermStarted, a.Term
 		}

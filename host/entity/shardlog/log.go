@@ -99,6 +99,11 @@ func (l *Log[E]) Next() uint64 { return l.next }
 // Decided is the number up to which every proposal is applied or lost.
 func (l *Log[E]) Decided() uint64 { return l.decided }
 
+// Idle reports that nothing is open or proposed.
+func (l *Log[E]) Idle() bool {
+	return len(l.proposed) == 0 && len(l.batch.commands) == 0 && len(l.ops.reqs) == 0
+}
+
 // Bytes is how much is proposed and has no outcome.
 func (l *Log[E]) Bytes() int { return l.bytes }
 
@@ -125,10 +130,11 @@ func (l *Log[E]) index(number uint64) int {
 	return -1
 }
 
-// AddRecord puts a command's record into the open batch.
-func (l *Log[E]) AddRecord(term sharding.Term, record []byte, c Command[E]) {
+// AddRecord puts a command's record into the open batch, which is for a cluster
+// of the level.
+func (l *Log[E]) AddRecord(level sharding.Level, term sharding.Term, record []byte, c Command[E]) {
 	if l.batch.data == nil { // most entries hold one record, and stay in memory for a while
-		l.batch.data = journal.AppendEntryHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), journal.EntryRecords, term, l.next)
+		l.batch.data = journal.AppendPacedHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), level, journal.EntryRecords, term, l.next)
 	}
 	l.batch.data = append(l.batch.data, record...)
 	l.batch.commands = append(l.batch.commands, c)

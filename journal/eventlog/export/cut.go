@@ -155,13 +155,14 @@ func (p *parts) timers(e sharding.EntityID, h *cutHead) error {
 		return err
 	}
 	slices.SortFunc(all, func(a, b timers.Place) int { return strings.Compare(a.Key, b.Key) })
+	life := len(store.AppendLife(h.entity[:len(h.entity):len(h.entity)], h.head.Life))
 	for _, t := range all {
 		stored, err := timers.Read(p.view, p.rows, t)
 		if err != nil {
 			return err
 		}
 		p.buf = journal.AppendPartialTimer(p.buf[:0], &journal.PartialTimer{
-			Entity: e, Name: []byte(t.Key[len(entity):]), Due: t.Due, Command: stored.Command, Payload: stored.Payload, Schedule: stored.Schedule,
+			Entity: e, Name: []byte(t.Key[life:]), Due: t.Due, Command: stored.Command, Payload: stored.Payload, Schedule: stored.Schedule,
 		})
 		if err := p.fn(journal.PartTimer, p.buf); err != nil {
 			return err

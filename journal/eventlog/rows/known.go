@@ -38,8 +38,9 @@ type Known struct {
 	dues        tally                    // of timers, by their slots
 	messages    tally                    // of the outbox, by index
 	deadLetters tally                    // likewise
-	sums        store.Sums               // as of what is applied
-	stored      store.Sums               // as of what the store holds
+	owing       owing
+	sums        store.Sums // as of what is applied
+	stored      store.Sums // as of what the store holds
 }
 
 // New is what is known of a generation without rows. The seed keys the hashes

@@ -21,6 +21,7 @@ type Learner struct {
 	// that there have to be.
 	timers store.Sum
 	due    []byte
+	life   []byte
 }
 
 // Learn takes in a row.
@@ -36,9 +37,16 @@ func (l *Learner) Learn(k *Known, row store.Key, body []byte) error {
 		if err != nil {
 			return err
 		}
-		hash = l.hasher.Head(string(row.Suffix), &h)
+		entity := string(row.Suffix)
+		hash = l.hasher.Head(entity, &h)
+		if h.Owes() {
+			k.Owe(entity, &h)
+		}
+		if len(h.Set) > 0 {
+			l.life = store.AppendLife(append(l.life[:0], entity...), h.Life)
+		}
 		for name, due := range h.Set.All {
-			l.timer(k, due, row.Suffix, name)
+			l.timer(k, due, l.life, name)
 		}
 	case store.ClassTimer:
 		due, err := store.DecodeDue(body)

@@ -8,7 +8,8 @@ import (
 
 // tally counts rows by where they are in their order, so that a scan of a part
 // of them can be told to be whole. A change takes O(log n) of the places that
-// have rows, wherever it is: the goroutine that applies makes it under the lock.
+// have rows, wherever it is: the goroutine that applies makes it under the
+// lock.
 type tally struct {
 	line  sorted.Map[int64, uint32] // how many rows there are at a place
 	total uint64

@@ -181,8 +181,8 @@ func (t *node[K, V]) from(key K, yield func(K, V) bool) bool {
 	return true
 }
 
-// All yields all keys with their values, in ascending order. The map must not be
-// changed meanwhile.
+// All yields all keys with their values, in ascending order. The map must not
+// be changed meanwhile.
 func (m *Map[K, V]) All(yield func(K, V) bool) {
 	if m.root != nil {
 		m.root.all(yield)

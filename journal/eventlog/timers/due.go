@@ -48,6 +48,7 @@ func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, lim
 		return nil, math.MaxInt64, err
 	}
 	defer view.Close()
+	c.arrange(math.MinInt64)
 	class := store.AppendPrefix(nil, id, set.rows.Generation, store.ClassDue)
 	err = view.Scan(class, store.AppendDue(class[:len(class):len(class)], c.from), func(key, body []byte) error { return c.stored(key[len(class):], body) })
 	if err == nil && !c.done {
@@ -80,7 +81,6 @@ func (l Lists) layers(id sharding.ShardID, c *cursor) (kv.View, *Set, error) {
 	if set == nil {
 		return nil, nil, nil
 	}
-	c.changed = make(map[string]struct{})
 	if c.from = math.MinInt64; set.known {
 		c.from = set.floor
 	}
@@ -88,22 +88,62 @@ func (l Lists) layers(id sharding.ShardID, c *cursor) (kv.View, *Set, error) {
 	set.readers++
 	c.reader = set.readers
 	c.expected = set.rows.ExpectDue(c.from, c.by)
-	for _, layer := range [...]map[string]change{set.fresh, set.taken} {
-		for key, t := range layer {
-			if _, newer := c.changed[key]; newer {
-				continue
-			}
-			c.changed[key] = struct{}{}
-			if !t.gone() {
-				c.fresh = append(c.fresh, freshTimer{key, t.timer})
-			}
+	c.capture(set)
+	view, err := l.Of.View()
+	return view, set, err
+}
+
+// capture takes what is to be read of the overlay: the layer of the batch as it
+// is, since it does not change any more, and references to the changes of the
+// other. The caller holds the lock.
+func (c *cursor) capture(set *Set) {
+	c.lives = set.rows.Lives()
+	if c.taken = set.taken; set.fresh == nil {
+		return
+	}
+	c.newest = make([]keyed, 0, set.fresh.all.Len())
+	for key, t := range set.fresh.all.All {
+		c.newest = append(c.newest, keyed{key, t})
+	}
+}
+
+// arrange puts what was captured in the order of due times, those from one on.
+func (c *cursor) arrange(from int64) {
+	for _, k := range c.newest {
+		if t := k.change; !t.gone() && t.timer.Due >= from {
+			c.fresh = append(c.fresh, freshTimer{k.key, t.timer})
+		}
+	}
+	for key, t := range c.taken.from("") {
+		if t.gone() || t.timer.Due < from {
+			continue
+		}
+		if !c.isNewest(key) {
+			c.fresh = append(c.fresh, freshTimer{key, t.timer})
 		}
 	}
 	slices.SortFunc(c.fresh, func(a, b freshTimer) int {
 		return cmp.Or(cmp.Compare(a.timer.Due, b.timer.Due), cmp.Compare(a.key, b.key))
 	})
-	view, err := l.Of.View()
-	return view, set, err
+}
+
+func (c *cursor) isNewest(key string) bool {
+	_, ok := slices.BinarySearchFunc(c.newest, key, func(k keyed, key string) int { return cmp.Compare(k.key, key) })
+	return ok
+}
+
+// changed reports that the overlay says what there is of a timer.
+func (c *cursor) changed(key string) bool {
+	if _, ok := c.taken.get(key); ok {
+		return true
+	}
+	return c.isNewest(key)
+}
+
+// keyed is a change with its key.
+type keyed struct {
+	key    string
+	change *change
 }
 
 // freshTimer is a timer that is newer than the view.
@@ -115,20 +155,22 @@ type freshTimer struct {
 // cursor merges the timers of the store with those of the overlay, in the
 // order of their due times.
 type cursor struct {
-	ctx     context.Context
-	fresh   []freshTimer
-	changed map[string]struct{}
-	skip    func(sharding.EntityID, string, int64) bool
-	limit   int
-	by      int64
-	reader  uint64
-	from    int64 // no timer is due before
-	first   int64 // the first that was met is due then
-	due     []journal.Timer
-	keys    strings.Builder // what due's strings are parts of, and bodies its slices
-	bodies  []byte
-	next    int64
-	done    bool // next is known, or the rest is not wanted
+	ctx    context.Context
+	fresh  []freshTimer      // newest and taken, by due time
+	newest []keyed           // changes that no batch had taken, by key
+	taken  *Changes          // those of the batch on its way
+	lives  map[string]uint32 // of entities that have timers of earlier lives
+	skip   func(sharding.EntityID, string, int64) bool
+	limit  int
+	by     int64
+	reader uint64
+	from   int64 // no timer is due before
+	first  int64 // the first that was met is due then
+	due    []journal.Timer
+	keys   strings.Builder // what due's strings are parts of, and bodies its slices
+	bodies []byte
+	next   int64
+	done   bool // next is known, or the rest is not wanted
 
 	expected *rows.Expected
 	proven   int64 // of those that are due from then on it is known how many there are
@@ -174,7 +216,7 @@ func (c *cursor) stored(rest, body []byte) error {
 	if err := c.rest(due, key); err != nil {
 		return err
 	}
-	if _, newer := c.changed[string(key)]; newer {
+	if c.changed(string(key)) {
 		return c.ctx.Err()
 	}
 	t, err := store.DecodeTimer(c.keepBody(body), due)
@@ -209,6 +251,9 @@ func (c *cursor) add(key string, t store.Timer) error {
 		c.missing, c.done = true, true
 		return store.ErrStop
 	}
+	if c.ended(key) {
+		return c.ctx.Err()
+	}
 	if c.look != nil {
 		if use, stop := c.look(&timer); stop {
 			c.done = true
@@ -226,4 +271,17 @@ func (c *cursor) add(key string, t store.Timer) error {
 	}
 	c.due = append(c.due, timer)
 	return c.ctx.Err()
+}
+
+// ended reports that a timer is of an earlier life of its entity.
+func (c *cursor) ended(key string) bool {
+	if len(c.lives) == 0 {
+		return false
+	}
+	e, life, _, err := store.SplitTimer(key)
+	if err != nil {
+		return false // its reader has said so
+	}
+	now, ok := c.lives[string(store.AppendEntityID(nil, e))]
+	return ok && life < now
 }

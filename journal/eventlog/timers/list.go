@@ -54,7 +54,7 @@ type reading struct {
 	known   *rows.Known // nil: the shard has no state
 	head    *store.Head
 	look    rows.Lookup // where the head is not in memory
-	changed map[string]change
+	changed map[string]*change
 	view    kv.View
 }
 
@@ -64,12 +64,13 @@ func (l Lists) reading(id sharding.ShardID, entity string) (r reading, err error
 	if set == nil {
 		return r, nil
 	}
-	r = reading{entity: entity, known: set.rows, changed: make(map[string]change)}
-	for _, layer := range [...]map[string]change{set.taken, set.fresh} { // the newer one last
-		for key, t := range layer {
-			if strings.HasPrefix(key, entity) {
-				r.changed[key] = t
+	r = reading{entity: entity, known: set.rows, changed: make(map[string]*change)}
+	for _, layer := range [...]*Changes{set.taken, set.fresh} { // the newer one last
+		for key, t := range layer.from(entity) {
+			if !strings.HasPrefix(key, entity) {
+				break
 			}
+			r.changed[key] = t
 		}
 	}
 	if h, ok := l.Of.Head(id, entity); ok {
@@ -91,7 +92,9 @@ func (r *reading) places(ctx context.Context) (places []Place, err error) {
 		r.head = &h
 	}
 	for key, t := range r.changed {
-		if !t.gone() {
+		if life, _, err := store.CutLife(key[len(r.entity):]); err != nil {
+			return nil, err
+		} else if life == r.head.Life && !t.gone() {
 			places = append(places, Place{t.timer.Due, key})
 		}
 	}
@@ -108,12 +111,13 @@ func (r *reading) places(ctx context.Context) (places []Place, err error) {
 }
 
 func (r *reading) timer(p Place) (journal.Timer, error) {
-	t := own(r.changed[p.Key].timer)
-	if len(t.Command) == 0 {
-		var err error
-		if t, err = Read(r.view, r.known, p); err != nil {
-			return journal.Timer{}, err
-		}
+	if c := r.changed[p.Key]; c != nil {
+		t := own(c.timer)
+		return timerOf(p.Key, &t)
+	}
+	t, err := Read(r.view, r.known, p)
+	if err != nil {
+		return journal.Timer{}, err
 	}
 	return timerOf(p.Key, &t)
 }

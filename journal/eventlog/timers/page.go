@@ -1,11 +1,9 @@
 package timers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog/kv"
@@ -14,7 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// PlaceOf is where a timer stands.
+// PlaceOf is where a timer stands, by its entity and name alone: timers that
+// are set at the same time are in the same order by their lives too.
 func PlaceOf(t *journal.Timer) Place {
 	return Place{t.Due, string(store.AppendEntityID(nil, t.Entity)) + t.Name}
 }
@@ -70,10 +69,12 @@ func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p P
 		return Page{}, inShard(id, known, err)
 	}
 	defer view.Close()
+	c.arrange(c.from)
 	class := store.AppendPrefix(nil, id, known.Generation, store.ClassDue)
 	start := store.AppendDue(class[:len(class):len(class)], c.from)
 	if q.After != nil {
-		start = append(start, q.After.Key...)
+		// Not where the name is: before it, keys may have the life of the entity.
+		start = append(start, entityOf(q.After.Key)...)
 	}
 	err = view.Scan(class, start, func(key, body []byte) error { return c.stored(key[len(class):], body) })
 	if err == nil && !c.done {
@@ -92,6 +93,16 @@ func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p P
 	return p, nil
 }
 
+// entityOf is the part of a timer's key that names its entity, the whole key if
+// it names none.
+func entityOf(key string) string {
+	_, rest, err := store.SplitEntity(key)
+	if err != nil {
+		return key
+	}
+	return key[:len(key)-len(rest)]
+}
+
 // dueSlotBits are those of rows.DueSlot.
 const dueSlotBits = 36
 
@@ -103,22 +114,8 @@ func (l Lists) snapshot(id sharding.ShardID, c *cursor) (kv.View, *rows.Known, e
 	if set == nil {
 		return nil, nil, nil
 	}
-	c.changed = make(map[string]struct{})
 	c.expected = set.rows.ExpectDue(max(c.from, c.proven), math.MaxInt64)
-	for _, layer := range [...]map[string]change{set.fresh, set.taken} {
-		for key, t := range layer {
-			if _, newer := c.changed[key]; newer {
-				continue
-			}
-			c.changed[key] = struct{}{}
-			if !t.gone() && t.timer.Due >= c.from {
-				c.fresh = append(c.fresh, freshTimer{key, t.timer})
-			}
-		}
-	}
-	slices.SortFunc(c.fresh, func(a, b freshTimer) int {
-		return cmp.Or(cmp.Compare(a.timer.Due, b.timer.Due), cmp.Compare(a.key, b.key))
-	})
+	c.capture(set)
 	view, err := l.Of.View()
 	return view, set.rows, err
 }

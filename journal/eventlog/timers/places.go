@@ -14,7 +14,7 @@ import (
 // Place is where a timer stands among those of its shard.
 type Place struct {
 	Due int64
-	Key string // entity and name
+	Key string // entity and name; of a key also the life between them
 }
 
 func (p Place) compare(q Place) int {
@@ -24,21 +24,22 @@ func (p Place) compare(q Place) int {
 // Each calls fn for the timers of an entity that a head of it holds, and
 // for those beside it in the store.
 func Each(view kv.View, k *rows.Known, entity string, h *store.Head, fn func(Place) error) error {
+	life := string(store.AppendLife([]byte(entity), h.Life))
 	for name, due := range h.Set.All {
-		if err := fn(Place{due, entity + name}); err != nil {
+		if err := fn(Place{due, life + name}); err != nil {
 			return err
 		}
 	}
 	if !h.TimerRows() {
 		return nil
 	}
-	return eachRow(view, k, entity, fn)
+	return eachRow(view, k, life, fn)
 }
 
-// eachRow calls fn for the timers of an entity that no head holds.
-func eachRow(view kv.View, k *rows.Known, entity string, fn func(Place) error) error {
+// eachRow calls fn for the timers of an entity's life that no head holds.
+func eachRow(view kv.View, k *rows.Known, life string, fn func(Place) error) error {
 	class := store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassTimer)
-	return view.Scan(append(class[:len(class):len(class)], entity...), nil, func(key, body []byte) error {
+	return view.Scan(append(class[:len(class):len(class)], life...), nil, func(key, body []byte) error {
 		due, err := store.DecodeDue(body)
 		if err != nil {
 			return err
@@ -67,7 +68,7 @@ func own(t store.Timer) store.Timer {
 
 // timerOf is a timer as others see it, made of parts of key and t.
 func timerOf(key string, t *store.Timer) (journal.Timer, error) {
-	e, name, err := store.SplitEntity(key)
+	e, _, name, err := store.SplitTimer(key)
 	if err != nil {
 		return journal.Timer{}, err
 	}

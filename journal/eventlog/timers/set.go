@@ -9,13 +9,13 @@
 package timers
 
 import (
-	"slices"
-
 	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/eventlog/sorted"
 	"github.com/hostd/hostd/journal/store"
 )
 
-// change is what an entry did to one timer: it is set, or gone.
+// change is what an entry did to one timer: it is set, or gone. It is never
+// modified once it is in a layer.
 type change struct {
 	timer store.Timer // Command is empty when it is gone
 	row   bool        // it is under store.ClassTimer: its head has no room for it
@@ -28,13 +28,13 @@ type change struct {
 
 func (t *change) gone() bool { return len(t.timer.Command) == 0 }
 
-// Set is a shard's timers that are not in the store yet, by entity and name as
-// keys hold them: first those that no batch has taken, then those of the batch
-// on its way. Only the applying goroutine changes them, under the lock that
-// readers hold; the floor is the readers'.
+// Set is a shard's timers that are not in the store yet, by entity, life and
+// name as keys hold them: first those that no batch has taken, then those of
+// the batch on its way. Only the applying goroutine changes them, under the
+// lock that readers hold; the floor is the readers'.
 type Set struct {
 	rows         *rows.Known
-	fresh, taken map[string]change
+	fresh, taken *Changes // nil for none
 
 	// No timer in the store is due before floor, if it is known: below it there
 	// may be many deleted keys. lowest is the earliest that was set since the
@@ -48,11 +48,43 @@ type Set struct {
 // NewSet is the empty set of a shard whose rows are these.
 func NewSet(known *rows.Known) *Set { return &Set{rows: known} }
 
-// Changes are the timers that a batch takes to the store.
-type Changes map[string]change
+// Changes are timers on their way to the store, by key.
+type Changes struct{ all sorted.Map[string, *change] }
+
+// get returns what is said of a timer, also of no changes.
+func (c *Changes) get(key string) (*change, bool) {
+	if c == nil {
+		return nil, false
+	}
+	return c.all.Get(key)
+}
+
+// from yields the changes from a key on, also of no changes.
+func (c *Changes) from(key string) func(yield func(string, *change) bool) {
+	if c == nil {
+		return func(func(string, *change) bool) {}
+	}
+	return c.all.From(key)
+}
+
+// overlay returns what has changed of a timer since the store.
+func (t *Set) overlay(key string) (*change, bool) {
+	if c, ok := t.fresh.get(key); ok {
+		return c, true
+	}
+	return t.taken.get(key)
+}
+
+// put makes a change the newest of its timer.
+func (t *Set) put(key string, c change) {
+	if t.fresh == nil {
+		t.fresh = &Changes{}
+	}
+	t.fresh.all.Set(key, &c)
+}
 
 // Take hands the fresh timers to a batch.
-func (t *Set) Take() Changes {
+func (t *Set) Take() *Changes {
 	t.taken, t.fresh = t.fresh, nil
 	return t.taken
 }
@@ -60,18 +92,12 @@ func (t *Set) Take() Changes {
 // Flushed is told that what was taken is in the store.
 func (t *Set) Flushed() { t.taken = nil }
 
-// Put writes the timers in the order of their keys. scratch is used again.
-func (t *Set) Put(kvs *store.Batch, changes Changes, scratch []string) []string {
-	keys := scratch[:0]
-	for key := range changes {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+// Put writes the timers in the order of their keys.
+func (t *Set) Put(kvs *store.Batch, changes *Changes) {
 	prefix := func(class store.Class) []byte {
 		return store.AppendPrefix(kvs.Key(), t.rows.Shard, t.rows.Generation, class)
 	}
-	for _, key := range keys {
-		c := changes[key]
+	for key, c := range changes.from("") {
 		if c.has && (c.gone() || c.stored != c.timer.Due) {
 			kvs.Delete(append(store.AppendDue(prefix(store.ClassDue), c.stored), key...))
 		}
@@ -86,5 +112,4 @@ func (t *Set) Put(kvs *store.Batch, changes Changes, scratch []string) []string 
 		}
 		kvs.Put(append(store.AppendDue(prefix(store.ClassDue), c.timer.Due), key...), store.AppendTimer(nil, &c.timer))
 	}
-	return keys
 }

@@ -3,6 +3,7 @@ package timers
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog/kv"
@@ -20,11 +21,21 @@ type Stage struct {
 	Sums *rows.Writer
 
 	steps    []Step
-	key, due []byte // scratch
+	changes  int           // the entry's records say
+	ended    []*store.Head // of entities whose lives end in the entry, once for each
+	key, due []byte        // scratch
 }
 
+// endAtOnce is how many timers a deletion ends in its own entry, at most: of
+// more it ends the life, and they are removed a slice at a time.
+const endAtOnce = 16
+
 // Reset forgets the steps.
-func (s *Stage) Reset() { s.steps = s.steps[:0] }
+func (s *Stage) Reset() { s.steps, s.ended, s.changes = s.steps[:0], s.ended[:0], 0 }
+
+// Changes is how many changes of timers the entry's records say: unlike the
+// number of steps, which ends of timers add to, it is the same on all replicas.
+func (s *Stage) Changes() int { return s.changes }
 
 // Steps are those so far. They are lent until Reset.
 func (s *Stage) Steps() []Step { return s.steps }
@@ -37,12 +48,36 @@ type Entity struct {
 	Set  *Set
 }
 
-// Step is one change that a record being judged makes.
+// life is the one that an entity is in after the entry so far.
+func (s *Stage) life(e Entity) uint32 {
+	life := e.Head.Life
+	for _, h := range s.ended {
+		if h == e.Head {
+			life++
+		}
+	}
+	return life
+}
+
+// keyOf is what the keys of the timers of an entity's life begin with.
+func (e *Entity) keyOf(life uint32) string {
+	if life == 0 {
+		return e.Key
+	}
+	return string(store.AppendLife([]byte(e.Key), life))
+}
+
+// Step is one change that a record being judged makes: to a timer, or, with
+// end, that the entity's life ends.
 type Step struct {
 	key   string
 	timer store.Timer
 	due   int64 // as of before the entry; only with has
 	has   bool
+	said  bool // by a record; else it follows from a deletion
+	// end has what is stored of those timers that the head held before the
+	// entry and that are in the overlay not; nil for a step of a timer.
+	end map[string]store.Timer
 }
 
 // Key is the timer's, of its entity and name.
@@ -73,7 +108,7 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 		if !step.has || step.due != from.Due {
 			return fmt.Errorf("%w: its timer is not set", verdict.ErrInvalid)
 		}
-		s.steps = append(s.steps, step)
+		s.say(step)
 	}
 	schedules := v.Section(journal.SectionSchedules)
 	for n, ops := 0, v.Section(journal.SectionTimers); len(ops) > 0; n++ {
@@ -93,12 +128,18 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 		if step.timer.Schedule, schedules, err = scheduleOf(schedules, n); err != nil {
 			return err
 		}
-		s.steps = append(s.steps, step)
+		s.say(step)
 	}
 	if len(schedules) > 0 {
 		return fmt.Errorf("%w: a schedule is that of no timer", verdict.ErrInvalid)
 	}
 	return nil
+}
+
+func (s *Stage) say(step Step) {
+	step.said = true
+	s.steps = append(s.steps, step)
+	s.changes++
 }
 
 // scheduleOf takes the schedule of a record's n-th timer off the section, if
@@ -116,21 +157,28 @@ func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
 
 // Find returns a timer as it is before the entry.
 func (s *Stage) Find(e Entity, name []byte) (step Step, err error) {
-	step.key = e.Key + string(name)
-	step.due, step.has, err = s.find(e, step.key)
+	life := s.life(e)
+	step.key = e.keyOf(life) + string(name)
+	if life == e.Head.Life {
+		step.due, step.has, err = s.find(e, step.key, string(name))
+	}
 	return step, err
 }
 
-// find says when a timer of the entity is due, if it is set. What is not in
-// the head, which is of now, is in what has changed or in the store.
-func (s *Stage) find(e Entity, key string) (due int64, has bool, err error) {
-	if due, has = e.Head.Set.Find(key[len(e.Key):]); has || !e.Head.TimerRows() {
+// find says when a timer of the entity's life before the entry is due, if it is
+// set. What is not in the head, which is of now, is in what has changed or in
+// the store. One that no row is known of is not looked for there.
+func (s *Stage) find(e Entity, key, name string) (due int64, has bool, err error) {
+	if due, has = e.Head.Set.Find(name); has || !e.Head.TimerRows() {
 		return due, has, nil
 	}
-	for _, layer := range [...]map[string]change{e.Set.fresh, e.Set.taken} {
-		if t, ok := layer[key]; ok {
-			return t.timer.Due, !t.gone(), nil
-		}
+	if t, ok := e.Set.overlay(key); ok {
+		return t.timer.Due, !t.gone(), nil
+	}
+	s.key = append(s.key[:0], key...)
+	l := e.Set.rows.Lookup(&s.Sums.RowHasher, store.ClassTimer, s.key)
+	if l.Absent() {
+		return 0, false, nil
 	}
 	view, err := s.View()
 	if err != nil {
@@ -143,8 +191,7 @@ func (s *Stage) find(e Entity, key string) (due int64, has bool, err error) {
 		return err
 	})
 	if err == nil {
-		s.key, s.due = append(s.key[:0], key...), store.AppendDue(s.due[:0], due)
-		l := e.Set.rows.Lookup(&s.Sums.RowHasher, store.ClassTimer, s.key)
+		s.due = store.AppendDue(s.due[:0], due)
 		err = l.Row(&s.Sums.RowHasher, view, store.ClassTimer, s.key, s.due, has)
 	}
 	return due, has, err
@@ -154,18 +201,22 @@ func (s *Stage) find(e Entity, key string) (due int64, has bool, err error) {
 // returns their size. The caller holds the lock.
 func (s *Stage) Commit(e Entity, steps []Step) (bytes int) {
 	for i := range steps {
-		s.commit(e, &steps[i])
+		if steps[i].end != nil {
+			s.endLife(e, &steps[i])
+		} else {
+			s.commit(e, &steps[i])
+		}
 	}
 	return len(steps) * stepBytes
 }
 
 func (s *Stage) commit(e Entity, step *Step) {
 	set, h := e.Set, e.Head
-	if set.fresh == nil {
-		set.fresh = make(map[string]change)
+	c, again := change{}, false
+	if before, ok := set.fresh.get(step.key); ok {
+		c, again = *before, true
 	}
-	c, again := set.fresh[step.key]
-	name := step.key[len(e.Key):]
+	name := step.key[len(e.keyOf(h.Life)):]
 	_, inHead := h.Set.Find(name)
 	had, was := step.has, step.due
 	if again {
@@ -186,7 +237,7 @@ func (s *Stage) commit(e Entity, step *Step) {
 	if due := step.timer.Due; !c.gone() {
 		set.floor, set.lowest = min(set.floor, due), min(set.lowest, due)
 	}
-	set.fresh[step.key] = c
+	set.put(step.key, c)
 	s.Sums.Timer(set.rows, step.key, rows.TimerOf(was, had, inHead), rows.TimerOf(step.timer.Due, !c.gone(), !c.row))
 	switch has := !c.gone(); {
 	case has && !had:
@@ -199,64 +250,133 @@ func (s *Stage) commit(e Entity, step *Step) {
 // stepBytes is about what a change costs in memory beside its record.
 const stepBytes = 200
 
-// Delete stages the end of all timers of an entity.
-func (s *Stage) Delete(e Entity) error {
+// Delete stages the end of all timers of an entity. With lives, as entries say
+// from sharding.LevelLives on, those of an entity that has many are left to
+// Sweep; else it takes as long as there are timers.
+func (s *Stage) Delete(e Entity, lives bool) error {
 	if e.Head.Timers == 0 && len(s.steps) == 0 {
 		return nil
 	}
-	keys := make(map[string]struct{})
-	for _, layer := range [...]map[string]change{e.Set.fresh, e.Set.taken} {
-		for key := range layer {
-			if len(key) > len(e.Key) && key[:len(e.Key)] == e.Key {
-				keys[key] = struct{}{}
+	life := s.life(e)
+	prefix := e.keyOf(life)
+	names, said := make(map[string]struct{}), 0
+	for i := range s.steps {
+		if name, ok := strings.CutPrefix(s.steps[i].key, prefix); ok && s.steps[i].end == nil && (life > 0 || name[0] != 0) {
+			names[name] = struct{}{}
+			if s.steps[i].said {
+				said++
 			}
 		}
 	}
-	for i := range s.steps {
-		if key := s.steps[i].key; len(key) > len(e.Key) && key[:len(e.Key)] == e.Key {
-			keys[key] = struct{}{}
-		}
-	}
-	for name := range e.Head.Set.All {
-		keys[e.Key+name] = struct{}{}
-	}
-	if e.Head.TimerRows() {
-		if err := s.storedTimers(e, keys); err != nil {
-			return err
-		}
+	before := life == e.Head.Life // nothing of a life that begins in this entry is anywhere else
+	// Not by the number of names: earlier steps may end what only this replica
+	// still has in its overlay.
+	if lives && (before && int(e.Head.Timers) > endAtOnce || said > endAtOnce) {
+		return s.deleteLife(e, before)
 	}
 	set := uint32(0)
-	for key := range keys {
-		step := Step{key: key}
-		var err error
-		if step.due, step.has, err = s.find(e, key); err != nil {
+	if before {
+		if err := s.names(e, prefix, names); err != nil {
 			return err
+		}
+	}
+	for name := range names {
+		step := Step{key: prefix + name}
+		if before {
+			var err error
+			if step.due, step.has, err = s.find(e, step.key, name); err != nil {
+				return err
+			}
 		}
 		if step.has {
 			set++
 		}
 		s.steps = append(s.steps, step)
 	}
-	if set != e.Head.Timers {
+	if before && set != e.Head.Timers {
 		return e.Set.rows.Damaged(missing(int(set), e.Head.Timers))
 	}
 	return nil
 }
 
-func missing(found int, want uint32) error {
-	return &store.DamageError{Where: "the timers of an entity", What: fmt.Sprintf("%d are there, its head counts %d", found, want), Action: rows.ActionReplace}
-}
-
-// storedTimers adds the entity's timers that the store has beside its head.
-func (s *Stage) storedTimers(e Entity, keys map[string]struct{}) error {
+// names adds the names of the entity's timers before the entry.
+func (s *Stage) names(e Entity, prefix string, names map[string]struct{}) error {
+	for _, layer := range [...]*Changes{e.Set.fresh, e.Set.taken} {
+		for key := range layer.from(prefix) {
+			name, ok := strings.CutPrefix(key, prefix)
+			if !ok {
+				break
+			}
+			names[name] = struct{}{}
+		}
+	}
+	for name := range e.Head.Set.All {
+		names[name] = struct{}{}
+	}
+	if !e.Head.TimerRows() {
+		return nil
+	}
 	view, err := s.View()
 	if err != nil {
 		return err
 	}
 	defer view.Close()
-	err = eachRow(view, e.Set.rows, e.Key, func(t Place) error {
-		keys[t.Key] = struct{}{}
+	return eachRow(view, e.Set.rows, prefix, func(t Place) error {
+		names[t.Key[len(prefix):]] = struct{}{}
 		return nil
 	})
-	return err
+}
+
+// deleteLife stages the end of an entity's life. It reads what the store has of
+// the few timers that the head holds, which get rows.
+func (s *Stage) deleteLife(e Entity, before bool) error {
+	step := Step{end: make(map[string]store.Timer)}
+	if before && len(e.Head.Set) > 0 {
+		view, err := s.View()
+		if err != nil {
+			return err
+		}
+		defer view.Close()
+		prefix := e.keyOf(e.Head.Life)
+		for name, due := range e.Head.Set.All {
+			if _, ok := e.Set.overlay(prefix + name); ok {
+				continue
+			}
+			if step.end[name], err = Read(view, e.Set.rows, Place{due, prefix + name}); err != nil {
+				return err
+			}
+		}
+	}
+	s.steps, s.ended = append(s.steps, step), append(s.ended, e.Head)
+	return nil
+}
+
+// endLife begins the next life of an entity. What its head holds of timers gets
+// rows, so that all that is left has one: which of them a head holds differs
+// between replicas, and what Sweep removes must not.
+func (s *Stage) endLife(e Entity, step *Step) {
+	set, h := e.Set, e.Head
+	prefix := e.keyOf(h.Life)
+	for name, due := range h.Set.All {
+		key := prefix + name
+		c := change{stored: due, has: true}
+		if in, ok := set.fresh.get(key); ok {
+			c = *in
+		} else if in, ok := set.taken.get(key); ok {
+			c.timer = in.timer
+		} else {
+			c.timer = step.end[name]
+		}
+		c.row = true
+		set.put(key, c)
+		s.Sums.Timer(set.rows, key, rows.TimerOf(due, true, true), rows.TimerOf(due, true, false))
+	}
+	h.Left += h.Timers
+	h.Timers, h.Set = 0, ""
+	h.Life++
+	set.rows.Owe(e.Key, h)
+}
+
+func missing(found int, want uint32) error {
+	return &store.DamageError{Where: "the timers of an entity", What: fmt.Sprintf("%d are there, its head counts %d", found, want), Action: rows.ActionReplace}
 }

@@ -77,6 +77,9 @@ type Verdict struct {
 	Kind     journal.EntryKind // zero for a no-op
 	// Err is nil when the entry took effect.
 	Err error
+	// Owing is set while the shard has work left that its next entries do; see
+	// journal.EntryWork.
+	Owing bool
 	// NoOp marks an entry without data.
 	NoOp bool
 	// Messages says that the entry made some.
