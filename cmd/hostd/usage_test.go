@@ -133,3 +133,12 @@ func TestUnknownVariablesAreRefused(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// TestArgumentsThatAreNotUTF8AreRefused: no command sends them on as other
+// names.
+func TestArgumentsThatAreNotUTF8AreRefused(t *testing.T) {
+	got := hostd(t, "entity", "get", "counter", "\xff")
+	if got.code != cli.ExitUsage || !strings.Contains(got.err, "argument 4") || !strings.Contains(got.err, "UTF-8") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -216,4 +219,59 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 		t.Errorf("%d %s", status, answer)
 	}
 	wantCode(t, answer, connect.CodeInvalidArgument)
+}
+
+// TestTextThatIsNotUTF8IsRefusedAtEveryDoor: bytes that are no UTF-8 are the
+// caller's fault, and never another name than the one that was sent.
+func TestTextThatIsNotUTF8IsRefusedAtEveryDoor(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	envelope := func(m []byte) []byte { return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...) }
+	text := func(number int, value string) []byte {
+		return append([]byte{byte(number<<3 | 2), byte(len(value))}, value...)
+	}
+	send := func(entityType, id, command, commandID string) []byte {
+		return slices.Concat(text(1, entityType), text(2, id), text(3, command), text(6, commandID))
+	}
+	for _, tt := range []struct {
+		name, path, kind string
+		body             []byte
+	}{
+		{"an id in JSON", "Send", "application/json", []byte("{\"entityType\":\"counter\",\"entityId\":\"\xff\",\"command\":\"add\"}")},
+		{"a value in JSON", "Send", "application/json", []byte("{\"entityType\":\"counter\",\"entityId\":\"a\",\"command\":\"echo\",\"json\":\"\xff\"}")},
+		{"an unknown member in JSON", "Send", "application/json", []byte("{\"\xff\":1}")},
+		{"a type", "Send", "application/proto", send("\xff", "a", "add", "")},
+		{"an id", "Send", "application/proto", send("counter", "\xff", "add", "")},
+		{"a command", "Send", "application/proto", send("counter", "a", "\xff", "")},
+		{"a command id", "Send", "application/proto", send("counter", "a", "add", "\xff")},
+		{"a page token", "ListEntities", "application/proto", slices.Concat(text(1, "counter"), text(6, "\xff"))},
+		{"a cursor", "Subscribe", "application/connect+proto", envelope(slices.Concat(text(1, "counter"), text(2, "\xff"), text(3, "\xff")))},
+	} {
+		r, err := http.NewRequest(http.MethodPost, s.url+entityPath+tt.path, bytes.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", tt.kind)
+		status, answer := do(t, r)
+		if !strings.Contains(answer, "invalid_argument") && !strings.Contains(answer, "grpc-status: 3") {
+			t.Errorf("%s: %d %q", tt.name, status, answer)
+		}
+	}
+	for _, m := range []*entityv1.SendRequest{add("\xff", 1), {EntityType: "\xff", EntityId: "a", Command: "add"}, {EntityType: "counter", EntityId: "a", Command: "\xff"}, {EntityType: "counter", EntityId: "a", Command: "add", CommandId: "\xff"}} {
+		var o wire.Outgoing
+		o.EntityType, o.EntityID, o.Name, o.CommandID = m.GetEntityType(), m.GetEntityId(), m.GetCommand(), m.GetCommandId()
+		r, err := http.NewRequest(http.MethodPost, s.url+entityPath+"SendStream", bytes.NewReader(envelope(wire.AppendCommand(nil, 1, &o))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/connect+proto")
+		res, err := s.h2.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if !bytes.Contains(answer, []byte("invalid_argument")) {
+			t.Errorf("a stream with %v: %q", m, answer)
+		}
+	}
 }

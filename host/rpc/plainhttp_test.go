@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -78,8 +79,14 @@ func TestEntitiesUnderPlainPaths(t *testing.T) {
 		{"POST /e/counter/a/add", `{"amount":1}`, `If-None-Match=*`, 412, `"actualSequence":"2"`, ""},
 		{"POST /e/counter/new/add", `{"amount":1}`, `If-None-Match=*`, 200, `{"total":1}`, `ETag="1"`},
 		{"POST /e/counter/a/add", `{"amount":1}`, `If-Match=2`, 400, "its sequence in quotes", ""},
-		{"POST /e/counter/a/add", `{"amount":1}`, `If-Match="2" If-Match="3"`, 400, "once", ""},
-		{"POST /e/counter/a/add", `{"amount":1}`, `If-Match=W/"2"`, 400, "quotes", ""},
+		{"POST /e/counter/a/add", `{"amount":1}`, `If-Match="2" If-None-Match=*`, 400, "one of", ""},
+		{"POST /e/counter/tags/add", `{"amount":1}`, `If-Match=*`, 412, `"actualSequence":"0"`, ""},
+		{"POST /e/counter/tags/add", `{"amount":1}`, ``, 200, `{"total":1}`, `ETag="1"`},
+		{"POST /e/counter/tags/add", `{"amount":1}`, `If-Match=W/"1"`, 200, `{"total":2}`, `ETag="2"`},
+		{"POST /e/counter/tags/add", `{"amount":1}`, `If-Match=*`, 200, `{"total":3}`, `ETag="3"`},
+		{"POST /e/counter/tags/add", `{"amount":1}`, `If-Match="1",W/"3","x"`, 200, `{"total":4}`, `ETag="4"`},
+		{"POST /e/counter/tags/add", `{"amount":1}`, `If-Match="1" If-Match="2"`, 412, `"actualSequence":"4"`, `ETag="4"`},
+		{"POST /e/counter/tags/add", `{"amount":1}`, `If-Match="x"`, 400, "its sequence in quotes", ""},
 		{"POST /e/counter/a/add", `{"amount":1}`, `Content-Encoding=gzip`, 400, "gzip", ""},
 		{"POST /e/counter/a/add?amount=1", ``, ``, 400, "takes no parameters", ""},
 		{"POST /e/counter/a/echo", ``, ``, 200, `null`, ""},
@@ -107,6 +114,16 @@ func TestEntitiesUnderPlainPaths(t *testing.T) {
 		{"POST /e/counter/a", ``, ``, 405, "the path takes GET", ""},
 		{"POST /e/counter/a%2Fb%20c/add", `{"amount":5}`, ``, 200, `{"total":5}`, ""},
 		{"GET /e/counter/a%2Fb%20c/q/total", ``, ``, 200, `{"total":5}`, ""},
+		{"POST /e/counter/%ff/add", `{"amount":1}`, ``, 400, "the path is not UTF-8", ""},
+		{"POST /e/counter/a/%ff", `{"amount":1}`, ``, 400, "the path is not UTF-8", ""},
+		{"POST /e/%c3%28/a/add", `{"amount":1}`, ``, 400, "the path is not UTF-8", ""},
+		{"GET /e/counter/%ff", ``, ``, 400, "the path is not UTF-8", ""},
+		{"GET /e/counter/a/q/%ed%a0%80", ``, ``, 400, "the path is not UTF-8", ""},
+		{"GET /e/counter/a/q/echo?payload=%ff", ``, ``, 400, "is not UTF-8", ""},
+		{"GET /e/counter/events?follow=false&tag=%ff", ``, `Accept=text/event-stream`, 400, "is not UTF-8", ""},
+		{"GET /e/counter/events?%ff=1", ``, `Accept=text/event-stream`, 400, "is not UTF-8", ""},
+		{"GET /e/counter/events", ``, "Accept=text/event-stream Last-Event-ID=\xff", 400, "is not UTF-8", ""},
+		{"POST /e/counter/a/add", `{"amount":1}`, "Idempotency-Key=\xff", 400, "is not UTF-8", ""},
 		{"POST /e/counter//add", `{"amount":5}`, ``, 404, "the path is none of", ""},
 		{"POST /e/counter/%2e%2e/add", `{"amount":5}`, ``, 404, "for the API alone", ""},
 		{"GET /e/counter", ``, ``, 404, "the path is none of", ""},
@@ -333,5 +350,31 @@ func TestEventsOfShards(t *testing.T) {
 	}
 	if len(seen) != entities {
 		t.Errorf("%d events of %d", len(seen), entities)
+	}
+}
+
+// TestMalformedBodiesAreTheCallersFault: bytes that are no chunked body, and a
+// body that is cut short, are answered with invalid_argument.
+func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	for _, path := range []string{"/e/counter/a/add", entityPath + "Send"} {
+		for _, body := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"aXX\r\n0\r\n\r\n"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+body); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(io.LimitReader(res.Body, 200))
+			if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "invalid_argument") {
+				t.Errorf("%s with %q: %d %s", path, body, res.StatusCode, text)
+			}
+			conn.Close()
+		}
 	}
 }

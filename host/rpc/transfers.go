@@ -91,6 +91,10 @@ func (s *transferHandler) Export(ctx context.Context, _ *connect.Request[journal
 		return status.Public(s.log, err)
 	}
 	defer leave()
+	// Headers now: the first message may take long.
+	if err := stream.Send(nil); err != nil {
+		return err
+	}
 	w := &exportWriter{stream: stream, guard: guard}
 	if err = s.transfers.Export(ctx, w); err == nil {
 		err = w.flush()

@@ -49,6 +49,10 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 		return status.Public(s.log, err)
 	}
 	defer guard.Leave()
+	// Headers now: the first message may take long.
+	if err := stream.Send(nil); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan struct{})

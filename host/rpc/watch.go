@@ -25,6 +25,10 @@ func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[cl
 		return status.Public(s.log, err)
 	}
 	defer open.Leave()
+	// Headers now: the first message may take long.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var last *clusterv1.WatchClusterResponse

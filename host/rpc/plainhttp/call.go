@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,6 +63,8 @@ type Budget interface {
 type content struct {
 	h       *Handler
 	r       *http.Request
+	twice   bool // it may be asked for again
+	data    []byte
 	charged int64 // bytes that are charged
 }
 
@@ -75,13 +78,15 @@ func (c *content) after(m proto.Message) (io.Reader, error) {
 	if c.r.Body == nil || c.r.ContentLength == 0 {
 		return bytes.NewReader(protowire.AppendVarint(head, 0)), nil
 	}
-	if n := c.r.ContentLength; n > 0 {
+	if n := c.r.ContentLength; n > 0 && !c.twice {
 		return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(n))), c.r.Body), nil
 	}
-	data, err := c.whole()
-	if err != nil {
-		return nil, err
+	if c.data == nil {
+		if c.data, err = c.whole(); err != nil {
+			return nil, err
+		}
 	}
+	data := c.data
 	return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(len(data)))), bytes.NewReader(data)), nil
 }
 
@@ -153,37 +158,112 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.conn }
 // errTag is of a precondition that is none of an entity.
 var errTag = errors.New(`the tag of an entity is its sequence in quotes, such as "3"`)
 
-// sequenceOf reads the tag of an entity.
-func sequenceOf(tag string) (uint64, error) {
-	inner, ok := strings.CutPrefix(tag, `"`)
-	inner, closed := strings.CutSuffix(inner, `"`)
-	sequence, err := strconv.ParseUint(inner, 10, 63)
-	if !ok || !closed || err != nil || inner != strconv.FormatUint(sequence, 10) {
-		return 0, errTag
+// preconditions are what If-Match or If-None-Match says: any tag at all, or a
+// list of sequences. A weak tag counts as the strong one: a proxy that
+// compresses answers makes weak tags of ours, and a sequence names the state,
+// not its bytes.
+type preconditions struct {
+	given     bool
+	any       bool
+	sequences []uint64
+}
+
+// match reports whether one of the tags is that of a sequence.
+func (p preconditions) match(sequence uint64) bool {
+	return p.any || slices.Contains(p.sequences, sequence)
+}
+
+// maxTags bounds a list of tags.
+const maxTags = 64
+
+// preconditionsOf reads a header of tags.
+// https://www.rfc-editor.org/rfc/rfc9110#section-13.1
+func preconditionsOf(r *http.Request, name string) (p preconditions, err error) {
+	values := r.Header.Values(name)
+	if len(values) == 0 {
+		return p, nil
 	}
-	return sequence, nil
+	p.given = true
+	list := strings.Split(strings.Join(values, ","), ",")
+	if len(list) > maxTags {
+		return p, fmt.Errorf("%s: at most %d tags", name, maxTags)
+	}
+	for _, one := range list {
+		one = strings.Trim(one, " \t")
+		if one == "*" && len(list) == 1 {
+			p.any = true
+			return p, nil
+		}
+		inner, opened := strings.CutPrefix(strings.TrimPrefix(one, "W/"), `"`)
+		inner, closed := strings.CutSuffix(inner, `"`)
+		if !opened || !closed || strings.Contains(inner, `"`) {
+			return p, fmt.Errorf("%s: %w", name, errTag)
+		}
+		// A tag that is none of ours matches nothing.
+		if n, err := strconv.ParseUint(inner, 10, 63); err == nil && inner == strconv.FormatUint(n, 10) {
+			p.sequences = append(p.sequences, n)
+		}
+	}
+	return p, nil
 }
 
 // tag is the tag of an entity at a sequence.
 func tag(sequence uint64) string { return `"` + strconv.FormatUint(sequence, 10) + `"` }
 
-// expected is the sequence at which a command wants its entity: that of
-// If-Match, or none at all with If-None-Match: *.
-func expected(r *http.Request) (*uint64, error) {
-	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
-	switch {
-	case len(match)+len(none) == 0:
-		return nil, nil
-	case len(match)+len(none) > 1:
-		return nil, errors.New("give one of If-Match and If-None-Match, once")
-	case len(none) == 1 && strings.TrimSpace(none[0]) == "*":
-		return new(uint64), nil
-	case len(none) == 1:
-		return nil, errors.New("a command takes If-None-Match: * alone, for an entity that is new")
-	}
-	sequence, err := sequenceOf(strings.TrimSpace(match[0]))
+// expectation is where a command wants its entity: anywhere, or at one of some
+// sequences, 0 for an entity that is new.
+type expectation struct {
+	preconditions
+	// next is the sequence that the command is sent for, nil for none.
+	next *uint64
+	left int // attempts
+}
+
+// maxAttempts bounds how often a command is sent that may find its entity at
+// several sequences.
+const maxAttempts = 8
+
+// expected reads If-Match, or If-None-Match: *.
+func expected(r *http.Request) (e expectation, err error) {
+	match, err := preconditionsOf(r, "If-Match")
 	if err != nil {
-		return nil, fmt.Errorf("If-Match: %w", err)
+		return e, err
 	}
-	return &sequence, nil
+	none, err := preconditionsOf(r, "If-None-Match")
+	switch {
+	case err != nil:
+		return e, err
+	case match.given && none.given:
+		return e, errors.New("give one of If-Match and If-None-Match")
+	case none.any:
+		return expectation{next: new(uint64)}, nil
+	case none.given:
+		return e, errors.New("a command takes If-None-Match: * alone, for an entity that is new")
+	case !match.given:
+		return e, nil
+	}
+	e = expectation{preconditions: match, left: maxAttempts - 1}
+	first := uint64(1) // of any: an entity that is there has some
+	if !match.any {
+		if len(match.sequences) == 0 {
+			return e, fmt.Errorf("If-Match: %w", errTag)
+		}
+		first = match.sequences[0]
+	}
+	if e.next = &first; len(match.sequences) == 1 {
+		e.left = 0
+	}
+	return e, nil
+}
+
+// again reports whether the command may be sent once more, for the sequence at
+// which its entity was found.
+func (e *expectation) again(actual string) bool {
+	at, err := strconv.ParseUint(actual, 10, 63)
+	if err != nil || at == 0 || e.left == 0 || !e.match(at) {
+		return false
+	}
+	e.left--
+	e.next = &at
+	return true
 }

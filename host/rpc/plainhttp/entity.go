@@ -30,8 +30,9 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	if err == nil {
 		err = plainBody(r)
 	}
+	var want expectation
 	if err == nil {
-		req.ExpectedSequence, err = expected(r)
+		want, err = expected(r)
 	}
 	if err == nil {
 		req.CommandId, err = idempotencyKey(r)
@@ -44,10 +45,14 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	var res entityv1.SendResponse
-	body := &content{h: h, r: r}
+	body := &content{h: h, r: r, twice: want.left > 0}
 	defer body.end()
 	// Answers mirror the request: the reply comes as bytes too.
-	if !h.unary(w, r, entityv1connect.EntityServiceSendProcedure, &res, func() (io.Reader, error) { return body.after(req) }) {
+	ok := h.repeatedly(w, r, entityv1connect.EntityServiceSendProcedure, protoType, func() (io.Reader, error) {
+		req.ExpectedSequence = want.next
+		return body.after(req)
+	}, func(body []byte) error { return proto.Unmarshal(body, &res) }, want.again)
+	if !ok {
 		return
 	}
 	header := w.Header()
@@ -114,6 +119,13 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		}
 		req["atSequence"] = strconv.FormatUint(at, 10)
 	}
+	var match, none preconditions
+	if err == nil {
+		match, err = preconditionsOf(r, "If-Match")
+	}
+	if err == nil {
+		none, err = preconditionsOf(r, "If-None-Match")
+	}
 	if err != nil {
 		refusal(w, err)
 		return
@@ -141,7 +153,11 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		fail(w, http.StatusNotFound, problem{Code: "not_found", Reason: "DELETED", Message: "the entity is deleted; its next command begins it anew"})
 		return
 	}
-	if none := r.Header.Get("If-None-Match"); none != "" && strings.TrimSpace(none) == tag(res.Sequence) {
+	if match.given && !match.match(res.Sequence) {
+		fail(w, http.StatusPreconditionFailed, problem{Code: "failed_precondition", Message: "the entity has another tag", ActualSequence: strconv.FormatUint(res.Sequence, 10)})
+		return
+	}
+	if !match.given && none.match(res.Sequence) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -163,17 +179,28 @@ func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string
 // ask makes a call and reads its answer; false says that it failed, and that
 // the caller has been told.
 func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error) bool {
-	got := newAnswer(w)
-	h.api.ServeHTTP(got, call(r, procedure, contentType, &lazy{make: body}))
-	if got.status != http.StatusOK {
-		failed(w, got.status, got.header, got.body.Bytes())
-		return false
+	return h.repeatedly(w, r, procedure, contentType, body, read, func(string) bool { return false })
+}
+
+// repeatedly is ask for a call that is made again where its entity is at
+// another sequence than it wants, as long as again says so.
+func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error, again func(actual string) bool) bool {
+	for {
+		got := newAnswer(w)
+		h.api.ServeHTTP(got, call(r, procedure, contentType, &lazy{make: body}))
+		if got.status != http.StatusOK {
+			if again(actualOf(got.status, got.body.Bytes())) {
+				continue
+			}
+			failed(w, got.status, got.header, got.body.Bytes())
+			return false
+		}
+		if err := read(got.body.Bytes()); err != nil {
+			fail(w, http.StatusInternalServerError, problem{Code: "internal", Message: "internal error"})
+			return false
+		}
+		return true
 	}
-	if err := read(got.body.Bytes()); err != nil {
-		fail(w, http.StatusInternalServerError, problem{Code: "internal", Message: "internal error"})
-		return false
-	}
-	return true
 }
 
 // reply answers with what an entity has said.

@@ -168,10 +168,14 @@ func (s *eventWriter) Write(p []byte) (int, error) {
 }
 
 // Flush implements http.Flusher: what is known is sent, and that the stream has
-// begun.
+// begun. As with net/http it is a status of 200 if there is none yet: a stream
+// without events flushes its headers and writes nothing.
 func (s *eventWriter) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
 	if s.status == http.StatusOK && !s.ended {
 		s.begin()
 		s.flush()

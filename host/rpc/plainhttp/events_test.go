@@ -95,3 +95,63 @@ func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
 		}
 	}
 }
+
+// TestQuietStreamsBeginAtOnce: a stream that flushes its headers and has no
+// events yet sends them on, and comments that keep it alive.
+func TestQuietStreamsBeginAtOnce(t *testing.T) {
+	end := make(chan struct{})
+	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		select {
+		case <-end:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(end)
+	if kind := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || kind != "text/event-stream" {
+		t.Errorf("%d, %s", res.StatusCode, kind)
+	}
+	if line, err := bufio.NewReader(res.Body).ReadString('\n'); line != ":\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+// TestStatesByTheirTags: a state is sent, or not, as the tags that its caller
+// has say, weak ones and lists too.
+func TestStatesByTheirTags(t *testing.T) {
+	s := httptest.NewServer(Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"json":{"n":1},"sequence":"4"}`))
+	}), Options{Encoding: func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil }}))
+	t.Cleanup(s.Close)
+	for _, tt := range []struct {
+		name, value string
+		status      int
+	}{
+		{"If-None-Match", `"4"`, 304},
+		{"If-None-Match", `W/"4"`, 304},
+		{"If-None-Match", `"1", W/"4"`, 304},
+		{"If-None-Match", `*`, 304},
+		{"If-None-Match", `"1", "x"`, 200},
+		{"If-None-Match", `4`, 400},
+		{"If-None-Match", `*, "4"`, 400},
+		{"If-Match", `"4"`, 200},
+		{"If-Match", `"1",W/"4"`, 200},
+		{"If-Match", `*`, 200},
+		{"If-Match", `"1"`, 412},
+		{"If-Match", strings.Repeat(`"1",`, maxTags) + `"4"`, 400},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/e/counter/a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(tt.name, tt.value)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != tt.status || tt.status != 400 && res.Header.Get("ETag") != `"4"` {
+			t.Errorf("%s: %s: %d, %s", tt.name, tt.value, res.StatusCode, res.Header.Get("ETag"))
+		}
+	}
+}

@@ -2,12 +2,14 @@ package plainhttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hostd/hostd/host/rpc/codec"
 )
@@ -55,6 +57,7 @@ type target struct {
 	entityType, id string
 	name           string // of a command or a query; empty: the entity itself
 	query          bool
+	garbled        bool // some of it is not UTF-8
 }
 
 // targetOf reads a path: /e/TYPE/ID, /e/TYPE/ID/COMMAND or /e/TYPE/ID/q/QUERY.
@@ -68,16 +71,19 @@ func targetOf(u *url.URL) (t target, ok bool) {
 			return t, false
 		}
 		parts[i] = plain
+		t.garbled = t.garbled || !utf8.ValidString(plain)
 	}
 	switch {
 	case len(parts) == 2:
-		return target{entityType: parts[0], id: parts[1]}, true
+		t.entityType, t.id = parts[0], parts[1]
 	case len(parts) == 3:
-		return target{entityType: parts[0], id: parts[1], name: parts[2]}, true
+		t.entityType, t.id, t.name = parts[0], parts[1], parts[2]
 	case len(parts) == 4 && parts[2] == "q":
-		return target{entityType: parts[0], id: parts[1], name: parts[3], query: true}, true
+		t.entityType, t.id, t.name, t.query = parts[0], parts[1], parts[3], true
+	default:
+		return t, false
 	}
-	return t, false
+	return t, true
 }
 
 // eventsID stands in the place of an id for the events of a type, where a
@@ -89,6 +95,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := targetOf(r.URL)
 	if !ok {
 		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the path is none of /e/TYPE/ID, /e/TYPE/ID/COMMAND, /e/TYPE/ID/q/QUERY and /e/TYPE/events; an id of . or .. is for the API alone"})
+		return
+	}
+	if t.garbled {
+		// Every writer of JSON would make U+FFFD of it, which is another entity.
+		refusal(w, errors.New("the path is not UTF-8"))
+		return
+	}
+	if err := checkHeaders(r.Header); err != nil {
+		refusal(w, err)
 		return
 	}
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -119,6 +134,18 @@ func wantsEvents(r *http.Request) bool {
 	})
 }
 
+// checkHeaders refuses those that become part of a call and are not UTF-8.
+func checkHeaders(h http.Header) error {
+	for _, name := range []string{"Idempotency-Key", "Last-Event-Id", "Hostd-First-Attempt-Age", "If-Match", "If-None-Match"} {
+		for _, value := range h[name] {
+			if !utf8.ValidString(value) {
+				return fmt.Errorf("the header %s is not UTF-8", name)
+			}
+		}
+	}
+	return nil
+}
+
 func refuseMethod(w http.ResponseWriter, allowed string) {
 	w.Header().Set("Allow", allowed)
 	fail(w, http.StatusMethodNotAllowed, problem{Code: "unimplemented", Message: "the path takes " + allowed})
@@ -133,6 +160,8 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 	}
 	for name, values := range given {
 		switch {
+		case !utf8.ValidString(name) || slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }):
+			return nil, fmt.Errorf("the parameter %.64q is not UTF-8", name)
 		case !slices.Contains(names, name) && len(names) == 0:
 			return nil, fmt.Errorf("the path takes no parameters, and %q is one", name)
 		case !slices.Contains(names, name):

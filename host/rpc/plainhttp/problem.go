@@ -71,6 +71,17 @@ func failed(w http.ResponseWriter, status int, header http.Header, body []byte) 
 	fail(w, status, p)
 }
 
+// actualOf is where an entity is that was expected elsewhere, as an error says;
+// empty where it is another error.
+func actualOf(status int, body []byte) string {
+	var wire wireError
+	if json.Unmarshal(body, &wire) != nil {
+		return ""
+	}
+	p, _, _ := wire.problem(status)
+	return p.ActualSequence
+}
+
 // later says when another try is of use; 0 says nothing.
 func later(w http.ResponseWriter, after int) {
 	if after > 0 {

@@ -49,6 +49,10 @@ func (s *Service) profile(ctx context.Context, r *clusterv1.ProfileNodeRequest, 
 		return err
 	}
 	defer open.Leave()
+	// Headers now: the first message may take long.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
 	if r.Seconds == 0 {
 		r.Seconds = standardSeconds
 	}

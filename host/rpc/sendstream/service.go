@@ -72,6 +72,10 @@ func (s *Service) Serve(ctx context.Context, conn *connect.BidiStream[wire.Messa
 		return status.Public(s.Log, err)
 	}
 	defer guard.Leave()
+	// Headers now: the client may wait for them before its first command.
+	if err := conn.Send(nil); err != nil {
+		return err
+	}
 	st := &stream{
 		svc:    s,
 		charge: admission.ChargeOf(ctx),

@@ -48,6 +48,10 @@ func (s *Service) WatchShards(ctx context.Context, _ *connect.Request[clusterv1.
 		return status.Public(s.Log, err)
 	}
 	defer open.Leave()
+	// Headers now: the first message may take long.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var sent seen

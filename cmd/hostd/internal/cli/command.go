@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -68,6 +69,12 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 	root.SetErr(std.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
 	root.SetArgs(args)
+	for i, arg := range args {
+		if !utf8.ValidString(arg) {
+			report(std, root, fmt.Errorf("argument %d, %.64q, is not UTF-8", i+1, arg), usageCode, "")
+			return ExitUsage
+		}
+	}
 	command, err := root.ExecuteContextC(ctx)
 	var usage *UsageError
 	var failed *failedError
