@@ -2,6 +2,7 @@ package abi
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 )
 
@@ -11,6 +12,9 @@ var (
 	ErrMalformed = errors.New("malformed frame")
 	// ErrOverLimit: the frames are well formed and pass a limit.
 	ErrOverLimit = errors.New("over limit")
+	// ErrInvalidValue: the frames are well formed, and a name, an entity id or an
+	// entity type in them is none. It is an ErrMalformed.
+	ErrInvalidValue = fmt.Errorf("%w: invalid value", ErrMalformed)
 )
 
 // FrameError says which frame is wrong, where and why.
@@ -21,7 +25,7 @@ type FrameError struct {
 	Reason string // public text: no payload, no name
 	Got    int64  // the number that passed Limit, where ErrOverLimit
 	Limit  int64  // 0 where the fault is not a limit
-	Cause  error  // ErrMalformed or ErrOverLimit
+	Cause  error  // ErrMalformed, ErrInvalidValue or ErrOverLimit
 	input  bool   // kinds are input kinds
 }
 

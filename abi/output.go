@@ -1,6 +1,9 @@
 package abi
 
-import "unicode/utf8"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // Mode says which output kinds a call may answer with.
 type Mode uint8
@@ -191,15 +194,26 @@ func (p *parser) reject(body []byte) error {
 	if err := p.name("code", reject.Code); err != nil {
 		return err
 	}
-	if len(reject.Message) > p.limits.MessageBytes {
-		return p.over("message bytes", len(reject.Message), p.limits.MessageBytes)
-	}
-	if !utf8.Valid(reject.Message) {
-		return p.malformed("message is not valid UTF-8")
-	}
+	reject.Message = displayed(reject.Message, p.limits.MessageBytes)
 	p.Rejected = true
 	p.Reject = reject
 	return nil
+}
+
+// displayed is a text that is only shown to people: valid UTF-8 of at most
+// limit bytes. What is wrong with it is no reason to fail a command.
+func displayed(text []byte, limit int) []byte {
+	if len(text) > limit {
+		at := limit
+		for at > 0 && at > limit-utf8.UTFMax && !utf8.RuneStart(text[at]) {
+			at--
+		}
+		text = text[:at]
+	}
+	if !utf8.Valid(text) {
+		text = bytes.ToValidUTF8(text, []byte("?"))
+	}
+	return text
 }
 
 func (p *parser) state(payload []byte) error {
@@ -224,11 +238,17 @@ func (p *parser) send(frame Frame) (err error) {
 	if err != nil {
 		return p.malformed(reasonOf(err))
 	}
+	if len(send.EntityType) > MaxEntityTypeBytes {
+		return p.over("entity type bytes", len(send.EntityType), MaxEntityTypeBytes)
+	}
 	if reason := entityTypeFault(send.EntityType); reason != "" {
-		return p.malformed("entity type: " + reason)
+		return p.invalid("entity type: " + reason)
+	}
+	if len(send.EntityID) > MaxEntityIDBytes {
+		return p.over("entity id bytes", len(send.EntityID), MaxEntityIDBytes)
 	}
 	if reason := textFault(send.EntityID, MaxEntityIDBytes); reason != "" {
-		return p.malformed("entity id: " + reason)
+		return p.invalid("entity id: " + reason)
 	}
 	if err := p.name("command", send.Command); err != nil {
 		return err
@@ -303,13 +323,17 @@ func (p *parser) name(noun string, name []byte) error {
 		return p.over(noun+" bytes", len(name), p.limits.NameBytes)
 	}
 	if reason := textFault(name, p.limits.NameBytes); reason != "" {
-		return p.malformed(noun + ": " + reason)
+		return p.invalid(noun + ": " + reason)
 	}
 	return nil
 }
 
 func (p *parser) malformed(reason string) error {
 	return &FrameError{Index: p.reader.index - 1, Offset: p.offset, Kind: p.kind, Reason: reason, Cause: ErrMalformed}
+}
+
+func (p *parser) invalid(reason string) error {
+	return &FrameError{Index: p.reader.index - 1, Offset: p.offset, Kind: p.kind, Reason: reason, Cause: ErrInvalidValue}
 }
 
 func (p *parser) over(reason string, got, limit int) error {

@@ -132,7 +132,6 @@ func TestParseOutputLimits(t *testing.T) {
 		{"reply of a query", limits.ReplyBytes, QueryOnly, func(n int) []byte { return AppendReply(nil, filled(n)) }},
 		{"state", limits.SnapshotBytes, HandleState, func(n int) []byte { return AppendState(nil, filled(n)) }},
 		{"code", limits.NameBytes, HandleEvents, func(n int) []byte { return AppendReject(nil, filled(n), nil) }},
-		{"message", limits.MessageBytes, QueryOnly, func(n int) []byte { return AppendReject(nil, []byte("c"), filled(n)) }},
 		{"sends", limits.CommandSends, HandleEvents, func(n int) []byte { return repeat(sendOf(nil), n) }},
 		{"send payload", limits.EventBytes, HandleEvents, func(n int) []byte { return sendOf(filled(n)) }},
 		{"send bytes", limits.CommandSendBytes, HandleEvents, func(n int) []byte {
@@ -168,6 +167,18 @@ func TestParseOutputLimits(t *testing.T) {
 	}
 }
 
+// TestMessagesOfRejectionsAreTruncated: they are only displayed.
+func TestMessagesOfRejectionsAreTruncated(t *testing.T) {
+	limits := DefaultLimits()
+	limits.MessageBytes = 4
+	for text, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcd", "abcé": "abc", "é€": "é", "a\xffb": "a?b", "\x80\x80\x80": "?"} {
+		var out Output
+		if err := ParseOutput(&out, AppendReject(nil, "c", text), QueryOnly, &limits); err != nil || !out.Rejected || string(out.Reject.Message) != want {
+			t.Errorf("%q: %q, %v", text, out.Reject.Message, err)
+		}
+	}
+}
+
 func sendOf(payload []byte) []byte {
 	return AppendSend(nil, Send{EntityType: []byte("t"), EntityID: []byte("i"), Command: []byte("c"), Payload: payload})
 }
@@ -196,7 +207,6 @@ func TestParseOutputFaultsAsText(t *testing.T) {
 		{"event without type", HandleEvents, with(AppendEvent(nil, "", nil))},
 		{"control character", HandleEvents, with(AppendEvent(nil, "a\nb", nil))},
 		{"code not UTF-8", HandleEvents, with(AppendReject(nil, "a\xff", ""))},
-		{"message not UTF-8", HandleEvents, with(AppendReject(nil, "a", "\xff"))},
 		{"passivate with a body", HandleEvents, with(AppendFrame(nil, OutPassivate, "x"))},
 		{"delete with a body", HandleEvents, with(AppendFrame(nil, OutDelete, "x"))},
 		{"send to a bad type", HandleEvents, with(AppendSend(nil, Send{EntityType: []byte("Bad"), EntityID: []byte("i"), Command: []byte("c")}))},

@@ -27,6 +27,7 @@ var (
 	laneDue       = prometheus.NewDesc("hostd_timers_due", "Timers that are due, were read and have not fired.", nil, nil)
 	laneStarts    = prometheus.NewDesc("hostd_entities_remembered_total", "Entities started again without being asked for.", nil, nil)
 	laneSnapshots = prometheus.NewDesc("hostd_snapshots_total", "Snapshots of entities proposed.", nil, nil)
+	laneTooLarge  = prometheus.NewDesc("hostd_snapshots_too_large_total", "Snapshots that were not taken because the entity's state is over the limit.", nil, nil)
 	laneIdle      = prometheus.NewDesc("hostd_passivations_total", "Entities that left memory because they were idle or asked to.", nil, nil)
 	laneLoads     = prometheus.NewDesc("hostd_snapshot_loads_total", "Entities loaded from a snapshot, of all that were loaded.", nil, nil)
 	laneParked    = prometheus.NewDesc("hostd_entities_parked_total", "Times that an entity was parked, as it failed again and again.", nil, nil)
@@ -42,7 +43,7 @@ const outputKind = "bad output"
 // Describe implements prometheus.Collector.
 func (c guestCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{typeFuel, typeCommands, typeResident, typeCompared, typeDiverged, faultKinds, engineOpen, engineMemory,
-		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneLoads, laneIdle, laneShed, laneParked, laneRecycled, guestLogDrops} {
+		engineReserve, engineCharged, laneTimers, laneDue, laneStarts, laneSnapshots, laneTooLarge, laneLoads, laneIdle, laneShed, laneParked, laneRecycled, guestLogDrops} {
 		out <- d
 	}
 }
@@ -70,6 +71,7 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 		sum.TimersDue += s.TimersDue
 		sum.Remembered += s.Remembered
 		sum.Snapshots += s.Snapshots
+		sum.SnapshotsTooLarge += s.SnapshotsTooLarge
 		sum.Passivations += s.Passivations
 		sum.Shed += s.Shed
 		sum.SnapshotLoads += s.SnapshotLoads
@@ -84,6 +86,7 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(laneDue, int64(sum.TimersDue))
 	count(laneStarts, sum.Remembered)
 	count(laneSnapshots, sum.Snapshots)
+	count(laneTooLarge, sum.SnapshotsTooLarge)
 	count(laneIdle, sum.Passivations)
 	count(laneShed, sum.Shed)
 	count(guestLogDrops, c.n.guests.engine.LogDropped())

@@ -115,6 +115,10 @@ const (
 	// LevelPaced: the logs of shards have entries that leave work to later ones,
 	// and the heads and timers of entities say which life they are of.
 	LevelPaced = Level3
+	// LevelOutputLimits: nodes tell each other that a command has failed because
+	// its output is over a limit or has an invalid value. Below it that is a guest
+	// fault.
+	LevelOutputLimits = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -232,14 +232,17 @@ func (g *Instance) growBuffer(need, limit int) error {
 	return nil
 }
 
-// take copies the span that the call of f returned out of the guest.
+// take copies the span that the call of f returned out of the guest. If it is
+// larger than the limit, the instance lives: only the answer is lost.
 func (g *Instance) take(f guestFunction, limit int) ([]byte, error) {
 	span := abi.Span(g.stack[0])
 	if span.Length() == 0 {
 		return nil, nil
 	}
-	if int64(span.Length()) > int64(limit) {
-		return nil, g.fault(FaultOutput, f, "%d bytes, limit %d", span.Length(), limit)
+	if int64(span.Length()) > int64(limit) && span.Within(uint64(g.memory.length)) {
+		fault := &Fault{Kind: FaultOutput, Export: f.name(), Message: fmt.Sprintf("%d bytes, limit %d", span.Length(), limit)}
+		g.explain(fault)
+		return nil, fault
 	}
 	view, ok := g.guest.Memory().Read(span.Address(), span.Length())
 	if !ok {

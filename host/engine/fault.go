@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/engine/meter"
 	"github.com/hostd/hostd/host/engine/wasm"
 )
@@ -43,7 +44,7 @@ const (
 	FaultTrap      FaultKind = iota // unreachable, out of bounds, proc_exit, stack overflow, ...
 	FaultSpan                       // a returned span or buffer lies outside memory
 	FaultStatus                     // a status the contract does not have, or a failed apply
-	FaultOutput                     // an output over its limit
+	FaultOutput                     // an output over its limit; the instance lives
 	FaultFrames                     // an output that is no frames of the contract
 	FaultNoBuffer                   // hostd_buffer refused
 	FaultForbidden                  // a host function where it may not be called, or too often
@@ -57,11 +58,11 @@ var faultNames = [...]string{"trap", "span outside memory", "bad status", "outpu
 
 func (k FaultKind) String() string { return faultNames[k] }
 
-// Fault is a guest's breach of the contract in one call. The instance is dead
-// and must be closed; the entities in it are as they were before the call,
-// wherever they are next loaded. Its text is public: it holds function names
-// of the module, nothing of the host, and what the guest wrote only where
-// Options.TellFaults says so.
+// Fault is a guest's breach of the contract in one call. Except after
+// FaultOutput, the instance is dead and must be closed; the entities in it are
+// as they were before the call, wherever they are next loaded. Its text is
+// public: it holds function names of the module, nothing of the host, and what
+// the guest wrote only where Options.TellFaults says so.
 type Fault struct {
 	Kind    FaultKind
 	Export  string // the function that was called
@@ -71,6 +72,10 @@ type Fault struct {
 	words string // what LastWords tells
 	told  bool   // the text has it
 }
+
+// Is reports that the fault is abi.ErrOverLimit: the guest has kept the
+// contract, and what it was asked to do makes too much.
+func (f *Fault) Is(target error) bool { return f.Kind == FaultOutput && target == abi.ErrOverLimit }
 
 func (f *Fault) Error() string {
 	text := f.Export + ": " + f.Kind.String() + ": " + f.Message

@@ -46,8 +46,8 @@ func TestFaults(t *testing.T) {
 		{"span behind memory", replacing(abi.ExportHandle, spanc(24*pageBytes, 1)), handle, FaultSpan, abi.ExportHandle, "inside memory"},
 		{"span over the end of memory", replacing(abi.ExportQuery, spanc(24*pageBytes-7, 8)), query, FaultSpan, abi.ExportQuery, "inside memory"},
 		{"span that overflows", replacing(abi.ExportSnapshot, spanc(math.MaxUint32, 2)), snapshot, FaultSpan, abi.ExportSnapshot, "inside memory"},
-		{"output over its limit", replacing(abi.ExportHandle, spanc(0, limit+1)), handle, FaultOutput, abi.ExportHandle, "2097153 bytes, limit 2097152"},
-		{"largest length", replacing(abi.ExportHandle, spanc(math.MaxUint32, math.MaxUint32)), handle, FaultOutput, abi.ExportHandle, "limit"},
+		{"output over its limit and memory", replacing(abi.ExportHandle, spanc(0, limit+1)), handle, FaultSpan, abi.ExportHandle, "inside memory"},
+		{"largest length", replacing(abi.ExportHandle, spanc(math.MaxUint32, math.MaxUint32)), handle, FaultSpan, abi.ExportHandle, "inside memory"},
 		{"snapshot over its limit", replacing(abi.ExportSnapshot, spanc(0, 1<<20+1)), snapshot, FaultOutput, abi.ExportSnapshot, "limit 1048576"},
 
 		{"load status 3", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(3), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "status 3"},
@@ -83,6 +83,15 @@ func TestFaults(t *testing.T) {
 					if strings.Contains(fault.Error()+strings.Join(fault.Trace, " "), leak) {
 						t.Errorf("the text %q, %q tells of the host: %q", fault, fault.Trace, leak)
 					}
+				}
+				if over := errors.Is(err, abi.ErrOverLimit); over != (test.kind == FaultOutput) {
+					t.Errorf("over a limit: %v", over)
+				}
+				if test.kind == FaultOutput { // only the answer is lost
+					if err := drop(g); err != nil {
+						t.Errorf("drop after the fault: %v", err)
+					}
+					return
 				}
 				for name, call := range map[string]func(*Instance) error{"load": load, "apply": apply, "handle": handle, "query": query, "snapshot": snapshot, "drop": drop} {
 					if err := call(g); !errors.Is(err, ErrInstanceDead) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -72,6 +73,9 @@ func (g *adder) Snapshot(h uint64) ([]byte, error) {
 	if g.w.noSnapshot || !g.w.prompt && g.w.rnd.IntN(40) == 0 {
 		g.dead = true
 		return nil, errTrap
+	}
+	if g.w.tooLarge > 0 && g.sums[h] >= g.w.tooLarge {
+		return nil, fmt.Errorf("%w: 3 MiB", abi.ErrOverLimit)
 	}
 	return strconv.AppendInt(nil, g.sums[h], 10), nil
 }
@@ -164,6 +168,9 @@ func (g *adder) Handle(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
 	case "twice":
 		emit(2)
 	case "note":
+	case "raw":
+		g.evolve(h, "added", string(req.Payload))
+		return g.w.raw, nil
 	case "large":
 		out = g.large(out, h)
 	case "send", "ask":
@@ -192,6 +199,9 @@ func (g *adder) Query(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
 		return nil, err
 	}
 	g.w.who = bytes.Clone(req.Principal)
+	if string(req.Name) == "raw" {
+		return g.w.raw, nil
+	}
 	return abi.AppendReply(nil, strconv.AppendInt(nil, g.sums[h], 10)), nil
 }
 

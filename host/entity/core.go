@@ -117,6 +117,7 @@ type Stats struct {
 	Proposals, ProposedRecords                                       uint64
 	Refused                                                          uint64 // sends that were not carried out
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
+	SnapshotsTooLarge                                                uint64 // of states over the limit
 	Timers, Remembered                                               uint64 // fired; entities started again
 	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
 	Parked                                                           uint64 // times that an entity was parked
@@ -402,10 +403,7 @@ func (c *core) serve(e *entity) bool {
 }
 
 func (c *core) inspect(e *entity, r *request.Request) {
-	info := &request.Info{Sequence: e.sequence, Faults: e.faults(), Resident: e.phase == inMemory, Status: "passive"}
-	if e.extra != nil {
-		info.LastErr = e.extra.faults.Last()
-	}
+	info := &request.Info{Sequence: e.sequence, Faults: e.faults(), LastErr: e.lastError(), Resident: e.phase == inMemory, Status: "passive"}
 	switch {
 	case e.phase == inMemory:
 		info.Status, info.Module = "active", e.typ.Digest

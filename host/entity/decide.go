@@ -3,6 +3,7 @@ package entity
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hostd/hostd/abi"
@@ -13,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // decider decides requests on resident entities: it gives them to guests, and
@@ -198,6 +200,10 @@ func (d *decider) queried(e *entity, v *Call) {
 			d.stats.BadOutputs++
 		}
 	}
+	if refused := d.refusesOutput(err); refused != nil {
+		s.settle(r, request.Result{Err: refused})
+		return
+	}
 	if err != nil {
 		d.lane.failed(e, r, err)
 		return
@@ -228,7 +234,8 @@ func (d *decider) handled(e *entity, v *Call) {
 			d.stats.BadOutputs++
 		}
 	}
-	if err != nil {
+	refused := d.refusesOutput(err)
+	if err != nil && refused == nil {
 		d.lane.failed(e, v.req, err)
 		return
 	}
@@ -238,7 +245,63 @@ func (d *decider) handled(e *entity, v *Call) {
 		d.lane.dispatch(e.shard, v.req)
 		return
 	}
+	if refused != nil {
+		d.rejectOutput(e, v, refused)
+		return
+	}
 	d.acceptOutput(e, v.req, v.env, v.hash)
+}
+
+// refusesOutput returns the error for callers if an output is well formed and
+// cannot be stored: it is over a limit, or a value in it is none. That is often
+// the caller's input, so it is no fault of the entity; nil for other errors.
+func (d *decider) refusesOutput(err error) error {
+	var sentinel error
+	switch {
+	case errors.Is(err, abi.ErrOverLimit), errors.Is(err, record.ErrTooLarge):
+		sentinel = request.ErrOutputLimit
+	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule):
+		sentinel = request.ErrOutputValue
+	default:
+		return nil
+	}
+	text := err.Error()
+	if frame, is := errors.AsType[*abi.FrameError](err); is {
+		if text = frame.Reason; frame.Limit > 0 {
+			text = fmt.Sprintf("%s: %d, limit %d", frame.Reason, frame.Got, frame.Limit)
+		}
+	}
+	if d.opts.Level() < sharding.LevelOutputLimits {
+		return &request.GuestFaultError{Message: text}
+	}
+	return fmt.Errorf("%w: %s", sentinel, text)
+}
+
+// rejectOutput ends a request whose output cannot be stored, as if the guest
+// had rejected it, and drops the state that has evolved by it.
+func (d *decider) rejectOutput(e *entity, v *Call, refused error) {
+	r := v.req
+	d.stats.Rejections++
+	e.inst.Pool().Counter(d.types, e.typ).Rejection()
+	d.output.Reset()
+	d.output.HasState = true // which is none: it has to be dropped
+	switch {
+	case r.Kind == request.Deliver:
+		code := request.CodeOutOfRange
+		if errors.Is(refused, request.ErrOutputValue) {
+			code = request.CodeInvalidOutput
+		}
+		d.refused(e, r, v.env, &request.RejectedError{Code: code, Message: refused.Error()})
+	case timers.Of(r) != nil:
+		d.opts.Logger.Warn("a timer's command makes an output that cannot be stored", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
+			"command", r.Name, "error", refused)
+		d.endTimer(e, r, v.env, true)
+	default:
+		gate := e.last
+		r.Result = request.Result{Err: refused}
+		d.lane.reload(e)
+		e.shard.awaitCommit(r, gate, true)
+	}
 }
 
 // affords reports whether the command of a request may run, or answers it.

@@ -23,6 +23,7 @@ type extra struct {
 	stands   standing         // where its window begins, for the next snapshot
 
 	residence residence
+	oversize  oversize // its state is too large for a snapshot
 
 	faults supervise.Faults
 }

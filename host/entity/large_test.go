@@ -34,18 +34,17 @@ func largeWorld(t *testing.T) *world {
 	return w
 }
 
-// TestOutputsThatFitNoEntryAreFaults: what one command stores is in one entry,
-// which is bounded. More than that can never be stored, so it is the guest's
-// fault, of a command, of a timer and of a send alike.
-func TestOutputsThatFitNoEntryAreFaults(t *testing.T) {
+// TestOutputsThatFitNoEntryAreRejected: what one command stores is in one
+// entry, which is bounded. More than that can never be stored.
+func TestOutputsThatFitNoEntryAreRejected(t *testing.T) {
 	w := largeWorld(t)
+	w.core.opts.Level = maxLevel
 	w.sizes = sizes{state: 750_000, messages: 3}
 	if res := w.ask(request.Command, "large", "a"); res.Err != nil {
 		t.Fatalf("what fits: %v", res.Err)
 	}
 	w.sizes = sizes{state: 900_000, messages: 3}
-	var fault *request.GuestFaultError
-	if res := w.ask(request.Command, "large", "b"); !errors.As(res.Err, &fault) {
+	if res := w.ask(request.Command, "large", "b"); !errors.Is(res.Err, request.ErrOutputLimit) {
 		t.Fatalf("what fits no entry: %v", res.Err)
 	}
 	if res := w.ask(request.Command, "add", "c"); res.Err != nil || res.Sequence != 2 {

@@ -69,11 +69,14 @@ func (c *core) takeState(e *entity) {
 // stateTaken hands the state over. An entity that was about to leave leaves
 // now.
 func (c *core) stateTaken(e *entity, v *Call) {
+	stay := e.extra.residence
 	if v.err != nil {
-		c.noSnapshot(e, v.err)
+		e.extra.residence = residence{}
+		if c.noSnapshot(e, v.err); stay.leaves && e.inst != nil {
+			c.leave(e)
+		}
 		return
 	}
-	stay := e.extra.residence
 	e.extra.residence = residence{}
 	e.trimExtra()
 	c.opts.States.Offer(&statecheck.State{

@@ -1,8 +1,11 @@
 package entity
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/limit"
@@ -26,17 +29,60 @@ const earlySnapshots = 200
 // snapshots decides when one is taken, and what it carries.
 type snapshots struct {
 	*base
-	// Modules that failed to make a snapshot, and until when none is asked for.
-	refused map[journal.Digest]time.Time
-	early   *limit.Rate // of those that are taken because of a load
+	// Modules that failed to make a snapshot, each with a few entities.
+	failures map[journal.Digest]failures
+	early    *limit.Rate // of those that are taken because of a load
 }
 
 func newSnapshots(b *base) snapshots {
-	return snapshots{base: b, refused: make(map[journal.Digest]time.Time), early: limit.NewRate(earlySnapshots)}
+	return snapshots{base: b, failures: make(map[journal.Digest]failures), early: limit.NewRate(earlySnapshots)}
+}
+
+// failuresOfModule is how many calls for a snapshot fail before a module is not
+// asked any more: fewer may be the fault of one entity.
+const failuresOfModule = 3
+
+// failures of a module within noSnapshotsFor.
+type failures struct {
+	calls int
+	until time.Time
 }
 
 // mayAsk reports that the guests of a module are asked for states.
-func (p *snapshots) mayAsk(module journal.Digest) bool { return !p.refused[module].After(p.now) }
+func (p *snapshots) mayAsk(module journal.Digest) bool {
+	f, some := p.failures[module]
+	return !some || f.calls < failuresOfModule || !f.until.After(p.now)
+}
+
+// failed counts a call for a snapshot that failed.
+func (p *snapshots) failed(module journal.Digest) {
+	f := p.failures[module]
+	if !f.until.After(p.now) {
+		f.calls = 0
+	}
+	p.failures[module] = failures{f.calls + 1, p.now.Add(noSnapshotsFor)}
+}
+
+// oversize notes that an entity's state is too large for a snapshot, or that
+// its guest failed to make one. It concerns this entity alone.
+type oversize struct {
+	until time.Time // no snapshot is asked for
+	why   string
+}
+
+// lastError says what went wrong with the entity last, and why it gets no
+// snapshot.
+func (e *entity) lastError() string {
+	switch {
+	case e.extra == nil:
+		return ""
+	case e.extra.oversize.why == "":
+		return e.extra.faults.Last()
+	case e.extra.faults.Last() == "":
+		return e.extra.oversize.why
+	}
+	return e.extra.faults.Last() + "; " + e.extra.oversize.why
+}
 
 // isCostly reports that the load of an entity had so much to replay that the
 // next one is worth a snapshot, and that nobody has said when there is to be
@@ -66,7 +112,7 @@ func (p *snapshots) wanted(e *entity) bool {
 	if e.waiting.Len() > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
-	if e.shard.full() || p.readOnly() || !p.mayAsk(e.typ.Digest) || !e.stands() {
+	if e.shard.full() || p.readOnly() || !p.mayAsk(e.typ.Digest) || e.extra != nil && e.extra.oversize.until.After(p.now) || !e.stands() {
 		return false
 	}
 	return due || p.early.Take(p.now.UnixNano()) == 0
@@ -131,14 +177,31 @@ func (c *core) takeSnapshot(e *entity) {
 	c.visit(v)
 }
 
-// noSnapshot closes the instance of a guest that gave no state.
+// noSnapshot closes the instance of a guest that gave no state, unless the
+// state is too large.
 func (c *core) noSnapshot(e *entity, err error) {
-	if !supervise.CutOff(err) {
-		c.opts.Logger.Warn("a guest failed to make a snapshot", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
+	switch {
+	case errors.Is(err, abi.ErrOverLimit):
+		c.tooLarge(e, err.Error())
+		return
+	case !supervise.CutOff(err):
 		c.stats.Faults++
-		c.snapshots.refused[e.typ.Digest] = c.now.Add(noSnapshotsFor)
+		c.snapshots.failed(e.typ.Digest)
+		c.withoutSnapshot(e, "a guest failed to make a snapshot", err.Error())
 	}
 	c.residents.closeInstance(e.inst)
+}
+
+// tooLarge notes that an entity has no snapshot because of its size. It is
+// loaded from its events.
+func (c *core) tooLarge(e *entity, why string) {
+	c.stats.SnapshotsTooLarge++
+	c.withoutSnapshot(e, "an entity's state is too large for a snapshot", why)
+}
+
+func (c *core) withoutSnapshot(e *entity, message, why string) {
+	e.withExtra().oversize = oversize{until: c.now.Add(noSnapshotsFor), why: "no snapshot: " + why}
+	c.opts.Logger.Warn(message, "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id, "error", why)
 }
 
 // snapshotTaken proposes what the guest answered, behind the entity's records.
@@ -153,7 +216,12 @@ func (c *core) snapshotTaken(e *entity, v *Call) {
 	}
 	data := c.snapshots.entry(e, v.out)
 	if len(data) > journal.MaxSnapshotBytes {
-		return // it is loaded from its events
+		c.tooLarge(e, fmt.Sprintf("the state has %d bytes, and %d with the entity's window, limit %d", len(v.out), len(data), journal.MaxSnapshotBytes))
+		return
+	}
+	if e.extra != nil && e.extra.oversize.why != "" {
+		e.extra.oversize = oversize{}
+		e.trimExtra()
 	}
 	s.proposeBatch()
 	if s.state != leading || e.phase != inMemory {

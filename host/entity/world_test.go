@@ -79,6 +79,8 @@ type world struct {
 	records    int         // of the last load
 	alarm      *abi.Timer  // that the command "alarm" sets
 	schedules  []abi.Timer // that the command "schedule" sets
+	raw        []byte      // what the command raw puts out, after it has evolved
+	tooLarge   int64       // from this sum on a state is too large for a snapshot; 0: none is
 	durable    bool        // the type keeps its latest state
 	fuel       uint64
 	deleted    int

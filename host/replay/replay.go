@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
@@ -82,7 +83,9 @@ func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal
 				continue
 			}
 		}
-		if _, failed := errors.AsType[*engine.Fault](err); failed {
+		if errors.Is(err, abi.ErrOverLimit) {
+			err = fmt.Errorf("%w: %w", request.ErrOutputLimit, err)
+		} else if _, failed := errors.AsType[*engine.Fault](err); failed {
 			err = &request.GuestFaultError{Message: err.Error()}
 		}
 		return state, err

@@ -61,6 +61,10 @@ const (
 	CodeNotAccepted = "not_accepted"
 	// CodeInvalidPayload: its payload does not fit the schema of its command.
 	CodeInvalidPayload = "invalid_payload"
+	// CodeOutOfRange: what the command makes is over a limit.
+	CodeOutOfRange = "out_of_range"
+	// CodeInvalidOutput: what the command makes has a value that is none.
+	CodeInvalidOutput = "invalid_output"
 )
 
 // SendCommand names the command of a message: the same at each delivery.

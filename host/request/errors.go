@@ -76,6 +76,12 @@ var (
 	// ErrCut: the entity's first events were cut, and the module cannot load
 	// any snapshot of it.
 	ErrCut = errors.New("the entity's first events were cut, and its module reads none of its snapshots")
+	// ErrOutputLimit: what the command or query makes is over a limit of the
+	// contract, which the text names. A retry with less may succeed.
+	ErrOutputLimit = errors.New("the output is over a limit")
+	// ErrOutputValue: what the command makes has a value that is none, such as a
+	// tag, an entity id or a schedule.
+	ErrOutputValue = errors.New("the output has an invalid value")
 	// ErrUnsupported: the guest asked for something this release does not do.
 	ErrUnsupported = errors.New("the guest used an output that this release does not support")
 )

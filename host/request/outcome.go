@@ -123,6 +123,8 @@ var Outcomes = []Outcome{
 	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
 	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // whatever an earlier attempt did
 	{Err: ErrNotAccepted, Wire: 70, Code: FailedPrecondition, Retry: FinalAlone},
+	{Err: ErrOutputLimit, Wire: 72, Code: OutOfRange, Retry: FinalAlone},
+	{Err: ErrOutputValue, Wire: 73, Code: InvalidArgument, Retry: FinalAlone},
 	{Err: ErrRolesUnknown, Wire: 66, Code: Unavailable, Retry: ToldByAny},
 	{Err: ErrRolesStale, Wire: 71, Code: Unavailable, Retry: ToldByAny},
 	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},

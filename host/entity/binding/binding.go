@@ -33,7 +33,8 @@ type Env struct {
 
 // Guest is one instance of a module: a set of entities' states, by handle. It
 // serves one goroutine. A call that returns an error other than a refusal
-// leaves it unusable: the owner closes it. Returned bytes are valid until the
+// leaves it unusable, and the owner closes it, unless it is abi.ErrOverLimit:
+// then the answer was too large. Returned bytes are valid until the
 // next call. A call that was ended at its deadline fails with
 // request.ErrDeadline, one that was interrupted with request.ErrStopped:
 // neither is the guest's fault.

@@ -19,7 +19,10 @@ import (
 // missedAfter is how late a tick may be fired without being missed.
 const missedAfter = int64(time.Minute)
 
-var errNeverAgain = errors.New("the schedule never comes again")
+var errNeverAgain = errors.New("it never comes")
+
+// ErrSchedule: an expression or a time zone is none, or never comes.
+var ErrSchedule = errors.New("invalid schedule")
 
 // zones finds time zones and keeps those that exist, of which there are some
 // hundreds.
@@ -50,11 +53,11 @@ func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 		}
 		s, err := cron.Parse(string(t.Expression), string(t.Zone), q.zones.find)
 		if err != nil {
-			return fmt.Errorf("schedule %q: %w", t.Name, err)
+			return fmt.Errorf("%w %q: %w", ErrSchedule, t.Name, err)
 		}
 		next, ok := s.AtLeast(q.opts.LeastTick).Next(time.Unix(0, now))
 		if !ok {
-			return fmt.Errorf("schedule %q: %w", t.Name, errNeverAgain)
+			return fmt.Errorf("%w %q: %w", ErrSchedule, t.Name, errNeverAgain)
 		}
 		t.Due = next.UnixNano()
 	}
