@@ -121,12 +121,17 @@ func (t *Turns) Parked(q ParkedQuery) (ids []string, err error) {
 		return nil, &sharding.NotLeaderError{Shard: q.Shard}
 	}
 	s.parked.Each(s.now, func(e *entity) {
-		if e.id.Type == q.Type && e.id.ID > q.After && strings.HasPrefix(e.id.ID, q.IDPrefix) && t.core.parked(e) {
-			ids = append(ids, e.id.ID)
+		full := len(ids) == q.Limit
+		if e.id.Type != q.Type || e.id.ID <= q.After || full && e.id.ID >= ids[len(ids)-1] || !strings.HasPrefix(e.id.ID, q.IDPrefix) || !t.core.parked(e) {
+			return
 		}
+		if full {
+			ids = ids[:len(ids)-1]
+		}
+		at, _ := slices.BinarySearch(ids, e.id.ID)
+		ids = slices.Insert(ids, at, e.id.ID)
 	})
-	slices.Sort(ids)
-	return ids[:min(len(ids), q.Limit)], nil
+	return ids, nil
 }
 
 // Close answers everything that waits, and these requests, and closes the

@@ -92,13 +92,18 @@ func (p *Pool[E]) Type() *binding.Type { return p.typ }
 // Instances are the pool's.
 func (p *Pool[E]) Instances() []*Instance[E] { return p.instances }
 
+// MaxEntities bounds the entities of one instance. All of them leave at once if
+// the guest faults, which a caller may cause, and the executor does nothing
+// else meanwhile.
+const MaxEntities = 32_768
+
 // Roomy returns an instance with room, nil when there is none: one that has not
 // grown to its bound yet, or holds less than it did at its size.
 func (p *Pool[E]) Roomy() *Instance[E] {
 	for i := len(p.instances) - 1; i >= 0; i-- {
 		in := p.instances[i]
 		opening := in.guest == nil
-		if !in.alone && (in.bytes < p.most || in.resident < in.capacity) && (!in.busy || opening) {
+		if !in.alone && (in.bytes < p.most || in.resident < in.capacity) && in.resident < MaxEntities && (!in.busy || opening) {
 			return in
 		}
 	}
