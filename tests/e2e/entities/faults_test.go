@@ -103,8 +103,7 @@ func TestFaultsOfAGuestInC(t *testing.T) {
 		"log-outside": "forbidden call", "exit": "exited with code 3", "loop": "fuel spent", "recurse": "hostd_handle: ",
 		"span-outside": "span outside memory", "span-overflow": "span outside memory",
 		"no-frames": "frame ", "frame-too-long": "frame ", "unknown-kind": "frame ", "misplaced-kind": "frame ",
-		"two-replies": "frame ", "tag-first": "frame ", "nameless-event": "frame ", "bad-expression": "frame ",
-		"129-events": "events", "large-event": "limit 65536", "large-reply": "limit 262144", "large-output": "output over limit", "long-rejection": "limit 4096",
+		"two-replies": "frame ", "tag-first": "frame ", "bad-expression": "frame ",
 	} {
 		id := "of-" + command
 		f.add(id)
@@ -138,6 +137,41 @@ func TestFaultsOfAGuestInC(t *testing.T) {
 	}
 	if parked := f.parked(); len(parked) > 0 {
 		t.Errorf("%v are parked", parked)
+	}
+}
+
+// TestOutputsOfAGuestInCThatCannotBeStored: they reject their command, however
+// often it comes, and leave nothing behind.
+func TestOutputsOfAGuestInCThatCannotBeStored(t *testing.T) {
+	f := newFaulty(t)
+	for command, want := range map[string]struct {
+		code connect.Code
+		text string
+	}{
+		"129-events": {connect.CodeOutOfRange, "events of one command: 129, limit 128"}, "large-event": {connect.CodeOutOfRange, "limit 65536"},
+		"large-reply": {connect.CodeOutOfRange, "limit 262144"}, "large-output": {connect.CodeOutOfRange, "output over limit"},
+		"nameless-event": {connect.CodeInvalidArgument, "event type: is empty"},
+	} {
+		id := "of-" + command
+		f.add(id)
+		for range 4 {
+			_, err := f.try(id, command)
+			var failed *client.Error
+			if !errors.As(err, &failed) || failed.Code != want.code || !strings.Contains(failed.Message, want.text) {
+				t.Errorf("%s: %v, want %v and %q", command, err, want.code, want.text)
+			}
+		}
+		if e := f.get(id); e.GetSequence() != 1 || e.GetFaults() != 0 || e.GetLastError() != "" {
+			t.Errorf("%s: sequence %d, %d faults, %q", command, e.GetSequence(), e.GetFaults(), e.GetLastError())
+		}
+		if sequence, count := f.add(id), f.ask(id, "count"); sequence != 2 || count != 2 {
+			t.Errorf("%s: afterwards the sequence is %d and the count %d", command, sequence, count)
+		}
+	}
+	_, err := f.try("a", "long-rejection")
+	var rejected *client.RejectedError
+	if !errors.As(err, &rejected) || len(rejected.Message) != 4096 {
+		t.Errorf("a long rejection: %v", err)
 	}
 }
 
