@@ -1,7 +1,6 @@
 package network
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +19,9 @@ const (
 	// decideTimeout is how long a connection may take to say what it is.
 	decideTimeout = 5 * time.Second
 	// maxUndecided bounds the connections that have not said it. One more cuts
-	// the one that has been silent for longest: honest ones speak at once.
-	maxUndecided = 256
+	// the oldest of the address that has the most: honest ones speak within a
+	// round trip, and who floods the listener loses their own.
+	maxUndecided = 4096
 	// maxUnaccepted bounds the connections of a kind that nobody has accepted
 	// yet; more are closed, as a kernel does with its backlog.
 	maxUnaccepted = 1024
@@ -39,7 +39,7 @@ func Split(l net.Listener) (http, gossip net.Listener) { return SplitOver(l, nil
 // connection may take to say what it is must fail, as must what reads from one
 // that is closed.
 func SplitOver(l net.Listener, open func(net.Conn) (net.Conn, error)) (http, gossip net.Listener) {
-	s := &splitter{base: l, open: open, undecided: list.New(), done: make(chan struct{})}
+	s := &splitter{base: l, open: open, done: make(chan struct{})}
 	s.http.init(s)
 	s.gossip.init(s)
 	s.tasks.Go(s.accept)
@@ -71,8 +71,8 @@ type splitter struct {
 	done         chan struct{} // closed when both halves are
 
 	mu        sync.Mutex
-	undecided *list.List // of net.Conn, the oldest in front
-	closed    int        // halves that are
+	undecided undecided
+	closed    int // halves that are
 }
 
 // half is one of the two listeners.
@@ -153,8 +153,8 @@ func (s *splitter) halfClosed() error {
 	s.closed++
 	last := s.closed == 2
 	if last {
-		for e := s.undecided.Front(); e != nil; e = e.Next() {
-			e.Value.(net.Conn).Close()
+		for conn := range s.undecided.all() {
+			conn.Close()
 		}
 	}
 	s.mu.Unlock()
@@ -223,17 +223,15 @@ func (s *splitter) enter(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	if s.undecided.Len() >= maxUndecided {
-		oldest := s.undecided.Front()
-		s.undecided.Remove(oldest)
-		defer oldest.Value.(net.Conn).Close()
+	if s.undecided.count >= maxUndecided {
+		defer s.undecided.cut().Close()
 	}
-	e := s.undecided.PushBack(conn)
+	e := s.undecided.add(conn)
 	s.mu.Unlock()
 	s.tasks.Go(func() {
 		decided, h := s.decide(conn)
 		s.mu.Lock()
-		s.undecided.Remove(e) // nothing, where it was cut
+		s.undecided.remove(e) // nothing if it was cut
 		s.mu.Unlock()
 		if h == nil {
 			conn.Close()

@@ -145,12 +145,13 @@ func TestSplit(t *testing.T) {
 // A connection that says nothing is closed in time, and too many of them do not
 // keep others out.
 func TestSilentConnections(t *testing.T) {
+	const most = 4096
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
 		a, b := n.Host("a"), n.Host("b")
 		p := open(t, a, ":1")
 		var silent []net.Conn
-		for range 300 {
+		for range most + 44 {
 			conn, err := b.Dial(t.Context(), p.addr)
 			if err != nil {
 				t.Fatal(err)
@@ -171,11 +172,45 @@ func TestSilentConnections(t *testing.T) {
 			return n
 		}
 		if got := closed(); got < 44 || got > 46 {
-			t.Errorf("%d of 300 silent connections were closed at once, 256 may stay", got)
+			t.Errorf("%d silent connections more than may stay, and %d were closed", 44, got)
 		}
 		time.Sleep(6 * time.Second)
-		if got := closed(); got != 300 {
-			t.Errorf("%d of 300 silent connections were closed after 6 s", got)
+		if got := closed(); got != most+44 {
+			t.Errorf("%d silent connections were closed after 6 s", got)
+		}
+		p.close(t)
+	})
+}
+
+// TestUndecidedConnectionsAreSharedByAddress: a client who is far away does not
+// lose its connection before its first bytes arrive, however many silent ones
+// come from another address meanwhile.
+func TestUndecidedConnectionsAreSharedByAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		a, b, c := n.Host("a"), n.Host("b"), n.Host("c")
+		p := open(t, a, ":1")
+		far, err := c.Dial(t.Context(), p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer far.Close()
+		synctest.Wait()
+		for range 5000 {
+			conn, err := b.Dial(t.Context(), p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			synctest.Wait()
+		}
+		if _, err := io.WriteString(far, "GET / HTTP/1.1\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		said := make([]byte, 4)
+		far.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := io.ReadFull(far, said); err != nil || string(said) != "http" {
+			t.Errorf("%q, %v", said, err)
 		}
 		p.close(t)
 	})

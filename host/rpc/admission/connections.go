@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
@@ -31,13 +32,13 @@ const (
 // errCrowded is answered where there are too many connections.
 var errCrowded = errors.New("the node has too many connections, or too many from this address: close some")
 
-// Connections shares the connections of a server out between addresses. When one
-// has all that it may, or there are no more, the one that was idle for longest
-// makes room, of the address that has the most if that has one. Where none is
-// idle a few more are let in that get probes of health answered, calls between
-// nodes where those are served, and nothing else, so a node that is busy with
-// strangers is not taken for dead. What is beyond those is closed at once. It
-// is safe for concurrent use.
+// Connections shares the connections of a server out between addresses. When
+// one has all that it may, or there are no more, the one that was idle for
+// longest makes room, of the address that has the most if that has one. Where
+// none is idle a few more are let in that get probes of health answered, calls
+// between nodes where those are served, and nothing else, so a node that is
+// busy with strangers is not taken for dead. What is beyond those is closed at
+// once. It is safe for concurrent use.
 type Connections struct {
 	most, mostOf int
 
@@ -82,14 +83,6 @@ type connection struct {
 	ended    bool   // the server has done with it
 }
 
-// addressOf is what of an address is one client's.
-func addressOf(a net.Addr) string {
-	if of := ClientOf(a.String()); of != "" {
-		return of
-	}
-	return a.Network()
-}
-
 // ClientOf is what of a remote address, host:port, is one client's: the IP
 // address, or the network of 64 bits that one client has of IPv6. It is empty
 // for other addresses.
@@ -98,13 +91,7 @@ func ClientOf(remote string) string {
 	if err != nil {
 		return ""
 	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		if network, err := ip.Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return ip.String()
+	return network.ClientOf(net.TCPAddrFromAddrPort(at))
 }
 
 // Listen wraps a listener so that connections are shared out.
@@ -137,7 +124,7 @@ func (l sharedListener) Accept() (net.Conn, error) {
 func (s *Connections) admit(conn net.Conn, now time.Time) (in, gone *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &connection{Conn: conn, owner: s, from: addressOf(conn.RemoteAddr()), idle: now}
+	c := &connection{Conn: conn, owner: s, from: network.ClientOf(conn.RemoteAddr()), idle: now}
 	a := s.by[c.from]
 	if a == nil {
 		a = &address{conns: map[*connection]struct{}{}}
