@@ -14,17 +14,19 @@ import (
 // deadLetters implements rpc.DeadLetters.
 type deadLetters struct{ *Parts }
 
-func (s deadLetters) List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit int) (out []journal.DeadLetter, err error) {
+func (s deadLetters) List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, most int) (out []journal.DeadLetter, more bool, err error) {
+	taken := 0
 	err = s.Machine.DeadLetters(ctx, shard, after, func(l *journal.DeadLetter) error {
-		if len(out) == limit {
+		if more = len(out) == limit || len(out) > 0 && taken >= most; more {
 			return eventlog.ErrStopReading
 		}
 		kept := *l
 		kept.Payload = bytes.Clone(l.Payload)
 		out = append(out, kept)
+		taken += len(l.Payload) + len(l.Message)
 		return nil
 	})
-	return out, err
+	return out, more, err
 }
 
 func (s deadLetters) Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -21,8 +22,10 @@ import (
 // DeadLetters are the dead letters of the shards that this node leads.
 type DeadLetters interface {
 	// List returns up to limit dead letters of a shard after one, in the order
-	// in which they became some; the zero id is before the first.
-	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit int) ([]journal.DeadLetter, error)
+	// in which they became some; the zero id is before the first. It ends with the
+	// one that brings them to so many bytes. more reports that there are others
+	// behind them.
+	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []journal.DeadLetter, more bool, err error)
 	// Retry has a dead letter delivered again, or sent again where it never had
 	// a destination. It fails with ErrNoDeadLetter, or as the entity decides.
 	Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
@@ -45,9 +48,13 @@ func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err
 	return shard, id, nil
 }
 
-// maxDeadLetters is the largest page of dead letters. Between nodes one more is
-// asked for, which tells whether there is another page.
+// maxDeadLetters is the largest page of dead letters.
 const maxDeadLetters = 500
+
+// pageBytes is where a page of a listing ends: with the item that takes it
+// there. The clients of gRPC take 4 MiB unless they are told otherwise, and an
+// item has at most a quarter of a MiB.
+const pageBytes = 1 << 20
 
 // ListDeadLetters lists one page, shard after shard.
 func (s *entityService) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
@@ -74,26 +81,35 @@ func (s *entityService) ListDeadLetters(ctx context.Context, r *connect.Request[
 		return nil, status.Public(s.log, request.ErrUnsupported)
 	}
 	out := &entityv1.ListDeadLettersResponse{}
+	bytes := 0
 	for ; shard <= last; shard, after = shard+1, (journal.ItemID{}) {
-		page, err := s.deadLettersOf(ctx, shard, after, size-len(out.Letters)+1)
+		left := size - len(out.Letters)
+		full := left == 0 || bytes >= pageBytes
+		if full {
+			left = 1 // if there is one, there is another page
+		}
+		page, more, err := s.deadLettersOf(ctx, shard, after, left, pageBytes-bytes)
 		if err != nil {
 			return nil, status.Public(s.log, err)
 		}
-		if full := size - len(out.Letters); len(page) > full {
-			out.Letters = append(out.Letters, page[:full]...)
-			out.NextPageToken = deadLetterID(shard, journal.ItemID{})
-			if full > 0 {
-				out.NextPageToken = page[full-1].GetId()
-			}
+		if full && len(page) > 0 {
+			out.NextPageToken = deadLetterID(shard, after)
 			break
 		}
 		out.Letters = append(out.Letters, page...)
+		for _, l := range page {
+			bytes += proto.Size(l)
+		}
+		if more && len(page) > 0 {
+			out.NextPageToken = page[len(page)-1].GetId()
+			break
+		}
 	}
 	return connect.NewResponse(out), nil
 }
 
 // deadLettersOf lists dead letters of a shard, wherever it is led.
-func (s *entityService) deadLettersOf(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit int) ([]*entityv1.DeadLetter, error) {
+func (s *entityService) deadLettersOf(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []*entityv1.DeadLetter, more bool, err error) {
 	res, err := leaderproxy.Do(ctx, s.proxy, shard,
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
 			if leader != nil {
@@ -103,17 +119,20 @@ func (s *entityService) deadLettersOf(ctx context.Context, shard sharding.ShardI
 				}
 				return leader.ListDeadLetters(ctx, connect.NewRequest(m))
 			}
-			found, err := s.deps.DeadLetters.List(ctx, shard, after, limit)
+			found, more, err := s.deps.DeadLetters.List(ctx, shard, after, limit, bytes)
 			out := &entityv1.ListDeadLettersResponse{}
 			for i := range found {
 				out.Letters = append(out.Letters, s.deadLetter(shard, &found[i]))
 			}
+			if more {
+				out.NextPageToken = deadLetterID(shard, after)
+			}
 			return connect.NewResponse(out), err
 		})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return res.Msg.GetLetters(), nil
+	return res.Msg.GetLetters(), res.Msg.GetNextPageToken() != "", nil
 }
 
 func (s *entityService) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *entityv1.DeadLetter {
@@ -154,8 +173,8 @@ func (s *entityService) DiscardDeadLetter(ctx context.Context, r *connect.Reques
 	return connect.NewResponse(&entityv1.DiscardDeadLetterResponse{}), nil
 }
 
-// withDeadLetter calls do where the shard of a dead letter is led. Only those who
-// may change the cluster get so far.
+// withDeadLetter calls do where the shard of a dead letter is led. Only those
+// who may change the cluster get so far.
 func (s *entityService) withDeadLetter(ctx context.Context, name string,
 	do func(context.Context, sharding.ShardID, journal.ItemID, entityv1connect.EntityServiceClient) error) error {
 	if !s.admin && !authorize.Decided(ctx) && !leaderproxy.FromPeer(ctx) {

@@ -1,13 +1,14 @@
 package pending
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -81,7 +82,7 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 	size := pageSize(m.GetPageSize())
 	out := &entityv1.ListSendsResponse{}
 	for n := 0; at.shard <= last; n++ {
-		if len(out.Sends) == size || n == scannedShards {
+		if len(out.Sends) == size || n == scannedShards || proto.Size(out) >= pageBytes {
 			out.NextPageToken = at.token()
 			break
 		}
@@ -125,9 +126,9 @@ const partOf = 4096
 // ownSends returns a page of the sends of a shard that this node leads.
 func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
 	out := &entityv1.ListSendsResponse{}
-	looked := 0
+	looked, bytes := 0, 0
 	err := s.Source.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
-		if len(out.Sends) == size || looked == scanned {
+		if len(out.Sends) == size || looked == scanned || bytes >= pageBytes {
 			out.NextPageToken = at.token()
 			return errEnough
 		}
@@ -136,11 +137,13 @@ func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at
 		if m.GetEntityType() != "" && sent.Source.Type != m.GetEntityType() || m.GetEntityId() != "" && sent.Source.ID != m.GetEntityId() {
 			return nil
 		}
-		out.Sends = append(out.Sends, &entityv1.ListSendsResponse_PendingSend{
+		pending := &entityv1.ListSendsResponse_PendingSend{
 			ShardId: uint32(at.shard), SourceType: sent.Source.Type, SourceId: sent.Source.ID, EntityType: sent.Destination.Type, EntityId: sent.Destination.ID,
-			Number: sent.Number, Command: sent.Command, Data: bytes.Clone(sent.Payload[:min(len(sent.Payload), shownBytes)]), OnReply: sent.OnReply,
+			Number: sent.Number, Command: sent.Command, Data: slices.Clone(sent.Payload[:min(len(sent.Payload), shownBytes)]), OnReply: sent.OnReply,
 			MadeAt: timestamppb.New(time.Unix(0, sent.At)),
-		})
+		}
+		out.Sends = append(out.Sends, pending)
+		bytes += proto.Size(pending)
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
