@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/hostd/hostd/sharding"
 )
@@ -20,6 +21,31 @@ const (
 	// MaxSnapshotBytes bounds an encoded snapshot.
 	MaxSnapshotBytes = 1<<20 - 1<<10
 )
+
+// SnapshotUse decides what a reader does with a snapshot that a module made.
+// truncated says that the first records of the entity's history are gone, so
+// that a snapshot is all that is left of them.
+type SnapshotUse func(module Digest, truncated bool) SnapshotRank
+
+// SnapshotRank is how good a snapshot is for a reader.
+type SnapshotRank uint8
+
+// The ranks, in rising order.
+const (
+	SnapshotUnread     SnapshotRank = iota // the reader's module must not load it
+	SnapshotLastResort                     // if there is no other
+	SnapshotLoads                          // as if the module had made it
+)
+
+// SnapshotsBy accepts the snapshots of the modules alone.
+func SnapshotsBy(modules ...Digest) SnapshotUse {
+	return func(module Digest, _ bool) SnapshotRank {
+		if slices.Contains(modules, module) {
+			return SnapshotLoads
+		}
+		return SnapshotUnread
+	}
+}
 
 // Snapshot is an entity's state after its event Sequence, as the module's own
 // bytes. It stands for the events up to there when the entity is loaded, for

@@ -119,6 +119,10 @@ const (
 	// its output is over a limit or has an invalid value. Below it that is a guest
 	// fault.
 	LevelOutputLimits = Level3
+	// LevelSnapshotProofs: bindings and rollouts name the modules whose snapshots
+	// stand for truncated histories, by what was proved of them, and results of
+	// verifications name them too. A type is held while a rollout is under way.
+	LevelSnapshotProofs = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

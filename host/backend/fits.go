@@ -47,13 +47,16 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	if t.Transient || about.Kind == manifest.Transient {
 		return out, nil // nothing is stored
 	}
-	if len(q.WrittenNotBy) > 0 {
+	if len(q.WrittenNotBy) > 0 || q.Truncated {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)
 		defer cancel()
 		if q.Fence > 0 {
 			if err := f.fence(folding, q.Shard, q.Fence); err != nil {
 				return out, err
 			}
+		}
+		if len(q.WrittenNotBy) == 0 {
+			return f.Replays.Truncated(folding, q)
 		}
 		return f.Replays.Touched(folding, q)
 	}

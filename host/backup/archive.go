@@ -184,7 +184,7 @@ func (in *importing) bind(b meta.Binding) error {
 		}
 	}
 	limits := rpc.Limits(b.Limits)
-	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits})
+	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.ProvedElsewhere()})
 	return err
 }
 
@@ -196,7 +196,7 @@ func (in *importing) bringRollouts() error {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(in.ctx, bindTime)
-		now, err := in.Rollouts.Restore(ctx, b.EntityType, *b.Rollout)
+		now, err := in.Rollouts.Restore(ctx, b.EntityType, *b.Rollout, b.RolloutProvedElsewhere())
 		cancel()
 		if err != nil {
 			return fmt.Errorf("begin the rollout of %s: %w", b.EntityType, err)

@@ -43,7 +43,7 @@ type Rollouts interface {
 	// Restore begins the rollout that a type had in another cluster, and returns
 	// it as it is here: paused, or aborted but for entities that stay. It is nil
 	// where there is nothing left of it.
-	Restore(ctx context.Context, entityType string, was meta.Rollout) (*meta.Rollout, error)
+	Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error)
 }
 
 // Service exports the cluster and imports into it, whichever nodes lead its

@@ -113,7 +113,7 @@ func (j *bench) Since(context.Context, sharding.ShardID, sharding.EntityID, *jou
 	return nil
 }
 
-func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
+func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil
 }
 

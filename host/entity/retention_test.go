@@ -196,3 +196,30 @@ func (w *world) Since(_ context.Context, _ sharding.ShardID, id sharding.EntityI
 	}
 	return nil
 }
+
+// TestSnapshotOfAnotherModuleIsNoState: of an entity whose first events are
+// gone a snapshot of another module is loaded only if it was proved that the
+// module reads it; else the entity fails, and neither a query nor a command
+// leaves anything.
+func TestSnapshotOfAnotherModuleIsNoState(t *testing.T) {
+	w := cutAtFive(t)
+	h := w.head("x")
+	other := journal.Digest{7}
+	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: other, Window: 8, Keep: 1, State: []byte("10")}}
+	for range 2 {
+		if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
+			t.Fatalf("from the snapshot of another module: %+v", res)
+		}
+		if res := w.ask(request.Command, "add", "n"); !errors.Is(res.Err, request.ErrCut) {
+			t.Fatalf("a command: %+v", res)
+		}
+	}
+	if len(w.snaps["x"]) != 1 || w.head("x").sequence != h.sequence {
+		t.Fatalf("something was written: %+v", w.head("x"))
+	}
+	w.handOver()
+	w.typ.Snapshots.OfTruncated = []journal.Digest{{6}, other}
+	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "10" {
+		t.Errorf("once it was proved: %+v", res)
+	}
+}

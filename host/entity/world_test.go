@@ -257,21 +257,31 @@ func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID
 	return nil
 }
 
-func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
+func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.EntityID, use journal.SnapshotUse, below journal.Sequence) (*journal.Snapshot, error) {
 	snaps := w.snaps[id.ID]
 	if w.meanwhile != nil {
 		defer w.meanwhile()
 	}
+	var last *journal.Snapshot
 	for i := len(snaps) - 1; i >= 0; i-- {
-		if s := snaps[i]; s.Module == module && (below == 0 || s.Sequence < below) {
-			s.UpdatedAt = w.updatedAt(id)
-			if i < len(snaps)-1 || w.newest%2 == 1 {
-				s.Stands = journal.Position{} // nobody knows, as of one of an earlier release
-			}
+		s := snaps[i]
+		if below != 0 && s.Sequence >= below {
+			continue
+		}
+		s.UpdatedAt = w.updatedAt(id)
+		if i < len(snaps)-1 || w.newest%2 == 1 {
+			s.Stands = journal.Position{} // nobody knows, as of one of an earlier release
+		}
+		switch use(s.Module, w.cuts[id.ID] > 0) {
+		case journal.SnapshotLoads:
 			return &s, nil
+		case journal.SnapshotLastResort:
+			if last == nil {
+				last = &s
+			}
 		}
 	}
-	return nil, nil
+	return last, nil
 }
 
 // applySnapshot is the journal's rule for snapshots.

@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,23 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 				return 0, err
 			}
 		}
+		var proved proofs
+		if bound {
+			if proved, err = s.proveAll(ctx, []meta.Binding{b}, m, a.Truncated, a.By); err != nil {
+				return 0, err
+			}
+		}
 		revision, err := s.rebind(ctx, a.Digest, func(ctx context.Context) ([]byte, error) {
-			return as(by(view, a.By, order(view, b, a))), kept.lookAgain(ctx, view)
+			if err := kept.lookAgain(ctx, view); err != nil {
+				return nil, err
+			}
+			forcedBy, err := proved.last(ctx, &kept.holds, view)
+			if err != nil {
+				return nil, err
+			}
+			forced := a
+			forced.ForcedBy = cmp.Or(a.ForcedBy, forcedBy)
+			return as(by(view, a.By, order(view, b, forced))), nil
 		})
 		kept.release(ctx, err)
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
@@ -65,6 +81,8 @@ func refused(err error) error {
 func order(view *meta.View, b meta.Binding, a rpc.Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
+	case view.Level() >= sharding.LevelSnapshotProofs && len(a.Restored) > 0:
+		return meta.BindRestored(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.Restored)
 	case view.Level() >= sharding.LevelBindOver:
 		return meta.BindForced(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.ForcedBy)
 	case a.Limits != nil:

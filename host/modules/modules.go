@@ -58,7 +58,7 @@ func New(o Options) *Modules {
 }
 
 // Looking says how entities are looked at in all shards. It comes before Run.
-func (m *Modules) Looking(look Look) { m.Rollouts.look = look }
+func (m *Modules) Looking(look Look) { m.Service.look = look }
 
 // Moved has types called whenever later bindings are served, and settings when
 // those of types have changed. It comes before Run.

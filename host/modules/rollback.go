@@ -70,11 +70,20 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 	if err := takeBackable(ctx, &kept, going, t); err != nil {
 		return rpc.Rollback{}, err
 	}
+	proved, err := s.proveAll(ctx, going, m, t.Truncated, t.By)
+	if err != nil {
+		return rpc.Rollback{}, err
+	}
 	now.Revision, err = s.rebind(ctx, now.Digest, func(ctx context.Context) ([]byte, error) {
 		forcedBy, err := kept.lastLook(ctx, now.Digest, going, t.Check)
 		if err != nil {
 			return nil, err
 		}
+		proof, err := proved.last(ctx, &kept.holds, view)
+		if err != nil {
+			return nil, err
+		}
+		forcedBy = cmp.Or(forcedBy, proof)
 		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), kept.lookAgain(ctx, view)
 	})
 	kept.release(ctx, err)

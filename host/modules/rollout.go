@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,7 @@ import (
 // entities back, so that this goes on where one stops.
 type Rollouts struct {
 	*Service
-	look Look // set before Run
-	now  func() time.Time
+	now func() time.Time
 	// Of the runner, by type.
 	late    map[string]retry
 	watched map[string]time.Time // when rules were looked at last
@@ -58,6 +58,11 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 			revision = done
 			return r.modules.ServedEverywhere(ctx, done)
 		}
+		proved, err := r.proveAll(ctx, going, m, rpc.Truncated(b.Truncated), b.By)
+		if err != nil {
+			return err
+		}
+		held := holds{Service: r.Service}
 		revision, err = r.rebind(ctx, b.Digest, func(ctx context.Context) ([]byte, error) {
 			var puts []meta.PutRollout
 			for _, g := range going {
@@ -67,8 +72,16 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 				}
 				puts = append(puts, p)
 			}
+			forcedBy, err := proved.last(ctx, &held, view)
+			if err != nil {
+				return nil, err
+			}
+			for i := range puts {
+				puts[i].Rollout.ForcedBy = cmp.Or(puts[i].Rollout.ForcedBy, forcedBy)
+			}
 			return by(view, b.By, r.puts(meta.ChangeCanary, puts)), nil
 		})
+		held.release(ctx, err)
 		return err
 	})
 	return revision, err
@@ -192,6 +205,9 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 		}
 	}
 	next.By = b.By
+	if view.Level() >= sharding.LevelSnapshotProofs {
+		next.Accept = next.Accept || b.Truncated.Accept
+	}
 	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
 }
@@ -280,7 +296,7 @@ func (r *Rollouts) state(entityType string) (rollout.State, error) {
 
 // Change implements rollout.Rollouts.
 func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, error) {
-	err := r.again(ctx, func(view *meta.View) error {
+	err := r.again(ctx, func(view *meta.View) (err error) {
 		b, bound := view.Binding(o.EntityType)
 		if !bound {
 			return request.ErrUnknownType
@@ -305,13 +321,22 @@ func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, 
 		if len(puts) == 0 {
 			return nil // it is as asked
 		}
-		kind := meta.ChangeKind("")
+		kind, held := meta.ChangeKind(""), holds{Service: r.Service}
+		var proved proofs
 		if o.Action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE {
 			kind = meta.ChangePromote
+			if proved, err = r.proveRest(ctx, sharing(view, b), o.Force, o.By); err != nil {
+				return err
+			}
 		}
-		_, err := r.rebind(ctx, journal.Digest(b.Rollout.Digest), func(context.Context) ([]byte, error) {
-			return by(view, o.By, r.puts(kind, puts)), nil
+		_, err = r.rebind(ctx, journal.Digest(b.Rollout.Digest), func(ctx context.Context) ([]byte, error) {
+			forcedBy, err := proved.last(ctx, &held, view)
+			for i := range puts {
+				puts[i].ForcedBy = cmp.Or(puts[i].ForcedBy, forcedBy)
+			}
+			return by(view, o.By, r.puts(kind, puts)), err
 		})
+		held.release(ctx, err)
 		return err
 	})
 	if err == nil && o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT {
@@ -321,6 +346,16 @@ func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, 
 		return rollout.State{}, err
 	}
 	return r.state(o.EntityType)
+}
+
+// proveRest compares the entities that the newer module does not serve yet,
+// before it serves more of them.
+func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bool, by string) (proofs, error) {
+	m, err := r.modules.Module(ctx, journal.Digest(going[0].Rollout.Digest), "")
+	if err != nil {
+		return nil, err
+	}
+	return r.proveAll(ctx, going, m, rpc.Truncated{Prove: true, Accept: going[0].Rollout.Accept, Force: force}, by)
 }
 
 // over answers an order about a type that one module serves: it was carried out

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -11,8 +12,9 @@ import (
 // part and the same entities that stay, and returns it as it is here; nil where
 // there is nothing left of it. It takes no step by itself: one that was under
 // way is paused. A type that has a rollout keeps that. It returns once every
-// node that is up serves the type so.
-func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout) (*meta.Rollout, error) {
+// node that is up serves the type so. proved are the modules whose snapshots
+// its module was proved to read there.
+func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error) {
 	next, kind, left := restored(was)
 	if !left {
 		return nil, nil
@@ -23,7 +25,11 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 			return r.modules.ServedEverywhere(ctx, b.Revision)
 		}
 		_, err := r.rebind(ctx, journal.Digest(next.Digest), func(context.Context) ([]byte, error) {
-			return by(view, next.By, r.puts(kind, []meta.PutRollout{{EntityType: entityType, Over: b.Revision, Rollout: &next}})), nil
+			put := meta.PutRollout{EntityType: entityType, Over: b.Revision, Rollout: &next}
+			if view.Level() >= sharding.LevelSnapshotProofs {
+				put.Truncated = proved
+			}
+			return by(view, next.By, r.puts(kind, []meta.PutRollout{put})), nil
 		})
 		return err
 	})
@@ -39,6 +45,7 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 func restored(was meta.Rollout) (next meta.Rollout, kind meta.ChangeKind, left bool) {
 	next = was
 	next.First, next.Began, next.Snapshots, next.DueAt, next.BackForcedBy = next.Part, 0, nil, 0, ""
+	next.Truncated, next.Proved = nil, false
 	if next.Part == (meta.Part{}) {
 		next.State, next.Steps = meta.RolloutAborted, nil
 		return next, "", len(next.Stay) > 0

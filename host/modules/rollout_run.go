@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -165,8 +166,19 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 
 // step takes the next step of a rollout that is due, which every node is ready
 // for.
-func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) error {
-	share := going[0].Rollout.Steps[0]
+func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) (err error) {
+	share, held := going[0].Rollout.Steps[0], holds{Service: r.Service}
+	proved, err := r.proveRest(ctx, going, false, going[0].Rollout.By)
+	if err == nil {
+		_, err = proved.last(ctx, &held, view)
+	}
+	defer func() { held.release(ctx, err) }()
+	if refused := (*rpc.RefusedError)(nil); errors.As(err, &refused) && refused.Name == rpc.RefusedFault {
+		return r.refuse(ctx, going[0].EntityType, &held, refused)
+	}
+	if err != nil {
+		return err
+	}
 	if share == sharding.Buckets {
 		return r.put(ctx, view, going, meta.ChangePromote, func(g meta.Binding) meta.PutRollout {
 			return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Promote: true}
@@ -177,6 +189,25 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 		p.Rollout.Share, p.Rollout.Steps = share, p.Rollout.Steps[1:]
 		return p
 	})
+}
+
+// refuse pauses a rollout whose next step the module does not fit.
+func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, refused *rpc.RefusedError) error {
+	held.release(ctx, refused)
+	held.held = nil
+	if err := r.metadata.CatchUp(ctx); err != nil {
+		return err
+	}
+	view := r.metadata.View()
+	b, _ := view.Binding(entityType)
+	if !b.Rollout.Active() || b.Rollout.State != meta.RolloutRunning {
+		return nil
+	}
+	note := refused.Reason
+	if len(note) > meta.MaxRolloutNote {
+		note = strings.ToValidUTF8(note[:meta.MaxRolloutNote-3], "") + "..."
+	}
+	return r.put(ctx, view, sharing(view, b), "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
 }
 
 // takeBack gives entities back that are held, but for those that the older
@@ -241,10 +272,16 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 		}
 	}
 	out := map[string]*modulev1.FitResponse{}
+	proves := r.metadata.View().Level() >= sharding.LevelSnapshotProofs
 	for _, g := range going {
-		found, err := r.look(ctx, rpc.FitQuery{
-			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, WrittenNotBy: olderThan(g), First: g.Rollout.First, Within: g.Rollout.Part, Fence: fence,
-		})
+		q := rpc.FitQuery{
+			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, WrittenNotBy: olderThan(g), First: g.Rollout.First, Within: g.Rollout.Part, Fence: fence, Truncated: proves,
+		}
+		found, err := r.look(ctx, q)
+		if err == nil && proves {
+			q.WrittenNotBy = nil
+			err = r.truncated(ctx, g, q, found)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -254,6 +291,28 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 		out[g.EntityType] = found
 	}
 	return out, nil
+}
+
+// truncated adds to what was found the entities whose first events are gone and
+// of which the older module makes another state than the newer one, or none.
+// Once nothing is written any more, it has recorded whose snapshots the older
+// one reads of the others.
+func (r *Rollouts) truncated(ctx context.Context, g meta.Binding, q rpc.FitQuery, found *modulev1.FitResponse) error {
+	cut, err := r.look(ctx, q)
+	if err != nil {
+		return err
+	}
+	found.UnreadShards += cut.GetUnreadShards()
+	found.Failing += cut.GetFailing() + cut.GetDiffering()
+	found.Faults = append(append(found.Faults, cut.GetFaults()...), cut.GetDifferences()...)
+	if q.Fence == 0 || cut.GetUnreadShards() > 0 || len(cut.GetSnapshotsOf()) == 0 {
+		return nil
+	}
+	if n := len(cut.GetSnapshotsOf()); n > meta.MaxTruncatedModules {
+		return fmt.Errorf("snapshots of %d modules stand for entities of %s whose first events are gone, at most %d are allowed", n, g.EntityType, meta.MaxTruncatedModules)
+	}
+	p := proof{Service: r.Service, b: g, digest: journal.Digest(g.Digest), by: g.Rollout.By}
+	return p.record(ctx, r.metadata.View(), cut)
 }
 
 // olderThan are the modules whose events the one that serves the type knows:

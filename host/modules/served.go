@@ -35,7 +35,9 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	if was != nil && was.Revision == b.Revision && was.Muted == (b.Held != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary == nil) == (b.Rollout == nil) && (b.Rollout == nil || was.newer != nil) {
 		return was, nil
 	}
-	s, err := t.made(ctx, b, b.Bound, was)
+	bound := b.Bound
+	bound.Truncated = b.TruncatedModules()
+	s, err := t.made(ctx, b, bound, was)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	if was == nil {
 		was = s // its bounds are those of the type
 	}
-	n, err := t.made(ctx, b, meta.Bound{Digest: r.Digest, Revision: b.Revision, ForcedBy: r.ForcedBy, Snapshots: r.Snapshots}, was)
+	n, err := t.made(ctx, b, meta.Bound{Digest: r.Digest, Revision: b.Revision, ForcedBy: r.ForcedBy, Snapshots: r.Snapshots, Truncated: b.RolloutTruncatedModules()}, was)
 	if err != nil {
 		return s, err
 	}
@@ -71,7 +73,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 // but for the revision, where that is the same.
 func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
-		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != rpc.Limits(b.Limits) || !slices.Equal(s.SnapshotsOf, digests(by.Snapshots)) {
+		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != rpc.Limits(b.Limits) || !slices.Equal(s.Snapshots.Of, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.OfTruncated, digests(by.Truncated)) {
 			continue
 		}
 		again := *s
@@ -86,6 +88,10 @@ func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Se
 	b.Bound = by
 	return t.load(ctx, b, bounds)
 }
+
+// Newer is how the newer module of a rollout serves its part of the type; nil
+// where there is none, or it cannot be had.
+func (s *Served) Newer() *Served { return s.newer }
 
 // canary is the newer one, nil for none.
 func (s *Served) canary() *Served {
@@ -108,7 +114,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 	s := &Served{
 		bounds: bounds,
 		Type: binding.Type{
-			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, Stage: binding.Stage{Made: b.Revision}, SnapshotsOf: digests(b.Snapshots),
+			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, Stage: binding.Stage{Made: b.Revision}, Snapshots: binding.Snapshots{Of: digests(b.Snapshots), OfTruncated: digests(b.Truncated)},
 			Inputs:  t.inputs(m.Manifest(), about),
 			Ways:    binding.Ways{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,

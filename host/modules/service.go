@@ -32,6 +32,7 @@ type Service struct {
 	readOnly func() bool // the disk is
 	caughtUp func() bool // with the metadata that the cluster had at the start
 	refused  refusals
+	look     Look // set before Run
 }
 
 // Upload keeps a module that was not refused lately, and is not now.

@@ -26,6 +26,7 @@ const (
 type fold struct {
 	module  *engine.Module
 	digest  journal.Digest
+	use     journal.SnapshotUse // of begin; nil: snapshots of the module alone
 	index   uint32
 	states  manifest.States        // versions of those of a durable type
 	bounds  engine.InstanceOptions // of memory, those of the type
@@ -133,12 +134,16 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 // of the newest snapshot of the module below a sequence that the guest takes,
 // as a lane does, or the initial one. below 0 is any.
 func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
-	for {
-		snap, err := m.Snapshot(ctx, shard, id, f.digest, below)
+	for refused := false; ; refused = true {
+		use := f.use
+		if use == nil || refused {
+			use = journal.SnapshotsBy(f.digest)
+		}
+		snap, err := m.Snapshot(ctx, shard, id, use, below)
 		if err != nil {
 			return 0, err
 		}
-		if snap == nil || snap.Module != f.digest {
+		if snap == nil {
 			return 0, f.start(ctx, id, 0, given{})
 		}
 		below = snap.Sequence

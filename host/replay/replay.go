@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
@@ -44,12 +45,14 @@ type Replays struct {
 	touching  chan struct{} // one for each Touched
 	pace      *pace         // of what verifies
 	looked    cleanLooks    // of Touched
+	compared  comparisons   // of Truncated
 }
 
 // New makes Replays.
 func New(opts Options) *Replays {
 	return &Replays{
 		opts: opts, slots: make(chan struct{}, maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Busy),
+		compared: comparisons{seed: maphash.MakeSeed()},
 	}
 }
 
@@ -139,6 +142,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	if at == nil {
 		p.digest = &t.Digest
 	}
+	p.serves = t
 	defer p.fold.close()
 	state, err := p.run(ctx)
 	if errors.Is(err, errCut) {
@@ -154,6 +158,7 @@ type replay struct {
 	id    sharding.EntityID
 	end   journal.Sequence
 
+	serves *modules.Served // the entity; nil: nothing does
 	digest *journal.Digest // of the module that is asked; nil: that of the event at end
 	fold   fold
 	ended  bool // the entity was deleted at end
@@ -185,6 +190,9 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 		return out, nil
 	}
 	p.fold.module, p.fold.digest, p.fold.index, p.fold.states = m, digest, uint32(index), t.States()
+	if p.serves != nil && p.serves.Digest == digest && !p.serves.Durable {
+		p.fold.use = p.serves.SnapshotUse
+	}
 	switch {
 	case p.ended:
 		err = p.fold.start(ctx, p.id, p.end, given{})

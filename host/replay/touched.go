@@ -47,7 +47,7 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 	case <-ctx.Done():
 		return out, nil
 	}
-	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy, first: q.First, within: q.Within}
+	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy, first: q.First, within: q.Within, skipsTruncated: q.Truncated}
 	was := r.looked.last(q.Shard)
 	if q.Fence > 0 && was.answers(q) {
 		t.after = was.end
@@ -114,6 +114,8 @@ type touched struct {
 	within     meta.Part // and that they serve by now
 	after      uint64    // an index of the log: what is up to it was looked at
 	end        uint64    // and what is up to this one is looked at now
+
+	skipsTruncated bool // entities whose first events are gone are for Truncated
 
 	fold    fold
 	durable bool
@@ -248,6 +250,9 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit)
 		// Once more, without what the entities before have left in the instance.
 		t.fold.close()
 		at, ours, err = t.one(ctx, id, full)
+	}
+	if errors.Is(err, errCut) && t.skipsTruncated {
+		return nil
 	}
 	if err == nil || !refuses(err) {
 		if ours && err == nil {

@@ -146,7 +146,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		v.kind = about.Kind
 	}
 	v.sameState = manifest.SameState(v.tried.module.Manifest(), v.serving.module.Manifest(), v.entityType)
-	v.snapshotsOf, v.served = t.SnapshotsOf, t
+	v.snapshotsOf, v.served = t.Snapshots.Of, t
 	v.serving.batches = paced
 	v.tried.vary(1)
 	return t.Fits(ctx, v.tried.module)
@@ -194,8 +194,8 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(v
 	var base *journal.Snapshot
 	out, err := v.settled(ctx, id, head.Sequence, nil)
 	if errors.Is(err, errCut) {
-		// What is left begins with a snapshot of the module that serves.
-		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.serving.digest, head.Sequence+1); base != nil && err == nil {
+		// What is left begins with the snapshot that the module that serves loads.
+		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.served.SnapshotUse, head.Sequence+1); base != nil && err == nil {
 			out, err = v.settled(ctx, id, head.Sequence, base)
 		} else if err == nil {
 			out = verification.Entity{Cut: true}
@@ -230,8 +230,8 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(v
 func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end journal.Sequence, out *verification.Entity) error {
 	for _, module := range slices.Concat(v.snapshotsOf, []journal.Digest{v.serving.digest}) {
 		for below := end + 1; ; {
-			snap, err := v.Machine.Snapshot(ctx, v.shard, id, module, below)
-			if err != nil || snap == nil || snap.Module != module {
+			snap, err := v.Machine.Snapshot(ctx, v.shard, id, journal.SnapshotsBy(module), below)
+			if err != nil || snap == nil {
 				if err != nil {
 					return err
 				}

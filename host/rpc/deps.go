@@ -301,6 +301,21 @@ type Activation struct {
 	// that serves; nil: that is not looked at.
 	Stored Stored
 	Allow  Allow
+	Truncated
+	// Restored are modules of which another cluster has proved that the module
+	// reads their snapshots, where the entities come from there.
+	Restored []meta.Digest
+}
+
+// Truncated says what a module that takes the place of another one does on
+// entities whose first events are gone. The zero value does not look at them:
+// the module loads none of the snapshots that are left of them then.
+type Truncated struct {
+	Prove  bool // compare them before and while the type is held
+	Accept bool // another state than before is meant
+	Force  bool // the module serves all the same, and loads none of these snapshots
+	// Remark gets what a caller is told of it; nil: nobody is.
+	Remark func(string)
 }
 
 // TakeBack has the module serve an entity type that did before.
@@ -314,6 +329,7 @@ type TakeBack struct {
 	// it refuses, or says who forces it. Where it does neither it is asked again
 	// while the type's entities leave no records. Nil: nothing is looked at.
 	Check func(ctx context.Context, t rollback.Type) (forcedBy string, err error)
+	Truncated
 }
 
 // Upload is a module on its way into the cluster.

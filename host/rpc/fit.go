@@ -40,6 +40,13 @@ type FitQuery struct {
 	// First is the part of the type that others than these have served at first,
 	// and Within the one that they serve by now; zero where it was all.
 	First, Within meta.Part
+	// Truncated: only entities whose first events are gone and of which the module
+	// has no snapshot of its own, all of them: what it makes of the one that is
+	// left is compared with what the module makes that serves the entity. With
+	// WrittenNotBy they are left out in the place of that. Snapshots: it is to
+	// load all snapshots of that one, so entities with all their events are
+	// compared too. Within is the part of a rollout that goes back.
+	Truncated, Snapshots bool
 	// Fence: once the log of the shard has this revision of the bindings.
 	Fence uint64
 }
@@ -52,6 +59,13 @@ type Fit struct {
 	Entities int  // that were replayed
 	Complete bool // all stored events were looked at
 	Present  bool // there are entities, those that are deleted aside
+	// Of FitQuery.Truncated: entities of which the module makes another state, the
+	// first of them, the modules whose snapshots stand for those that were looked
+	// at, and how many the module that serves cannot read either.
+	Differing   int
+	Differences []FitFault
+	SnapshotsOf []journal.Digest
+	Unreadable  int
 }
 
 // MissingEvents are stored events of a type that the manifest does not list.
@@ -120,11 +134,12 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 		WrittenNotBy: before, First: meta.Part{Share: r.GetFirstShare(), Prefix: r.GetFirstPrefix()}, Within: meta.Part{Share: r.GetWithinShare(), Prefix: r.GetWithinPrefix()}, Fence: r.GetFence(),
 		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
 		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget), PresenceOnly: r.GetPresenceOnly(),
+		Truncated: r.GetTruncated(), Snapshots: r.GetSnapshots(),
 	}
 	if q.Shard != 0 {
 		return s.fitShard(ctx, q)
 	}
-	if len(before) > 0 {
+	if len(before) > 0 || q.Truncated {
 		return s.touched(ctx, q)
 	}
 	end, left, most := time.Now().Add(fitWait), q.Sample, q.Budget
@@ -181,9 +196,13 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
 			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, WrittenNotBy: rollback.Texts(q.WrittenNotBy),
 			FirstShare: q.First.Share, FirstPrefix: q.First.Prefix, WithinShare: q.Within.Share, WithinPrefix: q.Within.Prefix, Fence: q.Fence,
+			Truncated: q.Truncated, Snapshots: q.Snapshots,
 		}))
 		if err != nil {
 			return nil, err
+		}
+		if q.Truncated && !res.Msg.GetTruncatedCompared() {
+			return &modulev1.FitResponse{UnreadShards: 1}, nil // by a node of the release before
 		}
 		return res.Msg, nil
 	}
@@ -191,15 +210,24 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 	if err != nil {
 		return nil, err
 	}
-	out := &modulev1.FitResponse{Entities: uint64(found.Entities), Present: found.Present, Failing: uint64(found.Failing)}
+	out := &modulev1.FitResponse{
+		Entities: uint64(found.Entities), Present: found.Present, Failing: uint64(found.Failing),
+		TruncatedCompared: q.Truncated, Differing: uint64(found.Differing), Unreadable: uint64(found.Unreadable), SnapshotsOf: rollback.Texts(found.SnapshotsOf),
+	}
 	if !found.Complete {
 		out.UnreadShards = 1
 	}
 	for _, m := range found.Missing {
 		out.Missing = append(out.Missing, &modulev1.FitResponse_MissingEvents{EventType: m.EventType, Count: m.Count})
 	}
-	for _, f := range found.Faults[:min(fitsum.MaxFaults, len(found.Faults))] {
-		out.Faults = append(out.Faults, &modulev1.FitResponse_Fault{EntityId: f.EntityID, Sequence: uint64(f.At), EventType: f.EventType, Message: f.Message})
-	}
+	out.Faults, out.Differences = faultsOf(found.Faults), faultsOf(found.Differences)
 	return out, nil
+}
+
+// faultsOf is the first of a list, as the API has them.
+func faultsOf(list []FitFault) (out []*modulev1.FitResponse_Fault) {
+	for _, f := range list[:min(fitsum.MaxFaults, len(list))] {
+		out = append(out, &modulev1.FitResponse_Fault{EntityId: f.EntityID, Sequence: uint64(f.At), EventType: f.EventType, Message: f.Message})
+	}
+	return out
 }

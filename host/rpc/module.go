@@ -108,8 +108,9 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bo
 		}
 		remarks = append(remarks, fitted[i].remarks...)
 	}
+	truncated := Truncated{Prove: s.fits != nil, Force: force, Remark: func(text string) { remarks = append(remarks, text) }}
 	for i, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow()}); err != nil {
+		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 	}
@@ -233,7 +234,10 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	revision, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow()})
+	truncated := Truncated{Prove: s.fits != nil, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Remark: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
+	revision, err := s.modules.Activate(ctx, Activation{
+		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated,
+	})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}

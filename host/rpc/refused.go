@@ -10,4 +10,6 @@ const (
 	RefusedKind   = status.RefusedKind
 	RefusedEvents = status.RefusedEvents
 	RefusedFault  = status.RefusedFault
+
+	RefusedUnverified = status.RefusedUnverified
 )

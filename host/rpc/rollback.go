@@ -30,11 +30,12 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	looks := rollback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t rollback.Type) (*modulev1.FitResponse, error) {
-		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence})
+		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
 	}}
 	back := TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
 	if s.fits != nil {
 		back.Check = looks.Check
+		back.Truncated = Truncated{Prove: true, Force: r.Msg.GetForce(), Remark: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
 	}
 	now, err := s.modules.Rollback(ctx, back)
 	if err != nil {
@@ -82,6 +83,7 @@ func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, 
 		out.Remarks = append(out.Remarks, fitted.remarks...)
 		return fitted.forcedBy, err
 	}
+	begin.Truncated = rollout.Truncated{Prove: s.fits != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Remark: func(text string) { out.Remarks = append(out.Remarks, text) }}
 	if out.Revision, err = s.rollouts.Rollouts.Begin(ctx, begin); err != nil {
 		return nil, status.Public(s.log, err)
 	}

@@ -49,7 +49,7 @@ func BenchmarkActivation(b *testing.B) {
 	h := eventlog.History{Machine: m}
 	b.ReportAllocs()
 	for b.Loop() {
-		snap, err := h.Snapshot(b.Context(), 1, e, module, 0)
+		snap, err := h.Snapshot(b.Context(), 1, e, journal.SnapshotsBy(module), 0)
 		if err != nil || snap == nil {
 			b.Fatal(snap, err)
 		}

@@ -46,7 +46,7 @@ func TestAHeadThatIsGoneIsDamage(t *testing.T) {
 				return err
 			},
 			"snapshot": func(m *eventlog.Machine) error {
-				_, err := m.Snapshot(t.Context(), 1, e, journal.Digest{}, 0)
+				_, err := m.Snapshot(t.Context(), 1, e, journal.SnapshotsBy(journal.Digest{}), 0)
 				return err
 			},
 			"timers": func(m *eventlog.Machine) error {

@@ -116,18 +116,23 @@ func (m *Machine) listDirty(h *head) {
 	}
 }
 
-// Snapshot returns the entity's newest snapshot before the sequence below, 0
-// for any, that was made by the module; nil if there is none. A damaged one is
-// passed over and logged: the events that it stands for are still there. The
-// result is the caller's to keep and not to modify. Where the entity's first
-// events were cut, one of another module is better than none.
-func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, module journal.Digest, below journal.Sequence) (*journal.Snapshot, error) {
+// Snapshot returns the newest snapshot of the entity that use accepts and that
+// is older than the sequence below, 0 for any; nil if there is none. A snapshot
+// for last resort is returned only if no other one is accepted. A damaged
+// snapshot is skipped and logged: the events that it stands for are still
+// there. The result is the caller's to keep and not to modify.
+//
+// Only the caller knows whose states its module reads. Nothing in a snapshot
+// says so: a state of another module may load without an error and mean less
+// than it did. That holds for truncated histories too, although nothing else is
+// left of them.
+func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, use journal.SnapshotUse, below journal.Sequence) (*journal.Snapshot, error) {
 	s, err := r.entity(id, e)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
 	}
 	defer s.View.Close()
-	var other *journal.Snapshot
+	var last *journal.Snapshot // for last resort
 	for i := s.Snapshots.Len() - 1; i >= 0; i-- {
 		seq := s.Snapshots[i]
 		if below != 0 && seq >= below {
@@ -147,14 +152,16 @@ func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.E
 		if i == s.Snapshots.Len()-1 {
 			snap.Stands, snap.UpdatedAt = s.Stands, s.UpdatedAt
 		}
-		if snap.Module == module {
+		switch use(snap.Module, s.Cut != nil) {
+		case journal.SnapshotLoads:
 			return snap, nil
-		}
-		if other == nil && s.Cut != nil {
-			other = snap
+		case journal.SnapshotLastResort:
+			if last == nil {
+				last = snap
+			}
 		}
 	}
-	return other, nil
+	return last, nil
 }
 
 func (b *Batch) putSnapshots(w *headWrite) {

@@ -134,7 +134,17 @@ func (t *transition) bind(c command) (Result, error) {
 	if err := t.own(&b, c.Owner); err != nil {
 		return Result{}, err
 	}
-	snapshots := t.view.snapshotsFor(b, digest)
+	snapshots, truncated := t.view.snapshotsFor(b, digest), t.view.truncatedFor(b, digest)
+	if over != nil && len(over.Truncated) > 0 {
+		if level := t.view.Level(); level < sharding.LevelSnapshotProofs {
+			return Result{}, fmt.Errorf("%w: a binding of level %d names no snapshots", ErrLevel, level)
+		}
+		if len(over.Truncated) > MaxTruncatedModules {
+			return Result{}, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(over.Truncated), MaxTruncatedModules)
+		}
+		truncated = union(truncated, over.Truncated)
+	}
+	proved := t.view.Level() >= sharding.LevelSnapshotProofs && (!bound || b.Digest != digest || b.Proved)
 	same := limits == nil || *limits == b.Limits
 	if limits != nil {
 		if err := checkLimits(*limits, t.view.Level()); err != nil {
@@ -163,13 +173,16 @@ func (t *transition) bind(c command) (Result, error) {
 	case len(t.view.bindings) >= MaxBindings:
 		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
 	}
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
 // rebind makes to what serves b's entity type, under the next revision; why
 // says how that came about.
 func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 	t.view.counters.Revision++
+	if t.view.Level() >= sharding.LevelSnapshotProofs {
+		to = b.settled(to)
+	}
 	to.Revision = t.view.counters.Revision
 	if why.Kind != "" && t.view.Level() >= sharding.LevelChanges {
 		before := t.view.bindings[b.EntityType]

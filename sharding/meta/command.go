@@ -113,6 +113,8 @@ type settingSet struct {
 type overSet struct {
 	Revision uint64 `json:"revision"`
 	ForcedBy string `json:"forcedBy,omitempty"`
+	// Truncated are added to those of the Bound.
+	Truncated []Digest `json:"truncated,omitempty"`
 }
 
 type statusSet struct {
@@ -275,6 +277,14 @@ func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
 // place of another: it is ErrConflict, unless all is as the command asks.
 func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits) []byte {
 	return BindForced(entityType, digest, at, over, l, "")
+}
+
+// BindRestored is BindOver of what served a type in another cluster, from
+// sharding.LevelSnapshotProofs on: what was proved there of the modules whose
+// snapshots stand for truncated histories holds here, because the entities come
+// with it.
+func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, truncated []Digest) []byte {
+	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: truncated}, Limits: l})
 }
 
 // BindForced is BindOver that keeps who had the module bound although it does

@@ -33,7 +33,7 @@ func holdType(t *transition, entityType string, over uint64) (Result, error) {
 		return Result{}, err
 	case b.Revision != over:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over)
-	case b.Rollout.Active():
+	case b.Rollout.Active() && t.view.Level() < sharding.LevelSnapshotProofs:
 		return Result{}, fmt.Errorf("%w: another module is on its way to serve %s: promote or abort it first", ErrConflict, entityType)
 	case b.Held != 0:
 		return Result{Revision: b.Held}, nil

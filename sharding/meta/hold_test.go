@@ -64,4 +64,7 @@ func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 	held(0)
 	run(t, s, meta.PutRollouts(meta.ChangeCanary, 9, putRollout("a", binding().Revision, func(r *meta.Rollout) { r.Digest = digest(2) })))
 	refused(t, s, meta.ErrConflict, meta.HoldType("a", binding().Revision))
+	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	run(t, s, meta.HoldType("a", binding().Revision))
+	held(s.View().Revision())
 }

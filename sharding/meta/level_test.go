@@ -276,23 +276,57 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.HoldType("account", 13),
 		meta.ReleaseType("account", 14),
 	} {
-		writes, result, err := s.Apply(uint64(i+1), body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&out, "command %s\n", body)
-		for _, w := range writes {
-			fmt.Fprintf(&out, "  store %s %s\n", w.Key, w.Value)
-		}
-		fmt.Fprintf(&out, "  result %s\n", result)
+		golden(t, s, &out, uint64(i+1), body)
 	}
-	const path = "testdata/golden_level_2.txt"
+	sameGolden(t, "testdata/golden_level_2.txt", out.String())
+}
+
+// TestGoldenLevel3 is what level 3 adds.
+func TestGoldenLevel3(t *testing.T) {
+	s, out := meta.New(), strings.Builder{}
+	for i, body := range [][]byte{
+		meta.CreateCluster(cluster, founder),
+		meta.RaiseLevel(3, speaker("n1", 0, 3)),
+		meta.PutModule(module(0xab, "left")),
+		meta.PutModule(module(0xac, "left")),
+		meta.Bind("left", digest(0xab), 9),
+		meta.HoldType("left", 1),
+		meta.PutVerified("left", meta.Verified{Digest: digest(0xac), Revision: 1, At: 10, Entities: 2, Snapshots: true, Truncated: []meta.Digest{digest(0xab)}, Proved: true}),
+		meta.BindOver("left", digest(0xac), 11, 1, nil),
+		meta.RollbackOf("left", 3, 12),
+		meta.PutVerified("left", meta.Verified{Digest: digest(0xac), Revision: 4, At: 13, Entities: 2, Truncated: []meta.Digest{digest(0xab)}, Proved: true}),
+		meta.PutRollouts(meta.ChangeCanary, 14, putRollout("left", 4, func(r *meta.Rollout) { r.Digest, r.Accept = digest(0xac), true })),
+		meta.HoldType("left", 5),
+		meta.PutRollouts(meta.ChangePromote, 15, meta.PutRollout{EntityType: "left", Over: 5, Promote: true}),
+	} {
+		golden(t, s, &out, uint64(i+1), body)
+	}
+	sameGolden(t, "testdata/golden_level_3.txt", out.String())
+}
+
+// golden applies a command and appends it and what comes of it.
+func golden(t *testing.T, s *meta.State, out *strings.Builder, index uint64, body []byte) {
+	t.Helper()
+	writes, result, err := s.Apply(index, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(out, "command %s\n", body)
+	for _, w := range writes {
+		fmt.Fprintf(out, "  store %s %s\n", w.Key, w.Value)
+	}
+	fmt.Fprintf(out, "  result %s\n", result)
+}
+
+// sameGolden compares with a file, which -update writes.
+func sameGolden(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want, err := os.ReadFile(path); err != nil || out.String() != string(want) {
-		t.Errorf("the formats changed (%v); got\n%s", err, out.String())
+	if want, err := os.ReadFile(path); err != nil || got != string(want) {
+		t.Errorf("the formats changed (%v); got\n%s", err, got)
 	}
 }

@@ -153,6 +153,13 @@ type Bound struct {
 	// Snapshots are the modules, oldest first, whose snapshots it loads as its
 	// own, at most MaxSnapshotModules; from sharding.LevelVerified on.
 	Snapshots []Digest `json:"snapshots,omitempty"`
+	// Truncated are the modules whose snapshots it loads if the first events of an
+	// entity are gone, at most MaxTruncatedModules: it was proved on all such
+	// entities that it reads their states. Proved says that nothing else was
+	// assumed; see Binding.TruncatedModules. Both from
+	// sharding.LevelSnapshotProofs on.
+	Truncated []Digest `json:"truncated,omitempty"`
+	Proved    bool     `json:"proved,omitempty"`
 	// First is the part that it served first, where it came by a Rollout; nil
 	// where it came at once. From sharding.LevelRollouts on.
 	First *Part `json:"first,omitempty"`

@@ -103,6 +103,11 @@ func (t *transition) goBack(b Binding, revision uint64, at int64, forcedBy strin
 	last := len(b.History) - 1
 	previous := b.History[last]
 	previous.At, previous.TookBack, previous.ForcedBy = at, revision, cmp.Or(forcedBy, previous.ForcedBy)
+	now := b
 	b.History = slices.Clone(b.History[:last])
+	if t.view.Level() >= sharding.LevelSnapshotProofs {
+		previous = now.unproved(b.settled(previous))
+		previous.Truncated = union(previous.Truncated, t.view.truncatedFor(now, previous.Digest))
+	}
 	return t.rebind(b, previous, why)
 }

@@ -95,6 +95,11 @@ type Rollout struct {
 	Rules string `json:"rules,omitempty"`
 	// Snapshots are those of Bound, once it is bound.
 	Snapshots []Digest `json:"snapshots,omitempty"`
+	Truncated []Digest `json:"truncated,omitempty"`
+	Proved    bool     `json:"proved,omitempty"`
+	// Accept: other states than before are meant, in each step. From
+	// sharding.LevelSnapshotProofs on.
+	Accept bool `json:"accept,omitempty"`
 	// ForcedBy is who began it although its module does not fit what is stored,
 	// and BackForcedBy who has all of it go back although the older one fails on
 	// entities.
@@ -124,6 +129,9 @@ type PutRollout struct {
 	Promote bool     `json:"promote,omitempty"`
 	// ForcedBy is who has it end although the older module fails on entities.
 	ForcedBy string `json:"forcedBy,omitempty"`
+	// Truncated is what was proved in the cluster that the rollout began in, see
+	// BindRestored; from sharding.LevelSnapshotProofs on.
+	Truncated []Digest `json:"truncated,omitempty"`
 }
 
 // rolloutSet is what a command about rollouts says.
@@ -182,9 +190,13 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 	if b.Rollout != nil {
 		was = *b.Rollout
 	}
-	switch {
+	switch level := t.view.Level(); {
 	case !bound:
 		return b, fmt.Errorf("%w: %.64q", ErrUnknownType, p.EntityType)
+	case len(p.Truncated) > MaxTruncatedModules:
+		return b, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(p.Truncated), MaxTruncatedModules)
+	case level < sharding.LevelSnapshotProofs && (len(p.Truncated) > 0 || p.Rollout != nil && p.Rollout.Accept):
+		return b, fmt.Errorf("%w: a rollout of level %d names no snapshots", ErrLevel, level)
 	case b.Revision != p.Over:
 		return b, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, p.EntityType, b.Revision, p.Over)
 	case p.Rollout == nil && b.Rollout == nil:
@@ -220,7 +232,7 @@ func (r *Rollout) check(v *View, b Binding) error {
 		return fmt.Errorf("%w: the module serves all of %s already", ErrConflict, b.EntityType)
 	case r.Share >= sharding.Buckets || r.First.Share >= sharding.Buckets:
 		return fmt.Errorf("%w: a share of %d of %d", ErrInvalid, r.Share, sharding.Buckets)
-	case len(r.Stay) > MaxRolloutStay || len(r.Steps) > MaxRolloutSteps || r.Pause < 0 || r.DueAt < 0 || len(r.Snapshots) > MaxSnapshotModules:
+	case len(r.Stay) > MaxRolloutStay || len(r.Steps) > MaxRolloutSteps || r.Pause < 0 || r.DueAt < 0 || len(r.Snapshots) > MaxSnapshotModules || len(r.Truncated) > MaxTruncatedModules:
 		return fmt.Errorf("%w: a rollout of %d steps, in which %d entities stay", ErrInvalid, len(r.Steps), len(r.Stay))
 	case !slices.Contains(r.Types, b.EntityType) || len(r.Types) > MaxTypesPerModule:
 		return fmt.Errorf("%w: a rollout of %d types, without %.64q", ErrInvalid, len(r.Types), b.EntityType)
@@ -281,8 +293,14 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		if next.Began == 0 {
 			next.Began = t.view.counters.Revision + 1
 			next.Snapshots = t.view.snapshotsFor(b, next.Digest)
+			next.Truncated, next.Proved = union(t.view.truncatedFor(b, next.Digest), p.Truncated), t.view.Level() >= sharding.LevelSnapshotProofs
+		} else if was.Digest == next.Digest { // what was proved since counts
+			next.Snapshots, next.Truncated, next.Proved = was.Snapshots, union(was.Truncated, t.view.truncatedFor(b, next.Digest)), was.Proved
 		}
 		b.Rollout = &next
+		if next.State == RolloutAborted {
+			to = t.takenBack(b, next.Digest)
+		}
 		if why.Kind == ChangeCanary {
 			why.Digest, why.Share, why.Prefix = next.Digest, next.Share, next.Prefix
 		}
@@ -291,8 +309,15 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		b.Rollout, why.Digest = nil, was.Digest
 		b.History = append(slices.Clone(b.History), b.Bound)
 		b.History = b.History[max(0, len(b.History)-MaxBindingHistory):]
-		to = Bound{Digest: was.Digest, TypeIndex: was.TypeIndex, At: why.At, ForcedBy: cmp.Or(p.ForcedBy, was.ForcedBy), Snapshots: was.Snapshots, First: &first}
+		to = Bound{Digest: was.Digest, TypeIndex: was.TypeIndex, At: why.At, ForcedBy: cmp.Or(p.ForcedBy, was.ForcedBy), Snapshots: was.Snapshots, Truncated: was.Truncated, Proved: was.Proved, First: &first}
+		if proved := t.view.truncatedFor(b, was.Digest); to.Proved {
+			to.Truncated = union(to.Truncated, proved)
+		}
 	default:
+		to = t.takenBack(b, was.Digest)
+		if p.ForcedBy != "" {
+			to = to.without(was.Digest) // those that stayed were not proved
+		}
 		b.Rollout = nil
 	}
 	return t.rebind(b, to, why)

@@ -36,6 +36,16 @@ type Verified struct {
 	Snapshots bool `json:"snapshots,omitempty"`
 	// Cut are entities that were not replayed: their first events are gone.
 	Cut uint64 `json:"cut,omitempty"`
+	// Truncated are the modules whose snapshots stand for all entities whose first
+	// events are gone and which the module cannot build from a snapshot of its
+	// own. It makes the same states of them, or other states were accepted. From
+	// sharding.LevelSnapshotProofs on, at most MaxTruncatedModules.
+	Truncated []Digest `json:"truncated,omitempty"`
+	// Proved: nothing was written between the comparison and the next binding, so
+	// that Snapshots and Truncated hold for all snapshots that there are. A
+	// verification while commands run does not prove that. From
+	// sharding.LevelSnapshotProofs on.
+	Proved bool `json:"proved,omitempty"`
 }
 
 // verifiedList is what is stored of a type, oldest first.
@@ -67,6 +77,12 @@ func putVerified(t *transition, entityType string, v Verified) error {
 	if err := checkText("by", v.By, MaxForcedByBytes); err != nil {
 		return err
 	}
+	if level := t.view.Level(); (len(v.Truncated) > 0 || v.Proved) && level < sharding.LevelSnapshotProofs {
+		return fmt.Errorf("%w: proofs of snapshots are kept from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelSnapshotProofs, level)
+	}
+	if len(v.Truncated) > MaxTruncatedModules {
+		return fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(v.Truncated), MaxTruncatedModules)
+	}
 	b, bound := t.view.bindings[entityType]
 	m, known := t.view.modules[v.Digest]
 	switch {
@@ -96,7 +112,8 @@ func (v *View) snapshotsFor(b Binding, digest Digest) []Digest {
 	if b.Digest == digest {
 		return b.Snapshots // other limits
 	}
-	if one, ok := v.Verified(b.EntityType, digest); !ok || !one.Snapshots || one.Revision != b.Revision {
+	one, ok := v.Verified(b.EntityType, digest)
+	if !ok || !one.Snapshots || one.Revision != b.Revision || !one.Proved && v.Level() >= sharding.LevelSnapshotProofs {
 		return nil
 	}
 	out := slices.DeleteFunc(append(slices.Clone(b.Snapshots), b.Digest), func(d Digest) bool { return d == digest })

@@ -168,7 +168,7 @@ func state(t *testing.T, n *node, s sharding.ShardID) (out []string, err error) 
 		if err != nil {
 			return nil, err
 		}
-		snap, err := n.machine.Snapshot(context.Background(), s, i.Entity, journal.Digest{}, 0)
+		snap, err := n.machine.Snapshot(context.Background(), s, i.Entity, journal.SnapshotsBy(journal.Digest{}), 0)
 		if err != nil {
 			return nil, err
 		}
@@ -290,7 +290,7 @@ func reads(n *node, s sharding.ShardID) map[string]error {
 	_, _, _, head := n.machine.Head(s, entity("e1"))
 	_, list := n.machine.List(s, "thing", "", "", 10)
 	_, inOrder := n.machine.ReadOrder(context.Background(), s, 0, func(*store.OrderRow) error { return nil })
-	_, snap := n.machine.Snapshot(context.Background(), s, entity("e1"), journal.Digest{}, 0)
+	_, snap := n.machine.Snapshot(context.Background(), s, entity("e1"), journal.SnapshotsBy(journal.Digest{}), 0)
 	return map[string]error{
 		"head": head, "list": list, "order": inOrder, "snapshot": snap,
 		"records": n.machine.Read(context.Background(), s, entity("e1"), 0, func(journal.Position, *journal.Record) error { return nil }),

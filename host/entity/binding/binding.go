@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hostd/hostd/abi"
@@ -67,8 +68,7 @@ type Type struct {
 	Digest   journal.Digest
 	Revision uint64 // of the binding, counts up
 	Stage
-	// SnapshotsOf are modules before it whose snapshots it loads as its own.
-	SnapshotsOf []journal.Digest
+	Snapshots Snapshots // of other modules, that it loads
 	Inputs
 	Ways
 	// Durable types keep their latest state instead of events: a command
@@ -106,6 +106,36 @@ type Type struct {
 	Counts *canary.Counter
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
+}
+
+// Snapshots are those of other modules that a type's module loads.
+type Snapshots struct {
+	// Of are modules before it whose snapshots it loads as its own.
+	Of []journal.Digest
+	// OfTruncated are modules before it whose snapshots it loads if the first
+	// records of an entity are gone and no better snapshot is left: it was proved
+	// on all such entities that it reads their states.
+	OfTruncated []journal.Digest
+}
+
+// SnapshotUse is what the type's module does with snapshots. That of a module
+// which nobody has compared it with is never a state: it may load without an
+// error and lose what it does not name in the same way. A durable type takes
+// from it where the history goes on, and the state from the record there.
+func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.SnapshotRank {
+	switch {
+	case t.LoadsSnapshotsOf(module):
+		return journal.SnapshotLoads
+	case truncated && (t.Durable || slices.Contains(t.Snapshots.OfTruncated, module)):
+		return journal.SnapshotLastResort
+	}
+	return journal.SnapshotUnread
+}
+
+// LoadsSnapshotsOf reports that the type's module loads all snapshots of a
+// module.
+func (t *Type) LoadsSnapshotsOf(module journal.Digest) bool {
+	return module == t.Digest || slices.Contains(t.Snapshots.Of, module)
 }
 
 // Room is what memory the instances of a type have.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
@@ -28,9 +27,9 @@ type Reader interface {
 	// Snapshot has returned, which is known.
 	Since(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
 		fn func(rec *journal.Record, after journal.Hash) error) error
-	// Snapshot returns the entity's newest snapshot that was made by the module
-	// before the sequence below, 0 for any; nil if there is none.
-	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, module journal.Digest,
+	// Snapshot returns the entity's newest snapshot before the sequence below, 0
+	// for any, that use accepts; nil if there is none.
+	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, use journal.SnapshotUse,
 		below journal.Sequence) (*journal.Snapshot, error)
 	// Absent reports that the entity never had a record, where that is known
 	// without reading; false says nothing. It does not block for long.
@@ -157,7 +156,7 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 	snap, err := l.snapshot(ctx, h)
 	if snap != nil {
 		// The record that it stands on has the state too, and says its version.
-		foreign = l.Type.Durable && !l.takes(snap.Module)
+		foreign = l.Type.Durable && !l.Type.LoadsSnapshotsOf(snap.Module)
 		ch.snapshot, ch.Exists, from, start = snap, true, snap.Window, snap.Sequence
 		ch.Replay.Snapshot = SnapshotCost(snap)
 		if len(snap.Filter) > 0 && !l.Whole {
@@ -259,27 +258,13 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 	return ch, err
 }
 
-// snapshot returns the newest snapshot that the type's module loads: one of its
-// own, or of a module whose snapshots are as good.
+// snapshot returns the newest snapshot that the type's module loads. Once the
+// guest has refused one, none of last resort is tried: only the newest of an
+// entity was compared.
 func (l *Load) snapshot(ctx context.Context, h Reader) (*journal.Snapshot, error) {
-	best, err := h.Snapshot(ctx, l.Shard, l.ID, l.Type.Digest, l.Below)
-	if err != nil {
-		return nil, err
+	use := l.Type.SnapshotUse
+	if l.Below > 0 && l.End == 0 && !l.Type.Durable {
+		use = func(module journal.Digest, _ bool) journal.SnapshotRank { return l.Type.SnapshotUse(module, false) }
 	}
-	for _, module := range l.Type.SnapshotsOf {
-		other, err := h.Snapshot(ctx, l.Shard, l.ID, module, l.Below)
-		if err != nil {
-			return nil, err
-		}
-		// One of any other module is the last resort of an entity without events.
-		if other != nil && other.Module == module && (best == nil || !l.takes(best.Module) || best.Sequence < other.Sequence) {
-			best = other
-		}
-	}
-	return best, nil
-}
-
-// takes reports that the type's module loads snapshots of a module.
-func (l *Load) takes(module journal.Digest) bool {
-	return module == l.Type.Digest || slices.Contains(l.Type.SnapshotsOf, module)
+	return h.Snapshot(ctx, l.Shard, l.ID, use, l.Below)
 }

@@ -44,7 +44,7 @@ func (h *latest) Since(ctx context.Context, shard sharding.ShardID, id sharding.
 	return h.Read(ctx, shard, id, s.Sequence+1, fn)
 }
 
-func (h *latest) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
+func (h *latest) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
 	return h.snapshot, nil
 }
 

@@ -172,7 +172,7 @@ func (c *committer) Since(context.Context, sharding.ShardID, sharding.EntityID, 
 	return nil
 }
 
-func (c *committer) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
+func (c *committer) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil // snapshots are refused, which a lane must not notice
 }
 

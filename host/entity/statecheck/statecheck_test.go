@@ -32,7 +32,7 @@ func (s *stuck) Close() error          { return nil }
 // noHistory is the history of entities that have none.
 type noHistory struct{ history.Reader }
 
-func (noHistory) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.Digest, journal.Sequence) (*journal.Snapshot, error) {
+func (noHistory) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil
 }
 

@@ -31,6 +31,15 @@ func (s *Sum) Add(one *modulev1.FitResponse) {
 	}
 	room := max(0, MaxFaults-len(s.out.Faults))
 	s.out.Faults = append(s.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
+	room = max(0, MaxFaults-len(s.out.Differences))
+	s.out.Differences = append(s.out.Differences, one.GetDifferences()[:min(room, len(one.GetDifferences()))]...)
+	for _, module := range one.GetSnapshotsOf() {
+		if !slices.Contains(s.out.SnapshotsOf, module) {
+			s.out.SnapshotsOf = append(s.out.SnapshotsOf, module)
+		}
+	}
+	s.out.Differing += one.GetDiffering()
+	s.out.Unreadable += one.GetUnreadable()
 	s.out.Entities += one.GetEntities()
 	s.out.Failing += one.GetFailing()
 	s.out.Present = s.out.Present || one.GetPresent()
@@ -45,5 +54,6 @@ func (s *Sum) Answer() *modulev1.FitResponse {
 	slices.SortFunc(s.out.Missing, func(a, b *modulev1.FitResponse_MissingEvents) int {
 		return strings.Compare(a.GetEventType(), b.GetEventType())
 	})
+	slices.Sort(s.out.SnapshotsOf)
 	return &s.out
 }

@@ -41,6 +41,13 @@ type Begin struct {
 	// known; it refuses, or says who forces it. Nil: nothing is looked at.
 	Check func(ctx context.Context, entityType string) (forcedBy string, err error)
 	Allow Allow
+	Truncated
+}
+
+// Truncated is that of an activation.
+type Truncated struct {
+	Prove, Accept, Force bool
+	Remark               func(string)
 }
 
 // Allow says whether the module, which has these types, may serve this one, and

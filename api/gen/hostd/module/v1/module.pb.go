@@ -3493,7 +3493,14 @@ type FitRequest struct {
 	// and those whose ids begin so. Without either it may be all.
 	WithinPrefix string `protobuf:"bytes,385,opt,name=within_prefix,json=withinPrefix,proto3" json:"within_prefix,omitempty"`
 	// Look once the log of the shard has this revision of the bindings.
-	Fence         uint64 `protobuf:"varint,383,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence uint64 `protobuf:"varint,383,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Only entities whose first events are gone and of which the module has no
+	// snapshot of its own: compare the state that it makes of the snapshot that is
+	// left with the state that the active module makes of it, on all of them.
+	Truncated bool `protobuf:"varint,386,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// The module is to load the snapshots of the active one as its own: also
+	// compare entities that have such snapshots and all of their events.
+	Snapshots     bool `protobuf:"varint,387,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3612,6 +3619,20 @@ func (x *FitRequest) GetFence() uint64 {
 	return 0
 }
 
+func (x *FitRequest) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *FitRequest) GetSnapshots() bool {
+	if x != nil {
+		return x.Snapshots
+	}
+	return false
+}
+
 // FitResponse says what does not fit.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3629,7 +3650,19 @@ type FitResponse struct {
 	Present bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
 	// How many entities it fails on, where written_not_by is given: faults has 100
 	// of them at most.
-	Failing       uint64 `protobuf:"varint,350,opt,name=failing,proto3" json:"failing,omitempty"`
+	Failing uint64 `protobuf:"varint,350,opt,name=failing,proto3" json:"failing,omitempty"`
+	// The entities were compared for which truncated asks. A node of an earlier
+	// release does not know that question.
+	TruncatedCompared bool `protobuf:"varint,386,opt,name=truncated_compared,json=truncatedCompared,proto3" json:"truncated_compared,omitempty"`
+	// How many of them the module makes another state of, or one that nothing can
+	// be compared with;
+	Differing uint64 `protobuf:"varint,387,opt,name=differing,proto3" json:"differing,omitempty"`
+	// 100 of these at most.
+	Differences []*FitResponse_Fault `protobuf:"bytes,388,rep,name=differences,proto3" json:"differences,omitempty"`
+	// SHA-256 in hex of the modules that made the snapshots which stand for them.
+	SnapshotsOf []string `protobuf:"bytes,389,rep,name=snapshots_of,json=snapshotsOf,proto3" json:"snapshots_of,omitempty"`
+	// How many entities the active module cannot read either.
+	Unreadable    uint64 `protobuf:"varint,390,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3702,6 +3735,41 @@ func (x *FitResponse) GetPresent() bool {
 func (x *FitResponse) GetFailing() uint64 {
 	if x != nil {
 		return x.Failing
+	}
+	return 0
+}
+
+func (x *FitResponse) GetTruncatedCompared() bool {
+	if x != nil {
+		return x.TruncatedCompared
+	}
+	return false
+}
+
+func (x *FitResponse) GetDiffering() uint64 {
+	if x != nil {
+		return x.Differing
+	}
+	return 0
+}
+
+func (x *FitResponse) GetDifferences() []*FitResponse_Fault {
+	if x != nil {
+		return x.Differences
+	}
+	return nil
+}
+
+func (x *FitResponse) GetSnapshotsOf() []string {
+	if x != nil {
+		return x.SnapshotsOf
+	}
+	return nil
+}
+
+func (x *FitResponse) GetUnreadable() uint64 {
+	if x != nil {
+		return x.Unreadable
 	}
 	return 0
 }
@@ -4358,7 +4426,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0ePatchOperation\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
-	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xa2\x04\n" +
+	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xe0\x04\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -4374,14 +4442,23 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ffirst_prefix\x18\xfe\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\vfirstPrefix\x12,\n" +
 	"\fwithin_share\x18\x80\x03 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\vwithinShare\x12.\n" +
 	"\rwithin_prefix\x18\x81\x03 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\fwithinPrefix\x12\x15\n" +
-	"\x05fence\x18\xff\x02 \x01(\x04R\x05fence\"\xc6\x03\n" +
+	"\x05fence\x18\xff\x02 \x01(\x04R\x05fence\x12\x1d\n" +
+	"\ttruncated\x18\x82\x03 \x01(\bR\ttruncated\x12\x1d\n" +
+	"\tsnapshots\x18\x83\x03 \x01(\bR\tsnapshots\"\xa1\x05\n" +
 	"\vFitResponse\x12D\n" +
 	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
 	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
 	"\bentities\x18\x03 \x01(\x04R\bentities\x12#\n" +
 	"\runread_shards\x18\x04 \x01(\rR\funreadShards\x12\x18\n" +
 	"\apresent\x18\x05 \x01(\bR\apresent\x12\x19\n" +
-	"\afailing\x18\xde\x02 \x01(\x04R\afailing\x1aD\n" +
+	"\afailing\x18\xde\x02 \x01(\x04R\afailing\x12.\n" +
+	"\x12truncated_compared\x18\x82\x03 \x01(\bR\x11truncatedCompared\x12\x1d\n" +
+	"\tdiffering\x18\x83\x03 \x01(\x04R\tdiffering\x12E\n" +
+	"\vdifferences\x18\x84\x03 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\vdifferences\x12\"\n" +
+	"\fsnapshots_of\x18\x85\x03 \x03(\tR\vsnapshotsOf\x12\x1f\n" +
+	"\n" +
+	"unreadable\x18\x86\x03 \x01(\x04R\n" +
+	"unreadable\x1aD\n" +
 	"\rMissingEvents\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x01 \x01(\tR\teventType\x12\x14\n" +
@@ -4521,43 +4598,44 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	48, // 34: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
 	50, // 35: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
 	51, // 36: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	49, // 37: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	55, // 38: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	10, // 39: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	12, // 40: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	14, // 41: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	16, // 42: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	18, // 43: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	20, // 44: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	27, // 45: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	29, // 46: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	36, // 47: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	38, // 48: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	41, // 49: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	23, // 50: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	25, // 51: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	43, // 52: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	45, // 53: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	11, // 54: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	13, // 55: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	15, // 56: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	17, // 57: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	19, // 58: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	22, // 59: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	28, // 60: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	30, // 61: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	37, // 62: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	39, // 63: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	42, // 64: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	24, // 65: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	26, // 66: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	44, // 67: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	46, // 68: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	54, // [54:69] is the sub-list for method output_type
-	39, // [39:54] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	51, // 37: hostd.module.v1.FitResponse.differences:type_name -> hostd.module.v1.FitResponse.Fault
+	49, // 38: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	55, // 39: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	10, // 40: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	12, // 41: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	14, // 42: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	16, // 43: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	18, // 44: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	20, // 45: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	27, // 46: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	29, // 47: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	36, // 48: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	38, // 49: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	41, // 50: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	23, // 51: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	25, // 52: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	43, // 53: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	45, // 54: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	11, // 55: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	13, // 56: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	15, // 57: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	17, // 58: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	19, // 59: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	22, // 60: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	28, // 61: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	30, // 62: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	37, // 63: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	39, // 64: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	42, // 65: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	24, // 66: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	26, // 67: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	44, // 68: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	46, // 69: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	55, // [55:70] is the sub-list for method output_type
+	40, // [40:55] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }

@@ -1,0 +1,292 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/fitsum"
+	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// mostTruncated bounds the entities of a shard whose comparison is kept,
+// at 40 bytes each.
+const mostTruncated = 1 << 20
+
+// Truncated compares, by the module of q, those entities of one shard whose
+// first events are gone and that the module cannot build from a snapshot of its
+// own: the state that it makes of the snapshot that is left must be the one
+// that the module makes which serves the entity. It looks at every entity of
+// the type, but keeps which it has compared, so that the next look at the same
+// costs a scan of the shard's heads and the entities that were written or have
+// another snapshot since. Where ctx ends before, it has what was found until
+// then, and is not complete; the next look continues.
+func (r *Replays) Truncated(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+	select {
+	case r.touching <- struct{}{}:
+		defer func() { <-r.touching }()
+	case <-ctx.Done():
+		return out, nil
+	}
+	t := &truncated{verifier: verifier{Options: r.opts, shard: q.Shard, entityType: q.EntityType}, q: q, seed: r.compared.seed}
+	defer t.close()
+	defer context.AfterFunc(ctx, t.interrupt)()
+	if err := t.openBoth(ctx); err != nil {
+		return out, err
+	}
+	if t.kind != manifest.EventSourced {
+		out.Complete = true
+		return out, nil
+	}
+	key := comparison{q.Shard, q.EntityType, q.Digest, t.serving.digest, q.Snapshots, q.Within.Share, q.Within.Prefix}
+	t.compared = r.compared.take(key)
+	defer func() { r.compared.keep(key, t.compared) }()
+	out.Complete = true
+	err = t.candidates(ctx, func(id sharding.EntityID) error { return t.entity(ctx, id, &out) })
+	if ctx.Err() != nil {
+		out.Complete, err = false, nil
+	}
+	return out, err
+}
+
+// comparison is what was compared with what.
+type comparison struct {
+	shard        sharding.ShardID
+	entityType   string
+	tried        journal.Digest
+	serving      journal.Digest
+	snapshots    bool
+	withinShare  uint32
+	withinPrefix string
+}
+
+// comparedEntities are those that a module makes the same states of, by a hash
+// of the id.
+type comparedEntities map[uint64]comparedAt
+
+// comparedAt is what an entity was when it was compared. Whatever is written of
+// it later, or another snapshot, changes this.
+type comparedAt struct {
+	last uint64 // the log index of its last record
+	base journal.Sequence
+}
+
+// comparisons keeps the last comparison of each shard. It is safe for
+// concurrent use: a comparison is taken while it is continued.
+type comparisons struct {
+	mu      sync.Mutex
+	seed    maphash.Seed
+	byShard map[sharding.ShardID]comparisonOf
+}
+
+type comparisonOf struct {
+	comparison
+	entities comparedEntities
+}
+
+func (c *comparisons) take(key comparison) comparedEntities {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, ok := c.byShard[key.shard]
+	delete(c.byShard, key.shard)
+	if !ok || was.comparison != key {
+		return comparedEntities{}
+	}
+	return was.entities
+}
+
+func (c *comparisons) keep(key comparison, entities comparedEntities) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byShard == nil {
+		c.byShard = map[sharding.ShardID]comparisonOf{}
+	}
+	c.byShard[key.shard] = comparisonOf{key, entities}
+}
+
+// truncated compares entities of one type and shard.
+type truncated struct {
+	verifier
+	q        rpc.FitQuery
+	seed     maphash.Seed
+	loads    journal.SnapshotUse // of the tried module, without last resorts
+	compared comparedEntities
+}
+
+// openBoth finds the module, and the one that serves the entities now: the
+// newer one of a rollout if the look is at its part.
+func (t *truncated) openBoth(ctx context.Context) error {
+	if err := t.open(ctx, t.q.Digest); err != nil {
+		return err
+	}
+	if t.q.Within.Share == 0 && t.q.Within.Prefix == "" {
+		t.loads = t.loadsOf(t.served)
+		return nil
+	}
+	older := t.served
+	newer := older.Newer()
+	if newer == nil {
+		return request.ErrModuleNotLoaded
+	}
+	m, err := t.Modules.Module(ctx, newer.Digest, "")
+	if err != nil {
+		return err
+	}
+	t.serving.module, t.serving.digest, t.serving.index, t.serving.states = m, newer.Digest, newer.Index, newer.States
+	t.serving.bound(newer)
+	t.served, t.snapshotsOf = newer, newer.Snapshots.Of
+	t.loads = t.loadsOf(older)
+	return nil
+}
+
+// loadsOf accepts the snapshots that the tried module is to load as its own:
+// those of the modules before it if it is compared with all of them, and what
+// it loads already if it serves entities of the type.
+func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
+	own := []journal.Digest{t.q.Digest}
+	if t.q.Snapshots {
+		own = append(append(own, t.snapshotsOf...), t.serving.digest)
+	}
+	if serves.Digest == t.q.Digest {
+		own = append(own, serves.Snapshots.Of...)
+	}
+	return journal.SnapshotsBy(own...)
+}
+
+// candidates calls visit with the entities of the shard that may have to be
+// compared, by id.
+func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID) error) error {
+	for after := ""; ; {
+		page, err := t.Machine.Page(t.shard, eventlog.PageQuery{Type: t.entityType, After: after, Limit: verifyPage, Looks: 16 * verifyPage})
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		for i := range page.Entities {
+			if e := &page.Entities[i]; e.Cut != nil || t.q.Snapshots && e.Snapshots.Len() > 0 {
+				if err := errors.Join(ctx.Err(), visit(e.Entity)); err != nil {
+					return err
+				}
+			}
+		}
+		if after = page.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+// entity compares one entity, if the module would load a snapshot of another
+// one.
+func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *rpc.Fit) error {
+	head, err := t.Machine.Info(t.shard, id)
+	if err != nil || head.Deleted || head.Sequence == 0 {
+		return err
+	}
+	if serves := t.Types.For(id); serves == nil || serves.Digest != t.serving.digest {
+		return nil // another module serves it, and continues to
+	}
+	base, err := t.Machine.Snapshot(ctx, t.shard, id, t.loads, head.Sequence+1)
+	if base == nil && err == nil && head.Cut != nil {
+		base, err = t.Machine.Snapshot(ctx, t.shard, id, t.served.SnapshotUse, head.Sequence+1)
+	}
+	now, hash := comparedAt{last: head.Last.Index}, maphash.String(t.seed, id.ID)
+	switch {
+	case err != nil:
+		return err
+	case base != nil && base.Module == t.q.Digest:
+		return nil // a snapshot of its own
+	case base != nil:
+		if now.base = base.Sequence; !slices.Contains(out.SnapshotsOf, base.Module) {
+			out.SnapshotsOf = append(out.SnapshotsOf, base.Module)
+		}
+	case head.Cut == nil:
+		return nil // it is replayed from its first event
+	}
+	if was, ok := t.compared[hash]; ok && was == now {
+		if base != nil {
+			out.Entities++
+		}
+		return nil
+	}
+	if base == nil {
+		whole, err := t.whole(ctx, id, head.Sequence)
+		if err == nil && whole { // all events since it was deleted last are there
+			t.note(hash, now)
+		} else if err == nil {
+			out.Unreadable++
+		}
+		return err
+	}
+	found, err := t.compareOne(ctx, id, head, base)
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return err
+	}
+	out.Entities++
+	fault := rpc.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference}
+	switch {
+	case found.Fault:
+		out.Failing++
+		if len(out.Faults) < fitsum.MaxFaults {
+			out.Faults = append(out.Faults, fault)
+		}
+	case found.Difference != "" || found.Uncompared:
+		if found.Uncompared {
+			fault.Message = "the module that serves makes no state of it that could be compared"
+		}
+		out.Differing++
+		if len(out.Differences) < fitsum.MaxFaults {
+			out.Differences = append(out.Differences, fault)
+		}
+	default:
+		t.note(hash, now)
+	}
+	return nil
+}
+
+func (t *truncated) note(hash uint64, now comparedAt) {
+	if len(t.compared) < mostTruncated {
+		t.compared[hash] = now
+	}
+}
+
+// whole reports that all events of the entity's life are there.
+func (t *truncated) whole(ctx context.Context, id sharding.EntityID, end journal.Sequence) (bool, error) {
+	err := (&walk{id: id, to: nothing{}}).read(ctx, t.Machine, t.shard, 0, end)
+	if errors.Is(err, errCut) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// nothing is a folder that makes no state.
+type nothing struct{}
+
+func (nothing) start(context.Context, sharding.EntityID, journal.Sequence, given) error { return nil }
+func (nothing) add(context.Context, event) error                                        { return nil }
+func (nothing) flush() error                                                            { return nil }
+
+// compareOne has both modules continue from the snapshot.
+func (t *truncated) compareOne(ctx context.Context, id sharding.EntityID, head eventlog.Info, base *journal.Snapshot) (out verification.Entity, err error) {
+	if head.Cut != nil {
+		out, err = t.settled(ctx, id, head.Sequence, base)
+		if errors.Is(err, errCut) { // a newer snapshot has cut what follows
+			return verification.Entity{Uncompared: true}, nil
+		}
+		if err == nil && out.Difference != "" && !out.Fault {
+			err = t.explain(ctx, id, head.Sequence, base, &out)
+		}
+		return out, err
+	}
+	if out, err = t.settled(ctx, id, head.Sequence, nil); err == nil && out.Difference == "" && !out.Uncompared {
+		err = t.snapshots(ctx, id, head.Sequence, &out)
+	}
+	return out, err
+}

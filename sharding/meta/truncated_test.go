@@ -1,0 +1,143 @@
+package meta_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+func level3(t *testing.T, commands ...[]byte) *meta.State {
+	t.Helper()
+	s := created(t, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	run(t, s, commands...)
+	return s
+}
+
+// readsTruncated asserts whose snapshots stand for truncated histories of "a".
+func readsTruncated(t *testing.T, s *meta.State, want ...byte) {
+	t.Helper()
+	b, _ := s.View().Binding("a")
+	if got := named(b.TruncatedModules()); !slices.Equal(got, want) {
+		t.Errorf("it loads the snapshots of %v, want %v", got, want)
+	}
+}
+
+func named(list []meta.Digest) (out []byte) {
+	for _, d := range list {
+		out = append(out, d[0])
+	}
+	return out
+}
+
+// proved is a comparison of module n while the type was held.
+func proved(s *meta.State, n byte, of ...byte) []byte {
+	b, _ := s.View().Binding("a")
+	v := meta.Verified{Digest: digest(n), Revision: b.Revision, Proved: true, Snapshots: len(of) > 0}
+	for _, d := range of {
+		v.Truncated = append(v.Truncated, digest(d))
+	}
+	return meta.PutVerified("a", v)
+}
+
+// TestSnapshotsNeedAProof: a module loads no snapshot of another one unless a
+// comparison under the revision that it replaces has proved it; a verification
+// while commands run is none.
+func TestSnapshotsNeedAProof(t *testing.T) {
+	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
+	run(t, s, meta.PutVerified("a", meta.Verified{Digest: digest(2), Revision: 1, All: true, Snapshots: true}), meta.Bind("a", digest(2), 2))
+	if b, _ := s.View().Binding("a"); len(b.Snapshots) > 0 || !b.Proved {
+		t.Errorf("%+v", b.Bound)
+	}
+	readsTruncated(t, s)
+	run(t, s, proved(s, 3, 1, 2), meta.BindLimited("a", digest(2), 3, meta.Limits{MaxEvents: 2}), meta.Bind("a", digest(3), 4))
+	readsTruncated(t, s) // proved under a revision before
+	run(t, s, proved(s, 1, 2, 3), meta.Bind("a", digest(1), 5))
+	readsTruncated(t, s, 2, 3)
+	run(t, s, meta.BindLimited("a", digest(1), 6, meta.Limits{}), meta.HoldType("a", s.View().Revision()+1))
+	readsTruncated(t, s, 2, 3)
+	loaded := meta.New()
+	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
+		t.Fatal(err)
+	}
+	refused(t, level2(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1)), meta.ErrLevel, proved(s, 1, 2))
+}
+
+// TestProofsDoNotHoldForWhatComesLater: a binding from before does not load
+// snapshots of the modules that have served since, whatever was proved then.
+func TestProofsDoNotHoldForWhatComesLater(t *testing.T) {
+	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
+	run(t, s, proved(s, 3, 1, 2), meta.Bind("a", digest(3), 3))
+	readsTruncated(t, s, 1, 2)
+	run(t, s, proved(s, 2, 1, 3), meta.Bind("a", digest(2), 4))
+	run(t, s, meta.Rollback("a", 5)) // 3 again, and 2 has served since
+	readsTruncated(t, s, 1)
+	if b, _ := s.View().Binding("a"); b.Digest != digest(3) || slices.Contains(b.Snapshots, digest(2)) {
+		t.Errorf("%+v", b.Bound)
+	}
+	run(t, s, meta.Bind("a", digest(2), 6))
+	run(t, s, proved(s, 3, 2), meta.Rollback("a", 7))
+	readsTruncated(t, s, 1, 2)
+}
+
+// TestRolloutsNeedAProof: so does a module that serves a part, and what goes
+// back from it.
+func TestRolloutsNeedAProof(t *testing.T) {
+	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
+	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }
+	put := func(states ...meta.RolloutState) {
+		t.Helper()
+		for _, state := range states {
+			run(t, s, meta.PutRollouts("", 2, putRollout("a", binding().Revision, func(r *meta.Rollout) { r.Digest, r.State = digest(2), state })))
+		}
+	}
+	newer := func(want ...byte) {
+		t.Helper()
+		b := binding()
+		if got := named(b.RolloutTruncatedModules()); !slices.Equal(got, want) {
+			t.Errorf("the newer module loads the snapshots of %v, want %v", got, want)
+		}
+	}
+	back := func(forcedBy string) []byte {
+		return meta.PutRollouts(meta.ChangeAbort, 3, meta.PutRollout{EntityType: "a", Over: binding().Revision, ForcedBy: forcedBy})
+	}
+	put(meta.RolloutRunning)
+	newer()
+	run(t, s, proved(s, 2, 1))
+	put(meta.RolloutRunning)
+	newer(1)
+	put(meta.RolloutAborting, meta.RolloutHeld)
+	newer(1)
+	run(t, s, proved(s, 1, 2), back(""))
+	readsTruncated(t, s, 2)
+	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
+	run(t, s, back(""))
+	readsTruncated(t, s) // what it has written since was not proved
+	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
+	run(t, s, proved(s, 1, 2), back("token:ci"))
+	readsTruncated(t, s) // some of them were not, and went back by force
+
+	run(t, s, proved(s, 2, 1))
+	put(meta.RolloutRunning)
+	run(t, s, proved(s, 2, 1), meta.PutRollouts(meta.ChangePromote, 4, meta.PutRollout{EntityType: "a", Over: binding().Revision, Promote: true}))
+	readsTruncated(t, s, 1)
+}
+
+// TestBindingsFromBeforeKeepTheirSnapshots: a module that serves when the level
+// is raised loads the snapshots of those before it, as it has done; what serves
+// next does not, and neither does a rollback load those of the one that it
+// takes back.
+func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
+	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
+	readsTruncated(t, s, 1)
+	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	readsTruncated(t, s, 1)
+	run(t, s, meta.HoldType("a", 2), meta.ReleaseType("a", 3))
+	readsTruncated(t, s, 1)
+	run(t, s, meta.Bind("a", digest(3), 3))
+	readsTruncated(t, s)
+	run(t, s, meta.Rollback("a", 4))
+	readsTruncated(t, s, 1)
+	run(t, s, meta.Rollback("a", 5))
+	readsTruncated(t, s)
+}

@@ -1,0 +1,236 @@
+package entities
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/api/client"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// ledgers is a node with ledgers whose first events are gone.
+type ledgers struct {
+	*node
+	before string
+	total  int64 // of each
+}
+
+const manyLedgers = 3
+
+func newLedgers(t *testing.T) *ledgers {
+	l := &ledgers{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/ledgers/before", shards: 2}}
+	l.open()
+	l.before = l.serves("ledger")
+	l.fillLedgers(60)
+	for i := range manyLedgers {
+		if !l.cut(i) {
+			t.Fatalf("ledger %d still has its first event", i)
+		}
+	}
+	return l
+}
+
+// fillLedgers adds 1 to each so many times.
+func (l *ledgers) fillLedgers(times int) {
+	l.t.Helper()
+	for i := range manyLedgers {
+		for range times {
+			if _, err := l.c.Send(l.t.Context(), client.Command{EntityType: "ledger", EntityID: fmt.Sprint("l", i), Name: "add", Data: []byte(`{"amount":1}`)}); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+	l.total += int64(times)
+}
+
+// cut reports that the first events of a ledger are gone.
+func (l *ledgers) cut(i int) bool {
+	for _, err := range l.c.ReadEvents(l.t.Context(), client.EventRange{EntityType: "ledger", EntityID: fmt.Sprint("l", i)}) {
+		return err != nil && strings.Contains(err.Error(), "before sequence ")
+	}
+	return false
+}
+
+func (l *ledgers) upload(name string) (digest string) {
+	l.t.Helper()
+	up, err := l.c.Upload(l.t.Context(), testkit.BuildGuest(l.t, "tests/e2e/entities/ledgers/"+name), false)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return up.Digest
+}
+
+func (l *ledgers) activate(digest string, force, accept bool) error {
+	_, err := client.ActivateModule(l.t.Context(), l.c, &modulev1.ActivateRequest{EntityType: "ledger", Digest: digest, Force: force, AcceptDifferences: accept})
+	return err
+}
+
+func (l *ledgers) back(force bool) error {
+	_, err := client.RollbackModule(l.t.Context(), l.c, &modulev1.RollbackRequest{EntityType: "ledger", Force: force})
+	return err
+}
+
+func (l *ledgers) ask(i int) (total int64, err error) {
+	r, err := l.c.Query(l.t.Context(), client.Query{EntityType: "ledger", EntityID: fmt.Sprint("l", i), Name: "total"})
+	if err == nil {
+		err = json.Unmarshal(r.Data, &total)
+	}
+	return total, err
+}
+
+// whole asserts that no ledger has lost anything.
+func (l *ledgers) whole() {
+	l.t.Helper()
+	for i := range manyLedgers {
+		if total, err := l.ask(i); err != nil || total != l.total {
+			l.t.Errorf("ledger %d has %d, want %d: %v", i, total, l.total, err)
+		}
+	}
+}
+
+// faulted asserts that every ledger says that it cannot be built.
+func (l *ledgers) faulted() {
+	l.t.Helper()
+	for i := range manyLedgers {
+		if total, err := l.ask(i); err == nil || !strings.Contains(err.Error(), "first events were cut") {
+			l.t.Errorf("ledger %d has %d, %v, want a refusal", i, total, err)
+		}
+		if _, err := l.c.Send(l.t.Context(), client.Command{EntityType: "ledger", EntityID: fmt.Sprint("l", i), Name: "add", Data: []byte(`{"amount":1}`)}); err == nil {
+			l.t.Errorf("ledger %d takes a command", i)
+		}
+	}
+}
+
+// TestStatesOfTruncatedHistoriesAreKept: a module that makes another state of
+// the snapshots that are left is refused; forced it makes no state at all of
+// them, and writes nothing, so that the module before has all when it is back.
+func TestStatesOfTruncatedHistoriesAreKept(t *testing.T) {
+	l := newLedgers(t)
+	renamed := l.upload("renamed")
+	if err := l.activate(renamed, false, false); reason(err) != "VERIFY_FAILED" || !strings.Contains(err.Error(), "l0 at event") {
+		t.Fatalf("a module that loses the state is activated: %v", err)
+	}
+	if now := l.serves("ledger"); now != l.before {
+		t.Fatalf("%s serves", now)
+	}
+	l.whole()
+	l.fillLedgers(1) // the hold is over
+	if err := l.activate(renamed, true, false); err != nil {
+		t.Fatal(err)
+	}
+	l.faulted()
+	l.stop()
+	l.start()
+	l.faulted()
+	if err := l.back(false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole()
+	l.fillLedgers(6)
+	l.whole()
+}
+
+// TestRollbackKeepsStatesOfTruncatedHistories: what the newer module has
+// written is not loaded as something else by the one before, forced or not.
+func TestRollbackKeepsStatesOfTruncatedHistories(t *testing.T) {
+	l := newLedgers(t)
+	renamed := l.upload("renamed")
+	// By accepting another state the caller says that this is meant.
+	if err := l.activate(renamed, false, true); err != nil {
+		t.Fatal(err)
+	}
+	l.total = 0
+	l.whole()
+	l.fillLedgers(30)
+	l.whole()
+	if err := l.back(false); reason(err) != "VERIFY_FAILED" {
+		t.Fatalf("a module that loses the state is back: %v", err)
+	}
+	l.whole()
+	if err := l.back(true); err != nil {
+		t.Fatal(err)
+	}
+	l.faulted()
+	if err := l.activate(renamed, true, false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole()
+	l.fillLedgers(6)
+	l.whole()
+}
+
+// TestAModuleThatReadsTheSnapshotsIsProved: it serves with all states, also of
+// what is written later and after a start, and goes back with all of them.
+func TestAModuleThatReadsTheSnapshotsIsProved(t *testing.T) {
+	l := newLedgers(t)
+	fixed := l.upload("fixed")
+	if err := l.activate(fixed, false, false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole()
+	l.stop()
+	l.start()
+	l.whole()
+	l.fillLedgers(30)
+	l.whole()
+	if err := l.back(false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole()
+	l.fillLedgers(30)
+	l.whole()
+}
+
+// TestRolloutsKeepStatesOfTruncatedHistories: a module serves no part that it
+// does not read, and what it has written is not lost when it is aborted.
+func TestRolloutsKeepStatesOfTruncatedHistories(t *testing.T) {
+	l := newLedgers(t)
+	renamed, fixed := l.upload("renamed"), l.upload("fixed")
+	begin := func(digest string, accept bool) error {
+		_, err := client.ActivateModule(t.Context(), l.c, &modulev1.ActivateRequest{
+			EntityType: "ledger", Digest: digest, AcceptDifferences: accept, Rollout: &modulev1.RolloutPlan{Prefix: "l"},
+		})
+		return err
+	}
+	change := func(action modulev1.ChangeRolloutRequest_Action, force bool) error {
+		_, err := client.ChangeRollout(t.Context(), l.c, &modulev1.ChangeRolloutRequest{EntityType: "ledger", Action: action, Force: force})
+		return err
+	}
+	if err := begin(renamed, false); reason(err) != "VERIFY_FAILED" {
+		t.Fatalf("a module that loses the state serves a part: %v", err)
+	}
+	l.whole()
+	if err := begin(fixed, false); err != nil {
+		t.Fatal(err)
+	}
+	l.fillLedgers(30)
+	l.whole()
+	if err := change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole()
+	l.fillLedgers(30)
+	l.whole()
+
+	if err := begin(renamed, true); err != nil {
+		t.Fatal(err)
+	}
+	l.total = 0
+	l.fillLedgers(30)
+	l.whole()
+	if err := change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole() // they stay with the newer module
+	if err := change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
+		t.Fatal(err)
+	}
+	l.faulted()
+	if err := l.activate(renamed, true, false); err != nil {
+		t.Fatal(err)
+	}
+	l.whole()
+}
