@@ -91,21 +91,34 @@ type MessageSource struct {
 	// Hops is of the messages that the record makes: how many messages led to
 	// them, one after the other. It is 0 where that is not counted.
 	Hops uint8
+	// Answers says that the last message of the record, or the refusal, is the
+	// outcome that the source waits for. From sharding.LevelAnswers on.
+	Answers bool
 }
 
 // MaxHops is how many messages in a chain are carried out, each made by the
 // record of the one before it. The next becomes a dead letter.
 const MaxHops = 64
 
-// A number is below 1 << 56: the byte above it is that of the hops.
-const hopsShift = 56
+// A number is below 1 << 56: the byte above it is that of the hops, which are
+// below 1 << 7, and a mark.
+const (
+	hopsShift = 56
+	markShift = 63
+)
 
-// PackHops puts hops into the highest byte of a message's number.
-func PackHops(number uint64, hops uint8) uint64 { return number | uint64(hops)<<hopsShift }
+// PackHops puts hops and a mark into the highest byte of a message's number.
+func PackHops(number uint64, hops uint8, mark bool) uint64 {
+	packed := number | uint64(hops)<<hopsShift
+	if mark {
+		packed |= 1 << markShift
+	}
+	return packed
+}
 
 // UnpackHops is the inverse of PackHops.
-func UnpackHops(packed uint64) (number uint64, hops uint8) {
-	return packed & (1<<hopsShift - 1), uint8(packed >> hopsShift)
+func UnpackHops(packed uint64) (number uint64, hops uint8, mark bool) {
+	return packed & (1<<hopsShift - 1), uint8(packed>>hopsShift) & (1<<7 - 1), packed>>markShift == 1
 }
 
 // InTurn reports whether the message is the next for an entity that has
@@ -115,11 +128,11 @@ func (s *MessageSource) InTurn(received uint64) bool {
 }
 
 // AppendMessageSource appends the data of a source section: u8 3, type (len
-// u8), id (len u16), number u56, hops u8, after u64.
+// u8), id (len u16), number u56, hops u7, answers u1, after u64.
 func AppendMessageSource(dst []byte, s *MessageSource) []byte {
 	dst = append8(append(dst, SourceEntity), string(s.Type))
 	dst = append16(dst, string(s.ID))
-	dst = binary.LittleEndian.AppendUint64(dst, PackHops(s.Number, s.Hops))
+	dst = binary.LittleEndian.AppendUint64(dst, PackHops(s.Number, s.Hops, s.Answers))
 	return binary.LittleEndian.AppendUint64(dst, s.After)
 }
 
@@ -130,7 +143,7 @@ func DecodeMessageSource(data []byte) (s MessageSource, err error) {
 		return s, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
 	}
 	s.Type, s.ID = d.take(int(d.u8())), d.take(int(d.u16()))
-	s.Number, s.Hops = UnpackHops(d.u64())
+	s.Number, s.Hops, s.Answers = UnpackHops(d.u64())
 	s.After = d.u64()
 	if d.bad || len(d.b) != 0 {
 		return s, errRunsPast()
@@ -194,6 +207,8 @@ type Message struct {
 	OnReply, OnReject   string // empty when no answer is wanted
 	Payload             []byte
 	Hops                uint8 // how many messages led to it; 0 where that is not counted
+	// Answer says that it is the outcome of a message of its destination.
+	Answer bool
 	// Trace is the span of the command that made it, where its trace is sampled;
 	// nil otherwise.
 	Trace *TraceContext

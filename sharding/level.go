@@ -123,6 +123,10 @@ const (
 	// stand for truncated histories, by what was proved of them, and results of
 	// verifications name them too. A type is held while a rollout is under way.
 	LevelSnapshotProofs = Level3
+	// LevelAnswers: records of messages whose outcome is wanted, and the messages
+	// that bring it back, are marked. Types take messages from types of other
+	// owners only if their manifests name them.
+	LevelAnswers = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

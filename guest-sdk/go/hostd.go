@@ -186,9 +186,10 @@ func Sends(entityTypes ...string) Option {
 }
 
 // AcceptsFrom names the types that entities of this one take messages from, as
-// Sends does, those that answer them included. The host refuses a message of
-// another type with the code "not_accepted", and the entity is not called.
-// Without this option messages of any type are taken.
+// Sends does. The host refuses a message of another type with the code
+// "not_accepted", and the entity is not called. Outcomes of an entity's own
+// messages are always taken. Without this option messages of any type are
+// taken, or, where roles decide, of types of the same owner.
 func AcceptsFrom(entityTypes ...string) Option {
 	return func(d *definition) { d.accepts = d.typePatterns("accepts from", entityTypes) }
 }

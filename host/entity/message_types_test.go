@@ -3,6 +3,7 @@ package entity
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,56 @@ func TestMessagesAreNotAccepted(t *testing.T) {
 	w.settleDown()
 	if !errors.Is(redelivered.got.Err, request.ErrNotAccepted) {
 		t.Errorf("a dead letter that is delivered again: %+v", redelivered.got)
+	}
+}
+
+// TestTypesOfOtherOwnersAreForeign: a type whose manifest names none takes no
+// messages from types of other owners. What an entity has asked for comes back
+// to it whoever answers, and the records say which message that is.
+func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.Level = func() sharding.Level { return sharding.LevelAnswers }
+	w.typ.IsForeign = func(name string) bool { return name == "stranger" }
+	deliver := func(source string, number uint64, onReply string, answer bool) *asked {
+		from, to := sharding.EntityID{Type: source, ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}
+		k := pair{from, to}
+		w.messages.all[k] = append(w.messages.all[k], journal.Message{Source: from, Destination: to, Number: number, Command: "note", OnReply: onReply, OnReject: onReply, Payload: []byte("1")})
+		a := &asked{}
+		w.core.submit(w.now, []*request.Request{{
+			Kind: request.Deliver, Entity: to, Name: "note", Payload: []byte("1"), ID: request.SendCommand(from, number), ServerID: true, Shard: worldShard, ExpectedSequence: request.NoExpectation,
+			Delivery: &request.Delivery{Source: from, Number: number, After: number - 1, OnReply: onReply, OnReject: onReply, Answer: answer}, Done: a,
+		}})
+		w.settleDown()
+		if a.got == nil || a.got.Err != nil {
+			t.Fatalf("message %d of %s: %+v", number, source, a.got)
+		}
+		return a
+	}
+	answers := func(i int) bool {
+		s, err := journal.DecodeMessageSource(w.log[i].Section(journal.SectionSource))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Answers
+	}
+	deliver("friend", 1, "", false)
+	deliver("stranger", 1, "", false)
+	if n := len(w.messages.deadLetters); n != 1 {
+		t.Errorf("%d dead letters, want that of the stranger", n)
+	}
+	deliver("stranger", 2, "", true)
+	if n := len(w.messages.deadLetters); n != 1 {
+		t.Errorf("the outcome that the entity waits for became a dead letter")
+	}
+	deliver("stranger", 3, "heard", false)
+	deliver("friend", 2, "heard", false)
+	if got := []bool{answers(0), answers(1), answers(2), answers(3), answers(4)}; !slices.Equal(got, []bool{false, false, false, true, true}) {
+		t.Errorf("records that answer: %v", got)
+	}
+	w.typ.MessagesFrom = []string{"stranger"}
+	deliver("stranger", 4, "", false)
+	if n := len(w.messages.deadLetters); n != 1 {
+		t.Errorf("%d dead letters although the manifest names the stranger", n)
 	}
 }
 

@@ -22,9 +22,12 @@ import (
 // in its turn; that is judged again where its record is applied, so a lane
 // that is wrong about the turn costs a proposal, and nothing else.
 
-// sourceSection is what a record says of the send that made it.
-func sourceSection(d *request.Delivery) journal.MessageSource {
-	return journal.MessageSource{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After, Hops: d.Lane.Hops}
+// sourceSection is what a record says of the message that made it.
+func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
+	return journal.MessageSource{
+		Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After, Hops: d.Lane.Hops,
+		Answers: d.OnReply != "" && b.opts.Level() >= sharding.LevelAnswers,
+	}
 }
 
 // entityMessages is what a lane knows of an entity's sends.

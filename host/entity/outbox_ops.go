@@ -151,7 +151,7 @@ func (s *shard) refuse(q *inquiry) {
 	now := s.sentBy(d)
 	m := shardlog.Messages{Sent: 1, Bytes: 256 + len(r.Payload)}
 	step := journal.OutboxOp{
-		Kind: journal.OutboxRefused, Source: sourceSection(d),
+		Kind: journal.OutboxRefused, Source: s.sourceSection(d),
 		Type: []byte(r.Entity.Type), Entity: []byte(r.Entity.ID), At: now, Command: []byte(r.Name), OnReject: []byte(d.OnReject),
 		Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message),
 	}

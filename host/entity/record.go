@@ -106,7 +106,7 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 	s, msg := e.shard, r.Delivery
 	switch r.Kind {
 	case request.Deliver:
-		source := sourceSection(msg)
+		source := s.sourceSection(msg)
 		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))
 		rec.Reply = nil // nobody asks for it again
 		e.received(msg.Source, msg.Number, s.log.Next())

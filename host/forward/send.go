@@ -21,6 +21,7 @@ const (
 	tagSendAfter   = 8 << 3
 	tagSendAt      = 80 << 3
 	tagSendHops    = 81 << 3
+	tagSendAnswer  = 82 << 3
 )
 
 // sendSize is an upper bound of the bytes of a delivery.
@@ -51,7 +52,11 @@ func appendSend(dst []byte, d *request.Delivery) []byte {
 	}
 	dst = appendVarint(dst, tagSendAfter, d.After)
 	dst = appendFar(dst, tagSendAt, uint64(d.SentAt))
-	return appendFar(dst, tagSendHops, uint64(d.Hops))
+	dst = appendFar(dst, tagSendHops, uint64(d.Hops))
+	if d.Answer {
+		dst = appendFar(dst, tagSendAnswer, 1)
+	}
+	return dst
 }
 
 // parseSend is the inverse of appendSend; strings are copies.
@@ -72,6 +77,8 @@ func parseSend(b []byte, names *names) (*request.Delivery, error) {
 			d.SentAt = int64(n)
 		case tagSendHops:
 			d.Hops = uint8(min(n, math.MaxUint8))
+		case tagSendAnswer:
+			d.Answer = n != 0
 		case tagSendReply:
 			d.OnReply = names.get(b)
 		case tagSendReject:

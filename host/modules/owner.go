@@ -47,6 +47,11 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 	}
 }
 
+// foreignTo says which types are foreign to a type.
+func (t *Types) foreignTo(to string) func(entityType string) bool {
+	return func(entityType string) bool { return t.metadata.View().IsForeign(to, entityType) }
+}
+
 // owned asks whether the module may serve b's type, which is entityType, and
 // has the command that makes it so keep or take the type's owner.
 func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow rpc.Allow) (func([]byte) []byte, error) {

@@ -116,14 +116,14 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 		Type: binding.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, Stage: binding.Stage{Made: b.Revision}, Snapshots: binding.Snapshots{Of: digests(b.Snapshots), OfTruncated: digests(b.Truncated)},
 			Inputs:  t.inputs(m.Manifest(), about),
-			Ways:    binding.Ways{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, RecordPrincipal: about.RecordPrincipal},
+			Ways:    binding.Ways{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &canary.Counter{},
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},
 		},
-		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom},
+		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType)},
 	}
 	s.limit(t.limits, b.Limits)
 	s.boundMemory(m, bounds)

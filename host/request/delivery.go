@@ -21,6 +21,8 @@ type Delivery struct {
 	SentAt            int64
 	Hops              uint8
 	OnReply, OnReject string
+	// Answer says that it is the outcome of a message of the request's Entity.
+	Answer bool
 	// Refuse, of Deliver, takes the number without asking the entity, which
 	// cannot carry the message out.
 	Refuse *RejectedError

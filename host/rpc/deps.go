@@ -87,6 +87,9 @@ type Type struct {
 	// Sends and AcceptsFrom are the types that its entities may send to, and take
 	// messages from, as abi.MatchesType reads them.
 	Sends, AcceptsFrom []string
+	// IsForeign reports that another type is another owner's, so that the type
+	// takes its messages only if AcceptsFrom names it; nil for none.
+	IsForeign func(entityType string) bool
 }
 
 // Limits are what a type is held to below what the nodes allow; 0 is what they

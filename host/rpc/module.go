@@ -113,6 +113,7 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bo
 		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
+		remarks = append(remarks, foreignSends(ctx, s.types, t)...)
 	}
 	return m, remarks, nil
 }
@@ -241,7 +242,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision, Remarks: fitted.remarks}), nil
+	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision, Remarks: append(fitted.remarks, foreignSends(ctx, s.types, t)...)}), nil
 }
 
 // History tells what has served an entity type, newest first.
@@ -271,8 +272,15 @@ func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev
 		if s.owners.roles == nil {
 			return nil
 		}
-		_, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), was)
-		return err
+		if _, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), was); err != nil || r.Msg.GetOwner() == "" {
+			return err
+		}
+		// Types of one owner take each other's messages, so nobody may put a type
+		// among those of somebody else.
+		if _, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), r.Msg.GetOwner()); err != nil {
+			return fmt.Errorf("only who may admin a type gives it to a subject that is not theirs: %w", err)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, status.Public(s.log, err)

@@ -84,7 +84,12 @@ func TestTypesBelongToWhoTookThem(t *testing.T) {
 	if _, err := as("ann").SetOwner(t.Context(), connect.NewRequest(&modulev1.SetOwnerRequest{EntityType: "uploaded", Owner: "anonymous"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("the anonymous as owner: %v", err)
 	}
-	if _, err := as("ann").SetOwner(t.Context(), connect.NewRequest(&modulev1.SetOwnerRequest{EntityType: "uploaded", Owner: "token:bo"})); err != nil {
+	give := func(name string) error {
+		_, err := as(name).SetOwner(t.Context(), connect.NewRequest(&modulev1.SetOwnerRequest{EntityType: "uploaded", Owner: "token:bo"}))
+		return err
+	}
+	wantDenied(t, "ann would put a type among those of bo", give("ann"), true)
+	if err := give("root"); err != nil {
 		t.Fatal(err)
 	}
 	wantDenied(t, "what was given away", attempts["activate"]("ann"), true)
@@ -164,7 +169,7 @@ func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := as("bo").SetOwner(t.Context(), connect.NewRequest(&modulev1.SetOwnerRequest{EntityType: "uploaded", Owner: "token:ann"})); err != nil {
+	if _, err := as("root").SetOwner(t.Context(), connect.NewRequest(&modulev1.SetOwnerRequest{EntityType: "uploaded", Owner: "token:ann"})); err != nil {
 		t.Fatal(err)
 	}
 	_, err = push("ann", "\x00asm-two second")

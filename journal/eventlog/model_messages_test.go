@@ -39,7 +39,7 @@ func (p *modelMessages) own() {
 
 // record applies what a record says; false refuses its entry.
 func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
-	hops := uint8(0)
+	var from journal.MessageSource
 	if data := r.Section(journal.SectionSource); data != nil {
 		p.own()
 		switch data[0] {
@@ -48,7 +48,7 @@ func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
 			if err != nil {
 				panic(err)
 			}
-			if hops = s.Hops; !p.receive(r.Entity, &s) {
+			if from = s; !p.receive(r.Entity, &s) {
 				return false
 			}
 			if refusal := r.Section(journal.SectionRefusal); refusal != nil {
@@ -73,7 +73,8 @@ func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
 			panic(err)
 		}
 		data = rest
-		p.addMessage(r.Entity, &op, r.RecordedAt, hops, at, traceOf(r))
+		answer := from.Answers && len(rest) == 0 && string(op.Type) == string(from.Type) && string(op.ID) == string(from.ID)
+		p.addMessage(r.Entity, &op, r.RecordedAt, from.Hops, at, traceOf(r), answer)
 	}
 	return true
 }
@@ -87,14 +88,14 @@ func (p *modelMessages) receive(e sharding.EntityID, s *journal.MessageSource) b
 	return true
 }
 
-func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp, now int64, hops uint8, at journal.ItemID, trace *journal.TraceContext) {
+func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp, now int64, hops uint8, at journal.ItemID, trace *journal.TraceContext, answer bool) {
 	p.own()
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
 	count := p.last[modelPair{from, to}]
 	count.Last++
 	p.last[modelPair{from, to}] = count
 	p.outbox = append(p.outbox, journal.Message{
-		ID: at, Source: from, Destination: to, Number: count.Last, At: now, Hops: hops,
+		ID: at, Source: from, Destination: to, Number: count.Last, At: now, Hops: hops, Answer: answer,
 		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload), Trace: trace,
 	})
 }
@@ -127,7 +128,7 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 			count.GivenUp = o.Number
 			p.last[modelPair{o.Source, o.Destination}] = count
 			if o.OnReject != "" {
-				p.addMessage(o.Source, &journal.MessageOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer}, s.At, o.Hops, at, o.Trace)
+				p.addMessage(o.Source, &journal.MessageOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer}, s.At, o.Hops, at, o.Trace, false)
 				continue
 			}
 			p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Source: o.Source, Destination: o.Destination, At: s.At, Command: o.Command,
@@ -142,7 +143,7 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 				return eventlog.ErrInvalid
 			}
 			p.deadLetters = slices.Delete(p.deadLetters, i, i+1)
-			p.addMessage(l.Source, &journal.MessageOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload}, l.At, 0, at, nil)
+			p.addMessage(l.Source, &journal.MessageOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload}, l.At, 0, at, nil, false)
 		case journal.OutboxDiscarded:
 			p.deadLetters = slices.DeleteFunc(p.deadLetters, func(l journal.DeadLetter) bool { return l.ID == s.ID })
 		case journal.OutboxRefused:
@@ -153,7 +154,7 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 			clock = max(clock, s.At)
 			source := sharding.EntityID{Type: string(s.Source.Type), ID: string(s.Source.ID)}
 			if len(s.OnReject) > 0 {
-				p.addMessage(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer}, s.At, s.Source.Hops, at, nil)
+				p.addMessage(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer}, s.At, s.Source.Hops, at, nil, s.Source.Answers)
 				continue
 			}
 			p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Source: source, Destination: e, Number: s.Source.Number, At: s.At,
@@ -173,7 +174,7 @@ func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelP
 		pair := modelPair{s.entity(), r.Entity}
 		taken[pair]++
 		src := journal.MessageSource{Type: []byte(pair.source.Type), ID: []byte(pair.source.ID), Number: sh.messages.received[pair] + taken[pair]}
-		src.After, src.Hops = src.Number-1, uint8(7*src.Number%70)
+		src.After, src.Hops, src.Answers = src.Number-1, uint8(7*src.Number%70), src.Number%2 == 0
 		if s.wrong && s.rng.IntN(20) == 0 {
 			src.Number += uint64(s.rng.IntN(3)) - 1
 		}
@@ -238,7 +239,7 @@ func (s *source) outboxEntry(sh *modelShard, fence sharding.Term) []byte {
 			if s.rng.IntN(2) == 0 {
 				p.OnReject, p.Answer = []byte("not-paid"), []byte("{}")
 			}
-			p.Source.After, p.Source.Hops = p.Source.Number-1, uint8(7*p.Source.Number%70)
+			p.Source.After, p.Source.Hops, p.Source.Answers = p.Source.Number-1, uint8(7*p.Source.Number%70), p.Source.Number%2 == 0
 			if s.wrong && s.rng.IntN(10) == 0 {
 				p.Source.Number += uint64(s.rng.IntN(3)) - 1
 			}

@@ -38,12 +38,12 @@ func AppendPair(dst []byte, typ, id, otherType, otherID []byte) []byte {
 }
 
 // AppendMessage appends the body of an outbox value. Layout, little endian:
-// number u56, hops u8, at i64, source type (len u8), id (len u16), destination
+// number u56, hops u7, answer u1, at i64, source type (len u8), id (len u16), destination
 // type (len u8), id (len u16), command (len u8), command for success (len u8),
 // command for rejection (len u8), payload to the end; where the message has a
 // trace 0 u8 and the trace come before the command.
 func AppendMessage(dst []byte, s *journal.Message) []byte {
-	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops))
+	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops, s.Answer))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.At))
 	dst = appendEntityField(dst, s.Source)
 	dst = appendEntityField(dst, s.Destination)
@@ -60,7 +60,7 @@ func AppendMessage(dst []byte, s *journal.Message) []byte {
 func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error) {
 	f := fields{b: body}
 	s.ID = id
-	s.Number, s.Hops = journal.UnpackHops(f.u64())
+	s.Number, s.Hops, s.Answer = journal.UnpackHops(f.u64())
 	s.At = int64(f.u64())
 	s.Source, s.Destination = f.entity(), f.entity()
 	if s.Command = f.text8(); s.Command == "" && len(f.b) >= journal.TraceContextBytes {

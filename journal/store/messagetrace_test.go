@@ -18,6 +18,13 @@ func TestMessagesKeepTheirTrace(t *testing.T) {
 		ID: journal.ItemID{Index: 9}, Source: sharding.EntityID{Type: "a", ID: "s"}, Destination: sharding.EntityID{Type: "b", ID: "d"},
 		Number: 5, At: 6, Command: "go", Payload: []byte("{}"), Hops: 2,
 	}
+	answer := m
+	answer.Answer = true
+	if body := AppendMessage(nil, &answer); hex.EncodeToString(body[:8]) != "0500000000000082" {
+		t.Errorf("an answer begins with %x", body[:8])
+	} else if got, err := DecodeMessage(body, m.ID); err != nil || !reflect.DeepEqual(got, answer) {
+		t.Errorf("an answer: %+v, %v", got, err)
+	}
 	const begin, end = "0500000000000002" + "0600000000000000" + "0161" + "010073" + "0162" + "010064", "02676f" + "0000" + "7b7d"
 	const trace = "00" + "01000000000000000000000000000002" + "0300000000000004" + "01"
 	for _, tt := range []struct {

@@ -70,6 +70,15 @@ func (t *transition) keep(b Binding) {
 	t.store(prefixBinding+b.EntityType, b)
 }
 
+// IsForeign reports that entities of one type may send to those of another only
+// if that one's manifest names theirs, because another subject owns it. That
+// decides where roles do; a type without an owner takes messages as its module
+// says.
+func (v *View) IsForeign(to, from string) bool {
+	owner := v.bindings[to].Owner
+	return owner != "" && v.bindings[from].Owner != owner && v.Level() >= sharding.LevelAnswers && v.SomebodyAdmin()
+}
+
 // ownedBy is the first entity type that belongs to a subject; empty: none.
 func (v *View) ownedBy(subject string) (first string) {
 	for entityType, b := range v.bindings {

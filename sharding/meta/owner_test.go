@@ -74,3 +74,30 @@ func TestTypesHaveOwners(t *testing.T) {
 		t.Error("it has an owner yet")
 	}
 }
+
+// TestTypesOfOtherOwnersAreForeign: once roles decide, and from level 3 on, to
+// types that have an owner.
+func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
+	s := created(t, meta.RaiseLevel(2, speaker("n1", 0, 3)),
+		meta.PutModule(module(1, "a", "b", "c", "free")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2), meta.Bind("c", digest(1), 3), meta.Bind("free", digest(1), 4),
+		meta.PutTypeOwner("a", meta.Ownership{Is: "token:ann"}), meta.PutTypeOwner("b", meta.Ownership{Is: "token:bo"}), meta.PutTypeOwner("c", meta.Ownership{Is: "token:ann"}))
+	look := func(when string, want map[[2]string]bool) {
+		t.Helper()
+		for _, to := range []string{"a", "b", "c", "free"} {
+			for _, from := range []string{"a", "b", "c", "free", "nowhere"} {
+				if got := s.View().IsForeign(to, from); got != want[[2]string{to, from}] {
+					t.Errorf("%s, a message to %s of %s: foreign %v", when, to, from, got)
+				}
+			}
+		}
+	}
+	foreign := map[[2]string]bool{
+		{"a", "b"}: true, {"a", "free"}: true, {"a", "nowhere"}: true, {"b", "a"}: true, {"b", "c"}: true, {"b", "free"}: true, {"b", "nowhere"}: true,
+		{"c", "b"}: true, {"c", "free"}: true, {"c", "nowhere"}: true,
+	}
+	look("nobody is admin", nil)
+	run(t, s, meta.PutRoleBinding(access.Binding{Subject: "token:root", Roles: []string{access.RoleAdmin}}))
+	look("at level 2", nil)
+	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	look("at level 3", foreign)
+}

@@ -122,7 +122,8 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 	must(err)
 	_, err = push(2, "bo", serving("3", "old"))
 	refusedFor(t, "bo would push what ann took", "NOT_OWNER", err)
-	must(as(0, "ann").SetTypeOwner(ctx, "old", "group:team-b"))
+	refusedFor(t, "ann would put a type among those of a team", "NOT_OWNER", as(0, "ann").SetTypeOwner(ctx, "old", "group:team-b"))
+	must(root.SetTypeOwner(ctx, "old", "group:team-b"))
 	_, err = push(1, "ann", serving("3", "old"))
 	refusedFor(t, "ann would push what she gave away", "NOT_OWNER", err)
 	must(root.SetTypeOwner(ctx, "old", ""))
@@ -146,7 +147,7 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 		{[]string{"type", "owner", "a-order"}, "token:ann\n", 0}, {[]string{"type", "owner", "old"}, "nobody\n", 0},
 		{[]string{"type", "owner", "b-stock", "token:ann"}, "belongs to another than token \"ann\"", 1},
 		{[]string{"type", "owner", "a-order", "ann"}, "token:NAME", 2}, {[]string{"type", "owner", "a-order", "token:bo", "--nobody"}, "not both", 2},
-		{[]string{"type", "owner", "a-order", "group:team-a"}, "group:team-a\n", 0}, {[]string{"module", "ls"}, "a-order=group:team-a", 0},
+		{[]string{"type", "owner", "a-order", "group:team-a"}, "not theirs", 1}, {[]string{"module", "ls"}, "a-order=token:ann", 0},
 	} {
 		if text, code := hostd(tt.args...); code != tt.code || !strings.Contains(text, tt.want) {
 			t.Errorf("hostd %q: %d, %s", tt.args, code, text)

@@ -68,6 +68,7 @@ type Sent struct {
 	FromType, FromID, ToType, ToID, Command string
 	Payload                                 []byte
 	onReply, onReject                       string
+	answers                                 bool // it is the outcome of another
 }
 
 // Letter is a send that was refused and whose outcome nobody waits for.
@@ -215,7 +216,7 @@ func (w *World) deliver(s *Sent) {
 		w.answer(s, name{s.FromType, s.FromID}, Outcome{Rejected: true, Code: "not_found", Message: "there is no such entity type"})
 		return
 	}
-	if from := (name{s.FromType, s.FromID}); from != to && !abi.MatchesType(typ.accepts, s.FromType) {
+	if from := (name{s.FromType, s.FromID}); from != to && !s.answers && !abi.MatchesType(typ.accepts, s.FromType) {
 		w.answer(s, to, Outcome{Rejected: true, Code: CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"})
 		return
 	}
@@ -233,7 +234,7 @@ func (w *World) deliver(s *Sent) {
 
 // answer brings the outcome of a send on its way back.
 func (w *World) answer(s *Sent, from name, o Outcome) {
-	back := &Sent{FromType: from.Type, FromID: from.ID, ToType: s.FromType, ToID: s.FromID, Command: s.onReply, Payload: o.Reply}
+	back := &Sent{FromType: from.Type, FromID: from.ID, ToType: s.FromType, ToID: s.FromID, Command: s.onReply, Payload: o.Reply, answers: true}
 	switch {
 	case s.onReply == "" && o.Rejected:
 		w.letters = append(w.letters, Letter{*s, o.Code, o.Message})
@@ -310,7 +311,7 @@ func (w *World) run(of name, command string, payload []byte, source abi.Source) 
 		if to := (name{string(s.EntityType), string(s.EntityID)}); to != of && !abi.MatchesType(w.types[of.Type].sends, to.Type) {
 			w.t.Fatalf("%s of %s/%s sends to %s, which the type's Sends does not name", command, of.Type, of.ID, to.Type)
 		}
-		w.outbox = append(w.outbox, &Sent{of.Type, of.ID, string(s.EntityType), string(s.EntityID), string(s.Command), s.Payload, string(s.OnReply), string(s.OnReject)})
+		w.outbox = append(w.outbox, &Sent{of.Type, of.ID, string(s.EntityType), string(s.EntityID), string(s.Command), s.Payload, string(s.OnReply), string(s.OnReject), false})
 	}
 	for _, t := range out.Timers {
 		w.timers = slices.DeleteFunc(w.timers, func(x worldTimer) bool { return x.of == of && x.name == string(t.Name) })

@@ -162,6 +162,9 @@ type Ways struct {
 	// MessagesTo and MessagesFrom are the types that the entities may send to, and
 	// take messages from, as abi.MatchesType reads them.
 	MessagesTo, MessagesFrom []string
+	// IsForeign reports that a type is another owner's, where that decides; nil
+	// for none. It must not block.
+	IsForeign func(entityType string) bool
 }
 
 // CheckMessages refuses an output in which an entity of the type sends to one
@@ -181,9 +184,16 @@ func (w *Ways) CheckMessages(from sharding.EntityID, out *abi.Output) error {
 }
 
 // Accepts reports whether an entity takes messages of another one. It always
-// takes its own, and what a node answers in its name.
+// takes its own, and what a node answers in its name. If the type's manifest
+// names no types, it takes messages of all but those of other owners.
 func (w *Ways) Accepts(to, from sharding.EntityID) bool {
-	return to == from || abi.MatchesType(w.MessagesFrom, from.Type)
+	if to == from {
+		return true
+	}
+	if w.MessagesFrom == nil {
+		return w.IsForeign == nil || !w.IsForeign(from.Type)
+	}
+	return abi.MatchesType(w.MessagesFrom, from.Type)
 }
 
 // Types finds the active binding of an entity type; nil when there is none.

@@ -131,7 +131,7 @@ func misspelt(err error, name string, names, hidden map[string]bool) error {
 // as its source is told, before the payload is checked; nil when it does.
 func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
-	case !t.Accepts(to, r.Delivery.Source):
+	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // the entity has asked for an outcome
 		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"}
 	case !t.HasCommand(r.Name):
 		return &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"}

@@ -15,50 +15,49 @@ import (
 // has its effect once, and in order.
 
 // judgeSource checks that a record made by a message or by a dead letter comes
-// in its turn, and stages what that takes. It returns the hops of what the
-// record sends.
-func (s *Stage) judgeSource(v *journal.RecordView, at journal.Position) (hops uint8, err error) {
+// in its turn, and stages what that takes. It returns the message; the zero
+// value for none.
+func (s *Stage) judgeSource(v *journal.RecordView, at journal.Position) (from journal.MessageSource, err error) {
 	data, refusal := v.Section(journal.SectionSource), v.Section(journal.SectionRefusal)
 	kind := byte(0)
 	if len(data) > 0 {
 		kind = data[0]
 	} else if data != nil {
-		return 0, fmt.Errorf("%w: a source of no kind", journal.ErrDamaged)
+		return from, fmt.Errorf("%w: a source of no kind", journal.ErrDamaged)
 	}
 	if refusal != nil && kind != journal.SourceEntity {
-		return 0, fmt.Errorf("%w: a refusal of no send", verdict.ErrInvalid)
+		return from, fmt.Errorf("%w: a refusal of no send", verdict.ErrInvalid)
 	}
 	switch kind {
 	case 0, journal.SourceTimer:
-		return 0, nil
+		return from, nil
 	case journal.SourceEntity:
-		from, err := journal.DecodeMessageSource(data)
-		if err != nil {
-			return 0, err
+		if from, err = journal.DecodeMessageSource(data); err != nil {
+			return from, err
 		}
 		if err := s.receive(v.Type, v.ID, &from); err != nil || refusal == nil {
-			return from.Hops, err
+			return from, err
 		}
 		r, err := journal.DecodeRefusal(refusal)
 		if err != nil {
-			return 0, err
+			return from, err
 		}
-		return from.Hops, s.addDeadLetter(&journal.DeadLetter{
+		return from, s.addDeadLetter(&journal.DeadLetter{
 			ID: journal.ItemID{Index: at.Index, Ordinal: at.Ordinal}, Source: entityOf(&from), Destination: v.Entity(), Number: from.Number,
 			At: v.RecordedAt, Command: string(r.Command), Code: string(r.Code), Message: string(r.Message), Payload: r.Payload,
 		})
 	case journal.SourceDeadLetter:
 		id, err := journal.DecodeDeadLetterSource(data)
 		if err != nil {
-			return 0, err
+			return from, err
 		}
 		l, err := s.removeDeadLetter(id)
 		if err == nil && (l == nil || l.Destination != v.Entity()) {
 			err = fmt.Errorf("%w: its dead letter is not there", verdict.ErrInvalid)
 		}
-		return 0, err
+		return from, err
 	}
-	return 0, fmt.Errorf("%w: source %d", journal.ErrUnsupported, kind)
+	return from, fmt.Errorf("%w: source %d", journal.ErrUnsupported, kind)
 }
 
 func entityOf(s *journal.MessageSource) sharding.EntityID {
@@ -100,7 +99,7 @@ func (s *Stage) refuse(p *journal.OutboxOp, id journal.ItemID) error {
 	s.clock = max(s.clock, p.At)
 	to := sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}
 	if len(p.OnReject) > 0 {
-		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, led{hops: p.Source.Hops}, id)
+		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, led{hops: p.Source.Hops, answer: p.Source.Answers}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: entityOf(&p.Source), Destination: to, Number: p.Source.Number, At: p.At,
@@ -121,7 +120,7 @@ func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
 	if op.OnReject != "" {
 		return s.addMessage(op.Source, &journal.MessageOp{
 			Type: []byte(op.Source.Type), ID: []byte(op.Source.ID), Command: []byte(op.OnReject), Payload: p.Answer,
-		}, p.At, led{op.Hops, op.Trace}, id)
+		}, p.At, led{hops: op.Hops, trace: op.Trace}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: op.Source, Destination: op.Destination, At: p.At,

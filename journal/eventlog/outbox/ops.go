@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/hostd/hostd/journal"
@@ -11,7 +12,7 @@ import (
 
 // Record checks what a record says about messages and stages the changes.
 func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
-	hops, err := s.judgeSource(v, at)
+	from, err := s.judgeSource(v, at)
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,8 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 			return fmt.Errorf("%w: a send cannot be stored", verdict.ErrInvalid)
 		}
 		id := journal.ItemID{Index: at.Index, Ordinal: at.Ordinal, Item: item}
-		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, led{hops, in}, id); err != nil {
+		answer := from.Answers && len(rest) == 0 && bytes.Equal(op.Type, from.Type) && bytes.Equal(op.ID, from.ID)
+		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, led{from.Hops, in, answer}, id); err != nil {
 			return err
 		}
 	}
@@ -35,8 +37,9 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 
 // led is what led to a message.
 type led struct {
-	hops  uint8
-	trace *journal.TraceContext // nil for none
+	hops   uint8
+	trace  *journal.TraceContext // nil for none
+	answer bool                  // it is the outcome of one
 }
 
 // addMessage gives a message its number and puts it into the outbox.
@@ -50,7 +53,7 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 		return err
 	}
 	body := store.AppendMessage(nil, &journal.Message{
-		Source: source, Destination: to, Number: pair.Last, At: now, Hops: by.hops, Trace: by.trace,
+		Source: source, Destination: to, Number: pair.Last, At: now, Hops: by.hops, Trace: by.trace, Answer: by.answer,
 		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload,
 	})
 	if len(body) > verdict.MaxRecordBytes {
