@@ -280,6 +280,9 @@ func (p *parser) timer(frame Frame) error {
 		if err != nil {
 			return p.malformed(reasonOf(err))
 		}
+		if timer.Due < 0 {
+			return p.malformed("timer is due before 1970")
+		}
 		if frame.Kind == OutSetSchedule {
 			if err := p.schedule(&timer); err != nil {
 				return err

@@ -3,6 +3,7 @@ package abi
 import (
 	"bytes"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -286,5 +287,17 @@ func BenchmarkAppendRequest(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		input = benchmarkRequest(input[:0])
+	}
+}
+
+// TestTimersBefore1970AreRefused: a time that wrapped around is no time.
+func TestTimersBefore1970AreRefused(t *testing.T) {
+	limits := DefaultLimits()
+	for due, want := range map[int64]bool{-1: false, math.MinInt64: false, 0: true, 1: true, math.MaxInt64: true} {
+		var out Output
+		err := ParseOutput(&out, AppendSetTimer(nil, Timer{Name: []byte("t"), Due: due, Command: []byte("c")}), HandleEvents, &limits)
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "timer is due before 1970") {
+			t.Errorf("due at %d: %v", due, err)
+		}
 	}
 }

@@ -187,8 +187,12 @@ func (c *Context) SendWithAnswer(entityType, entityID, command string, payload a
 }
 
 // SetTimer makes the host send this entity a command at the given time. A
-// timer of the same name is replaced.
+// timer of the same name is replaced. It panics on a time before 1970, which is
+// also what arithmetic beyond Never comes to.
 func (c *Context) SetTimer(name string, due Instant, command string, payload any) {
+	if due < 0 {
+		panic("hostd: timer " + name + " is due before 1970")
+	}
 	c.guest.out = abi.AppendSetTimer(c.guest.out, abi.Timer{
 		Name: []byte(name), Due: int64(due), Command: []byte(command), Payload: c.payload(payload),
 	})

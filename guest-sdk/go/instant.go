@@ -9,6 +9,10 @@ type Instant int64
 // it converts.
 type Duration int64
 
+// Never is the latest Instant, on 2262-04-11: a timer that is due then does not
+// fire.
+const Never Instant = 1<<63 - 1
+
 // Lengths of time.
 const (
 	Millisecond Duration = 1_000_000
@@ -17,8 +21,26 @@ const (
 	Hour                 = 60 * Minute
 )
 
-// Add returns the instant d later.
-func (i Instant) Add(d Duration) Instant { return i + Instant(d) }
+// Add returns the instant d later. One beyond Never is Never, and one as far
+// before 1970 is the earliest.
+func (i Instant) Add(d Duration) Instant { return Instant(saturated(int64(i), int64(d))) }
 
-// Sub returns the time from earlier to i.
-func (i Instant) Sub(earlier Instant) Duration { return Duration(i - earlier) }
+// Sub returns the time from earlier to i, or the longest Duration there is.
+func (i Instant) Sub(earlier Instant) Duration {
+	if earlier == -1<<63 { // has no negative
+		return Duration(saturated(saturated(int64(i), 1<<63-1), 1))
+	}
+	return Duration(saturated(int64(i), -int64(earlier)))
+}
+
+// saturated is a+b, or the end of the range that it is beyond.
+func saturated(a, b int64) int64 {
+	switch sum := a + b; {
+	case b > 0 && sum < a:
+		return 1<<63 - 1
+	case b < 0 && sum > a:
+		return -1 << 63
+	default:
+		return sum
+	}
+}

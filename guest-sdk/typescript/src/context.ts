@@ -50,11 +50,17 @@ export interface Schedule {
 
 const missedNumbers = { once: 0, all: 1, skip: 2 };
 
-function nanosecondsOf(at: Instant): bigint {
-  if (typeof at === "bigint") return at;
-  const milliseconds = typeof at === "number" ? at : at.getTime();
-  if (!Number.isFinite(milliseconds)) throw new RangeError("the time is none");
-  return BigInt(Math.trunc(milliseconds)) * 1_000_000n;
+// The latest time that the host has, on 2262-04-11: what is due then never is.
+const never = 2n ** 63n - 1n;
+
+function nanosecondsOf(timer: string, at: Instant): bigint {
+  if (typeof at !== "bigint") {
+    const milliseconds = at instanceof Date ? at.getTime() : at;
+    if (typeof milliseconds !== "number" || Number.isNaN(milliseconds)) throw new RangeError(`timer ${timer}: its time is none`);
+    at = milliseconds * 1e6 >= 2 ** 63 ? never : milliseconds < 0 ? -1n : BigInt(Math.trunc(milliseconds)) * 1_000_000n;
+  }
+  if (at < 0n) throw new RangeError(`timer ${timer} is due before 1970`);
+  return at < never ? at : never;
 }
 
 /** What a query may see. It is valid during the call. */
@@ -175,12 +181,14 @@ export class Context<E = any> extends View {
 
   /**
    * Has the host send this entity a command at a time. A timer or schedule of the
-   * same name is replaced.
+   * same name is replaced. A time later than 2262-04-11 is never; one before 1970,
+   * and what is no time, throws.
    */
   setTimer(name: string, due: Instant, command: string, payload?: unknown): void {
+    const at = nanosecondsOf(name, due);
     this.frame = frames.start(output.setTimer);
     frames.field(name);
-    frames.putNanoseconds(nanosecondsOf(due));
+    frames.putNanoseconds(at);
     frames.field(command);
     this.ended(payload, command);
   }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -302,6 +304,50 @@ func TestNumbersOfScripts(t *testing.T) {
 	}
 	if got := answer("own", ""); got != `"[\"1152921504606846976\",1]"` {
 		t.Errorf("a script writes %s", got)
+	}
+}
+
+// TestTimesOfScripts: a time later than the host has is never, and one that is
+// before 1970 or none throws where the timer is set.
+func TestTimesOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 0)
+	const never = math.MaxInt64
+	for _, c := range []struct {
+		at    string
+		due   int64
+		reply string
+	}{
+		{`{"date":"9999-12-31T23:59:59Z"}`, never, "set"},
+		{`{"date":"2300-01-01T00:00:00Z"}`, never, "set"},
+		{`{"date":"2262-04-11T23:47:16.855Z"}`, never, "set"},
+		{`{"date":"2262-04-11T23:47:16.854Z"}`, 9223372036854000000, "set"},
+		{`{"date":"1970-01-01T00:00:00.001Z"}`, 1000000, "set"},
+		{`{"ms":1.5}`, 1000000, "set"},
+		{`{"ms":1e300}`, never, "set"},
+		{`{"ns":"9223372036854775806"}`, never - 1, "set"},
+		{`{"ns":"9223372036854775808"}`, never, "set"},
+		{`{"ns":"-1"}`, -1, "timer t is due before 1970"},
+		{`{"ms":-0.5}`, -1, "timer t is due before 1970"},
+		{`{"date":"1600-01-01T00:00:00Z"}`, -1, "timer t is due before 1970"},
+		{`{"date":"soon"}`, -1, "timer t: its time is none"},
+		{`{}`, -1, "timer t: its time is none"},
+		{`{"ms":"12"}`, -1, "timer t: its time is none"},
+	} {
+		out, err := handle(t, g, abi.HandleEvents, input("at", c.at))
+		if err != nil {
+			t.Fatal(c.at, err, words(err))
+		}
+		due := int64(-1)
+		if len(out.Timers) == 1 {
+			due = out.Timers[0].Due
+		}
+		if due != c.due || string(out.Reply) != strconv.Quote(c.reply) {
+			t.Errorf("%s: due at %d, %s, want %d, %s", c.at, due, out.Reply, c.due, c.reply)
+		}
 	}
 }
 

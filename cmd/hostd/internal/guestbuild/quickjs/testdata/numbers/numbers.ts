@@ -8,4 +8,13 @@ serve("numbers", "1.0.0", entity<{ v?: unknown }>("numbers")
   .command("int64", schema({ v: int64() }), (_, __, { v }) => v)
   .command("number", schema({ v: number() }), (_, __, { v }) => v)
   .command("half", (c, s) => { c.emit("kept", { v: "😀".slice(0, 1) + "\\ud800" }); return s.v; })
+  .command("at", (c, _, at: { date?: string; ms?: number; ns?: string; text?: string }) => {
+    const due = at.date ? new Date(at.date) : at.ns ? BigInt(at.ns) : at.ms;
+    try {
+      c.setTimer("t", due!, "any");
+    } catch (e) {
+      return (e as Error).message;
+    }
+    return "set";
+  })
   .command("own", () => JSON.stringify([2n ** 60n, 1n])));
