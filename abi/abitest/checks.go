@@ -83,25 +83,18 @@ func (t *typeSuite) handle() error {
 	if len(names) == 0 {
 		return skip("the manifest lists no command, and no samples were given")
 	}
+	t.scout(names)
 	random := t.random(uint64(t.typ)<<8 + 1)
 	return t.with(t.options.Seed, func(g Instance) error {
-		for i := range t.options.Entities {
-			e := &entity{id: fmt.Sprintf("entity-%d", i), handle: uint64(i)}
-			if err := t.load(g, e, e.handle, mark{}, random); err != nil {
-				return err
-			}
-			t.history = append(t.history, e)
+		if err := t.entities(g, random); err != nil {
+			return err
 		}
 		for i := range t.options.Commands * t.options.Entities {
 			if t.ctx.Err() != nil {
 				return t.ctx.Err()
 			}
-			e := t.history[random.IntN(len(t.history))]
-			name := names[random.IntN(len(names))].Name
-			if i < len(names) { // each at least once
-				name = names[i].Name
-			}
-			if err := t.command(g, e, name, t.payload(name, random), random); err != nil {
+			e, a := t.next(i, names, random)
+			if err := t.command(g, e, a, random); err != nil {
 				return err
 			}
 		}

@@ -20,6 +20,8 @@ type typeSuite struct {
 	def     *manifest.EntityType
 	history []*entity                 // made by the handle check
 	forms   map[string]*schema.Schema // of payloads, by command or query
+	// outcomes are commands that only those entities get that have asked.
+	outcomes map[string]bool
 }
 
 // entity is an entity of the suite and what a node would have stored of it.
@@ -31,6 +33,7 @@ type entity struct {
 	state    []byte  // durable-state: what was stored last
 	commands int
 	marks    []mark
+	asked    []asked // what is to be delivered to it
 }
 
 type event struct {
@@ -121,36 +124,37 @@ func (t *typeSuite) snapshot(g Instance, handle uint64) ([]byte, error) {
 
 // command sends one command and stores what a node would store. It checks
 // the output, and that a rejection leaves no trace.
-func (t *typeSuite) command(g Instance, e *entity, name string, payload []byte, random *rand.Rand) error {
+func (t *typeSuite) command(g Instance, e *entity, a asked, random *rand.Rand) error {
+	name, payload := a.command, a.payload
 	before, err := t.snapshot(g, e.handle)
 	if err != nil {
 		return err
 	}
-	out, err := t.send(g, e, name, payload, nil, random)
+	out, err := t.send(g, e, a, nil, random)
 	switch {
 	case err != nil:
 		return fmt.Errorf("command %s with payload %.100q: %w", name, payload, err)
 	case out.Rejected:
 		return t.rejected(g, e, name, out, before, random)
 	}
-	return t.store(g, e, name, out, before, random)
+	if err := t.store(g, e, name, out, before, random); err != nil {
+		return err
+	}
+	t.learn(e, out, random)
+	return nil
 }
 
 // send calls hostd_handle with the frames of a command behind first.
-func (t *typeSuite) send(g Instance, e *entity, name string, payload, first []byte, random *rand.Rand) (*abi.Output, error) {
+func (t *typeSuite) send(g Instance, e *entity, a asked, first []byte, random *rand.Rand) (*abi.Output, error) {
 	e.commands++
 	env := Env{Now: e.now(), Seed: random.Uint64()}
 	input := abi.AppendSequence(first, e.sequence)
-	input = abi.AppendName(input, name)
-	input = abi.AppendPayload(input, payload)
+	input = abi.AppendName(input, a.command)
+	input = abi.AppendPayload(input, a.payload)
 	input = abi.AppendCommandID(input, fmt.Sprintf("%s-%d", e.id, e.commands))
 	input = abi.AppendNow(input, env.Now)
 	input = abi.AppendSeed(input, env.Seed)
-	source := abi.Source{Kind: abi.SourceClient}
-	if t.def.IsInternal(name) {
-		source.Kind = abi.SourceTimer
-	}
-	input = abi.AppendSource(input, source)
+	input = abi.AppendSource(input, a.source)
 	frames, err := g.Handle(e.handle, input, env)
 	if err != nil {
 		return nil, err
@@ -227,7 +231,7 @@ func (t *typeSuite) declared(command string, typ []byte) error {
 
 // restart begins the entity's next life after its tombstone.
 func (t *typeSuite) restart(g Instance, e *entity, random *rand.Rand) error {
-	e.events, e.state, e.marks = nil, nil, nil
+	e.events, e.state, e.marks, e.asked = nil, nil, nil, nil
 	e.sequence++
 	if err := g.Drop(e.handle); err != nil {
 		return err
