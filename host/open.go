@@ -197,6 +197,7 @@ func (n *Node) openEntities(context.Context) error {
 			Outbox:         n.deliveries.total,
 			NodeSends:      n.cfg.MaxOutboxSends,
 			NodeSendBytes:  int(n.cfg.MaxOutboxBytes),
+			MaxTimers:      n.guests.modules.Settings.MaxTimers,
 			IdleAfter:      n.guests.modules.Settings.IdleAfter,
 			Retention:      n.guests.modules.Settings.RetentionOverride,
 			Bindings:       n.guests.modules.Types.Reached,

@@ -29,7 +29,7 @@ func newSettingPut(std cli.Stdio) *cobra.Command {
 		return fmt.Sprintf("revision %d", revision), err
 	})
 	c.Long = "Writes a setting; an empty value removes it. Those about entity types take effect while the cluster runs: " +
-		"entity.TYPE.passivate-after (30m, never), entity.TYPE.retain-events (a number, snapshots, all), entity.TYPE.retain-snapshots (1 to 4), and entity.TYPE.value.NAME, which the type's guests read."
+		"entity.TYPE.passivate-after (30m, never), entity.TYPE.retain-events (a number, snapshots, all), entity.TYPE.retain-snapshots (1 to 4), entity.TYPE.max-timers (256 to 1000000), and entity.TYPE.value.NAME, which the type's guests read."
 	return c
 }
 

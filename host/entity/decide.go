@@ -138,6 +138,15 @@ func (d *decider) unfit(e *entity, v *Call) {
 // acceptOutput turns the guest's output into a refusal or a record.
 func (d *decider) acceptOutput(e *entity, r *request.Request, env binding.Env, hash uint64) {
 	s, out := e.shard, &d.output
+	if !out.Rejected && !e.typ.Transient {
+		err := d.timersFit(e)
+		if why, ok := errors.AsType[*request.RejectedError](err); ok {
+			out.Rejected, out.Reject = true, abi.Reject{Code: []byte(why.Code), Message: []byte(why.Message)}
+		} else if err != nil {
+			d.withdraw(e, r, err)
+			return
+		}
+	}
 	if out.Rejected {
 		d.stats.Rejections++
 		e.inst.Pool().Counter(d.types, e.typ).Rejection()

@@ -46,6 +46,9 @@ type Options struct {
 	// Retention returns what was set of how much the entities of a type keep. It
 	// must not block. Nil: nothing is set.
 	Retention func(entityType string) binding.RetentionOverride
+	// MaxTimers returns how many timers an entity of the type may have. It must not
+	// block. Nil: DefaultMaxTimers.
+	MaxTimers func(entityType string) int
 	// Median returns how far the clocks that this node and its peers have are
 	// ahead of this node's, by their median, where it is known: a lane gives no
 	// times more than clockMost past it. It must not block. Nil: it is not known.
@@ -97,6 +100,9 @@ type Options struct {
 	ParkFor          time.Duration
 }
 
+// DefaultMaxTimers is how many timers an entity may have unless that is set.
+const DefaultMaxTimers = 10_000
+
 // WithDefaults returns the options with what was left out.
 func (o Options) WithDefaults() Options {
 	def := func(p *int, v int) {
@@ -106,6 +112,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Level == nil {
 		o.Level = sharding.FirstLevel
+	}
+	if o.MaxTimers == nil {
+		o.MaxTimers = func(string) int { return DefaultMaxTimers }
 	}
 	def(&o.EntityInFlight, 1024)
 	def(&o.ShardInFlight, 4096)
@@ -191,6 +200,9 @@ type Histories interface {
 		skip func(entity sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error)
 	// Received is the highest number that an entity has from a source.
 	Received(shard sharding.ShardID, entity, source sharding.EntityID) (uint64, error)
+	// TimerRoom is how many timers an entity has, and how many of the names are
+	// those of none of them. It does no I/O.
+	TimerRoom(shard sharding.ShardID, entity sharding.EntityID, names [][]byte) (has, added int)
 	// MessageTotals is what a shard has of sends. It does no I/O.
 	MessageTotals(shard sharding.ShardID) journal.MessageTotals
 }

@@ -1,6 +1,7 @@
 package entity
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/hostd/hostd/abi"
@@ -47,6 +48,34 @@ func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, 
 	}
 	return true
 }
+
+// timersFit reports whether the entity may have the timers that the output sets.
+// If it may not, or nobody can tell while others of its commands are under way,
+// the error says so. What is set again counts once.
+func (d *decider) timersFit(e *entity) error {
+	var names [][]byte
+	for i := range d.output.Timers {
+		if t := &d.output.Timers[i]; !t.Cancel {
+			names = append(names, t.Name)
+		}
+	}
+	if len(names) == 0 || d.output.Delete {
+		return nil
+	}
+	s, most := e.shard, d.opts.MaxTimers(e.id.Type)
+	has, added := d.opts.Histories.TimerRoom(s.id, e.id, names)
+	switch flying := s.timers.InFlight(e.id, s.log.Decided()); {
+	case has+added+flying <= most:
+		return nil
+	case has+added <= most:
+		return fmt.Errorf("%w: the entity has %d timers, and %d may be added by its commands that are under way; at most %d are allowed", request.ErrBusy, has, flying, most)
+	}
+	return &request.RejectedError{Code: codeOutOfRange, Message: fmt.Sprintf("max-timers: the entity has %d timers and the command adds %d, at most %d are allowed", has, added, most)}
+}
+
+// codeOutOfRange is the code of the rejections of the host's own for outputs
+// over a limit.
+const codeOutOfRange = "out_of_range"
 
 // endTimer ends a timer whose command cannot be carried out: the entity does
 // not know it, or refuses it. Nothing else of the command takes effect. A

@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/verified"
@@ -36,6 +37,7 @@ import (
 //	                   with a module before it serves
 //	shadow             DIGEST PERCENT%: another module that decides a share of
 //	                   the commands too, whose decisions are compared
+//	max-timers         how many timers an entity may have, 10,000 unless set
 //	value.NAME         what guests of the type read under the name
 const (
 	settingPrefix       = "entity."
@@ -46,7 +48,12 @@ const (
 	validateName        = "validate"
 	requireVerifyName   = "require-verify"
 	shadowName          = "shadow"
+	maxTimersName       = "max-timers"
 	valuePrefix         = "value."
+
+	// leastTimers and mostTimers bound what max-timers may be.
+	leastTimers = 256
+	mostTimers  = 1_000_000
 
 	neverIdle       = "never"
 	retainAll       = "all"
@@ -60,6 +67,7 @@ type overrides struct {
 	idle      time.Duration // 0: not set; negative is never
 	retention binding.RetentionOverride
 	suspended bool
+	timers    int    // 0: not set
 	validate  string // "on", "off" or not set
 	values    string // that guests read, as abi.AppendSetting has them
 	shadow    shadow.Wish
@@ -82,6 +90,10 @@ func (o *overrides) set(name, value string) (err error) {
 		if o.suspended = value == "true"; !o.suspended {
 			err = fmt.Errorf("%.32q is not true; an empty value removes it", value)
 		}
+	case maxTimersName:
+		if o.timers, err = parseCount(value, mostTimers); err == nil && o.timers < leastTimers {
+			o.timers, err = 0, fmt.Errorf("%.32q is not a number from %d to %d", value, leastTimers, mostTimers)
+		}
 	case validateName:
 		if o.validate = value; value != "on" && value != "off" {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
@@ -93,7 +105,7 @@ func (o *overrides) set(name, value string) (err error) {
 	case shadowName:
 		o.shadow, err = shadow.Parse(value)
 	default:
-		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, valuePrefix)
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, maxTimersName, valuePrefix)
 	}
 	return err
 }
@@ -149,6 +161,14 @@ func (t *Settings) RetentionOverride(entityType string) binding.RetentionOverrid
 // Suspended reports that a type is suspended.
 func (t *Settings) Suspended(entityType string) bool {
 	return (*t.of.Load())[entityType].suspended
+}
+
+// MaxTimers returns how many timers an entity of a type may have.
+func (t *Settings) MaxTimers(entityType string) int {
+	if n := (*t.of.Load())[entityType].timers; n > 0 {
+		return n
+	}
+	return entity.DefaultMaxTimers
 }
 
 // Checked reports that a type's payloads are held to its schemas; checked is

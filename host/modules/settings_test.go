@@ -43,12 +43,12 @@ func TestTypeSettings(t *testing.T) {
 		t.Error(entityType, name, ok)
 	}
 	var got overrides
-	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true", validateName: "off"} {
+	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true", validateName: "off", maxTimersName: "300"} {
 		if err := got.set(name, value); err != nil {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, "off", "", shadow.Wish{}}
+	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, "off", "", shadow.Wish{}}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

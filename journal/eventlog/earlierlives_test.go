@@ -179,3 +179,27 @@ func TestTimerOfEarlierLifeDoesNotFire(t *testing.T) {
 		t.Fatalf("timers of an earlier life are listed: %v, %v", page.Timers, err)
 	}
 }
+
+// TestTimerRoomCountsInMemory: whether its head is in memory or not, and after
+// a start, it is known how many timers an entity has, and which.
+func TestTimerRoomCountsInMemory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	st := openStore(t, dir, smallStore)
+	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxHeads: 1}), st: st, id: "a"}
+	e := sharding.EntityID{Type: "t", ID: "a"}
+	a.set(5, timerNames(100)...)
+	a.remove(sharding.LevelPaced)
+	a.set(5, timerNames(200)...)
+	names := [][]byte{[]byte("t0150"), []byte("t0150"), []byte("t0200"), []byte("new")}
+	for _, evicted := range []bool{false, true} {
+		if evicted {
+			flush(t, a.m, st)
+			other := &alarms{T: t, m: a.m, st: st, id: "b", index: a.index}
+			other.set(5, "x")
+			flush(t, a.m, st)
+		}
+		if has, added := a.m.TimerRoom(1, e, names); has != 200 || added != 2 {
+			t.Errorf("evicted=%v: %d timers, %d of the names are new", evicted, has, added)
+		}
+	}
+}

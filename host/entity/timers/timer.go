@@ -51,6 +51,9 @@ type Shard struct {
 	// what is applied may not see yet among them.
 	ops  map[key]uint64
 	most int // of ops, before old ones are looked for
+	// inFlight are the entities of which proposals that set timers may not be
+	// decided.
+	inFlight map[sharding.EntityID]*inFlight
 	back map[key]heldBack
 }
 
@@ -58,6 +61,58 @@ type Shard struct {
 type key struct {
 	entity sharding.EntityID
 	name   string
+}
+
+// inFlight counts timers that proposals of an entity set, in two parts: those
+// that were made while the older ones were not decided are the newer.
+type inFlight struct{ older, newer sets }
+
+// sets are how many timers are set by proposals up to last.
+type sets struct {
+	last uint64
+	n    int
+}
+
+// settle forgets what is decided, and reports whether anything is left.
+func (f *inFlight) settle(decided uint64) bool {
+	if f.older.last <= decided {
+		f.older, f.newer = f.newer, sets{}
+	}
+	if f.older.last <= decided {
+		f.older = sets{}
+	}
+	return f.older.n > 0
+}
+
+// InFlight bounds how many timers an entity may get by its proposals after
+// decided.
+func (s *Shard) InFlight(id sharding.EntityID, decided uint64) int {
+	f := s.inFlight[id]
+	if f == nil {
+		return 0
+	}
+	if !f.settle(decided) {
+		delete(s.inFlight, id)
+		return 0
+	}
+	return f.older.n + f.newer.n
+}
+
+// setting notes that a proposal sets timers of an entity.
+func (s *Shard) setting(id sharding.EntityID, n int, proposal, decided uint64) {
+	f := s.inFlight[id]
+	if f == nil {
+		if s.inFlight == nil {
+			s.inFlight = make(map[sharding.EntityID]*inFlight)
+		}
+		f = &inFlight{}
+		s.inFlight[id] = f
+	}
+	into := &f.newer
+	if !f.settle(decided) {
+		into = &f.older
+	}
+	into.last, into.n = proposal, into.n+n
 }
 
 // heldBack is how long a timer that failed waits, and how often it has failed.
@@ -108,6 +163,7 @@ func (t *Scan) Do(ctx context.Context, h Reader) {
 func (q *Timers) scan(s *Shard, limit int) {
 	by, decided := q.lane.Clock(s.id)
 	maps.DeleteFunc(s.ops, func(_ key, n uint64) bool { return n <= decided })
+	maps.DeleteFunc(s.inFlight, func(_ sharding.EntityID, f *inFlight) bool { return !f.settle(decided) })
 	s.at = 0
 	s.scan = &Scan{shard: s.id, by: by, asOf: decided, limit: limit, suspended: q.opts.Suspended}
 	for k, b := range s.back {
@@ -299,6 +355,7 @@ func (s *Shard) Sections(rec *journal.Record, f *Firing, id sharding.EntityID, o
 			sets(next.op.Due)
 		}
 	}
+	set := 0
 	for i := range out.Timers {
 		t := &out.Timers[i]
 		s.ops[key{id, string(t.Name)}] = proposal
@@ -309,7 +366,11 @@ func (s *Shard) Sections(rec *journal.Record, f *Firing, id sharding.EntityID, o
 		ops.add(&journal.TimerOp{Name: t.Name, Cancel: t.Cancel, Due: t.Due, Command: t.Command, Payload: t.Payload}, schedule)
 		if !t.Cancel {
 			sets(t.Due)
+			set++
 		}
+	}
+	if set > 0 {
+		s.setting(id, set, proposal, decided)
 	}
 	if len(ops.ops) > 0 {
 		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops.ops})
@@ -319,6 +380,7 @@ func (s *Shard) Sections(rec *journal.Record, f *Firing, id sharding.EntityID, o
 	}
 	if n := len(s.ops); n > s.most && s.scan == nil && s.firing == 0 {
 		maps.DeleteFunc(s.ops, func(_ key, n uint64) bool { return n <= decided })
+		maps.DeleteFunc(s.inFlight, func(_ sharding.EntityID, f *inFlight) bool { return !f.settle(decided) })
 		s.most = max(1024, 2*len(s.ops))
 	}
 	return due

@@ -39,6 +39,7 @@ type Known struct {
 	messages    tally                    // of the outbox, by index
 	deadLetters tally                    // likewise
 	owing       owing
+	many        map[string]store.Head // timers of entities that have at least ManyTimers
 	sums        store.Sums // as of what is applied
 	stored      store.Sums // as of what the store holds
 }

@@ -39,6 +39,7 @@ func (l *Learner) Learn(k *Known, row store.Key, body []byte) error {
 		}
 		entity := string(row.Suffix)
 		hash = l.hasher.Head(entity, &h)
+		k.CountTimers(entity, &h)
 		if h.Owes() {
 			k.Owe(entity, &h)
 		}

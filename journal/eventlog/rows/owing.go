@@ -16,6 +16,29 @@ type owing struct {
 	lives    map[string]uint32 // of those that have timers of earlier lives
 }
 
+// ManyTimers is from how many timers on those of an entity are counted in memory.
+const ManyTimers = 64
+
+// CountTimers takes in how many timers an entity has, whose head may leave the
+// memory.
+func (k *Known) CountTimers(entity string, h *store.Head) {
+	switch {
+	case h.Timers < ManyTimers:
+		delete(k.many, entity)
+	case k.many == nil:
+		k.many = map[string]store.Head{entity: {Timers: h.Timers, Life: h.Life}}
+	default:
+		k.many[entity] = store.Head{Timers: h.Timers, Life: h.Life}
+	}
+}
+
+// ManyTimers returns how many timers an entity has and in which life it is, in a
+// head that has nothing else, if these are at least ManyTimers.
+func (k *Known) ManyTimers(entity string) (h store.Head, ok bool) {
+	h, ok = k.many[entity]
+	return h, ok
+}
+
 // Owed is what is known of such an entity.
 type Owed struct {
 	// From is where to look for its timers of earlier lives: nothing is left

@@ -207,6 +207,7 @@ func (s *Stage) Commit(e Entity, steps []Step) (bytes int) {
 			s.commit(e, &steps[i])
 		}
 	}
+	e.Set.rows.CountTimers(e.Key, e.Head)
 	return len(steps) * stepBytes
 }
 

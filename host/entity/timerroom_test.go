@@ -1,0 +1,135 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// clockmaker is a guest whose every command sets ten timers: new ones, or with
+// the command "again" those that it has set first.
+type clockmaker struct {
+	counter
+	w *clockShop
+}
+
+func (g *clockmaker) Handle(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
+	g.sums[h]++
+	out := abi.AppendEvent(nil, "set", []byte("{}"))
+	for i := range 10 {
+		if !g.w.again {
+			i += 10 * g.w.set
+		}
+		out = abi.AppendSetTimer(out, abi.Timer{Name: fmt.Appendf(nil, "t%d", i), Due: 1 << 62, Command: []byte("ring")})
+	}
+	g.w.set++
+	return out, nil
+}
+
+// clockShop is a log that knows which timers its one entity has.
+type clockShop struct {
+	*bench
+	timers map[string]bool
+	set    int // commands that the guest has handled
+	again  bool
+	out    []flight
+}
+
+func (c *clockShop) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, data []byte) error {
+	c.out = append(c.out, flight{fence, n, data})
+	return nil
+}
+
+func (c *clockShop) TimerRoom(_ sharding.ShardID, _ sharding.EntityID, names [][]byte) (has, added int) {
+	for _, name := range names {
+		if !c.timers[string(name)] {
+			added++
+		}
+	}
+	return len(c.timers), added
+}
+
+func (c *clockShop) commit(t *testing.T) {
+	for _, f := range c.out {
+		e, err := journal.DecodeEntry(f.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b := e.Body; len(b) > 0; {
+			raw, rest, err := journal.SplitRecord(b)
+			var r journal.Record
+			if err = errors.Join(err, r.Decode(raw)); err != nil {
+				t.Fatal(err)
+			}
+			b = rest
+			for ops := r.Section(journal.SectionTimers); len(ops) > 0; {
+				op, more, err := journal.NextTimerOp(ops)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.timers[string(op.Name)], ops = true, more
+			}
+		}
+		c.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})
+	}
+	c.out = nil
+	for _, r := range c.rounds {
+		c.core.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: r})
+	}
+	c.rounds = nil
+}
+
+func (c *clockShop) ask(n int) *request.Request {
+	r := &request.Request{Kind: request.Command, Shard: worldShard, Entity: sharding.EntityID{Type: "t", ID: "e"}, Name: "set",
+		ID: journal.CommandID(fmt.Sprint("c-", n)), ExpectedSequence: request.NoExpectation, Done: c.bench}
+	c.core.submit(c.core.now, []*request.Request{r})
+	c.core.pump()
+	c.core.endTurn()
+	return r
+}
+
+// TestTimersOfAnEntityAreBounded: a command that would give its entity more
+// timers than are allowed is rejected by the name of the limit, and setting
+// those again that are there is not. While others of the entity's commands are
+// under way that may add some, it is refused for the moment only.
+func TestTimersOfAnEntityAreBounded(t *testing.T) {
+	c := &clockShop{bench: &bench{}, timers: map[string]bool{}}
+	typ := &binding.Type{Name: "t", Instantiate: func(context.Context) (binding.Guest, error) {
+		return &clockmaker{counter{sums: map[uint64]int64{}}, c}, nil
+	}}
+	c.core = newCore(Options{Journal: c, Histories: c, Types: oneType{typ}, MaxTimers: func(string) int { return 30 }}, c.bench)
+	c.bench.core = c.core
+	c.core.now = time.Unix(1_700_000_000, 0)
+	c.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 1, Self: true})
+	c.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: 1})
+	for n := range 3 {
+		r := c.ask(n)
+		if c.commit(t); r.Result.Err != nil {
+			t.Fatal(r.Result.Err)
+		}
+	}
+	over := c.ask(3)
+	c.commit(t)
+	why, ok := errors.AsType[*request.RejectedError](over.Result.Err)
+	if !ok || why.Code != "out_of_range" || !strings.HasPrefix(why.Message, "max-timers: ") || len(c.timers) != 30 {
+		t.Fatalf("%d timers: %v", len(c.timers), over.Result.Err)
+	}
+	c.again = true
+	first, second := c.ask(4), c.ask(5)
+	if c.commit(t); first.Result.Err != nil && !errors.Is(second.Result.Err, request.ErrBusy) {
+		t.Fatalf("timers are set again: %v, %v", first.Result.Err, second.Result.Err)
+	}
+	third := c.ask(6)
+	if c.commit(t); first.Result.Err != nil || third.Result.Err != nil {
+		t.Fatalf("timers are set again: %v, %v", first.Result.Err, third.Result.Err)
+	}
+}

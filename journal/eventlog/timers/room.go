@@ -1,0 +1,48 @@
+package timers
+
+import (
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+// TimerRoom returns how many timers an entity has, and how many of the names are
+// those of none of them. It does no I/O, so that executors may ask. If the head
+// of the entity is not in memory, fewer than rows.ManyTimers timers count as
+// none, and those that the head holds, at most four, count as new.
+func (l Lists) TimerRoom(id sharding.ShardID, e sharding.EntityID, names [][]byte) (has, added int) {
+	defer l.Of.Unlock(false)
+	set := l.Of.Timers(id, false)
+	if set == nil {
+		return 0, len(names)
+	}
+	entity := string(store.AppendEntityID(nil, e))
+	h, cached := l.Of.Head(id, entity)
+	if !cached {
+		h, _ = set.rows.ManyTimers(entity)
+	}
+	var hasher store.RowHasher
+	seen := make(map[string]struct{}, len(names))
+	for _, name := range names {
+		if _, again := seen[string(name)]; again {
+			continue
+		}
+		seen[string(name)] = struct{}{}
+		if !set.has(&hasher, entity, &h, string(name)) {
+			added++
+		}
+	}
+	return int(h.Timers), added
+}
+
+// has reports that a timer of the head's entity is set, as far as memory tells.
+func (t *Set) has(hasher *store.RowHasher, entity string, h *store.Head, name string) bool {
+	if _, ok := h.Set.Find(name); ok || !h.TimerRows() {
+		return ok
+	}
+	key := append(store.AppendLife([]byte(entity), h.Life), name...)
+	if c, ok := t.overlay(string(key)); ok {
+		return !c.gone()
+	}
+	l := t.rows.Lookup(hasher, store.ClassTimer, key)
+	return !l.Absent()
+}
