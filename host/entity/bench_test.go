@@ -96,7 +96,9 @@ func (j *bench) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf ui
 	return 0, 0, nil
 }
 
-func (j *bench) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) { return 0, 0 }
+func (j *bench) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) {
+	return 0, 0
+}
 
 func (j *bench) MessageTotals(sharding.ShardID) journal.MessageTotals { return journal.MessageTotals{} }
 

@@ -19,7 +19,7 @@ const (
 	ReadFailed                      // the same
 	VisitReturned                   // Call, which the lane went on without
 	BindingsMoved                   // Options.Bindings returns more
-	IdleTimesMoved                  // Options.IdleAfter returns something else
+	IdleTimesMoved                  // Options.IdleAfter or Options.Suspended returns something else
 	Reopened                        // Shard was changed by others, its clock is Clock
 	Asked                           // Ask is to be called
 	chunkRead
@@ -83,6 +83,7 @@ func (c *core) event(ev *Event) {
 		c.timers.Found(ev.scan)
 	case IdleTimesMoved:
 		c.residents.idleTimesMoved()
+		c.timers.SuspensionsMoved()
 	case existingRead:
 		c.starter.Found(ev.existing)
 	case BindingsMoved:

@@ -67,7 +67,9 @@ func (w *world) PendingMessages(_ sharding.ShardID, e sharding.EntityID) (n, asO
 	return n, w.messages.index, nil
 }
 
-func (w *world) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) { return 0, 0 }
+func (w *world) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) {
+	return 0, 0
+}
 
 func (w *world) MessageTotals(sharding.ShardID) (t journal.MessageTotals) {
 	t.Messages, t.DeadLetters = uint64(len(w.messages.outbox)), uint64(len(w.messages.deadLetters))

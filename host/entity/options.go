@@ -46,8 +46,8 @@ type Options struct {
 	// Retention returns what was set of how much the entities of a type keep. It
 	// must not block. Nil: nothing is set.
 	Retention func(entityType string) binding.RetentionOverride
-	// MaxTimers returns how many timers an entity of the type may have. It must not
-	// block. Nil: DefaultMaxTimers.
+	// MaxTimers returns how many timers an entity of the type may have. It must
+	// not block. Nil: DefaultMaxTimers.
 	MaxTimers func(entityType string) int
 	// Median returns how far the clocks that this node and its peers have are
 	// ahead of this node's, by their median, where it is known: a lane gives no

@@ -49,9 +49,9 @@ func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, 
 	return true
 }
 
-// timersFit reports whether the entity may have the timers that the output sets.
-// If it may not, or nobody can tell while others of its commands are under way,
-// the error says so. What is set again counts once.
+// timersFit reports whether the entity may have the timers that the output
+// sets. If it may not, or nobody can tell while others of its commands are
+// under way, the error says so. What is set again counts once.
 func (d *decider) timersFit(e *entity) error {
 	var names [][]byte
 	for i := range d.output.Timers {

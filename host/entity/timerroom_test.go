@@ -26,7 +26,7 @@ func (g *clockmaker) Handle(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
 	g.sums[h]++
 	out := abi.AppendEvent(nil, "set", []byte("{}"))
 	for i := range 10 {
-		if !g.w.again {
+		if !g.w.repeats {
 			i += 10 * g.w.set
 		}
 		out = abi.AppendSetTimer(out, abi.Timer{Name: fmt.Appendf(nil, "t%d", i), Due: 1 << 62, Command: []byte("ring")})
@@ -38,10 +38,10 @@ func (g *clockmaker) Handle(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
 // clockShop is a log that knows which timers its one entity has.
 type clockShop struct {
 	*bench
-	timers map[string]bool
-	set    int // commands that the guest has handled
-	again  bool
-	out    []flight
+	timers  map[string]bool
+	set     int // commands that the guest has handled
+	repeats bool
+	out     []flight
 }
 
 func (c *clockShop) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, data []byte) error {
@@ -123,7 +123,7 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	if !ok || why.Code != "out_of_range" || !strings.HasPrefix(why.Message, "max-timers: ") || len(c.timers) != 30 {
 		t.Fatalf("%d timers: %v", len(c.timers), over.Result.Err)
 	}
-	c.again = true
+	c.repeats = true
 	first, second := c.ask(4), c.ask(5)
 	if c.commit(t); first.Result.Err != nil && !errors.Is(second.Result.Err, request.ErrBusy) {
 		t.Fatalf("timers are set again: %v, %v", first.Result.Err, second.Result.Err)

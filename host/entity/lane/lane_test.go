@@ -186,7 +186,9 @@ func (c *committer) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asO
 	return 0, 0, nil
 }
 
-func (c *committer) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) { return 0, 0 }
+func (c *committer) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) {
+	return 0, 0
+}
 
 func (c *committer) MessageTotals(sharding.ShardID) journal.MessageTotals {
 	return journal.MessageTotals{}

@@ -40,13 +40,14 @@ var ErrStale = errors.New("the timer has changed")
 
 // Shard is a lane's view of a shard's timers while it leads.
 type Shard struct {
-	id     sharding.ShardID
-	over   bool            // the lane does not lead any more
-	at     int64           // of the log clock, when to ask for due timers; 0 for never
-	scan   *Scan           // under way
-	asOf   uint64          // of the last scan
-	window []journal.Timer // read and not admitted, by due time; in Timers.windows if any
-	firing int             // read and not completed
+	id      sharding.ShardID
+	over    bool            // the lane does not lead any more
+	at      int64           // of the log clock, when to ask for due timers; 0 for never
+	scan    *Scan           // under way
+	asOf    uint64          // of the last scan
+	window  []journal.Timer // read and not admitted, by due time; in Timers.windows if any
+	firing  int             // read and not completed
+	skipped bool            // timers of suspended types were skipped
 	// ops are the newest proposals that touch timers, those that a reader of
 	// what is applied may not see yet among them.
 	ops  map[key]uint64
@@ -54,7 +55,7 @@ type Shard struct {
 	// inFlight are the entities of which proposals that set timers may not be
 	// decided.
 	inFlight map[sharding.EntityID]*inFlight
-	back map[key]heldBack
+	back     map[key]heldBack
 }
 
 // key is a timer; without a name, all of its entity's.
@@ -130,7 +131,7 @@ type Scan struct {
 	skip  map[key]heldBack
 	// suspended says which types' timers are passed over; some were.
 	suspended func(entityType string) bool
-	passed    bool
+	passed    map[string]struct{}
 
 	timers []journal.Timer
 	next   int64
@@ -151,7 +152,10 @@ type Reader interface {
 func (t *Scan) Do(ctx context.Context, h Reader) {
 	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, _ int64) bool {
 		if t.suspended(e.Type) {
-			t.passed = true
+			if t.passed == nil {
+				t.passed = make(map[string]struct{})
+			}
+			t.passed[e.Type] = struct{}{}
 			return true
 		}
 		_, waits := t.skip[key{e, name}]
@@ -179,6 +183,17 @@ func (q *Timers) scan(s *Shard, limit int) {
 	q.lane.Read(s.scan)
 }
 
+// SuspensionsMoved has the timers read of shards in which some were skipped
+// because their types were suspended: until then nothing has changed for them.
+func (q *Timers) SuspensionsMoved() {
+	for _, s := range q.shards {
+		if s.skipped {
+			s.skipped = false
+			q.Wake(s, q.lane.Now().UnixNano())
+		}
+	}
+}
+
 // Found takes the timers that were read.
 func (q *Timers) Found(scan *Scan) {
 	q.pace.scans--
@@ -197,8 +212,13 @@ func (q *Timers) Found(scan *Scan) {
 	if scan.next != math.MaxInt64 {
 		q.Wake(s, scan.next)
 	}
-	if scan.passed {
-		q.Wake(s, now.Add(retry).UnixNano())
+	if len(scan.passed) > 0 {
+		s.skipped = true
+	}
+	for typ := range scan.passed {
+		if !q.opts.Suspended(typ) { // it was resumed before this shard skipped it
+			q.Wake(s, now.UnixNano())
+		}
 	}
 	if s.at != 0 { // asked for meanwhile
 		q.Wake(s, s.at)

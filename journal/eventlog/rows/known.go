@@ -40,8 +40,8 @@ type Known struct {
 	deadLetters tally                    // likewise
 	owing       owing
 	many        map[string]store.Head // timers of entities that have at least ManyTimers
-	sums        store.Sums // as of what is applied
-	stored      store.Sums // as of what the store holds
+	sums        store.Sums            // as of what is applied
+	stored      store.Sums            // as of what the store holds
 }
 
 // New is what is known of a generation without rows. The seed keys the hashes

@@ -16,7 +16,8 @@ type owing struct {
 	lives    map[string]uint32 // of those that have timers of earlier lives
 }
 
-// ManyTimers is from how many timers on those of an entity are counted in memory.
+// ManyTimers is from how many timers on those of an entity are counted in
+// memory.
 const ManyTimers = 64
 
 // CountTimers takes in how many timers an entity has, whose head may leave the
@@ -32,8 +33,8 @@ func (k *Known) CountTimers(entity string, h *store.Head) {
 	}
 }
 
-// ManyTimers returns how many timers an entity has and in which life it is, in a
-// head that has nothing else, if these are at least ManyTimers.
+// ManyTimers returns how many timers an entity has and in which life it is, in
+// a head that has nothing else, if these are at least ManyTimers.
 func (k *Known) ManyTimers(entity string) (h store.Head, ok bool) {
 	h, ok = k.many[entity]
 	return h, ok

@@ -5,10 +5,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TimerRoom returns how many timers an entity has, and how many of the names are
-// those of none of them. It does no I/O, so that executors may ask. If the head
-// of the entity is not in memory, fewer than rows.ManyTimers timers count as
-// none, and those that the head holds, at most four, count as new.
+// TimerRoom returns how many timers an entity has, and how many of the names
+// are those of none of them. It does no I/O, so that executors may ask. If the
+// head of the entity is not in memory, fewer than rows.ManyTimers timers count
+// as none, and those that the head holds, at most four, count as new.
 func (l Lists) TimerRoom(id sharding.ShardID, e sharding.EntityID, names [][]byte) (has, added int) {
 	defer l.Of.Unlock(false)
 	set := l.Of.Timers(id, false)
