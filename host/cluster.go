@@ -54,6 +54,7 @@ func (n *Node) heard(node sharding.NodeID) {
 	n.replicas.raft.heard(node)
 	if n.joined.Load() {
 		n.routing.forward.PeerHeard(node)
+		n.routing.leaders.Announce()
 	}
 }
 
@@ -61,6 +62,7 @@ func (n *Node) silent(node sharding.NodeID) {
 	n.replicas.raft.silent(node)
 	if n.joined.Load() {
 		n.routing.forward.PeerSilent(node)
+		n.routing.leaders.Announce()
 	}
 }
 

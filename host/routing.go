@@ -84,7 +84,7 @@ func (n *Node) openServer(ctx context.Context) error {
 // openRequests opens the way of a request from any node to the one that leads
 // its shard.
 func (n *Node) openRequests(context.Context) (err error) {
-	n.routing.leaders = leaders.New(n.id.Node, n.region, n.replicas.stopReason)
+	n.routing.leaders = leaders.New(n.id.Node, n.region, n.replicas.stopReason, n.peers.Heard)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,

@@ -6,6 +6,7 @@ package sharding
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -185,14 +186,38 @@ type NotLeaderError struct {
 	// Stopped says why the replica on the answering node has stopped, if it has
 	// and there is no leader without it. A retry is right once it is replaced.
 	Stopped StopReason
+	// Unheard are the nodes with a replica of the shard that the answering node
+	// does not hear. They stay on that node.
+	Unheard []NodeID
 }
+
+// maxUnheard bounds the nodes that the text of a NotLeaderError names.
+const maxUnheard = 8
 
 func (e *NotLeaderError) Error() string {
 	if e.Stopped != NotStopped && e.Leader == "" {
 		return fmt.Sprintf("shard %d has no leader: its replica on the answering node has stopped (%v)", e.Shard, e.Stopped)
 	}
+	if e.Leader == "" && len(e.Unheard) > 0 {
+		return fmt.Sprintf("shard %d has no leader that the answering node reaches: it hears nothing of %s", e.Shard, list(e.Unheard))
+	}
 	if e.Leader == "" {
 		return fmt.Sprintf("shard %d has no known leader (term %d)", e.Shard, e.Term)
 	}
 	return fmt.Sprintf("shard %d is led by node %s (term %d)", e.Shard, e.Leader, e.Term)
+}
+
+// list names nodes for people, a bounded number of them.
+func list(nodes []NodeID) string {
+	var out strings.Builder
+	for i, node := range nodes[:min(len(nodes), maxUnheard)] {
+		if i > 0 {
+			out.WriteString(", ")
+		}
+		out.WriteString(string(node))
+	}
+	if more := len(nodes) - maxUnheard; more > 0 {
+		fmt.Fprintf(&out, " and %d more", more)
+	}
+	return out.String()
 }

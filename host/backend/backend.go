@@ -126,7 +126,11 @@ func (s nodes) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known
 	return s.Leaders.Leader(shard)
 }
 func (s nodes) Quorum(shard sharding.ShardID) bool { return s.Leaders.Quorum(shard) }
-func (s nodes) Changed() <-chan struct{}           { return s.Leaders.Changed() }
+func (s nodes) Unheard(shard sharding.ShardID) []sharding.NodeID {
+	return s.Leaders.Unheard(shard)
+}
+func (s nodes) Hears(node sharding.NodeID) bool { return s.Peers.Heard(node) }
+func (s nodes) Changed() <-chan struct{}        { return s.Leaders.Changed() }
 func (s nodes) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
 	return s.Peers.Client(node)
 }

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"time"
+
+	"github.com/hostd/hostd/host/request"
 )
 
 // confirmation makes sure that nothing is called unknown which another node
@@ -16,7 +18,7 @@ type confirmation struct {
 
 // ConfirmTime bounds one reading of Confirm; a node that hears no leader says
 // so then.
-const ConfirmTime = time.Second
+const ConfirmTime = request.LeaderPatience
 
 // Confirm returns once the metadata was read after the call. It takes as long
 // as ctx lasts, and no longer than two readings.

@@ -24,6 +24,8 @@ func (e *elsewhere) Propose(context.Context, sharding.NodeID, []byte) ([]byte, e
 	return nil, peer.ErrUnavailable
 }
 
+func (e *elsewhere) Heard(sharding.NodeID) bool { return true }
+
 func (e *elsewhere) ReadMeta(context.Context, sharding.NodeID) (uint64, error) {
 	e.asked.Add(1)
 	if e.parted.Load() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -31,6 +32,9 @@ type Remote interface {
 	// ReadMeta returns an index of the metadata shard at or behind all that
 	// was committed before the call.
 	ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error)
+	// Heard reports whether this node hears another one. Once it does not, the
+	// metadata shard has no leader here that was on that node.
+	Heard(node sharding.NodeID) bool
 }
 
 // retryPause lies between two attempts to reach the metadata leader.
@@ -154,9 +158,10 @@ func (m *Metadata) Leader() (sharding.NodeID, bool) {
 
 // Do carries a command out, here or where the metadata shard is led, and
 // returns what the state machine answered. It waits for a leader until ctx
-// ends; an error that wraps ErrUnknownOutcome may have taken effect, any other
-// had none.
+// ends, for a caller no longer than request.LeaderPatience. An error that wraps
+// ErrUnknownOutcome may have taken effect, any other had none.
 func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) {
+	began := time.Now()
 	for {
 		result, err := m.attempt(ctx, command)
 		switch {
@@ -165,7 +170,7 @@ func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) 
 		case !undone(err):
 			return meta.Result{}, fmt.Errorf("metadata: %w", err)
 		}
-		if err := m.pause(ctx, err); err != nil {
+		if err := m.pause(ctx, began, err); err != nil {
 			return meta.Result{}, fmt.Errorf("metadata: %w", err)
 		}
 	}
@@ -178,9 +183,13 @@ func undone(err error) bool {
 	return errors.As(err, &elsewhere) || errors.Is(err, peer.ErrUnavailable)
 }
 
-// pause waits for a reason to try again, or a moment; at the end of ctx it
-// returns the reason for the last failure.
-func (m *Metadata) pause(ctx context.Context, reason error) error {
+// pause waits for a reason to try again, or a moment. It returns the reason for
+// the last failure at the end of ctx and, if a caller waits since began, once
+// that one has waited long enough.
+func (m *Metadata) pause(ctx context.Context, began time.Time, reason error) error {
+	if request.HasCaller(ctx) && time.Since(began) > request.LeaderPatience {
+		return reason
+	}
 	changed := m.Changed()
 	wait := time.NewTimer(retryPause)
 	defer wait.Stop()
@@ -205,11 +214,39 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 	if !known || remote == nil {
 		return nil, &sharding.NotLeaderError{Shard: sharding.MetaShard}
 	}
+	ctx, done := m.whileHeard(ctx, remote, node)
+	defer done()
 	result, err := remote.Propose(ctx, node, command)
 	if err != nil && !undone(err) && !errors.Is(err, peer.ErrRefused) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return result, err
+}
+
+// whileHeard returns a context that ends once the node is not heard any more: a
+// call to it would otherwise wait until its deadline. done ends the goroutine
+// that looks, and must be called.
+func (m *Metadata) whileHeard(ctx context.Context, remote Remote, node sharding.NodeID) (heard context.Context, done func()) {
+	heard, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for heard.Err() == nil {
+			changed := m.Changed()
+			if leader, known := m.Leader(); (!known || leader != node) && !remote.Heard(node) {
+				cancel()
+				return
+			}
+			select {
+			case <-changed:
+			case <-heard.Done():
+			}
+		}
+	}()
+	return heard, func() {
+		cancel()
+		<-ended
+	}
 }
 
 // DoHere carries a command out as the leader of the metadata shard, or fails
@@ -251,8 +288,9 @@ func (m *Metadata) notLeader() error {
 }
 
 // CatchUp waits until this node has applied everything that the metadata shard
-// had committed before the call.
+// had committed before the call, for a leader as long as Do does.
 func (m *Metadata) CatchUp(ctx context.Context) error {
+	began := time.Now()
 	for {
 		asked := m.contact.now()
 		index, err := m.readIndex(ctx)
@@ -260,7 +298,7 @@ func (m *Metadata) CatchUp(ctx context.Context) error {
 			return m.reach(ctx, asked, index)
 		}
 		// Reading again is harmless, whatever the error.
-		if err := m.pause(ctx, err); err != nil {
+		if err := m.pause(ctx, began, err); err != nil {
 			return fmt.Errorf("read the metadata: %w", err)
 		}
 	}
@@ -277,7 +315,13 @@ func (m *Metadata) readIndex(ctx context.Context) (uint64, error) {
 	if !known || remote == nil {
 		return 0, m.notLeader()
 	}
-	return remote.ReadMeta(ctx, node)
+	call, done := m.whileHeard(ctx, remote, node)
+	defer done()
+	index, err := remote.ReadMeta(call, node)
+	if err != nil && call.Err() != nil && ctx.Err() == nil {
+		return 0, m.notLeader() // it fell silent
+	}
+	return index, err
 }
 
 // ReadHere asks for proof that this node leads the metadata shard now and

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -185,4 +187,60 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	if err := m.Stopped(); err != nil || m.AppliedIndex() != log.index+11 {
 		t.Errorf("after another snapshot: applied %d, stopped %v", m.AppliedIndex(), err)
 	}
+}
+
+// silent is a node that takes calls, and falls silent before it answers.
+type silent struct{ lost func() }
+
+func (s silent) Propose(ctx context.Context, _ sharding.NodeID, _ []byte) ([]byte, error) {
+	s.lost()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (s silent) ReadMeta(ctx context.Context, _ sharding.NodeID) (uint64, error) {
+	s.lost()
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+func (s silent) Heard(sharding.NodeID) bool { return false }
+
+// TestCallersAreToldSoonThatNobodyLeads: the node's own work waits for a leader
+// of the metadata as long as it may, a caller only for a moment. A change that
+// was sent to a node which fell silent is of unknown outcome.
+func TestCallersAreToldSoonThatNobodyLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMetadata(meta.New(), 0)
+		m.Start(nil, silent{lost: func() { m.LeaderChanged(3, 0, false) }}, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n2", true })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		took := func(call func() error) (time.Duration, error) {
+			began := time.Now()
+			err := call()
+			return time.Since(began), err
+		}
+		do := func(ctx context.Context) func() error {
+			return func() error { _, err := m.Do(ctx, meta.PutSetting("k", []byte("v"))); return err }
+		}
+		catchUp := func(ctx context.Context) func() error { return func() error { return m.CatchUp(ctx) } }
+		for name, call := range map[string]func(context.Context) func() error{"change": do, "read": catchUp} {
+			d, err := took(call(request.WithCaller(ctx)))
+			if _, ok := errors.AsType[*sharding.NotLeaderError](err); !ok || d > time.Second {
+				t.Errorf("%s for a caller: %v after %v", name, err, d)
+			}
+		}
+		m.LeaderChanged(2, 2, false)
+		if d, err := took(do(request.WithCaller(ctx))); !errors.Is(err, ErrUnknownOutcome) || d > time.Second {
+			t.Errorf("a change at a node that fell silent: %v after %v", err, d)
+		}
+		m.LeaderChanged(4, 2, false)
+		d, err := took(catchUp(request.WithCaller(ctx)))
+		if _, ok := errors.AsType[*sharding.NotLeaderError](err); !ok || d > time.Second {
+			t.Errorf("a read at a node that fell silent: %v after %v", err, d)
+		}
+		if d, err := took(do(ctx)); err == nil || d < 30*time.Second {
+			t.Errorf("the node's own change: %v after %v", err, d)
+		}
+	})
 }

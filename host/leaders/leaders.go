@@ -21,9 +21,11 @@ type Leaders struct {
 	// stopped says why the replica on this node has stopped, if it has: it hears
 	// of no election.
 	stopped func(sharding.ShardID) sharding.StopReason
-	places  atomic.Pointer[places]
-	told    atomic.Pointer[[]sharding.NodeID] // by shard; empty where not known
-	stands  atomic.Bool                       // this node's groups stand still
+	// heard says whether this node hears another one.
+	heard  func(sharding.NodeID) bool
+	places atomic.Pointer[places]
+	told   atomic.Pointer[[]sharding.NodeID] // by shard; empty where not known
+	stands atomic.Bool                       // this node's groups stand still
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and made anew at every change
@@ -44,9 +46,10 @@ type place struct {
 }
 
 // New makes leaders that know of nothing yet. stopped says why the replica on
-// this node has stopped, if it has.
-func New(self sharding.NodeID, r *region.Region, stopped func(sharding.ShardID) sharding.StopReason) *Leaders {
-	l := &Leaders{self: self, region: r, stopped: stopped, changed: make(chan struct{})}
+// this node has stopped, if it has; heard, whether this node hears another one,
+// whose changes Announce reports.
+func New(self sharding.NodeID, r *region.Region, stopped func(sharding.ShardID) sharding.StopReason, heard func(sharding.NodeID) bool) *Leaders {
+	l := &Leaders{self: self, region: r, stopped: stopped, heard: heard, changed: make(chan struct{})}
 	l.places.Store(&places{})
 	l.told.Store(&[]sharding.NodeID{})
 	return l
@@ -86,6 +89,9 @@ func (l *Leaders) Tell(nodes []sharding.NodeID) {
 	l.told.Store(&nodes)
 	l.announce()
 }
+
+// Announce reports that this node hears others than before.
+func (l *Leaders) Announce() { l.announce() }
 
 func (l *Leaders) announce() {
 	l.mu.Lock()
@@ -136,10 +142,20 @@ func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 			return node, false, true
 		}
 	}
-	if told := *l.told.Load(); !hears && int(shard) < len(told) && told[shard] != "" && told[shard] != l.self {
-		return told[shard], false, true
+	if told, known := l.toldOf(shard); known && !hears {
+		return told, false, true
 	}
 	return "", false, false
+}
+
+// toldOf is the node that leads a shard by the coordinator's last word, if this
+// node hears it. The word of a coordinator that is gone may be old.
+func (l *Leaders) toldOf(shard sharding.ShardID) (node sharding.NodeID, known bool) {
+	told := *l.told.Load()
+	if int(shard) >= len(told) || told[shard] == "" || told[shard] == l.self || !l.heard(told[shard]) {
+		return "", false
+	}
+	return told[shard], true
 }
 
 // MayLead says whether another node may lead a shard. Where the replica here
@@ -171,9 +187,48 @@ func (l *Leaders) Candidates(shard sharding.ShardID) []sharding.NodeID {
 // Stopped implements router.Leaders.
 func (l *Leaders) Stopped(shard sharding.ShardID) sharding.StopReason { return l.stopped(shard) }
 
-// Quorum implements router.Leaders.
+// Quorum implements router.Leaders. The raft group of a replica here knows. A
+// node without a replica that works goes by the nodes with one: those it hears
+// must be enough for a majority, unless it hears the leader itself. A shard of
+// which nothing is known here may have a quorum.
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
-	return !l.at(shard).here || l.region.Lead(shard).Quorum && !l.stands.Load()
+	at, stopped := l.at(shard), l.stopped(shard)
+	if at.here && stopped == sharding.NotStopped {
+		return l.region.Lead(shard).Quorum && !l.stands.Load()
+	}
+	if _, known := l.toldOf(shard); known || len(at.nodes) == 0 {
+		return true
+	}
+	voters, able := 0, 0
+	for _, r := range at.replicas {
+		if r.State != meta.ReplicaLearner && !r.Lost {
+			voters++
+			if l.canVote(r.Node, stopped) {
+				able++
+			}
+		}
+	}
+	return able > voters/2
+}
+
+// canVote reports whether the voter of a node may elect a leader: this node
+// hears it. stopped is why the replica here has stopped, which then still votes
+// if it has only met what it does not support.
+func (l *Leaders) canVote(node sharding.NodeID, stopped sharding.StopReason) bool {
+	if node == l.self {
+		return stopped == sharding.StopUnsupported
+	}
+	return l.heard(node)
+}
+
+// Unheard implements router.Leaders.
+func (l *Leaders) Unheard(shard sharding.ShardID) (nodes []sharding.NodeID) {
+	for _, node := range l.at(shard).nodes {
+		if node != l.self && !l.heard(node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // Stand says whether the groups of this node stand still: it knows nothing then

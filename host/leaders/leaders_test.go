@@ -2,6 +2,7 @@ package leaders
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/hostd/hostd/host/entity"
@@ -10,9 +11,18 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestMayLead: where the replica here knows the leader it is that one alone,
-// else whoever has a replica. The coordinator's word does not count.
-func TestMayLead(t *testing.T) {
+// world is a node's leaders with what they go by.
+type world struct {
+	*Leaders
+	state   *meta.State
+	region  *region.Region
+	stopped sharding.StopReason
+	silent  map[sharding.NodeID]bool
+}
+
+// newWorld is node n1 of four, with replicas of shard 1 and not of shard 2.
+func newWorld(t *testing.T) *world {
+	t.Helper()
 	state := meta.New()
 	n := func(node sharding.NodeID) meta.Member {
 		return meta.Member{Node: node, Address: string(node), Status: meta.StatusUp, Disk: "disk-" + string(node), Incarnation: 1}
@@ -38,13 +48,20 @@ func TestMayLead(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	stopped := sharding.NotStopped
-	l := New("n1", r, func(sharding.ShardID) sharding.StopReason { return stopped })
+	w := &world{state: state, region: r, silent: map[sharding.NodeID]bool{}}
+	w.Leaders = New("n1", r, func(sharding.ShardID) sharding.StopReason { return w.stopped }, func(node sharding.NodeID) bool { return !w.silent[node] })
+	return w
+}
+
+// TestMayLead: where the replica here knows the leader it is that one alone,
+// else whoever has a replica. The coordinator's word does not count.
+func TestMayLead(t *testing.T) {
+	w := newWorld(t)
 	may := func(when string, shard sharding.ShardID, nodes string) {
 		t.Helper()
 		got := ""
 		for _, node := range []sharding.NodeID{"n2", "n3", "n4"} {
-			if l.MayLead(node, shard) {
+			if w.MayLead(node, shard) {
 				got += string(node)
 			}
 		}
@@ -53,20 +70,72 @@ func TestMayLead(t *testing.T) {
 		}
 	}
 	may("before anything is known", 1, "")
-	l.Learn(state.View(), 2)
-	l.Tell([]sharding.NodeID{"", "n4", "n4"})
+	w.Learn(w.state.View(), 2)
+	w.Tell([]sharding.NodeID{"", "n4", "n4"})
 	may("with a replica here that knows no leader", 1, "n2n3")
 	may("without a replica here", 2, "n2n3n4")
-	placement, _ := state.View().Placement(1)
+	placement, _ := w.state.View().Placement(1)
 	at, _ := placement.On("n2")
-	r.LeaderChanged(1, 7, at.ID, false)
+	w.region.LeaderChanged(1, 7, at.ID, false)
 	may("with a replica here that follows", 1, "n2")
-	stopped = sharding.StopDamaged
+	w.stopped = sharding.StopDamaged
 	may("with a replica here that has stopped", 1, "n2n3")
-	stopped = sharding.NotStopped
+	w.stopped = sharding.NotStopped
 	at, _ = placement.On("n1")
-	r.LeaderChanged(1, 8, at.ID, true)
+	w.region.LeaderChanged(1, 8, at.ID, true)
 	may("while this node leads", 1, "")
+}
+
+// TestQuorumWithoutAReplica: a node without a replica goes by the nodes with
+// one that it hears, and by the leader if it hears that.
+func TestQuorumWithoutAReplica(t *testing.T) {
+	w := newWorld(t)
+	leader := func() sharding.NodeID {
+		node, _, _ := w.Leader(2)
+		return node
+	}
+	if !w.Quorum(2) {
+		t.Error("a shard of which nothing is known has no quorum")
+	}
+	w.Learn(w.state.View(), 2)
+	if !w.Quorum(2) || len(w.Unheard(2)) != 0 {
+		t.Error("with all of n2, n3 and n4 heard there is no quorum")
+	}
+	w.silent["n2"] = true
+	if unheard := w.Unheard(2); !w.Quorum(2) || !slices.Equal(unheard, []sharding.NodeID{"n2"}) {
+		t.Errorf("with n3 and n4 heard: quorum %v, unheard %v", w.Quorum(2), unheard)
+	}
+	w.silent["n3"] = true
+	if w.Quorum(2) {
+		t.Error("n4 alone is a quorum of three")
+	}
+	w.Tell([]sharding.NodeID{"", "", "n4"})
+	if !w.Quorum(2) || leader() != "n4" {
+		t.Errorf("a leader that is heard does not count: %q", leader())
+	}
+	w.Tell([]sharding.NodeID{"", "", "n2"})
+	if w.Quorum(2) || leader() != "" {
+		t.Errorf("a leader that is not heard counts: %q", leader())
+	}
+}
+
+// TestQuorumWithAStoppedReplica: a replica that has stopped hears of no quorum,
+// so that its node goes by the others, and by its own vote if it still has one.
+func TestQuorumWithAStoppedReplica(t *testing.T) {
+	w := newWorld(t)
+	w.Learn(w.state.View(), 2)
+	for _, c := range []struct {
+		stopped sharding.StopReason
+		silent  bool // of n3
+		quorum  bool
+	}{
+		{sharding.StopDamaged, false, true}, {sharding.StopDamaged, true, false}, {sharding.StopUnsupported, true, true},
+	} {
+		w.stopped, w.silent["n3"] = c.stopped, c.silent
+		if got := w.Quorum(1); got != c.quorum {
+			t.Errorf("stopped: %v, n3 silent: %v: quorum %v", c.stopped, c.silent, got)
+		}
+	}
 }
 
 // noJournal is that of a lane that never proposes anything.

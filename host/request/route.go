@@ -1,6 +1,10 @@
 package request
 
-import "github.com/hostd/hostd/sharding"
+import (
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+)
 
 // Route is what a router keeps of a Request on its way through the cluster.
 // Lanes and callers leave it alone; a request that no router has taken has the
@@ -14,6 +18,9 @@ type Route struct {
 	// requests of a round are lost on the way to a node, no other of that round
 	// may still go there.
 	Round uint64
+	// Until is when the request is given up if no leader is found by then and it
+	// certainly did not run. Zero until it is first held.
+	Until time.Time
 	// Unknown: an earlier attempt may have taken effect.
 	Unknown bool
 	// Epoch is when the request arrived, in pauses of the process.

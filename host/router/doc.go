@@ -45,8 +45,12 @@ type Leaders interface {
 	// Candidates are the nodes with a replica of the shard. A node that is not
 	// among them hears of no election and asks them in turn.
 	Candidates(shard sharding.ShardID) []sharding.NodeID
-	// Quorum is false while this node hears no quorum of the shard.
+	// Quorum is false if the shard can have no leader that this node reaches:
+	// the nodes with a replica that it hears are no quorum.
 	Quorum(shard sharding.ShardID) bool
+	// Unheard are the nodes with a replica of the shard that this node does not
+	// hear.
+	Unheard(shard sharding.ShardID) []sharding.NodeID
 	// Stopped says why this node's replica of the shard has stopped, if it has
 	// one that did. Without a quorum that is what callers are told.
 	Stopped(shard sharding.ShardID) sharding.StopReason

@@ -91,6 +91,7 @@ func (r *Router) ask(shard sharding.ShardID) lead {
 		l.to = target{node: node, self: self}
 	} else {
 		l.candidates = r.opts.Leaders.Candidates(shard)
+		l.unheard = r.opts.Leaders.Unheard(shard)
 	}
 	return l
 }
@@ -100,6 +101,7 @@ func (r *Router) ask(shard sharding.ShardID) lead {
 func (r *Router) pump(s *shardSlot, now time.Time) time.Time {
 	for {
 		s.mu.Lock()
+		s.route.held.limit(now, r.limits.patience)
 		s.route.expire(now)
 		batch := s.route.next(now, r.batch[:0], batchRequests)
 		to := s.route.to

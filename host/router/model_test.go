@@ -129,7 +129,7 @@ func newModel(seed uint64) *model {
 		links: make([]int, modelNodes), wire: make([][]copyOf, modelNodes), late: make([][]copyOf, modelNodes), backs: make([][]op, modelNodes),
 		actors: make([]actor, modelStreams+1), indexes: make([]int, modelStreams), byReq: map[*request.Request]*asked{},
 	}
-	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, self: nodeName(0), seed: maphash.MakeSeed()}
+	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, patience: 6 * time.Millisecond, self: nodeName(0), seed: maphash.MakeSeed()}
 	for range modelNodes {
 		w.lanes = append(w.lanes, make([]lane, modelShards))
 	}
@@ -245,6 +245,7 @@ func (w *model) pump() {
 	}
 	s := w.rng.IntN(modelShards)
 	f := &w.routes[s]
+	f.held.limit(w.now, f.limits.patience)
 	f.expire(w.now)
 	batch := f.next(w.now, nil, 1+w.rng.IntN(5))
 	w.answers(f)

@@ -19,13 +19,32 @@ type queue struct {
 	head    int
 	bytes   int
 	total   *budget
-	soonest time.Time // no held deadline is before; zero when none is known
+	fresh   int       // of the items at the end, that have no limit yet
+	soonest time.Time // no held request is due before; zero when none is known
 }
 
 // costBytes is what a held request counts for: its payload and a share of all
 // else that is kept for it.
 func costBytes(q *request.Request) int {
 	return 512 + len(q.Payload) + len(q.Entity.ID) + len(q.ID)
+}
+
+// limitOf is until when a leader is awaited for a request that certainly did
+// not run: for the patience, and for less if its deadline would end first. Its
+// caller is then told that nothing happened, while it still listens.
+func limitOf(q *request.Request, now time.Time, patience time.Duration) time.Time {
+	if !q.Deadline.IsZero() {
+		patience = max(0, min(patience, q.Deadline.Sub(now)*3/4))
+	}
+	return now.Add(patience)
+}
+
+// due is when a request is given up that is held; zero is never.
+func due(q *request.Request) time.Time {
+	if q.Route.Unknown {
+		return q.Deadline
+	}
+	return sooner(q.Route.Until, q.Deadline)
 }
 
 func (h *queue) len() int { return len(h.items) - h.head }
@@ -43,14 +62,28 @@ func (h *queue) account(bytes int) {
 
 func (h *queue) push(q *request.Request) {
 	h.account(costBytes(q))
-	h.soonest = sooner(h.soonest, q.Deadline)
+	h.soonest = sooner(h.soonest, due(q))
 	h.items = append(h.items, q)
+	h.fresh++
+}
+
+// limit gives the requests that came since the last call the time until which a
+// leader is awaited for them.
+func (h *queue) limit(now time.Time, patience time.Duration) {
+	for _, q := range h.items[len(h.items)-h.fresh:] {
+		if q.Route.Until.IsZero() {
+			q.Route.Until = limitOf(q, now, patience)
+		}
+		h.soonest = sooner(h.soonest, due(q))
+	}
+	h.fresh = 0
 }
 
 func (h *queue) pop() *request.Request {
 	q := h.items[h.head]
 	h.items[h.head] = nil
 	h.head++
+	h.fresh = min(h.fresh, h.len())
 	h.account(-costBytes(q))
 	if h.head == len(h.items) {
 		h.items, h.head, h.soonest = h.items[:0], 0, time.Time{}
@@ -68,7 +101,7 @@ func (h *queue) prepend(qs []*request.Request) {
 	}
 	for _, q := range qs {
 		h.account(costBytes(q))
-		h.soonest = sooner(h.soonest, q.Deadline)
+		h.soonest = sooner(h.soonest, due(q))
 	}
 	h.items = append(append(make([]*request.Request, 0, len(qs)+h.len()), qs...), h.items[h.head:]...)
 	h.head = 0
@@ -83,9 +116,9 @@ func (h *queue) remove(which func(*request.Request) bool) {
 			h.account(-costBytes(q))
 			continue
 		}
-		h.soonest = sooner(h.soonest, q.Deadline)
+		h.soonest = sooner(h.soonest, due(q))
 		keep = append(keep, q)
 	}
 	clear(h.items[len(keep):])
-	h.items, h.head = keep, 0
+	h.items, h.head, h.fresh = keep, 0, 0
 }

@@ -32,6 +32,10 @@ type Options struct {
 	// MinPause and MaxPause bound the pause before a request goes again to a
 	// node that sent it back; it doubles from one to the other (1 ms, 50 ms).
 	MinPause, MaxPause time.Duration
+	// Patience bounds how long a leader is awaited for a request that certainly
+	// did not run (request.LeaderPatience): an election is over by then, or there
+	// is no majority. The request fails with a *sharding.NotLeaderError.
+	Patience time.Duration
 }
 
 const (
@@ -88,6 +92,9 @@ func New(opts Options) (*Router, error) {
 	if opts.MaxPause == 0 {
 		opts.MaxPause = 50 * time.Millisecond
 	}
+	if opts.Patience == 0 {
+		opts.Patience = request.LeaderPatience
+	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
@@ -103,7 +110,7 @@ func New(opts Options) (*Router, error) {
 		self: target{node: opts.Self, self: true},
 		limits: limits{
 			requests: opts.HeldRequests, bytes: opts.HeldBytes, total: &budget{limit: int64(opts.HeldTotalBytes)},
-			minPause: opts.MinPause, maxPause: opts.MaxPause, self: opts.Self, seed: maphash.MakeSeed(),
+			minPause: opts.MinPause, maxPause: opts.MaxPause, patience: opts.Patience, self: opts.Self, seed: maphash.MakeSeed(),
 		},
 		slots: make([]shardSlot, opts.Shards+1),
 		wake:  make(chan struct{}, 1),

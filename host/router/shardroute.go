@@ -48,6 +48,7 @@ type lead struct {
 	quorum     bool
 	stopped    sharding.StopReason // the replica here
 	candidates []sharding.NodeID
+	unheard    []sharding.NodeID // of the candidates, while no leader is known
 }
 
 // limits bound a route.
@@ -55,6 +56,7 @@ type limits struct {
 	requests, bytes    int
 	total              *budget
 	minPause, maxPause time.Duration
+	patience           time.Duration // for a leader
 	self               sharding.NodeID
 	seed               maphash.Seed  // of the keys of entities
 	epoch              atomic.Uint64 // of what arrives now
@@ -147,6 +149,9 @@ func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
 		f.ended(q)
 	} else {
 		f.bounced(q, now)
+		if q.Route.Until.IsZero() || isUnknown(q) {
+			q.Route.Until = limitOf(q, now, f.limits.patience) // it was with a node until now
+		}
 		gaveUp := f.gaveUp(q, now)
 		if !gaveUp {
 			v = hold
@@ -263,7 +268,7 @@ func (f *shardRoute) give(q *request.Request, err error) {
 }
 
 func (f *shardRoute) notLed() error {
-	return &sharding.NotLeaderError{Shard: f.shard, Leader: f.known.to.node, Stopped: f.known.stopped}
+	return &sharding.NotLeaderError{Shard: f.shard, Leader: f.known.to.node, Stopped: f.known.stopped, Unheard: f.known.unheard}
 }
 
 // heard takes what the node knows of the leader now.
@@ -338,25 +343,36 @@ func (f *shardRoute) next(now time.Time, batch []*request.Request, limit int) []
 	return batch
 }
 
-// expire answers what has waited until its deadline.
+// expire answers requests that have waited until their deadlines, and those
+// that have waited long enough for a leader and certainly did not run.
 func (f *shardRoute) expire(now time.Time) {
 	if at := f.soonest(); at.IsZero() || !at.Before(now) {
 		return
 	}
-	f.held.remove(func(q *request.Request) bool {
-		if !f.late(q, now) {
+	leaderless := f.leaderless()
+	isOver := func(q *request.Request) bool {
+		switch {
+		case f.late(q, now):
+			f.give(q, request.ErrDeadline)
+			return true
+		case q.Route.Unknown || !q.Route.Until.Before(now):
 			return false
+		case leaderless:
+			f.give(q, f.notLed())
+			return true
 		}
-		f.give(q, request.ErrDeadline)
-		return true
-	})
-	f.back = slices.DeleteFunc(f.back, func(q *request.Request) bool {
-		if !f.late(q, now) {
-			return false
-		}
-		f.give(q, request.ErrDeadline)
-		return true
-	})
+		q.Route.Until = now.Add(f.limits.maxPause) // somebody is being asked: look again soon
+		return false
+	}
+	f.held.remove(isOver)
+	f.back = slices.DeleteFunc(f.back, isOver)
+}
+
+// leaderless reports that nothing is out, and that no node is known to lead the
+// shard, or the one that is has just refused.
+func (f *shardRoute) leaderless() bool {
+	to, sure := f.choose()
+	return f.state == waiting && (to == target{} || !sure || f.pause > 0)
 }
 
 // close answers everything that is held, and all that comes from now on.
@@ -380,7 +396,7 @@ func (f *shardRoute) failAll(err error) {
 func (f *shardRoute) soonest() time.Time {
 	at := f.held.soonest
 	for _, q := range f.back {
-		at = sooner(at, q.Deadline)
+		at = sooner(at, due(q))
 	}
 	return at
 }

@@ -173,14 +173,14 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 func (s *moduleService) fitShard(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, fitWait+2*q.Budget)
 	defer cancel()
-	var pause leaderproxy.Backoff
+	var search leaderproxy.Search
 	for {
 		changed := s.verify.proxy.Changed()
 		out, err := s.fitOnce(ctx, q)
 		if connect.CodeOf(err) == connect.CodeUnimplemented { // by a node of the release before
 			return nil, leaderproxy.Proxied(err)
 		}
-		if err == nil || leaderproxy.FromPeer(ctx) || !leaderproxy.Retry(err) || !s.verify.proxy.Quorum(q.Shard) || pause.Wait(ctx, changed) != nil {
+		if err == nil || !leaderproxy.Retry(err) || !search.Again(ctx, s.verify.proxy, q.Shard, changed, err) {
 			return out, leaderproxy.Proxied(err)
 		}
 	}

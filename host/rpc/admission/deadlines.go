@@ -8,6 +8,7 @@ import (
 
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/request"
 )
 
 // compileDeadline bounds the calls that may compile a module, which takes
@@ -34,9 +35,10 @@ func (d Deadlines) Of(ctx context.Context, now time.Time) time.Time {
 }
 
 // WrapUnary puts the bound into the context of every unary call that does not
-// keep it itself.
+// keep it itself, and that a caller waits.
 func (d Deadlines) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		ctx = request.WithCaller(ctx)
 		now := time.Now()
 		until := d.Of(ctx, now)
 		switch req.Spec().Procedure {

@@ -98,6 +98,7 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	w.req.Done = w
 	w.one[0] = &w.req
 	w.timer.Reset(deadline.Sub(now))
+	kind := w.req.Kind // the runtime has the request from here on
 	c.Runtime.Submit(w.one[:])
 
 	var err error
@@ -105,10 +106,10 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	case <-w.done:
 	case <-ctx.Done():
 		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
-			err = status.ErrNoOutcome
+			err = Late(kind)
 		}
 	case <-w.timer.C:
-		err = status.ErrNoOutcome
+		err = Late(kind)
 	}
 	w.timer.Stop()
 	if err != nil && w.state.CompareAndSwap(callWaiting, callAbandoned) {
@@ -120,6 +121,15 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	res := w.req.Result
 	c.put(w)
 	return res, res.Err
+}
+
+// Late is the error of a request whose deadline passed while it was with its
+// entity. A query has no outcome that could be unknown.
+func Late(kind request.Kind) error {
+	if kind == request.Query || kind == request.StaleQuery {
+		return status.ErrLate
+	}
+	return status.ErrNoOutcome
 }
 
 // Complete implements request.Completer.

@@ -23,8 +23,13 @@ type Nodes interface {
 	// Leader names the node that leads the shard; self says that it is this
 	// one, which serves. known is false while no leader is known.
 	Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool)
-	// Quorum is false while this node hears no quorum of the shard.
+	// Quorum is false if the shard can have no leader that this node reaches.
 	Quorum(shard sharding.ShardID) bool
+	// Unheard are the nodes with a replica of the shard that this node does not
+	// hear.
+	Unheard(shard sharding.ShardID) []sharding.NodeID
+	// Hears reports whether this node hears another one. Changed covers it.
+	Hears(node sharding.NodeID) bool
 	// Changed returns a channel that gets a value, or is closed, when anything
 	// that was told before the call has changed.
 	Changed() <-chan struct{}
@@ -37,10 +42,12 @@ type Nodes interface {
 // on to a third node.
 const Path = "/hostd.hop/"
 
-// Pauses between attempts at the leader of a shard.
+// Pauses between attempts at the leader of a shard, and how long one is looked
+// for in all.
 const (
 	MinPause = 2 * time.Millisecond
 	MaxPause = 100 * time.Millisecond
+	Patience = request.LeaderPatience
 )
 
 // Proxy takes calls about a shard to the node that leads it. It is safe for
@@ -58,7 +65,7 @@ func New(nodes Nodes) *Proxy { return &Proxy{nodes: nodes} }
 // Alone reports that there is no other node.
 func (p *Proxy) Alone() bool { return p.nodes == nil }
 
-// Quorum is false while this node hears no quorum of the shard.
+// Quorum is false if the shard can have no leader that this node reaches.
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
 // Handler serves calls of other nodes with the handlers of the entity service,
@@ -81,8 +88,8 @@ func Handler(next http.Handler) http.Handler {
 }
 
 // Leader returns a client of the node that leads the shard, or nil when this
-// one does. It waits for a leader as long as ctx, but not without a quorum, and
-// not for a caller that is a node: that one asks again.
+// one does. It waits for a leader as long as ctx and Patience allow, but not
+// without a quorum, and not for a caller that is a node: that one asks again.
 func (p *Proxy) Leader(ctx context.Context, shard sharding.ShardID) (entityv1connect.EntityServiceClient, error) {
 	node, err := p.find(ctx, shard)
 	if node == "" || err != nil {
@@ -102,7 +109,7 @@ func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modu
 	if err != nil {
 		return nil, request.ErrUnreachable
 	}
-	return modulev1connect.NewModuleServiceClient(Telling(http), base+strings.TrimSuffix(Path, "/"),
+	return modulev1connect.NewModuleServiceClient(p.hearing(http, node), base+strings.TrimSuffix(Path, "/"),
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
 }
 
@@ -111,6 +118,8 @@ func (p *Proxy) find(ctx context.Context, shard sharding.ShardID) (sharding.Node
 	if p.nodes == nil {
 		return "", nil
 	}
+	patience := time.NewTimer(Patience)
+	defer patience.Stop()
 	for {
 		changed := p.nodes.Changed()
 		node, self, known := p.nodes.Leader(shard)
@@ -118,17 +127,31 @@ func (p *Proxy) find(ctx context.Context, shard sharding.ShardID) (sharding.Node
 		case known && self:
 			return "", nil
 		case FromPeer(ctx), !p.nodes.Quorum(shard):
-			return "", &sharding.NotLeaderError{Shard: shard, Leader: node}
+			return "", p.notLed(shard)
 		case known:
 			return node, nil
 		}
 		select {
 		case <-changed:
+		case <-patience.C:
+			return "", p.notLed(shard)
 		case <-ctx.Done():
-			return "", &sharding.NotLeaderError{Shard: shard}
+			return "", p.notLed(shard)
 		}
 	}
 }
+
+// notLed says that this node knows no leader of a shard which it could ask.
+func (p *Proxy) notLed(shard sharding.ShardID) error {
+	node, _, _ := p.nodes.Leader(shard)
+	return &notLedError{&sharding.NotLeaderError{Shard: shard, Leader: node, Unheard: p.nodes.Unheard(shard)}}
+}
+
+// notLedError: a leader was looked for in vain, so that to look again is of no
+// use to a caller who waits.
+type notLedError struct{ error }
+
+func (e *notLedError) Unwrap() error { return e.error }
 
 // Remote names the node that leads the shard, where that is another one.
 func (p *Proxy) Remote(shard sharding.ShardID) (node sharding.NodeID, known bool) {
@@ -171,7 +194,7 @@ func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClien
 	if p.clients == nil {
 		p.clients = make(map[sharding.NodeID]entityv1connect.EntityServiceClient)
 	}
-	c := entityv1connect.NewEntityServiceClient(Telling(http), base+strings.TrimSuffix(Path, "/"),
+	c := entityv1connect.NewEntityServiceClient(p.hearing(http, node), base+strings.TrimSuffix(Path, "/"),
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes))
 	p.clients[node] = c
 	return c, nil
@@ -184,7 +207,7 @@ func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceCl
 	if err != nil {
 		return nil, request.ErrUnreachable
 	}
-	return clusterv1connect.NewClusterServiceClient(Telling(http), base+strings.TrimSuffix(Path, "/"),
+	return clusterv1connect.NewClusterServiceClient(p.hearing(http, node), base+strings.TrimSuffix(Path, "/"),
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
 }
 
@@ -221,7 +244,7 @@ func Proxied(err error) error {
 	if !connect.IsWireError(err) {
 		switch theirs.Code() {
 		case connect.CodeDeadlineExceeded:
-			return status.ErrNoOutcome
+			return status.ErrLate
 		case connect.CodeCanceled:
 			return context.Canceled
 		}
@@ -251,21 +274,55 @@ func (b *Backoff) Wait(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
+// Search counts the attempts at a shard's leader of which none came to
+// anything. It is for one goroutine.
+type Search struct {
+	began time.Time
+	pause Backoff
+}
+
+// Found notes an attempt that came to something.
+func (s *Search) Found() { *s = Search{} }
+
+// Again waits before the next attempt at the leader of a shard, after one that
+// failed with err. It reports false, without a wait, if there is to be none:
+// another node asks, this node finds no leader, or for as long as Patience no
+// attempt has come to anything.
+func (s *Search) Again(ctx context.Context, p *Proxy, shard sharding.ShardID, changed <-chan struct{}, err error) bool {
+	if _, vain := errors.AsType[*notLedError](err); vain || FromPeer(ctx) || !p.Quorum(shard) {
+		return false
+	}
+	if now := time.Now(); s.began.IsZero() {
+		s.began = now
+	} else if now.Sub(s.began) > Patience {
+		return false
+	}
+	return s.pause.Wait(ctx, changed) == nil
+}
+
 // Do makes a call that may be repeated at the node that leads the shard: at
-// this one when client is nil. It goes on to the next leader until ctx ends.
+// this one when client is nil. It goes to the next leader until ctx ends, and
+// as long as Patience while nothing answers.
 func Do[Res any](ctx context.Context, p *Proxy, shard sharding.ShardID,
 	do func(ctx context.Context, client entityv1connect.EntityServiceClient) (*Res, error)) (*Res, error) {
-	var pause Backoff
+	var search Search
 	for {
 		changed := p.Changed()
-		client, err := p.Leader(ctx, shard)
+		node, err := p.find(ctx, shard)
 		if err == nil {
 			var res *Res
-			if res, err = do(ctx, client); err == nil || client == nil {
+			var client entityv1connect.EntityServiceClient
+			if node != "" {
+				client, err = p.Client(node)
+			}
+			if err == nil {
+				res, err = do(ctx, client)
+			}
+			if err == nil || node == "" {
 				return res, err
 			}
 		}
-		if FromPeer(ctx) || !Retry(err) || !p.Quorum(shard) || pause.Wait(ctx, changed) != nil {
+		if !Retry(err) || !search.Again(ctx, p, shard, changed, err) {
 			return nil, Proxied(err)
 		}
 	}

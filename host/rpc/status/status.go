@@ -41,7 +41,12 @@ type Detailed interface {
 	Detail() proto.Message
 }
 
-// ErrNoOutcome: the caller's wait ended before the outcome was known.
+// ErrLate: the caller's wait ended before the answer came to a call that
+// changes nothing, such as a query, or that may be repeated as it is.
+var ErrLate = New(connect.CodeDeadlineExceeded, "the deadline passed before the answer came; nothing was changed, or the call may be repeated")
+
+// ErrNoOutcome: the caller's wait ended before the outcome of a command was
+// known. The command was sent, and may have taken effect.
 var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
 
 // What an ErrorInfo says of a retry whose outcome nobody can tell, of a

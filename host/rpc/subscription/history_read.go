@@ -11,31 +11,33 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// readPatience is how long a reading that does not follow looks for a leader
-// that gives it another event.
+// readPatience is how long a subscription that does not follow waits for
+// another event while a reader of it fails.
 const readPatience = 10 * time.Second
 
 // readEvents sends events from wherever the shard is led: it goes on at the
 // next leader with the event behind the last that was sent, so that none is
 // missing and none comes twice.
 func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
-	var p leaderproxy.Backoff
-	progress := time.Now()
+	var search leaderproxy.Search
+	var pause leaderproxy.Backoff
 	for {
 		from := reader.next
 		changed := s.Proxy.Changed()
 		err := s.readOnce(ctx, m, reader)
 		if reader.next > from {
-			p, progress = leaderproxy.Backoff{}, time.Now()
+			search.Found()
+			pause = leaderproxy.Backoff{}
 		}
 		fromPeer := leaderproxy.FromPeer(ctx)
 		switch {
 		case err == nil || fromPeer || reader.gone || s.Proxy.Alone() || ctx.Err() != nil || s.Streams.IsStopping() || !leaderproxy.Retry(err) && !leaderproxy.Ended(err):
 			return leaderproxy.Proxied(err)
-		case !m.GetFollow() && (time.Since(progress) > readPatience || !s.Proxy.Quorum(reader.shard)):
-			return leaderproxy.Proxied(err)
-		}
-		if p.Wait(ctx, changed) != nil {
+		case m.GetFollow():
+			if pause.Wait(ctx, changed) != nil {
+				return leaderproxy.Proxied(err)
+			}
+		case !search.Again(ctx, s.Proxy, reader.shard, changed, err):
 			return leaderproxy.Proxied(err)
 		}
 	}
@@ -43,12 +45,7 @@ func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest,
 
 // readOnce reads from the leader of the moment, until the end or an error.
 func (s *Service) readOnce(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
-	patience, cancel := ctx, context.CancelFunc(func() {})
-	if !m.GetFollow() {
-		patience, cancel = context.WithTimeout(ctx, readPatience)
-	}
-	leader, err := s.Proxy.Leader(patience, reader.shard)
-	cancel()
+	leader, err := s.Proxy.Leader(ctx, reader.shard)
 	switch {
 	case err != nil:
 		return err

@@ -62,7 +62,7 @@ func (s *subscription) run(ctx context.Context) error {
 				if shard, cut := s.cutOff(now); cut {
 					return &sharding.NotLeaderError{Shard: shard}
 				}
-				if !s.follow && (s.failed || len(s.readers) == 0) && now.Sub(progress) > readPatience {
+				if still := now.Sub(progress); !s.follow && (s.failed && still > readPatience || len(s.readers) == 0 && still > leaderproxy.Patience) {
 					return &sharding.NotLeaderError{Shard: s.missing()}
 				}
 			case <-ctx.Done():

@@ -58,6 +58,12 @@ func (nodes) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "",
 // Quorum implements leaderproxy.Nodes.
 func (nodes) Quorum(sharding.ShardID) bool { return true }
 
+// Unheard implements leaderproxy.Nodes.
+func (nodes) Unheard(sharding.ShardID) []sharding.NodeID { return nil }
+
+// Hears implements leaderproxy.Nodes.
+func (nodes) Hears(sharding.NodeID) bool { return true }
+
 // Changed implements leaderproxy.Nodes.
 func (nodes) Changed() <-chan struct{} { return nil }
 

@@ -140,13 +140,15 @@ func (v *Run) Do(ctx context.Context) error {
 
 // shard verifies one where it is led, and again where the leader is lost.
 func (v *Run) shard(ctx context.Context, shard sharding.ShardID, sample int) error {
-	var pause leaderproxy.Backoff
+	var search leaderproxy.Search
 	for {
 		changed := v.Proxy.Changed()
 		v.now = replayed{}
 		err := v.attempt(ctx, shard, sample)
-		if err == nil || leaderproxy.FromPeer(ctx) || !leaderproxy.Retry(err) && !leaderproxy.Ended(err) || !v.Proxy.Quorum(shard) ||
-			pause.Wait(ctx, changed) != nil {
+		if v.now != (replayed{}) {
+			search.Found()
+		}
+		if err == nil || !leaderproxy.Retry(err) && !leaderproxy.Ended(err) || !search.Again(ctx, v.Proxy, shard, changed, err) {
 			return leaderproxy.Proxied(err)
 		}
 	}

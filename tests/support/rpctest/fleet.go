@@ -209,6 +209,12 @@ func (v nodeView) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 
 func (v nodeView) Quorum(sharding.ShardID) bool { return !v.CutOff.Load() }
 
+// Unheard implements leaderproxy.Nodes.
+func (v nodeView) Unheard(sharding.ShardID) []sharding.NodeID { return nil }
+
+// Hears implements leaderproxy.Nodes.
+func (v nodeView) Hears(sharding.NodeID) bool { return true }
+
 func (v nodeView) Changed() <-chan struct{} {
 	v.fleet.mu.Lock()
 	defer v.fleet.mu.Unlock()

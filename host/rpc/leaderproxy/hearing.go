@@ -1,0 +1,96 @@
+package leaderproxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// errSilent ends a call to a node of which nothing is heard any more.
+var errSilent = errors.New("nothing is heard any more of the node that was asked")
+
+// hearing is Telling with calls that fail once the node falls silent. Without
+// it a call to a node that has lost its power, or the network, would wait for
+// an answer until its deadline.
+func (p *Proxy) hearing(c *http.Client, node sharding.NodeID) *http.Client {
+	out := Telling(c)
+	out.Transport = &hearer{next: out.Transport, nodes: p.nodes, node: node}
+	return out
+}
+
+type hearer struct {
+	next  http.RoundTripper
+	nodes Nodes
+	node  sharding.NodeID
+}
+
+// RoundTrip implements http.RoundTripper.
+func (h *hearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			changed := h.nodes.Changed()
+			if !h.nodes.Hears(h.node) {
+				cancel(errSilent)
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	over := sync.OnceFunc(func() {
+		cancel(context.Canceled)
+		<-ended
+	})
+	res, err := h.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		err = silence(ctx, err)
+		over()
+		return nil, err
+	}
+	res.Body = &heardBody{ReadCloser: res.Body, ctx: ctx, over: over}
+	return res, nil
+}
+
+// silence is the error of a call that failed with err: that its node is not
+// heard, if the call was ended for that.
+func silence(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
+}
+
+// heardBody is the body of an answer, which fails once its node falls silent.
+type heardBody struct {
+	io.ReadCloser
+	ctx  context.Context
+	over func()
+}
+
+// Read implements io.Reader.
+func (b *heardBody) Read(to []byte) (int, error) {
+	n, err := b.ReadCloser.Read(to)
+	if err != nil {
+		if err != io.EOF {
+			err = silence(b.ctx, err)
+		}
+		b.over()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *heardBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.over()
+	return err
+}

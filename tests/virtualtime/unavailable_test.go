@@ -1,0 +1,201 @@
+package virtualtime
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/network"
+)
+
+// saidBy is how long a node may take to say that nothing can come of a call.
+const saidBy = time.Second
+
+// plain calls one node and never another one, and tries nothing again: it hears
+// what that node says.
+type plain struct {
+	w  *world
+	at string
+	entityv1connect.EntityServiceClient
+	cluster clusterv1connect.ClusterServiceClient
+}
+
+func (w *world) plain(i int) *plain {
+	transport := network.NewHTTPTransport(w.net.Host(hostOf(i)), network.HTTPOptions{})
+	w.ends = append(w.ends, transport.CloseIdleConnections)
+	over, base := &http.Client{Transport: transport}, "http://"+address(i)
+	return &plain{w, string(id(i)), entityv1connect.NewEntityServiceClient(over, base), clusterv1connect.NewClusterServiceClient(over, base)}
+}
+
+// about are calls of each kind about an entity and its shard.
+func (p *plain) about(entity string) func(context.Context) map[string]func() error {
+	return func(ctx context.Context) map[string]func() error { return p.calls(ctx, entity) }
+}
+
+func (p *plain) calls(ctx context.Context, entity string) map[string]func() error {
+	one := &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}
+	return map[string]func() error{
+		"Send": func() error {
+			_, err := p.Send(ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: entity, Command: "add", Payload: one}))
+			return err
+		},
+		"Query": func() error {
+			_, err := p.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
+			return err
+		},
+		"GetEntity": func() error {
+			_, err := p.GetEntity(ctx, connect.NewRequest(&entityv1.GetEntityRequest{EntityType: "counter", EntityId: entity}))
+			return err
+		},
+		"GetState": func() error {
+			_, err := p.GetState(ctx, connect.NewRequest(&entityv1.GetStateRequest{EntityType: "counter", EntityId: entity}))
+			return err
+		},
+		"Delete": func() error {
+			_, err := p.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{EntityType: "counter", EntityId: entity}))
+			return err
+		},
+		"ReadEvents": func() error {
+			events, err := p.ReadEvents(ctx, connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: entity}))
+			if err != nil {
+				return err
+			}
+			defer events.Close()
+			for events.Receive() {
+			}
+			return events.Err()
+		},
+	}
+}
+
+// ofMetadata are calls that need a majority of the metadata.
+func (p *plain) ofMetadata(ctx context.Context) map[string]func() error {
+	return map[string]func() error{
+		"PutSetting": func() error {
+			_, err := p.cluster.PutSetting(ctx, connect.NewRequest(&clusterv1.PutSettingRequest{Key: "k", Value: "v"}))
+			return err
+		},
+		"Query of an unknown type": func() error {
+			_, err := p.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "nothing", EntityId: "e", Query: "total"}))
+			return err
+		},
+	}
+}
+
+// refused makes every call and demands that each is unavailable soon.
+func (p *plain) refused(calls func(context.Context) map[string]func() error) {
+	p.w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for name, call := range calls(ctx) {
+		began := time.Now()
+		err := call()
+		if took := time.Since(began); connect.CodeOf(err) != connect.CodeUnavailable || took > saidBy {
+			p.w.t.Errorf("%s says to %s after %v: %v", p.at, name, took, err)
+		}
+	}
+}
+
+// entityOf is an entity of a shard.
+func (w *world) entityOf(shard uint32) string {
+	for n := 0; ; n++ {
+		if name := nameOf(n); client.ShardOf("counter", name, w.opts.shards) == shard {
+			return name
+		}
+	}
+}
+
+// Of five nodes two die, and with them the majority of some shards. Every node
+// says so soon, also those without a replica of such a shard, and names the
+// nodes that are missing.
+func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
+	run(t, options{nodes: 5, shards: 6}, func(t *testing.T, w *world) {
+		w.found()
+		w.push()
+		shards := w.shards(1)
+		voters := shards[1].GetVoters()
+		lost := shards[1].GetShardId()
+		dead := []int{w.place(voters[0]), w.place(voters[1])}
+		w.kill(dead...)
+		time.Sleep(5 * time.Second)
+		entity := w.entityOf(lost)
+		without := 0
+		for i := range w.nodes {
+			if !slices.Contains(voters, string(id(i))) {
+				without++
+			}
+			here := w.plain(i)
+			here.refused(here.about(entity))
+			_, err := w.plain(i).Query(t.Context(), connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("hears nothing of %s", id(dead[0]))) && !strings.Contains(err.Error(), fmt.Sprintf("hears nothing of %s", id(dead[1]))) {
+				t.Errorf("%s gives as the reason %v", id(i), err)
+			}
+		}
+		if without != 2 {
+			t.Errorf("%d nodes have no replica of shard %d, which has %v", without, lost, voters)
+		}
+		w.start(dead...)
+		w.until("every shard is led", func() bool { return w.led(w.place(voters[2])) })
+		for i := range w.nodes {
+			if _, err := w.beside(i).Query(t.Context(), total(entity)); err != nil {
+				t.Errorf("%s, healed: %v", id(i), err)
+			}
+		}
+	})
+}
+
+// Without a majority of the nodes nothing of the metadata can be changed, or
+// known for sure, and the last node says so soon.
+func TestMetadataWithoutMajorityIsRefused(t *testing.T) {
+	run(t, options{nodes: 3, shards: 2}, func(t *testing.T, w *world) {
+		w.found()
+		w.push()
+		w.kill(2, 3)
+		time.Sleep(5 * time.Second)
+		here := w.plain(1)
+		here.refused(here.ofMetadata)
+		w.start(2, 3)
+		w.until("every shard is led", func() bool { return w.led(1) })
+	})
+}
+
+// One link of three is cut. Both ends have a majority with the third node, and
+// say soon of shards that the other end leads that they do not reach it.
+func TestCutLinkIsNamed(t *testing.T) {
+	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
+		w.found()
+		w.push()
+		ends := []int{w.leader(1, 1)}
+		ends = append(ends, w.others(ends[0])[0])
+		w.net.Partition([]string{hostOf(ends[0])}, []string{hostOf(ends[1])})
+		time.Sleep(5 * time.Second)
+		third := 6 - ends[0] - ends[1]
+		refused := 0
+		for _, s := range w.shards(third) {
+			for k, end := range ends {
+				if s.GetShardId() == 0 || s.GetLeader() != string(id(ends[1-k])) {
+					continue
+				}
+				refused++
+				here := w.plain(end)
+				here.refused(here.about(w.entityOf(s.GetShardId())))
+			}
+		}
+		if refused == 0 {
+			t.Error("neither end leads a shard any more")
+		}
+		w.net.HealAll()
+		w.settled()
+	})
+}
