@@ -69,6 +69,7 @@ type Node struct {
 	audit      *audit.Calls                        // nil: no account is kept
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
+	served   atomic.Bool // the node was ready since its start
 	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
 }
 

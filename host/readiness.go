@@ -9,10 +9,13 @@ import (
 
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Ready reports whether the node serves: it is caught up, every shard has
-// replicas, and those with one here have a leader.
+// Ready reports whether the node serves. After a start that is once it has
+// caught up, every shard has replicas, and those with one here have a leader,
+// except shards without a majority. From then on it is as long as the node
+// serves any shard.
 func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
@@ -53,14 +56,74 @@ func (n *Node) readiness() error {
 		return n.replicas.judge.Disputes()
 	case !n.caughtUp.Load():
 		return errCatchingUp
+	case n.served.Load():
+		return n.servesNothing()
 	case !placed:
 		return errPlacing
-	case !n.region.Led(here):
+	case !n.region.Led(slices.DeleteFunc(slices.Clone(here), n.lacksMajority)):
 		return errElecting
-	case !n.membership.metadataVoted():
+	case !n.membership.metadataVoted() && !n.lacksMajority(sharding.MetaShard):
 		return errVoting
 	}
+	n.served.Store(true)
 	return nil
+}
+
+// lacksMajority reports whether so many nodes with a voter of the shard are
+// silent that it can have no leader. Nodes that the start has not heard of yet
+// are not silent: a node that starts waits for them.
+func (n *Node) lacksMajority(shard sharding.ShardID) bool {
+	voters, silent := 0, 0
+	for _, r := range n.routing.leaders.Replicas(shard) {
+		if r.State == meta.ReplicaLearner || r.Lost {
+			continue
+		}
+		if voters++; r.Node != n.id.Node && n.peers.Silent(r.Node) {
+			silent++
+		}
+	}
+	return voters > 0 && voters-silent <= voters/2
+}
+
+// servesNothing says why a node that was ready serves no shard at all: none has
+// a leader that it reaches. Nil if it serves one.
+func (n *Node) servesNothing() error {
+	for shard := sharding.ShardID(1); uint32(shard) <= n.shards; shard++ {
+		if _, _, known := n.routing.leaders.Leader(shard); known && n.routing.leaders.Quorum(shard) {
+			return nil
+		}
+	}
+	return &sharding.NotLeaderError{Shard: 1, Unheard: n.routing.leaders.Unheard(1)}
+}
+
+// shardsWithoutLeader names the shards with a replica here that have no leader
+// which this node reaches, and the nodes it does not hear; empty if all have
+// one.
+func (n *Node) shardsWithoutLeader() string {
+	here, _ := n.routing.leaders.Placed()
+	var named []string
+	unheard := map[sharding.NodeID]bool{}
+	for _, shard := range here {
+		if _, _, known := n.routing.leaders.Leader(shard); known && n.routing.leaders.Quorum(shard) {
+			continue
+		}
+		for _, node := range n.routing.leaders.Unheard(shard) {
+			unheard[node] = true
+		}
+		named = append(named, fmt.Sprint(shard))
+	}
+	if len(named) == 0 {
+		return ""
+	}
+	count := len(named)
+	if count > maxNamed {
+		named = append(named[:maxNamed], "...")
+	}
+	why := "they are electing one"
+	if len(unheard) > 0 {
+		why = fmt.Sprintf("it hears nothing of %v", slices.Sorted(maps.Keys(unheard)))
+	}
+	return fmt.Sprintf("%d shards have no leader that the node reaches: %s; %s", count, strings.Join(named, ", "), why)
 }
 
 // opened says why the node takes no RPC yet.
@@ -78,6 +141,9 @@ func (n *Node) opened() error {
 func (n *Node) waiting() error {
 	if n.membership.founding != nil && !n.membership.founding.Wants() && n.membership.control.Cluster() == "" {
 		return errUnfounded
+	}
+	if len(n.cfg.Seeds) > 0 {
+		return fmt.Errorf("%w through its seeds %s; the log says which do not answer", errJoining, strings.Join(n.cfg.Seeds[:min(len(n.cfg.Seeds), maxNamed)], ", "))
 	}
 	return errJoining
 }

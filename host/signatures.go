@@ -26,6 +26,15 @@ func (n *Node) remarks() string {
 	if !n.joined.Load() {
 		return ""
 	}
+	if lacking := n.shardsWithoutLeader(); lacking != "" {
+		return strings.TrimSpace(lacking + "\n" + n.unsigned())
+	}
+	return n.unsigned()
+}
+
+// unsigned names the entity types that are not served for the signatures of
+// their modules.
+func (n *Node) unsigned() string {
 	var named []string
 	for _, u := range n.guests.modules.Types.Unsigned() {
 		switch {

@@ -44,7 +44,8 @@ const maxPeerPorts = 100
 // PeerListens are the addresses to try in turn for the peers' listener of a
 // node whose clients' listens on listening: PeerListen, or the port after that
 // of the clients. Nodes of one machine may well have ports in a row: so on a
-// loopback address the ports of seeds are passed over, and a later one will do.
+// loopback address the ports of other nodes' seeds are skipped, and a later one
+// will do.
 func (c *Config) PeerListens(listening net.Addr) []string {
 	if c.PeerListen != "" {
 		return []string{c.PeerListen}
@@ -60,7 +61,7 @@ func (c *Config) PeerListens(listening net.Addr) []string {
 	}
 	var out []string
 	for port := first + 1; port <= min(first+maxPeerPorts, 65535); port++ {
-		if a := net.JoinHostPort(host, strconv.Itoa(port)); !slices.Contains(c.Seeds, a) {
+		if a := net.JoinHostPort(host, strconv.Itoa(port)); !c.isAnothers(a) {
 			out = append(out, a)
 		}
 	}
@@ -75,10 +76,26 @@ func (c *Config) PassedOver(listening net.Addr) string {
 		return ""
 	}
 	port, err := strconv.Atoi(text)
-	if a := net.JoinHostPort(host, strconv.Itoa(port+1)); err == nil && slices.Contains(c.Seeds, a) {
+	if a := net.JoinHostPort(host, strconv.Itoa(port+1)); err == nil && c.isAnothers(a) {
 		return a
 	}
 	return ""
+}
+
+// isAnothers reports whether an address of this host is among the seeds as that
+// of another node. If nodes have a loopback address each, the only seed at this
+// one's is its own.
+func (c *Config) isAnothers(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	here, elsewhere := 0, 0
+	for _, seed := range c.Seeds {
+		if at, _, err := net.SplitHostPort(seed); err == nil && at == host {
+			here++
+		} else {
+			elsewhere++
+		}
+	}
+	return err == nil && slices.Contains(c.Seeds, address) && (here > 1 || elsewhere == 0)
 }
 
 // Loopback reports whether the node can be reached from this machine only. A

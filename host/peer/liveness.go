@@ -88,7 +88,12 @@ func (q *peer) look(now, since int64) {
 	switch state := q.state.Load(); {
 	case silent && state != stateSilent:
 		q.state.Store(stateSilent)
-		q.owner.opts.Logger.Debug("a node fell silent", "node_id", q.id)
+		if state == stateUnknown {
+			q.owner.opts.Logger.Debug("a node was never heard", "node_id", q.id)
+		} else {
+			q.lost = true
+			q.owner.opts.Logger.Warn("nothing is heard of a node any more", "node_id", q.id)
+		}
 		q.owner.opts.OnSilent(q.id)
 	case state == stateHeard && q.signs.Ended():
 		q.state.Store(stateGone)
@@ -96,7 +101,12 @@ func (q *peer) look(now, since int64) {
 		q.owner.opts.OnGone(q.id)
 	case state != stateHeard && q.signs.Heard(now, patience) && !q.signs.Ended():
 		q.state.Store(stateHeard)
-		q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
+		if q.lost {
+			q.lost = false
+			q.owner.opts.Logger.Info("a node is heard again", "node_id", q.id)
+		} else {
+			q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
+		}
 		q.again()
 		q.owner.opts.OnHeard(q.id)
 	}

@@ -23,6 +23,7 @@ type peer struct {
 	speaks      atomic.Pointer[sharding.Levels]
 	timing      timing
 	state       atomic.Int32  // written by watch alone
+	lost        bool          // it was heard once and is silent; of watch alone
 	made        atomic.Uint64 // links to the node that were begun
 	sent        traffic
 	received    traffic

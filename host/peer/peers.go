@@ -151,6 +151,14 @@ func (p *Peers) Heard(node sharding.NodeID) bool {
 	return q != nil && q.heard()
 }
 
+// Silent reports whether nothing was heard of the node for longer than
+// SilentAfter. A node that became known a moment ago is neither heard nor
+// silent.
+func (p *Peers) Silent(node sharding.NodeID) bool {
+	q := (*p.table.Load())[node]
+	return q != nil && q.state.Load() == stateSilent
+}
+
 // Dropped counts the frames for a node that did not go out.
 func (p *Peers) Dropped(node sharding.NodeID) uint64 {
 	if q := (*p.table.Load())[node]; q != nil {

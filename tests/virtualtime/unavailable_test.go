@@ -116,6 +116,23 @@ func (w *world) entityOf(shard uint32) string {
 	}
 }
 
+// majorityBesideMetadata is a shard with its voters, and two nodes of those
+// that are its majority and not the metadata's.
+func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes []int) {
+	w.t.Helper()
+	shards := w.shards(1)
+	for _, s := range shards[1:] {
+		v := s.GetVoters()
+		for _, two := range [][]string{{v[0], v[1]}, {v[0], v[2]}, {v[1], v[2]}} {
+			if !slices.Contains(shards[0].GetVoters(), two[0]) || !slices.Contains(shards[0].GetVoters(), two[1]) {
+				return s.GetShardId(), v, []int{w.place(two[0]), w.place(two[1])}
+			}
+		}
+	}
+	w.t.Fatal("every shard has the voters of the metadata")
+	return 0, nil, nil
+}
+
 // Of five nodes two die, and with them the majority of some shards. Every node
 // says so soon, also those without a replica of such a shard, and names the
 // nodes that are missing.
@@ -123,10 +140,7 @@ func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
 	run(t, options{nodes: 5, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
 		w.push()
-		shards := w.shards(1)
-		voters := shards[1].GetVoters()
-		lost := shards[1].GetShardId()
-		dead := []int{w.place(voters[0]), w.place(voters[1])}
+		lost, voters, dead := w.majorityBesideMetadata()
 		w.kill(dead...)
 		time.Sleep(5 * time.Second)
 		entity := w.entityOf(lost)
@@ -142,11 +156,17 @@ func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
 				t.Errorf("%s gives as the reason %v", id(i), err)
 			}
 		}
+		again := w.others(0)[0]
+		w.stop(again)
+		w.start(again)
+		for i := range w.nodes {
+			w.until(fmt.Sprintf("%s is ready without shard %d", id(i), lost), w.nodes[i].Ready)
+		}
 		if without != 2 {
 			t.Errorf("%d nodes have no replica of shard %d, which has %v", without, lost, voters)
 		}
 		w.start(dead...)
-		w.until("every shard is led", func() bool { return w.led(w.place(voters[2])) })
+		w.until("every shard is led", func() bool { return w.led(again) })
 		for i := range w.nodes {
 			if _, err := w.beside(i).Query(t.Context(), total(entity)); err != nil {
 				t.Errorf("%s, healed: %v", id(i), err)

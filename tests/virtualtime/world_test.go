@@ -347,11 +347,13 @@ func (w *world) within(limit time.Duration, what string, condition func() bool) 
 	return time.Since(began)
 }
 
-// settled waits until every node that runs is ready.
+// settled waits until every node that runs is ready and sees a leader of every
+// shard: one that was ready stays so while it serves anything.
 func (w *world) settled() {
 	w.t.Helper()
 	for i, n := range w.nodes {
 		w.until(fmt.Sprintf("%s is ready", id(i)), n.Ready)
+		w.until(fmt.Sprintf("%s sees every shard led", id(i)), func() bool { return w.led(i) })
 	}
 }
 
