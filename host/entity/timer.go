@@ -23,6 +23,11 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
 	case !d.rated(e, r):
 	case f.Timer.Schedule != nil && !d.fireSchedule(e, r, f, now):
+	case !e.typ.HasCommand(r.Name) && f.Timer.Schedule == nil:
+		// A module that was activated by mistake must not use the timer up: it is
+		// held, as after a fault, until one serves that has the command.
+		d.opts.Logger.Warn("a timer is held, because its entity has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
+		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
 	case !e.typ.HasCommand(r.Name):
 		d.opts.Logger.Warn("a timer's command is unknown to its entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		d.fuel = 0

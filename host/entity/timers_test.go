@@ -327,3 +327,31 @@ func TestTimersReadAheadAreForgotten(t *testing.T) {
 		t.Errorf("%d timers have fired, %d reads are under way", len(a.fired), a.core.timers.Counts().Scans)
 	}
 }
+
+// TestTimersOfUnknownCommandsAreHeld: while a module serves that has no such
+// command nothing is written, and once one has it each timer fires once.
+func TestTimersOfUnknownCommandsAreHeld(t *testing.T) {
+	a := newAlarms(t, 2)
+	with := a.core.opts.Types.(oneType).t
+	without := *with
+	without.Commands = map[string]bool{"other": true}
+	a.core.opts.Types = oneType{&without}
+	a.set(3)
+	a.lead(1)
+	for range 5_000 {
+		a.step()
+	}
+	if a.left() != 6 || a.made != 0 || a.core.timers.Counts().Fired != 0 {
+		t.Fatalf("%d of 6 timers are left, %d entries were made, %+v", a.left(), a.made, a.core.timers.Counts())
+	}
+	a.core.opts.Types = oneType{with}
+	for n := 0; a.left() > 0; n++ {
+		if n > 400_000 {
+			t.Fatalf("%d timers have not fired", a.left())
+		}
+		a.step()
+	}
+	if len(a.fired) != 6 {
+		t.Errorf("%d timers have fired", len(a.fired))
+	}
+}
