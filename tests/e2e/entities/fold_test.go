@@ -11,6 +11,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
@@ -136,7 +137,9 @@ func TestStatesOfCutHistories(t *testing.T) {
 	if _, err := n.fold("trail", oldest-1); connect.CodeOf(err) != connect.CodeOutOfRange {
 		t.Errorf("the state at %d: %v", oldest-1, err)
 	}
-	if _, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/entities/later"), true); err != nil {
+	// It makes another state of the snapshots, so it has to be forced.
+	later := &modulev1.UploadRequest{Wasm: testkit.BuildGuest(t, "tests/e2e/entities/later"), Activate: true, Force: true}
+	if _, err := client.UploadModule(t.Context(), n.c, later); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []uint64{oldest, oldest + 1, commands} {
