@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 )
@@ -19,7 +21,9 @@ import (
 // each time, so every pair has its turn. A flow that begins while pairs are
 // forgotten may not have the first message of its pair. The destination does
 // not take that out of turn, so the flow is forgotten too; and it never gives a
-// message up, which is right only in order.
+// message up, which is right only in order. A lap sees messages in order, so
+// what it finds is the first message of its pair, unless the pair was known when
+// the lap passed that one and has been forgotten since: passed has those pairs.
 type waiting struct {
 	parked flowHeap
 	probes load
@@ -29,6 +33,8 @@ type waiting struct {
 	forgot  bool           // pairs were forgotten
 	clean   bool           // none since the lap began
 	lapped  journal.ItemID // how far the lap has come; zero: the next one begins
+	laps    uint64         // that began
+	passed  pairSet        // pairs that were forgotten behind the lap
 	lapAt   time.Time      // when it goes on
 }
 
@@ -213,11 +219,48 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 // forget leaves a pair that waits to the next lap.
 func (w *waiting) forget(c *core, s *shard, f *flow) {
 	s.remove(f)
+	if f.unsure || !w.lapped.Less(f.first) {
+		w.passed.add(w.laps, f.pair)
+	}
 	if !w.forgot {
 		w.lapAt = c.now.Add(c.opts.MaxWait)
 	}
 	w.forgot, w.clean = true, false
 }
+
+// pairSet is a set of pairs in 128 KiB, which are there once a pair is. It may
+// report a pair that was not added, but not in every lap.
+type pairSet struct{ bits []uint64 }
+
+const pairSetBits = 1 << 20
+
+// bit is the place of a pair in a lap.
+func (p *pairSet) bit(lap uint64, of pair) uint64 {
+	h := xxhash.NewWithSeed(lap)
+	for _, text := range [...]string{of.from.Type, of.from.ID, of.to.Type, of.to.ID} {
+		_, _ = h.WriteString(text)
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64() % pairSetBits
+}
+
+func (p *pairSet) add(lap uint64, of pair) {
+	if p.bits == nil {
+		p.bits = make([]uint64, pairSetBits/64)
+	}
+	b := p.bit(lap, of)
+	p.bits[b/64] |= 1 << (b % 64)
+}
+
+func (p *pairSet) has(lap uint64, of pair) bool {
+	if p.bits == nil {
+		return false
+	}
+	b := p.bit(lap, of)
+	return p.bits[b/64]&(1<<(b%64)) != 0
+}
+
+func (p *pairSet) clear() { p.bits = nil }
 
 // lap looks for pairs that were forgotten, a slice of the outbox at a time.
 func (c *core) lap(s *shard) {
@@ -227,6 +270,8 @@ func (c *core) lap(s *shard) {
 	}
 	if w.lapped == (journal.ItemID{}) {
 		w.clean = true
+		w.laps++
+		w.passed.clear()
 	}
 	rows, found, ended := 0, 0, true
 	err := c.readOutbox(s, w.lapped, func(m *journal.Message) error {
@@ -244,7 +289,7 @@ func (c *core) lap(s *shard) {
 			return nil
 		}
 		found++
-		f := s.begin(m, !w.clean)
+		f := s.begin(m, w.passed.has(w.laps, pair{m.Source, m.Destination}))
 		f.last = s.cursor
 		f.noteFirst(m)
 		c.parkEmpty(s, f) // it is due at once

@@ -312,3 +312,27 @@ func TestManyWaitingPairsAreBounded(t *testing.T) {
 	}
 	t.Logf("each of %d pairs was tried again within %v; %d rows were read", pairs, took, b.rows)
 }
+
+// Messages to types that do not exist are given up in order although there are
+// far more pairs than the shard knows: each lap is sure of the pairs that it
+// finds first, and of those that it had not passed when they were forgotten.
+func TestMorePairsThanAreKnownAreGivenUp(t *testing.T) {
+	b := newBench(t, Options{Pairs: 8, MaxWait: 100 * time.Millisecond})
+	b.unknown = map[string]bool{"ghost": true}
+	const pairs, each = 300, 3
+	for range each {
+		for n := range pairs {
+			b.add(entityOf("order", n), entityOf("ghost", n), 1)
+		}
+	}
+	took := b.run(time.Hour, func() bool { return len(b.box) == 0 })
+	t.Logf("all were given up after %v", took)
+	if got := b.core.Stats().GivenUp; got != pairs*each {
+		t.Errorf("%d were given up, there were %d", got, pairs*each)
+	}
+	for n := range pairs {
+		if c := b.counts[pair{entityOf("order", n), entityOf("ghost", n)}]; c.After != 0 || c.GivenUp != each {
+			t.Fatalf("the pair of order %d has %+v", n, *c)
+		}
+	}
+}
