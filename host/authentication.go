@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // openAuthentication begins to know callers by their credentials, where that is
@@ -59,7 +61,15 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		Known: func(revision uint64) bool {
 			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
 		},
-		Fresh:  func() bool { return n.membership.metadata.Fresh() },
+		Fresh: func() bool { return n.membership.metadata.Fresh() },
+		TypesOf: func(digest string) []string {
+			var d meta.Digest
+			if _, err := hex.Decode(d[:], []byte(digest[:min(len(digest), 2*len(d))])); err != nil {
+				return nil
+			}
+			m, _ := n.membership.metadata.View().Module(d)
+			return m.EntityTypes
+		},
 		Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {

@@ -182,3 +182,64 @@ func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A rule about a type reaches what names the type by a module's digest or by the
+// key of a setting, and settings can be given for some types alone.
+func TestRulesReachTypesNamedOtherwise(t *testing.T) {
+	g := guard(t, rpc.Options{Admin: true}, "root", "ann", "bo")
+	g.begin(t)
+	root := modulev1connect.NewModuleServiceClient(g.as("root"), g.url)
+	up, err := root.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two second")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{access.Any}
+	g.role(t, "notsecond", access.Rule{Effect: access.Allow, Verbs: all}, access.Rule{Effect: "deny", Verbs: []string{"read", "download", "settings"}, Types: []string{"second"}})
+	g.role(t, "first", access.Rule{Effect: access.Allow, Verbs: []string{"read", "settings"}, Types: []string{"uploaded"}})
+	g.bind(t, "token:ann", "notsecond")
+	g.bind(t, "token:bo", "first")
+	modules := func(name string) modulev1connect.ModuleServiceClient {
+		return modulev1connect.NewModuleServiceClient(g.as(name), g.url)
+	}
+	put := func(key string) func(string) error {
+		return func(name string) error {
+			_, err := g.clusterAs(name).PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: key, Value: "true"}))
+			return err
+		}
+	}
+	list := func(prefix string) func(string) error {
+		return func(name string) error {
+			_, err := g.clusterAs(name).ListSettings(t.Context(), connect.NewRequest(&clusterv1.ListSettingsRequest{KeyPrefix: prefix}))
+			return err
+		}
+	}
+	for _, c := range []struct {
+		what    string
+		ann, bo bool // are refused
+		call    func(name string) error
+	}{
+		{"describe by digest", true, true, func(name string) error {
+			_, err := modules(name).Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: up.Msg.GetDigest()}}))
+			return err
+		}},
+		{"download", true, true, func(name string) error {
+			_, err := modules(name).Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: up.Msg.GetDigest()}))
+			return err
+		}},
+		{"list modules", true, true, func(name string) error {
+			_, err := modules(name).List(t.Context(), connect.NewRequest(&modulev1.ListRequest{}))
+			return err
+		}},
+		{"suspend the denied type", true, true, put("entity.second.suspended")},
+		{"suspend another type", false, false, put("entity.uploaded.suspended")},
+		{"set a value of the denied type", true, true, put("entity.second.value.x")},
+		{"set something of the cluster", false, true, put("something")},
+		{"list settings", true, true, list("")},
+		{"list settings of the denied type", true, true, list("entity.second.")},
+		{"list settings of the other type", false, false, list("entity.uploaded.")},
+		{"list settings of the cluster", false, true, list("log.")},
+	} {
+		wantDenied(t, "ann would "+c.what, c.call("ann"), c.ann)
+		wantDenied(t, "bo would "+c.what, c.call("bo"), c.bo)
+	}
+}

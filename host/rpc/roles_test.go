@@ -81,6 +81,7 @@ func guard(t *testing.T, opts rpc.Options, names ...string) *guarded {
 		t.Fatal(err)
 	}
 	g.auth = authorize.New(authorize.Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return g.known.Load() },
+		TypesOf: func(digest string) []string { return g.world.TypesOf(digest) },
 		Refused: func(ctx context.Context, entityType, entityID, commandID string) {
 			g.mu.Lock()
 			defer g.mu.Unlock()

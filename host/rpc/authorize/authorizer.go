@@ -31,6 +31,10 @@ type Options struct {
 	// block. Calls that are refused are told of by their errors. Nil is told of
 	// none.
 	Refused func(ctx context.Context, entityType, entityID, commandID string)
+	// TypesOf lists the entity types of a stored module, none if the node does not
+	// know the digest. Nil knows none: then whoever asks for a module needs a rule
+	// about all types.
+	TypesOf func(digest string) []string
 	// Logger gets what operators should see. Required.
 	Logger *slog.Logger
 	// Registerer gets the metrics; nil drops them.
@@ -89,7 +93,7 @@ func (a *Authorizer) Set(t *authz.Table) {
 	a.changed = make(chan struct{})
 	a.mu.Unlock()
 	for _, s := range a.streams.list() {
-		if _, err := a.decide(s.by, s.target, s.call); err != nil && s.end(err) {
+		if err := a.decideAll(s.by, s.target, s.calls); err != nil && s.end(err) {
 			a.ended.Inc()
 			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.by.said().Kind, "principal", s.by.said().Name, "verb", authz.VerbText(s.target.verb))
 		}
@@ -222,6 +226,26 @@ func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
 	revision, err := a.ask(ctx, t, c)
 	audit.Decided(ctx, revision)
 	return err
+}
+
+// checkAll is check for a request that is about several things.
+func (a *Authorizer) checkAll(ctx context.Context, t target, calls []authz.Call) error {
+	for _, c := range calls {
+		if err := a.check(ctx, t, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decideAll is decide for a request that is about several things.
+func (a *Authorizer) decideAll(by maker, t target, calls []authz.Call) error {
+	for _, c := range calls {
+		if _, err := a.decide(by, t, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Command says whether the caller may have an entity carry out a command.

@@ -28,15 +28,12 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err := i.a.byHeaders(ctx, t); err != nil {
 			return nil, status.Public(i.a.opts.Logger, err)
 		}
-		c := authz.Call{Verb: t.verb}
-		if t.of != nil {
-			t.of(req.Any(), &c)
-		}
+		calls := i.a.calls(t, req.Any())
 		ctx = i.a.mark(ctx, t) // before the decision: one that is in force then is so now
-		if less, narrowed := i.a.narrow(ctx, t, c); narrowed {
+		if less, narrowed := i.a.narrow(ctx, t, calls[0]); narrowed {
 			return next(less, req)
 		}
-		if err := i.a.check(ctx, t, c); err != nil {
+		if err := i.a.checkAll(ctx, t, calls); err != nil {
 			return nil, status.Public(i.a.opts.Logger, err)
 		}
 		return next(ctx, req)
@@ -63,24 +60,20 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		}
 		ctx, cancel := context.WithCancel(i.a.mark(ctx, t))
 		defer cancel()
-		s := &openStream{a: i.a, by: makerOf(ctx), target: t, call: authz.Call{Verb: t.verb}, abort: cancel}
+		s := &openStream{a: i.a, by: makerOf(ctx), target: t, calls: []authz.Call{{Verb: t.verb}}, abort: cancel}
 		defer i.a.streams.remove(s)
 		var err error
 		if conn.Spec().StreamType&connect.StreamTypeClient != 0 {
 			if control := admission.Control(ctx); control != nil {
 				s.abort = func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }
 			}
-			if t.of != nil {
-				t.of(nil, &s.call)
-			}
+			s.calls = i.a.calls(t, nil)
 			if err = s.enter(ctx); err == nil {
 				err = next(ctx, conn)
 			}
 		} else {
 			err = next(ctx, &firstMessage{conn, func(m any) error {
-				if t.of != nil {
-					t.of(m, &s.call)
-				}
+				s.calls = i.a.calls(t, m)
 				return s.enter(ctx)
 			}})
 		}
@@ -112,7 +105,7 @@ type openStream struct {
 	a      *Authorizer
 	by     maker
 	target target
-	call   authz.Call
+	calls  []authz.Call
 
 	mu    sync.Mutex
 	abort func() // nil once the stream has ended
@@ -123,7 +116,7 @@ type openStream struct {
 // of the table meanwhile is not missed.
 func (s *openStream) enter(ctx context.Context) error {
 	s.a.streams.add(s)
-	err := s.a.check(ctx, s.target, s.call)
+	err := s.a.checkAll(ctx, s.target, s.calls)
 	if err == nil {
 		return nil
 	}

@@ -97,7 +97,7 @@ func TestOpenStreamsOutliveOldRoles(t *testing.T) {
 	ended := false
 	s := &openStream{
 		a: a, by: maker{who: who(t, principal.Token, "root")}, target: a.targets[entityv1connect.EntityServiceSendStreamProcedure],
-		call: authz.Call{Verb: authv1.Verb_INVOKE}, abort: func() { ended = true },
+		calls: []authz.Call{{Verb: authv1.Verb_INVOKE}}, abort: func() { ended = true },
 	}
 	a.streams.add(s)
 	a.Set(rolesAt(2, inForce...))

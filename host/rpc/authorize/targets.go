@@ -2,6 +2,7 @@ package authorize
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -24,8 +25,15 @@ type target struct {
 	verb authv1.Verb
 	// changes: it is not without effect.
 	changes bool
-	// of fills in what a request is about; nil is nothing.
+	// of resolves what a request is about. Exactly one of of, modules, later,
+	// nothing and founding says so; a procedure without a line is about
+	// everything, so that every deny rule touches it.
 	of func(m any, c *authz.Call)
+	// modules: the request names a module, by a digest or by a type. It is about
+	// each type that the module describes.
+	modules bool
+	// nothing: it is about no entity type.
+	nothing bool
 	// later: what it is about is known later, and asked for by Check. The caller
 	// needs a rule for some of it.
 	later bool
@@ -52,7 +60,10 @@ func targets() map[string]target {
 		for i := range s.Methods().Len() {
 			m := s.Methods().Get(i)
 			name := "/" + string(s.FullName()) + "/" + string(m.Name())
-			t := about[name]
+			t, resolved := about[name]
+			if !resolved {
+				t.of = ofEverything
+			}
 			t.verb = audit.VerbOf(m)
 			t.changes = !withoutEffect(m)
 			t.frequent = slices.Contains(frequent, name)
@@ -73,7 +84,7 @@ var frequent = []string{
 	entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceSendStreamProcedure, entityv1connect.EntityServiceQueryProcedure,
 }
 
-// about has what the procedures are about that are about entity types.
+// about has what every procedure is about.
 var about = map[string]target{
 	entityv1connect.EntityServiceSendProcedure:            {of: ofSend},
 	entityv1connect.EntityServiceSendStreamProcedure:      {later: true},
@@ -85,8 +96,8 @@ var about = map[string]target{
 	entityv1connect.EntityServiceGetStateProcedure:        {of: ofEntity},
 	entityv1connect.EntityServiceListEntitiesProcedure:    {of: ofListing, narrows: true},
 	entityv1connect.EntityServiceHotEntitiesProcedure:     {of: ofEverything},
-	entityv1connect.EntityServiceListTimersProcedure:      {of: ofWhatIsNamed},
-	entityv1connect.EntityServiceListSendsProcedure:       {of: ofWhatIsNamed},
+	entityv1connect.EntityServiceListTimersProcedure:      {of: ofEntity},
+	entityv1connect.EntityServiceListSendsProcedure:       {of: ofEntity},
 	entityv1connect.EntityServicePassivateProcedure:       {of: ofEntity},
 	entityv1connect.EntityServiceClearFaultsProcedure:     {of: ofEntity},
 	entityv1connect.EntityServiceClearTypeFaultsProcedure: {of: ofTypeAndItsEntities},
@@ -100,23 +111,140 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceUploadProcedure:        {later: true},
 	modulev1connect.ModuleServiceUploadStreamProcedure:  {later: true},
 	modulev1connect.ModuleServiceRemoveProcedure:        {later: true},
-	modulev1connect.ModuleServiceGetProcedure:           {of: ofType},
+	modulev1connect.ModuleServiceListProcedure:          {of: ofEverything},
+	modulev1connect.ModuleServiceGetProcedure:           {modules: true},
+	modulev1connect.ModuleServiceDownloadProcedure:      {modules: true},
+	modulev1connect.ModuleServiceQuotasProcedure:        {nothing: true},
 	modulev1connect.ModuleServiceActivateProcedure:      {of: ofType},
 	modulev1connect.ModuleServiceRollbackProcedure:      {of: ofType},
-	modulev1connect.ModuleServiceGetRolloutProcedure:    {of: ofType},
+	modulev1connect.ModuleServiceGetRolloutProcedure:    {of: ofTypeAndItsEntities},
 	modulev1connect.ModuleServiceChangeRolloutProcedure: {of: ofType},
-	modulev1connect.ModuleServiceHistoryProcedure:       {of: ofType},
+	modulev1connect.ModuleServiceHistoryProcedure:       {of: ofTypeAndItsEntities},
 	modulev1connect.ModuleServiceSetOwnerProcedure:      {of: ofType},
-	modulev1connect.ModuleServiceVerifyProcedure:        {of: ofTypeAndItsEntities},
-	modulev1connect.ModuleServiceFitProcedure:           {of: ofTypeAndItsEntities},
+	modulev1connect.ModuleServiceVerifyProcedure:        {of: ofType},
+	modulev1connect.ModuleServiceFitProcedure:           {of: ofType},
 
 	clusterv1connect.ClusterServiceInitializeProcedure:    {founding: true},
+	clusterv1connect.ClusterServiceGetClusterProcedure:    {nothing: true},
+	clusterv1connect.ClusterServiceListShardsProcedure:    {nothing: true},
+	clusterv1connect.ClusterServiceWatchClusterProcedure:  {nothing: true},
+	clusterv1connect.ClusterServiceWatchShardsProcedure:   {nothing: true},
 	clusterv1connect.ClusterServiceWatchStatsProcedure:    {of: ofEverything},
-	clusterv1connect.ClusterServiceTailLogsProcedure:      {of: ofTypeOrEntity},
+	clusterv1connect.ClusterServiceTailLogsProcedure:      {of: ofEntity},
+	clusterv1connect.ClusterServiceProfileNodeProcedure:   {nothing: true},
 	clusterv1connect.ClusterServiceProfileGuestsProcedure: {of: ofTypeAndItsEntities},
+	clusterv1connect.ClusterServiceMoveShardProcedure:     {nothing: true},
+	clusterv1connect.ClusterServiceDrainProcedure:         {nothing: true},
+	clusterv1connect.ClusterServiceResumeProcedure:        {nothing: true},
+	clusterv1connect.ClusterServiceLeaveProcedure:         {nothing: true},
+	clusterv1connect.ClusterServiceDownProcedure:          {nothing: true},
+	clusterv1connect.ClusterServiceRebalanceProcedure:     {nothing: true},
+	clusterv1connect.ClusterServiceRaiseLevelProcedure:    {nothing: true},
+	clusterv1connect.ClusterServiceSetPolicyProcedure:     {nothing: true},
+	clusterv1connect.ClusterServicePutSettingProcedure:    {of: ofSetting},
+	clusterv1connect.ClusterServiceGetSettingProcedure:    {of: ofSetting},
+	clusterv1connect.ClusterServiceListSettingsProcedure:  {of: ofSettings},
+	clusterv1connect.ClusterServiceWatchSettingsProcedure: {of: ofSettings},
+
+	clusterv1connect.ClusterServiceListRolesProcedure:         {nothing: true},
+	clusterv1connect.ClusterServicePutRoleProcedure:           {nothing: true},
+	clusterv1connect.ClusterServiceDeleteRoleProcedure:        {nothing: true},
+	clusterv1connect.ClusterServiceListRoleBindingsProcedure:  {nothing: true},
+	clusterv1connect.ClusterServicePutRoleBindingProcedure:    {nothing: true},
+	clusterv1connect.ClusterServiceDeleteRoleBindingProcedure: {nothing: true},
+	clusterv1connect.ClusterServiceListTokensProcedure:        {nothing: true},
+	clusterv1connect.ClusterServiceCreateTokenProcedure:       {nothing: true},
+	clusterv1connect.ClusterServiceDeleteTokenProcedure:       {nothing: true},
+	clusterv1connect.ClusterServiceCanIProcedure:              {nothing: true},
 
 	journalv1connect.JournalServiceExportProcedure: {of: ofEverything},
 	journalv1connect.JournalServiceImportProcedure: {of: ofEverything},
+}
+
+// calls resolves what a request is about: one call, or one for each type of a
+// module. All of them have to be allowed.
+func (a *Authorizer) calls(t target, m any) []authz.Call {
+	c := authz.Call{Verb: t.verb}
+	switch {
+	case t.modules:
+		return a.ofModule(m, c)
+	case t.of != nil:
+		t.of(m, &c)
+	}
+	return []authz.Call{c}
+}
+
+// ofModule is about the type that a request names, or about each type that the
+// named module describes, with all of their entities if it reads them. It is
+// about everything if the module is not known here.
+func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
+	if c.Verb == authv1.Verb_READ {
+		c.IDs = authz.Beginning
+	}
+	c.Types = authz.One
+	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {
+		c.Type = r.GetEntityType()
+		return []authz.Call{c}
+	}
+	var out []authz.Call
+	if r, ok := m.(interface{ GetDigest() string }); ok && a.opts.TypesOf != nil {
+		for _, t := range a.opts.TypesOf(r.GetDigest()) {
+			c.Type = t
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		c.Types = authz.Beginning
+		out = append(out, c)
+	}
+	return out
+}
+
+// ofSetting is about the entity type whose setting a key names, and about none
+// for another key.
+func ofSetting(m any, c *authz.Call) {
+	r, ok := m.(interface{ GetKey() string })
+	if !ok {
+		ofSettingsOf("", c)
+		return
+	}
+	rest, ofType := strings.CutPrefix(r.GetKey(), typeSettings)
+	if !ofType {
+		return
+	}
+	t, _, _ := strings.Cut(rest, ".")
+	ofSettingsOf(typeSettings+t+".", c)
+}
+
+// ofSettings is about the entity types whose settings have keys that begin so.
+func ofSettings(m any, c *authz.Call) {
+	r, ok := m.(interface{ GetKeyPrefix() string })
+	if !ok {
+		ofSettingsOf("", c)
+		return
+	}
+	ofSettingsOf(r.GetKeyPrefix(), c)
+}
+
+// typeSettings begins the keys of settings of entity types; the type and a dot
+// follow.
+const typeSettings = "entity."
+
+func ofSettingsOf(prefix string, c *authz.Call) {
+	rest, ofTypes := strings.CutPrefix(prefix, typeSettings)
+	switch t, _, whole := strings.Cut(rest, "."); {
+	case ofTypes && whole:
+		c.Types, c.Type = authz.One, t
+	case ofTypes:
+		c.Types, c.Type = authz.Beginning, t
+	case strings.HasPrefix(typeSettings, prefix):
+		c.Types = authz.Beginning
+	default:
+		return
+	}
+	if c.Verb == authv1.Verb_READ {
+		c.IDs = authz.Beginning
+	}
 }
 
 func ofSend(m any, c *authz.Call) {
@@ -133,51 +261,26 @@ func ofQuery(m any, c *authz.Call) {
 	}
 }
 
+// ofEntity is about the entity that a request names, about all of a type if it
+// names only that, and about everything if it names neither.
 func ofEntity(m any, c *authz.Call) {
-	ofEverything(m, c)
-	if r, ok := m.(interface {
-		GetEntityType() string
-		GetEntityId() string
-	}); ok {
-		c.Types, c.Type, c.IDs, c.ID = authz.One, r.GetEntityType(), authz.One, r.GetEntityId()
+	ofTypeAndItsEntities(m, c)
+	if r, ok := m.(interface{ GetEntityId() string }); ok && r.GetEntityId() != "" && c.Types == authz.One {
+		c.IDs, c.ID = authz.One, r.GetEntityId()
 	}
 }
 
-// ofType is about a type and none of its entities; about none where the request
-// names none.
+// ofType is about an entity type and none of its entities.
 func ofType(m any, c *authz.Call) {
-	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {
-		c.Types, c.Type = authz.One, r.GetEntityType()
-	}
+	ofTypeAndItsEntities(m, c)
+	c.IDs = authz.Nothing
 }
 
-// ofTypeOrEntity is about one entity, or about all of a type where the request
-// names none.
-func ofTypeOrEntity(m any, c *authz.Call) {
-	if r, ok := m.(interface{ GetEntityId() string }); ok && r.GetEntityId() == "" {
-		ofTypeAndItsEntities(m, c)
-		return
-	}
-	ofEntity(m, c)
-}
-
-// ofWhatIsNamed is about one entity, about all of a type, or about everything.
-func ofWhatIsNamed(m any, c *authz.Call) {
-	id, ok := m.(interface{ GetEntityId() string })
-	named, typed := m.(interface{ GetEntityType() string })
-	switch {
-	case !typed || named.GetEntityType() == "":
-		ofEverything(m, c)
-	case ok && id.GetEntityId() != "":
-		ofEntity(m, c)
-	default:
-		ofTypeAndItsEntities(m, c)
-	}
-}
-
+// ofTypeAndItsEntities is about all entities of the type that a request names,
+// and about everything if it names none.
 func ofTypeAndItsEntities(m any, c *authz.Call) {
 	ofEverything(m, c)
-	if r, ok := m.(interface{ GetEntityType() string }); ok {
+	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {
 		c.Types, c.Type = authz.One, r.GetEntityType()
 	}
 }

@@ -1,16 +1,28 @@
 package authorize
 
 import (
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestProceduresSayWhatTheyAreAbout: one whose request names a type, or that is
-// about what entities do, has a line, and no line is of anything else.
+// naming are the members of requests that name an entity type, or something of
+// one.
+var naming = []protoreflect.Name{"entity_type", "entity_id", "digest", "key", "key_prefix"}
+
+// TestProceduresSayWhatTheyAreAbout: every procedure has a line that says it in
+// one way, and one whose request names a type, a module or a setting is not
+// about nothing.
 func TestProceduresSayWhatTheyAreAbout(t *testing.T) {
 	all := targets()
 	for name := range about {
@@ -18,32 +30,194 @@ func TestProceduresSayWhatTheyAreAbout(t *testing.T) {
 			t.Errorf("%s is no procedure", name)
 		}
 	}
+	for name, m := range procedures() {
+		line, has := about[name]
+		ways := 0
+		for _, way := range []bool{line.of != nil, line.modules, line.later, line.nothing, line.founding} {
+			if way {
+				ways++
+			}
+		}
+		if !has || ways != 1 {
+			t.Errorf("%s says %d times what it is about", name, ways)
+		}
+		if all[name].verb == authv1.Verb_VERB_UNSPECIFIED {
+			t.Errorf("%s has no verb", name)
+		}
+		if !line.nothing || all[name].verb == authv1.Verb_SELF {
+			continue
+		}
+		for _, field := range naming {
+			if m.Input().Fields().ByName(field) != nil {
+				t.Errorf("%s has %s and is about nothing", name, field)
+			}
+		}
+		switch all[name].verb {
+		case authv1.Verb_INVOKE, authv1.Verb_QUERY, authv1.Verb_OPERATE, authv1.Verb_EXPORT, authv1.Verb_DEPLOY, authv1.Verb_DOWNLOAD:
+			t.Errorf("%s is about nothing", name)
+		}
+	}
+}
+
+// procedures are those of all services, by name.
+func procedures() map[string]protoreflect.MethodDescriptor {
+	out := map[string]protoreflect.MethodDescriptor{}
 	for _, s := range services() {
 		for i := range s.Methods().Len() {
 			m := s.Methods().Get(i)
-			name := "/" + string(s.FullName()) + "/" + string(m.Name())
-			fields := m.Input().Fields()
-			named := fields.ByName("entity_type") != nil || fields.ByName("entity_id") != nil
-			switch all[name].verb {
-			case authv1.Verb_VERB_UNSPECIFIED:
-				t.Errorf("%s has no verb", name)
-			case authv1.Verb_SELF: // decided whatever it is about
-				continue
-			case authv1.Verb_INVOKE, authv1.Verb_QUERY, authv1.Verb_OPERATE, authv1.Verb_EXPORT:
-				named = true
+			out["/"+string(s.FullName())+"/"+string(m.Name())] = m
+		}
+	}
+	return out
+}
+
+// values are what the members of requests are filled with, "" among them.
+var values = map[protoreflect.Name][]string{
+	"entity_type": {"", "open", "shut"},
+	"entity_id":   {"", "mine/1", "other/1"},
+	"digest":      {"", "of open", "of both", "of none"},
+	"key":         {"", "log.level", "entity.open.suspended", "entity.shut.value.x", "entity.open"},
+	"key_prefix":  {"", "log.", "ent", "entity.", "entity.op", "entity.open.", "entity.shut.value."},
+	"command":     {"add", "get-all"},
+	"query":       {"add", "get-all"},
+}
+
+// requests are those of a procedure with every mix of values.
+func requests(t *testing.T, m protoreflect.MethodDescriptor) []any {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []protoreflect.Message{kind.New()}
+	for i := range m.Input().Fields().Len() {
+		field := m.Input().Fields().Get(i)
+		if field.Kind() != protoreflect.StringKind || values[field.Name()] == nil {
+			continue
+		}
+		var next []protoreflect.Message
+		for _, before := range out {
+			for _, value := range values[field.Name()] {
+				filled := kind.New()
+				before.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool { filled.Set(f, v); return true })
+				if filled.Set(field, protoreflect.ValueOfString(value)); value == "" {
+					filled.Clear(field)
+				}
+				next = append(next, filled)
 			}
-			line := about[name]
-			if named && line.of == nil && !line.later {
-				t.Errorf("%s is about entities: say which", name)
-			}
-			if line.of == nil {
-				continue
-			}
-			var c authz.Call
-			line.of(dynamicpb.NewMessage(m.Input()).Interface(), &c)
-			if c != (authz.Call{}) && c.Types == authz.Nothing {
-				t.Errorf("%s is about ids of no type: %+v", name, c)
+		}
+		out = next
+	}
+	messages := make([]any, len(out))
+	for i, r := range out {
+		messages[i] = r.Interface()
+	}
+	return messages
+}
+
+// roleSets are rules that a caller may have for a verb.
+func roleSets(verb string) map[string][]access.Rule {
+	allow := func(types, ids, commands []string) access.Rule {
+		return access.Rule{Effect: access.Allow, Verbs: []string{verb}, Types: types, IDPrefixes: ids, Commands: commands}
+	}
+	deny := func(types, ids []string) access.Rule {
+		return access.Rule{Effect: "deny", Verbs: []string{verb}, Types: types, IDPrefixes: ids}
+	}
+	all, open, shut, mine := allow(nil, nil, nil), []string{"open"}, []string{"shut"}, []string{"mine/"}
+	return map[string][]access.Rule{
+		"nothing":             nil,
+		"all":                 {all},
+		"one type":            {allow(open, nil, nil)},
+		"types by prefix":     {allow([]string{"op*"}, nil, nil)},
+		"all types by name":   {allow([]string{"*"}, nil, nil)},
+		"some ids":            {allow(open, mine, nil)},
+		"some commands":       {allow(open, nil, []string{"get-*"})},
+		"all but a type":      {all, deny(shut, nil)},
+		"all but some ids":    {all, deny(open, mine)},
+		"all but types by a":  {all, deny([]string{"sh*"}, nil)},
+		"a type but some ids": {allow(open, nil, nil), deny(nil, mine)},
+	}
+}
+
+func typesOf(digest string) []string {
+	return map[string][]string{"of open": {"open"}, "of both": {"open", "shut"}}[digest]
+}
+
+// TestCanIAgreesWithCalls: whatever a request is about, and whatever the roles
+// say, asking whether it may be made gives the answer that the call gets.
+func TestCanIAgreesWithCalls(t *testing.T) {
+	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
+	for verb := range authv1.Verb_name {
+		for named, rules := range roleSets(authz.VerbText(authv1.Verb(verb))) {
+			a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf})
+			a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: rules}}, []access.Binding{
+				{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"r"}},
+			}))
+			for name, m := range procedures() {
+				about := a.targets[name]
+				if about.verb != authv1.Verb(verb) || about.later || about.founding {
+					continue
+				}
+				for _, request := range requests(t, m) {
+					calls := a.calls(about, request)
+					asked := true
+					for _, c := range calls {
+						_, err := a.decide(maker{who: who}, target{verb: c.Verb}, question(t, c)) // as Explain does
+						asked = asked && err == nil
+					}
+					if allowed := a.decideAll(maker{who: who}, about, calls) == nil; allowed != asked {
+						t.Errorf("%s of %v with %s: the call is allowed: %v, can-i says %v", name, request, named, allowed, asked)
+					}
+				}
 			}
 		}
 	}
+}
+
+// question asks about a call as a person would.
+func question(t *testing.T, c authz.Call) authz.Call {
+	m := &clusterv1.CanIRequest{Verb: authz.VerbText(c.Verb), EntityType: c.Type, Command: c.Command}
+	if c.Types == authz.Beginning {
+		m.EntityType += "*"
+	}
+	if c.IDs == authz.One {
+		m.EntityId = c.ID
+	}
+	q, known := Asked(m)
+	if !known {
+		t.Fatalf("there is no verb %q", m.GetVerb())
+	}
+	return q
+}
+
+// TestDenyRulesReachWhatNamesATypeOtherwise: a rule that denies a type denies
+// what names it by a digest, by a setting or not at all.
+func TestDenyRulesReachWhatNamesATypeOtherwise(t *testing.T) {
+	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
+	for verb := range authv1.Verb_name {
+		a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf})
+		a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: roleSets(authz.VerbText(authv1.Verb(verb)))["all but a type"]}}, []access.Binding{
+			{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"r"}},
+		}))
+		for name, m := range procedures() {
+			about := a.targets[name]
+			if about.verb != authv1.Verb(verb) || about.later || about.nothing || about.founding {
+				continue
+			}
+			for _, request := range requests(t, m) {
+				text := fmt.Sprint(request)
+				if strings.Contains(text, "op") && !strings.Contains(text, "shut") || strings.Contains(text, "log.") {
+					continue
+				}
+				if a.decideAll(maker{who: who}, about, a.calls(about, request)) == nil && !harmless(request) {
+					t.Errorf("%s of %v is allowed", name, request)
+				}
+			}
+		}
+	}
+}
+
+// harmless are requests that name no type, but a setting of the cluster.
+func harmless(request any) bool {
+	r, ok := request.(interface{ GetKey() string })
+	return ok && !strings.HasPrefix(r.GetKey(), "entity.")
 }

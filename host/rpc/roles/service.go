@@ -260,18 +260,9 @@ func (s *Service) DeleteToken(ctx context.Context, req *connect.Request[clusterv
 // CanI says who the caller is, and whether it may make a call.
 func (s *Service) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
 	m := req.Msg
-	c := authz.Call{Verb: authv1.Verb_SELF}
-	if m.GetVerb() != "" {
-		c.Verb = 0
-		for v := range authv1.Verb_name {
-			if authz.VerbText(authv1.Verb(v)) == m.GetVerb() && v != 0 {
-				c.Verb = authv1.Verb(v)
-			}
-		}
-		if c.Verb == 0 {
-			return nil, status.Public(s.Logger, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
-		}
-		asked(m, &c)
+	c, known := authorize.Asked(m)
+	if !known {
+		return nil, status.Public(s.Logger, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
 	}
 	if s.Auth == nil {
 		return connect.NewResponse(&clusterv1.CanIResponse{
@@ -279,7 +270,7 @@ func (s *Service) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIR
 		}), nil
 	}
 	a := s.Auth.Explain(ctx, c)
-	if a.Allowed && c.Verb == authv1.Verb_DEPLOY && c.Types == authz.One {
+	if owned := c.Verb == authv1.Verb_DEPLOY || c.Verb == authv1.Verb_SETTINGS; a.Allowed && owned && c.Types == authz.One {
 		owner, err := s.Owner(ctx, c.Type)
 		if err != nil {
 			return nil, status.Public(s.Logger, err)
@@ -291,23 +282,4 @@ func (s *Service) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIR
 	return connect.NewResponse(&clusterv1.CanIResponse{
 		Allowed: a.Allowed, Reason: a.Reason, Kind: string(a.Caller.Kind), Name: a.Caller.Name, Groups: a.Caller.Groups, Roles: a.Roles,
 	}), nil
-}
-
-// asked fills in what a request asks about. Calls that deploy are about a type
-// and none of its entities.
-func asked(m *clusterv1.CanIRequest, c *authz.Call) {
-	entities := c.Verb == authv1.Verb_INVOKE || c.Verb == authv1.Verb_QUERY || c.Verb == authv1.Verb_OPERATE || c.Verb == authv1.Verb_EXPORT || c.Verb == authv1.Verb_ADMIN || c.Verb == authv1.Verb_READ && m.GetEntityType() != ""
-	switch t := m.GetEntityType(); {
-	case t == access.Any || t == "" && entities && c.Verb != authv1.Verb_ADMIN:
-		c.Types = authz.Beginning
-	case t != "":
-		c.Types, c.Type = authz.One, t
-	}
-	switch id := m.GetEntityId(); {
-	case id != "":
-		c.IDs, c.ID = authz.One, id
-	case entities && c.Types != authz.Nothing:
-		c.IDs = authz.Beginning
-	}
-	c.Command = m.GetCommand()
 }

@@ -121,6 +121,18 @@ func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.Enti
 	return rpc.EntityPage{Entities: out}, nil
 }
 
+// TypesOf lists the types of a module, none if its digest is unknown.
+func (w *World) TypesOf(digest string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.modules {
+		if m.Digest.String() == digest {
+			return m.EntityTypes
+		}
+	}
+	return nil
+}
+
 type roleModules struct{ *World }
 
 // Upload takes any bytes that begin as WebAssembly does. Words behind the first
