@@ -112,6 +112,9 @@ const (
 	// LevelHolds: the entities of a type are kept from leaving records while they
 	// are looked at.
 	LevelHolds = Level2
+	// LevelPrincipalVariable: prefixes of ids in roles may have ${principal}, and a
+	// role with ${principal.name} is bound to subjects of one kind.
+	LevelPrincipalVariable = Level3
 	// LevelPaced: the logs of shards have entries that leave work to later ones,
 	// and the heads and timers of entities say which life they are of.
 	LevelPaced = Level3

@@ -1,11 +1,15 @@
 package authz
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/hostd/hostd/sharding/access"
+)
 
 // covers reports whether the rule matches all that the call is about. A list
 // that the rule has asks for something that the call says: what is about no
 // type, id or command is not covered by a rule about some.
-func (r *rule) covers(name string, c *Call) bool {
+func (r *rule) covers(who caller, c *Call) bool {
 	if len(r.types) > 0 && !coversAny(r.types, c.Types, c.Type) {
 		return false
 	}
@@ -19,7 +23,7 @@ func (r *rule) covers(name string, c *Call) bool {
 		return false
 	}
 	for i := range r.prefixes {
-		if r.prefixes[i].begins(name, c.ID) {
+		if r.prefixes[i].begins(who, c.ID) {
 			return true
 		}
 	}
@@ -27,7 +31,7 @@ func (r *rule) covers(name string, c *Call) bool {
 }
 
 // touches reports whether the rule matches any of what the call is about.
-func (r *rule) touches(name string, c *Call) bool {
+func (r *rule) touches(who caller, c *Call) bool {
 	if len(r.types) > 0 && !touchesAny(r.types, c.Types, c.Type) {
 		return false
 	}
@@ -42,10 +46,10 @@ func (r *rule) touches(name string, c *Call) bool {
 	}
 	for i := range r.prefixes {
 		p := &r.prefixes[i]
-		if !p.fills(name) {
+		if !p.fills(who) {
 			return true // nobody knows which ids it is about
 		}
-		if p.begins(name, c.ID) || c.IDs == Beginning && p.continues(name, c.ID) {
+		if p.begins(who, c.ID) || c.IDs == Beginning && p.continues(who, c.ID) {
 			return true
 		}
 	}
@@ -92,35 +96,41 @@ func touchesAny(patterns []pattern, e Extent, text string) bool {
 	return false
 }
 
-// fills reports whether the name can stand in the prefix. One that is empty, or
-// that has in it what separates it from the rest, could reach into the ids of
-// another.
-func (p *prefix) fills(name string) bool {
-	return !p.variable || name != "" && strings.IndexByte(name, p.after[0]) < 0
+// fills reports whether the caller can stand in the prefix. A name that is
+// empty, or that has in it what separates it from the rest, could reach into the
+// ids of another.
+func (p *prefix) fills(who caller) bool {
+	return p.variable == "" || who.name != "" && strings.IndexByte(who.name, p.after[0]) < 0
+}
+
+// value is what stands in the place of the prefix's variable.
+func (p *prefix) value(who caller) string {
+	switch p.variable {
+	case access.PrincipalVariable:
+		return who.kind + ":" + who.name
+	case access.NameVariable:
+		return who.name
+	}
+	return ""
 }
 
 // begins reports whether an id begins with the prefix.
-func (p *prefix) begins(name, id string) bool {
-	if !p.variable {
-		return strings.HasPrefix(id, p.before)
-	}
-	if !p.fills(name) {
+func (p *prefix) begins(who caller, id string) bool {
+	if !p.fills(who) {
 		return false
 	}
-	rest, ok := strings.CutPrefix(id, p.before)
-	if !ok {
-		return false
+	for _, part := range [...]string{p.before, p.value(who), p.after} {
+		var ok bool
+		if id, ok = strings.CutPrefix(id, part); !ok {
+			return false
+		}
 	}
-	rest, ok = strings.CutPrefix(rest, name)
-	return ok && strings.HasPrefix(rest, p.after)
+	return true
 }
 
 // continues reports whether the prefix goes on from the beginning of an id.
-func (p *prefix) continues(name, start string) bool {
-	if !p.variable {
-		name = ""
-	}
-	for _, part := range [...]string{p.before, name, p.after} {
+func (p *prefix) continues(who caller, start string) bool {
+	for _, part := range [...]string{p.before, p.value(who), p.after} {
 		if len(start) <= len(part) {
 			return strings.HasPrefix(part, start)
 		}

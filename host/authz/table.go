@@ -81,12 +81,17 @@ func (p pattern) matches(text string) bool {
 	return text == p.text || p.open && strings.HasPrefix(text, p.text)
 }
 
-// prefix begins ids: before, then the caller's name where there is a variable,
+// prefix begins ids: before, then what the variable stands for if there is one,
 // then after.
 type prefix struct {
 	before, after string
-	variable      bool
+	variable      string // access.PrincipalVariable, access.NameVariable or empty
 }
+
+// caller is who a rule is matched for.
+type caller struct{ kind, name string }
+
+func callerOf(p *principal.Principal) caller { return caller{string(p.Kind), p.Name} }
 
 // Compile makes the table of roles, beside those that are built in, and their
 // bindings. It decides nothing unless somebody is admin: until then it is
@@ -157,8 +162,12 @@ func compilePattern(p string) pattern {
 }
 
 func compilePrefix(p string) prefix {
-	before, after, variable := strings.Cut(p, access.NameVariable)
-	return prefix{before, after, variable}
+	for _, variable := range access.Variables {
+		if before, after, has := strings.Cut(p, variable); has {
+			return prefix{before, after, variable}
+		}
+	}
+	return prefix{before: p}
 }
 
 // VerbText is how rules name a verb.
@@ -180,29 +189,29 @@ func (t *Table) Decide(p *principal.Principal, c Call) Decision {
 	if c.Verb <= 0 || int(c.Verb) >= verbs {
 		return Unmatched
 	}
-	made := t.grants[subject{string(p.Kind), p.Name}].decide(p.Name, &c)
+	made := t.grants[subject{string(p.Kind), p.Name}].decide(callerOf(p), &c)
 	for _, group := range p.Groups {
 		if made == Denied {
 			break
 		}
-		if d := t.grants[subject{access.KindGroup, group}].decide(p.Name, &c); d != Unmatched {
+		if d := t.grants[subject{access.KindGroup, group}].decide(callerOf(p), &c); d != Unmatched {
 			made = d
 		}
 	}
 	return made
 }
 
-func (g *grant) decide(name string, c *Call) Decision {
+func (g *grant) decide(who caller, c *Call) Decision {
 	if g == nil {
 		return Unmatched
 	}
 	for i := range g[c.Verb].deny {
-		if g[c.Verb].deny[i].touches(name, c) {
+		if g[c.Verb].deny[i].touches(who, c) {
 			return Denied
 		}
 	}
 	for i := range g[c.Verb].allow {
-		if g[c.Verb].allow[i].covers(name, c) {
+		if g[c.Verb].allow[i].covers(who, c) {
 			return Allowed
 		}
 	}
@@ -268,12 +277,12 @@ func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
 			continue
 		}
 		for i := range g[c.Verb].deny {
-			if g[c.Verb].deny[i].touches(p.Name, &c) {
+			if g[c.Verb].deny[i].touches(callerOf(p), &c) {
 				return nil
 			}
 		}
 		for i := range g[c.Verb].allow {
-			for _, b := range g[c.Verb].allow[i].beginnings(p.Name, c) {
+			for _, b := range g[c.Verb].allow[i].beginnings(callerOf(p), c) {
 				if strings.HasPrefix(b, c.ID) {
 					all = append(all, b)
 				}
@@ -295,18 +304,15 @@ func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
 
 // beginnings are those of the ids that the rule allows for the type and the
 // command of the call.
-func (r *rule) beginnings(name string, c Call) []string {
+func (r *rule) beginnings(who caller, c Call) []string {
 	var out []string
 	for i := range r.prefixes {
 		p := &r.prefixes[i]
-		if !p.fills(name) {
+		if !p.fills(who) {
 			continue
 		}
-		c.ID = p.before
-		if p.variable {
-			c.ID += name + p.after
-		}
-		if r.covers(name, &c) {
+		c.ID = p.before + p.value(who) + p.after
+		if r.covers(who, &c) {
 			out = append(out, c.ID)
 		}
 	}

@@ -59,16 +59,26 @@ type Rule struct {
 	// Types are names of entity types, or beginnings of them with * at the end.
 	// Empty is all, and calls that are about no type.
 	Types []string `json:"types,omitempty"`
-	// IDPrefixes begin the ids of entities; NameVariable in one is the caller's
-	// name. Empty is all, and calls that are about no entity.
+	// IDPrefixes begin the ids of entities; one of Variables in one stands for the
+	// caller. Empty is all, and calls that are about no entity.
 	IDPrefixes []string `json:"idPrefixes,omitempty"`
 	// Commands are names of commands and queries, or beginnings of them with * at
 	// the end. Empty is all, and calls without one.
 	Commands []string `json:"commands,omitempty"`
 }
 
-// NameVariable stands for the name of the caller in a prefix of ids.
-const NameVariable = "${principal.name}"
+// What stands for the caller in a prefix of ids.
+const (
+	// PrincipalVariable is the caller's kind and name, such as jwt:alice; from
+	// sharding.LevelPrincipalVariable on.
+	PrincipalVariable = "${principal}"
+	// NameVariable is the caller's name alone. Two callers of different kinds may
+	// have the same, so a role with it is only for subjects of one kind.
+	NameVariable = "${principal.name}"
+)
+
+// Variables are all that there are.
+var Variables = [...]string{PrincipalVariable, NameVariable}
 
 // Role is a list of rules with a name, and what it says of quotas.
 type Role struct {
@@ -157,3 +167,19 @@ func (r Role) Size() int {
 
 // Size is what the binding counts for in MaxBytes.
 func (b Binding) Size() int { return len(b.Subject) + entryBytes + sizeOf(b.Roles) }
+
+// Uses reports whether a prefix of the role has the variable.
+func (r Role) Uses(variable string) bool {
+	return slices.ContainsFunc(r.Rules, func(rule Rule) bool {
+		return slices.ContainsFunc(rule.IDPrefixes, func(p string) bool { return strings.Contains(p, variable) })
+	})
+}
+
+// CallerKind is the kind of the callers that a subject names: those of a group
+// have signed tokens.
+func CallerKind(subject string) string {
+	if kind, _ := SplitSubject(subject); kind != KindGroup {
+		return kind
+	}
+	return KindJWT
+}

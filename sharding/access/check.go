@@ -102,12 +102,20 @@ func CheckPrefix(p string) error {
 	if err := checkText("prefix of ids", p); err != nil {
 		return err
 	}
-	before, after, variable := strings.Cut(p, NameVariable)
-	if strings.Contains(before, "${") || strings.Contains(after, "${") {
-		return invalid("the prefix %.80q has a variable that is not %s, or has it twice", p, NameVariable)
+	for _, variable := range Variables {
+		before, after, has := strings.Cut(p, variable)
+		switch {
+		case !has:
+		case strings.Contains(before, "${") || strings.Contains(after, "${"):
+			return invalid("the prefix %.80q has two variables", p)
+		case after == "":
+			return invalid("the prefix %.80q ends with %s: put a separator after it, such as /", p, variable)
+		default:
+			return nil
+		}
 	}
-	if variable && after == "" {
-		return invalid("the prefix %.80q ends with %s: put a separator behind it, such as /", p, NameVariable)
+	if strings.Contains(p, "${") {
+		return invalid("the prefix %.80q has a variable that is neither %s nor %s", p, PrincipalVariable, NameVariable)
 	}
 	return nil
 }

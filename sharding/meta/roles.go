@@ -94,6 +94,9 @@ func (t *transition) putRole(r access.Role) (Result, error) {
 	if err := r.Check(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	if err := t.view.checkVariables(r, access.Binding{}); err != nil {
+		return Result{}, err
+	}
 	before, known := t.view.roles[r.Name]
 	if r.Revision = before.Revision; known && equalRoles(before, r) {
 		return Result{Revision: before.Revision}, nil
@@ -138,6 +141,9 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 		if _, known := t.view.roles[name]; !known && !access.IsBuiltIn(name) {
 			return Result{}, fmt.Errorf("%w: there is no role %s", ErrConflict, name)
 		}
+		if err := t.view.checkVariables(t.view.roles[name], b); err != nil {
+			return Result{}, err
+		}
 	}
 	b.Roles = slices.Sorted(slices.Values(b.Roles))
 	before, known := t.view.roleBindings[b.Subject]
@@ -165,6 +171,36 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 	t.store(prefixRoleBinding+b.Subject, b)
 	t.storeCounters()
 	return Result{Revision: b.Revision}, nil
+}
+
+// checkVariables refuses a role whose rules name ids by the caller if different
+// callers would have the same ids: token:alice and jwt:alice have one name. with
+// is a binding that is to have the role, beside those that do.
+func (v *View) checkVariables(r access.Role, with access.Binding) error {
+	if v.Level() < sharding.LevelPrincipalVariable {
+		if r.Uses(access.PrincipalVariable) {
+			return fmt.Errorf("%w: %s is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, access.PrincipalVariable, sharding.LevelPrincipalVariable, v.Level())
+		}
+		return nil
+	}
+	if !r.Uses(access.NameVariable) {
+		return nil
+	}
+	kind, subject := "", ""
+	if with.Subject != "" {
+		kind, subject = access.CallerKind(with.Subject), with.Subject
+	}
+	for _, b := range v.RoleBindings() {
+		if b.Subject == with.Subject || !slices.Contains(b.Roles, r.Name) {
+			continue
+		}
+		if k := access.CallerKind(b.Subject); kind == "" {
+			kind, subject = k, b.Subject
+		} else if k != kind {
+			return fmt.Errorf("%w: the role %s has %s, which is the same for callers of two kinds that have one name, and %s and %s have it: write %s", ErrConflict, r.Name, access.NameVariable, subject, b.Subject, access.PrincipalVariable)
+		}
+	}
+	return nil
 }
 
 func (t *transition) deleteRoleBinding(subject string) (Result, error) {

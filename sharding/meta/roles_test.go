@@ -217,3 +217,22 @@ func TestRandomRolesKeepTheInvariants(t *testing.T) {
 		}
 	}
 }
+
+// A role whose ids are named by the caller's name alone is for callers of one
+// kind: others of the same name would have their ids.
+func TestNameVariableIsForOneKind(t *testing.T) {
+	own := func(prefix string) access.Role {
+		return access.Role{Name: "own", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Query}, IDPrefixes: []string{prefix}}}}
+	}
+	before := level2(t)
+	refused(t, before, meta.ErrLevel, meta.PutRole(own("${principal}/")))
+	run(t, before, meta.PutRole(own("${principal.name}/")), bound("token:alice", "own"), bound("jwt:alice", "own"))
+
+	s := level2(t, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	run(t, s, meta.PutRole(own("${principal.name}/")), bound("token:alice", "own"), bound("token:bob", "own"))
+	refused(t, s, meta.ErrConflict, bound("jwt:alice", "own"))
+	refused(t, s, meta.ErrConflict, bound("group:team", "own"))
+	run(t, s, meta.PutRole(own("${principal}/")), bound("jwt:alice", "own"), bound("group:team", "own"))
+	refused(t, s, meta.ErrConflict, meta.PutRole(own("${principal.name}/")))
+	run(t, s, meta.DeleteRoleBinding("token:alice"), meta.DeleteRoleBinding("token:bob"), meta.PutRole(own("${principal.name}/")))
+}

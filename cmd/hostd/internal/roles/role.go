@@ -84,7 +84,7 @@ func newRolePut(std cli.Stdio) *cobra.Command {
 		return fmt.Sprintf("revision %d", revision), err
 	})
 	c.Long = "Keeps a role, in the place of the one of that name. FILE has its rules as a list of JSON objects:\n\n" +
-		`  [{"effect": "allow", "verbs": ["invoke"], "types": ["order"], "idPrefixes": ["${principal.name}/"], "commands": ["add"]}]` + "\n\n" +
+		`  [{"effect": "allow", "verbs": ["invoke"], "types": ["order"], "idPrefixes": ["${principal}/"], "commands": ["add"]}]` + "\n\n" +
 		"A list that is missing matches everything. - is standard input.\n\n" +
 		"--quota says how much those may have who have the role, on each node. A role with quotas needs no rules.\n\n" +
 		"  hostd role put small --quota commands-per-second=100,streams=8"

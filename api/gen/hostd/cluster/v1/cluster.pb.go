@@ -3621,7 +3621,8 @@ type RoleRule struct {
 	// Entity types, or beginnings of them with "*" at the end. Empty is all, and
 	// calls that are about no type.
 	Types []string `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`
-	// Beginnings of entity ids. "${principal.name}" is the caller's name, and
+	// Beginnings of entity ids. "${principal}" is the caller's kind and name, such
+	// as "jwt:alice", "${principal.name}" the name alone: one is allowed, and
 	// needs something behind it. Empty is all, and calls that are about no entity.
 	IdPrefixes []string `protobuf:"bytes,4,rep,name=id_prefixes,json=idPrefixes,proto3" json:"id_prefixes,omitempty"`
 	// Commands and queries, or beginnings of them with "*" at the end. Empty is

@@ -2140,7 +2140,8 @@ export type RoleRule = Message<"hostd.cluster.v1.RoleRule"> & {
   types: string[];
 
   /**
-   * Beginnings of entity ids. "${principal.name}" is the caller's name, and
+   * Beginnings of entity ids. "${principal}" is the caller's kind and name, such
+   * as "jwt:alice", "${principal.name}" the name alone: one is allowed, and
    * needs something behind it. Empty is all, and calls that are about no entity.
    *
    * @generated from field: repeated string id_prefixes = 4;
