@@ -30,10 +30,6 @@ PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods
 # tests/arch reads files.
 MEETING = ^[[:space:]]*go [a-zA-Z_(]|"sync"|"sync/atomic"|/x/sync|\.Parallel\(\)|AfterFunc\(|net/http|net\.Listen|"github.com/hostd/hostd/host"
 RACE_PKGS = $$($(GO) list $(PKGS) | grep -Fx "$$(git grep -lE '$(MEETING)' -- '*.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')" | grep -vE '$(PROCESSES)|/guestbuild(/|$$)|/tests/arch$$')
-# Those of them in which make race runs all that go test does: no test is
-# shorter there, or counts what the detector allocates.
-SHORTENED = testing\.Short\(\)|AllocsPerRun
-RACED_WHOLE = $$(printf '%s\n' $(RACE_PKGS) | grep -vFx "$$(git grep -lE '$(SHORTENED)' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')")
 # Of suites that are lists, the continuous run takes one of SHARES shares.
 SHARES ?= 1
 SHARE ?= 0
@@ -42,7 +38,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test plain race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
+.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,9 +48,6 @@ build: ## build bin/hostd
 
 test: ## run the tests that a person waits for; make long and others run the rest
 	$(GOTEST) $(PKGS)
-
-plain: ## run the tests of make test that make race leaves out or shortens
-	$(GOTEST) $$($(GO) list $(PKGS) | grep -vFx "$(RACED_WHOLE)")
 
 race: ## run the tests of what is concurrent in short mode under the race detector
 	$(GOTEST) -race -short -timeout 20m $(RACE_PKGS)
