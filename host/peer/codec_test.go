@@ -177,7 +177,7 @@ func TestHelloIsChecked(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{headerLevels, "3-4"}, {headerLevels, "2"}, {headerLevels, "2-1"}, {headerLevels, "0-1"}, {headerLevels, "1-x"}, {headerLevels, "-"}, {headerIncarnation, "0"}, {headerIncarnation, "x"}, {headerIncarnation, ""},
+		{headerLevels, "4-5"}, {headerLevels, "2"}, {headerLevels, "2-1"}, {headerLevels, "0-1"}, {headerLevels, "1-x"}, {headerLevels, "-"}, {headerIncarnation, "0"}, {headerIncarnation, "x"}, {headerIncarnation, ""},
 		{headerNode, ""}, {headerNode, "a b"}, {headerNode, strings.Repeat("n", MaxNodeIDBytes+1)}, {headerCluster, "\x00"},
 	} {
 		h := good()
@@ -186,7 +186,7 @@ func TestHelloIsChecked(t *testing.T) {
 			t.Errorf("%s %q: %v", c[0], c[1], err)
 		}
 	}
-	for _, format := range []string{"", "0", "x", "3"} { // of a node that says no more
+	for _, format := range []string{"", "0", "x", "4"} { // of a node that says no more
 		h := good()
 		h.Del(headerLevels)
 		h.Set(headerFormat, format)

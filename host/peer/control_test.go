@@ -361,7 +361,7 @@ func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := res.Header.Get("Hostd-Format") + " " + res.Header.Get("Hostd-Levels"); got != "1 1-2" {
+		if got := res.Header.Get("Hostd-Format") + " " + res.Header.Get("Hostd-Levels"); got != "1 1-3" {
 			t.Errorf("b says that it speaks %s", got)
 		}
 		return string(text)
