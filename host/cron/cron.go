@@ -1,7 +1,7 @@
 // Package cron says when a repeating timer is due: it reads cron expressions
 // and periods, and finds the next tick after a time in a time zone.
 //
-// The rules of the zones are those of the zones that it is given.
+// The rules of the zones are those of the database that the program holds.
 //
 // It is pure: it reads no clock, starts no goroutine and stores nothing. It
 // never decides what becomes of a tick that was missed.
@@ -48,21 +48,17 @@ type set uint64
 
 func (s set) has(n int) bool { return s>>uint(n)&1 != 0 }
 
-// Zones finds time zones by their IANA names.
-type Zones func(name string) (*time.Location, error)
-
 // Parse reads an expression: "@every" and a duration as time.ParseDuration
 // reads it, one of @yearly, @annually, @monthly, @weekly, @daily, @midnight
 // and @hourly, or five fields: minute, hour, day of the month, month, day of
-// the week. zone is an IANA name; empty is UTC. Errors are ErrExpression or
-// ErrZone.
-func Parse(expression, zone string, zones Zones) (*Schedule, error) {
+// the week. zone is as Zone takes it. Errors are ErrExpression or ErrZone.
+func Parse(expression, zone string) (*Schedule, error) {
 	if len(expression) > MaxExpressionBytes {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrExpression, MaxExpressionBytes)
 	}
 	s := &Schedule{}
 	var err error
-	if s.zone, err = location(zone, zones); err != nil {
+	if s.zone, err = Zone(zone); err != nil {
 		return nil, err
 	}
 	if text, ok := strings.CutPrefix(expression, "@every "); ok {
@@ -79,21 +75,6 @@ func Parse(expression, zone string, zones Zones) (*Schedule, error) {
 		return nil, fmt.Errorf("%w: %q never comes", ErrExpression, expression)
 	}
 	return s, nil
-}
-
-// location finds a zone. The machine's own is none: another node has another.
-func location(name string, zones Zones) (*time.Location, error) {
-	if name == "" || name == "UTC" {
-		return time.UTC, nil
-	}
-	if len(name) > MaxZoneBytes || name == "Local" || zones == nil {
-		return nil, fmt.Errorf("%w: %q", ErrZone, name)
-	}
-	loc, err := zones(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %q", ErrZone, name)
-	}
-	return loc, nil
 }
 
 // AtLeast makes the period of an "@every" no shorter than least.

@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata"
 )
 
 func must(t *testing.T, expression, zone string) *Schedule {
 	t.Helper()
-	s, err := Parse(expression, zone, time.LoadLocation)
+	s, err := Parse(expression, zone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +82,7 @@ func TestNextAgreesWithModel(t *testing.T) {
 					pick("*", "*", "mar,oct", "2", "4-11"),
 					pick("*", "*", "sun", "0", "7", "mon-fri", "5-7"),
 				}, " ")
-				s, err := Parse(expression, zone, time.LoadLocation)
+				s, err := Parse(expression, zone)
 				if errors.Is(err, ErrExpression) && strings.Contains(err.Error(), "never") {
 					continue
 				}
@@ -160,12 +159,12 @@ func TestFaults(t *testing.T) {
 		"5-1 * * * *": "", "*/0 * * * *": "", "*/-1 * * * *": "", "+1 * * * *": "", "1, * * * *": "", "* * 31 feb *": "", "@every": "",
 		"@every 1ms": "", "@every 20y": "", "@reboot": "", "@every -5s": "", strings.Repeat("0,", 200) + "0 * * * *": "",
 	} {
-		if _, err := Parse(expression, zone, time.LoadLocation); !errors.Is(err, ErrExpression) {
+		if _, err := Parse(expression, zone); !errors.Is(err, ErrExpression) {
 			t.Errorf("%q: %v", expression, err)
 		}
 	}
 	for _, zone := range []string{"Local", "Mars/Olympus", "../etc/passwd", "/etc/localtime", strings.Repeat("a", 65)} {
-		if _, err := Parse("@daily", zone, time.LoadLocation); !errors.Is(err, ErrZone) {
+		if _, err := Parse("@daily", zone); !errors.Is(err, ErrZone) {
 			t.Errorf("%q: %v", zone, err)
 		}
 	}
@@ -178,7 +177,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(seed, "Europe/Berlin", int64(1_774_700_000))
 	}
 	f.Fuzz(func(t *testing.T, expression, zone string, seconds int64) {
-		s, err := Parse(expression, zone, time.LoadLocation)
+		s, err := Parse(expression, zone)
 		if err != nil {
 			if !errors.Is(err, ErrExpression) && !errors.Is(err, ErrZone) {
 				t.Fatal(err)
@@ -199,7 +198,7 @@ func FuzzParse(f *testing.F) {
 func BenchmarkNext(b *testing.B) {
 	for _, expression := range []string{"@every 1m", "*/5 * * * *", "0 3 * * mon-fri", "0 0 29 2 *"} {
 		b.Run(expression, func(b *testing.B) {
-			s, err := Parse(expression, "Europe/Berlin", time.LoadLocation)
+			s, err := Parse(expression, "Europe/Berlin")
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/cron"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 )
@@ -148,7 +149,7 @@ func TestSchedulesGoOn(t *testing.T) {
 
 // TestBadSchedulesAreRejected: what is no schedule sets nothing.
 func TestBadSchedulesAreRejected(t *testing.T) {
-	for expression, zone := range map[string]string{"* * *": "", "@daily": "Mars/Olympus", "0 0 31 2 *": "", "@hourly": "Local"} {
+	for expression, zone := range map[string]string{"* * *": "", "@daily": "Mars/Olympus", "0 0 31 2 *": "", "@hourly": "Local", "@weekly": "localtime", "@monthly": "right/UTC"} {
 		w := quiet(t)
 		w.core.opts.Level = maxLevel
 		w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte(expression), Zone: []byte(zone), Command: []byte("tick")}}
@@ -162,7 +163,7 @@ func TestBadSchedulesAreRejected(t *testing.T) {
 // the change of a zone's offset.
 func TestScheduleFollowsTheWallClock(t *testing.T) {
 	w := quiet(t)
-	berlin, err := time.LoadLocation("Europe/Berlin")
+	berlin, err := cron.Zone("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}

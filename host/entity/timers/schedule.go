@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	_ "time/tzdata" // the zones are known on machines that have no files of them
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/cron"
@@ -24,21 +23,6 @@ var errNeverAgain = errors.New("it never comes")
 // ErrSchedule: an expression or a time zone is none, or never comes.
 var ErrSchedule = errors.New("invalid schedule")
 
-// zones finds time zones and keeps those that exist, of which there are some
-// hundreds.
-type zones map[string]*time.Location
-
-func (z zones) find(name string) (*time.Location, error) {
-	if loc := z[name]; loc != nil {
-		return loc, nil
-	}
-	loc, err := time.LoadLocation(name)
-	if err == nil {
-		z[name] = loc
-	}
-	return loc, err
-}
-
 // Schedule finds when the schedules that a guest has set are due first. An
 // expression or zone that is none is the guest's fault. What a timer's own
 // command sets is not due at once: it would be a loop that writes.
@@ -51,7 +35,7 @@ func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 			}
 			continue
 		}
-		s, err := cron.Parse(string(t.Expression), string(t.Zone), q.zones.find)
+		s, err := cron.Parse(string(t.Expression), string(t.Zone))
 		if err != nil {
 			return fmt.Errorf("%w %q: %w", ErrSchedule, t.Name, err)
 		}
@@ -84,7 +68,7 @@ func (f *Firing) Renew(now int64) (skip bool, err error) {
 // renew says when a schedule is due next, and what becomes of the tick that it
 // is due for now.
 func (q *Timers) renew(t *journal.Timer, now int64) (*renewal, error) {
-	s, err := cron.Parse(string(t.Schedule.Expression), string(t.Schedule.Zone), q.zones.find)
+	s, err := cron.Parse(string(t.Schedule.Expression), string(t.Schedule.Zone))
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,6 @@ type Timers struct {
 	shards map[sharding.ShardID]*Shard
 	pace   pacer
 	debts  debts
-	zones  zones
 	at     int64 // when the lane looks again, unix nanoseconds; 0 for never
 	fired  uint64
 	due    int // read as due and not fired
@@ -71,7 +70,7 @@ type Timers struct {
 
 // New returns the timers of a lane that leads nothing.
 func New(opts Options, lane Lane) *Timers {
-	return &Timers{opts: opts, lane: lane, shards: make(map[sharding.ShardID]*Shard), zones: make(zones)}
+	return &Timers{opts: opts, lane: lane, shards: make(map[sharding.ShardID]*Shard)}
 }
 
 // Lead returns a shard's timers, which are asked for at once.
