@@ -42,7 +42,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	}
 	if n.cfg.OIDCIssuer != "" {
 		o.JWT = &authn.JWTOptions{
-			Issuer: n.cfg.OIDCIssuer, Audience: n.cfg.OIDCAudience,
+			Issuer: n.cfg.OIDCIssuer, Audience: n.cfg.OIDCAudience, Parties: n.cfg.OIDCAuthorizedParties,
 			NameClaim: n.cfg.OIDCNameClaim, GroupsClaim: n.cfg.OIDCGroupsClaim, KeysFile: n.cfg.JWTKeysFile,
 		}
 	}

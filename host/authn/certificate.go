@@ -4,8 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/asn1"
 	"net/http"
-	"slices"
-	"unicode"
 
 	"github.com/hostd/hostd/host/principal"
 )
@@ -55,8 +53,7 @@ func (a *Authenticator) certified(c *x509.Certificate) (*Principal, *failure) {
 	case CertDNS:
 		names = c.DNSNames
 	}
-	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
-	if len(names) != 1 || names[0] == "" || len(names[0]) > maxClaimBytes || slices.ContainsFunc([]rune(names[0]), unprintable) {
+	if len(names) != 1 || names[0] == "" || len(names[0]) > maxClaimBytes || unprintable(names[0]) {
 		return nil, failCertName
 	}
 	p, err := principal.New(KindCertificate, names[0], nil)

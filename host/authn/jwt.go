@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
@@ -26,6 +27,9 @@ type JWTOptions struct {
 	Issuer string
 	// Audience must be among those of a token.
 	Audience string
+	// Parties are the clients besides Audience to which a token may have been
+	// issued, as its azp claim says; "*" is all.
+	Parties []string
 	// NameClaim and GroupsClaim are the claims that the principal's name and
 	// groups are of.
 	NameClaim, GroupsClaim string
@@ -73,15 +77,16 @@ func newJWTVerifier(o JWTOptions, now func() time.Time, logger *slog.Logger) *jw
 	client.Transport = guarded{base: client.Transport, plain: strings.HasPrefix(strings.ToLower(o.Issuer), "http://")}
 	o.Client = &client
 	v := &jwtVerifier{opts: o, now: now, keys: newKeySet(o, now, logger)}
+	// The verifier looks at the signature alone: it finds claims whatever their
+	// case is, and has no bounds for times.
 	v.oidc = oidc.NewVerifier(o.Issuer, v.keys, &oidc.Config{
-		ClientID: o.Audience,
 		SupportedSigningAlgs: func() (names []string) {
 			for _, a := range algorithms {
 				names = append(names, string(a))
 			}
 			return names
 		}(),
-		Now: func() time.Time { return now().Add(-jwtLeeway) },
+		SkipIssuerCheck: true, SkipClientIDCheck: true, SkipExpiryCheck: true,
 	})
 	return v
 }
@@ -115,13 +120,17 @@ func (v *jwtVerifier) verify(ctx context.Context, token string, fetch bool) (*Pr
 	ctx = context.WithValue(ctx, verdictKey{}, said)
 	checked, err := v.oidc.Verify(ctx, token)
 	if err != nil {
-		return nil, v.why(token, said, err)
+		return nil, v.why(token, said)
 	}
 	var claims map[string]any
 	if checked.Claims(&claims) != nil {
 		return nil, failClaims
 	}
-	p, ok := v.principal(claims, checked.Expiry)
+	expires, fail := v.check(claims)
+	if fail != nil {
+		return nil, fail
+	}
+	p, ok := v.principal(claims, expires)
 	if !ok {
 		return nil, failClaims
 	}
@@ -129,16 +138,72 @@ func (v *jwtVerifier) verify(ctx context.Context, token string, fetch bool) (*Pr
 	return p, nil
 }
 
-// principal is whom the claims of a token name.
-func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Principal, bool) {
-	if from, ok := claims["nbf"]; ok {
-		at, number := from.(float64)
-		if !number || v.now().Add(jwtLeeway).Before(time.Unix(int64(at), 0)) {
-			return nil, false
+// check says what is wrong with the claims of a token that the issuer has
+// signed, or when it expires. Names of claims are matched exactly (RFC 7519,
+// section 4): "EXP" is a claim that nobody knows.
+func (v *jwtVerifier) check(claims map[string]any) (expires time.Time, fail *failure) {
+	for _, claim := range []string{"iat", "nbf", "exp"} {
+		if value, ok := claims[claim]; ok && !isTime(value) {
+			return expires, failClaims
 		}
 	}
+	now := v.now()
+	from, _ := claims["nbf"].(float64)
+	until, _ := claims["exp"].(float64)
+	expires = time.Unix(int64(until), 0)
+	_, isEvent := claims["events"].(map[string]any)
+	switch {
+	case until <= 0: // it names no end
+		return expires, failClaims
+	case expires.Before(now.Add(-jwtLeeway)):
+		return expires, failExpired
+	case !v.issued(claims["iss"]):
+		return expires, failIssuer
+	case claims["aud"] != v.opts.Audience && !isAmong(v.opts.Audience, claims["aud"]):
+		return expires, failAudience
+	case !v.issuedTo(claims): // but to another client
+		return expires, failAudience
+	case isEvent: // it tells of something, such as a logout, and is no credential
+		return expires, failClaims
+	case now.Add(jwtLeeway).Before(time.Unix(int64(from), 0)):
+		return expires, failClaims
+	}
+	return expires, nil
+}
+
+// issued reports whether a claim names the issuer. Google's tokens name theirs
+// in two ways.
+func (v *jwtVerifier) issued(claim any) bool {
+	return claim == v.opts.Issuer || v.opts.Issuer == "https://accounts.google.com" && claim == "accounts.google.com"
+}
+
+// issuedTo reports whether a token was issued to a client whose tokens are
+// taken. One that does not say it is for its audience.
+func (v *jwtVerifier) issuedTo(claims map[string]any) bool {
+	azp, said := claims["azp"]
+	party, text := azp.(string)
+	return !said || text && (party == v.opts.Audience || slices.Contains(v.opts.Parties, party) || slices.Contains(v.opts.Parties, "*"))
+}
+
+// maxTime is the last second of the year 9999.
+const maxTime = 253_402_300_799
+
+// isTime reports whether a claim is seconds since 1970 that a time can hold.
+func isTime(claim any) bool {
+	at, number := claim.(float64)
+	return number && at >= 0 && at <= maxTime
+}
+
+// unprintable reports whether a name has characters that do not show, by which
+// it could look like another one, or bytes that were not UTF-8.
+func unprintable(name string) bool {
+	return strings.ContainsFunc(name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) })
+}
+
+// principal is whom the claims of a token name.
+func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Principal, bool) {
 	name, _ := claims[v.opts.NameClaim].(string)
-	if name == "" || len(name) > maxClaimBytes {
+	if name == "" || len(name) > maxClaimBytes || unprintable(name) {
 		return nil, false
 	}
 	var in []string
@@ -157,16 +222,16 @@ func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Prin
 	default:
 		return nil, false
 	}
-	tooLong := func(g string) bool { return len(g) > maxClaimBytes }
-	if len(in) > maxGroups || slices.ContainsFunc(in, tooLong) {
+	wrong := func(g string) bool { return len(g) > maxClaimBytes || unprintable(g) }
+	if len(in) > maxGroups || slices.ContainsFunc(in, wrong) {
 		return nil, false
 	}
 	p, err := principal.New(KindJWT, name, in)
 	return &Principal{Principal: p, Claims: claims, Expires: expires}, err == nil
 }
 
-// why says what is wrong with a token that was refused.
-func (v *jwtVerifier) why(token string, said *verdict, err error) *failure {
+// why says what is wrong with the signature of a token that was refused.
+func (v *jwtVerifier) why(token string, said *verdict) *failure {
 	var header struct {
 		Alg string `json:"alg"`
 	}
@@ -175,7 +240,6 @@ func (v *jwtVerifier) why(token string, said *verdict, err error) *failure {
 	if !decodePart(parts[0], &header) || !decodePart(parts[1], &claims) {
 		return failUnknown
 	}
-	var expired *oidc.TokenExpiredError
 	switch {
 	case !slices.Contains(algorithms, jose.SignatureAlgorithm(header.Alg)):
 		return failAlgorithm
@@ -185,14 +249,6 @@ func (v *jwtVerifier) why(token string, said *verdict, err error) *failure {
 		return failUnasked
 	case !said.signed:
 		return failSignature
-	case errors.As(err, &expired) && expired.Expiry.Unix() <= 0:
-		return failClaims // it names no end
-	case errors.As(err, &expired):
-		return failExpired
-	case claims["iss"] != v.opts.Issuer:
-		return failIssuer
-	case claims["aud"] != v.opts.Audience && !isAmong(v.opts.Audience, claims["aud"]):
-		return failAudience
 	}
 	return failClaims
 }

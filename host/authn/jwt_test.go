@@ -133,7 +133,7 @@ func newIssuerWorld(t *testing.T, keysFile string) *issuerWorld {
 	w := &issuerWorld{&world{clock: newClock()}, t, newProvider(t)}
 	var err error
 	w.Authenticator, err = New(Options{Anonymous: true, Now: w.clock.now, JWT: &JWTOptions{
-		Issuer: w.provider.URL, Audience: audience, NameClaim: "sub", GroupsClaim: "groups", KeysFile: keysFile,
+		Issuer: w.provider.URL, Audience: audience, Parties: []string{"app"}, NameClaim: "sub", GroupsClaim: "groups", KeysFile: keysFile,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -214,6 +214,28 @@ func TestSignedTokens(t *testing.T) {
 		{"no name", w.token(rs, map[string]any{"sub": nil}), failClaims},
 		{"an empty name", w.token(rs, map[string]any{"sub": ""}), failClaims},
 		{"a long name", w.token(rs, map[string]any{"sub": strings.Repeat("a", maxClaimBytes+1)}), failClaims},
+		{"a name with a control character", w.token(rs, map[string]any{"sub": "ann\n"}), failClaims},
+		{"a name that is turned around", w.token(rs, map[string]any{"sub": "\u202eann"}), failClaims},
+		{"a name with bytes that are no text", w.token(rs, map[string]any{"sub": "ann\xff"}), failClaims},
+		{"a name in another script", w.token(rs, map[string]any{"sub": "Ånn 安"}), nil},
+		{"a group with a control character", w.token(rs, map[string]any{"groups": []string{"dev", "ops\x00"}}), failClaims},
+		{"never valid", w.token(rs, map[string]any{"nbf": 1e300}), failClaims},
+		{"for ever", w.token(rs, map[string]any{"exp": 1e300}), failClaims},
+		{"an end that a time cannot hold", w.token(rs, map[string]any{"exp": 1e18}), failClaims},
+		{"an end before 1970", w.token(rs, map[string]any{"exp": -1e300}), failClaims},
+		{"made at no time", w.token(rs, map[string]any{"iat": 1e300}), failClaims},
+		{"made before 1970", w.token(rs, map[string]any{"iat": -1e300}), failClaims},
+		{"valid from 1970 on", w.token(rs, map[string]any{"nbf": 0}), nil},
+		{"an end in capitals", w.token(rs, map[string]any{"exp": nil, "EXP": now.Add(time.Hour).Unix()}), failClaims},
+		{"an end in capitals beside the real one", w.token(rs, map[string]any{"exp": now.Add(-time.Hour).Unix(), "expp": 1, "eXp": now.Add(time.Hour).Unix()}), failExpired},
+		{"an issuer in capitals", w.token(rs, map[string]any{"iss": "https://example.org", "isS": w.provider.URL}), failIssuer},
+		{"an audience in capitals", w.token(rs, map[string]any{"aud": "billing", "auD": audience}), failAudience},
+		{"claims in capitals that nobody knows", w.token(rs, map[string]any{"ISS": "https://example.org", "AUD": "billing", "EXP": 1, "AZP": "billing"}), nil},
+		{"issued to this audience", w.token(rs, map[string]any{"azp": audience}), nil},
+		{"issued to a client that is known", w.token(rs, map[string]any{"azp": "app"}), nil},
+		{"issued to another client", w.token(rs, map[string]any{"azp": "billing"}), failAudience},
+		{"issued to no client by name", w.token(rs, map[string]any{"azp": 7}), failAudience},
+		{"a logout", w.token(rs, map[string]any{"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}}), failClaims},
 		{"groups that are none", w.token(rs, map[string]any{"groups": []any{"a", 1}}), failClaims},
 		{"groups that take much", w.token(rs, map[string]any{"groups": slices.Repeat([]string{strings.Repeat("g", 200)}, 20)}), nil},
 		{"groups that take too much", w.token(rs, map[string]any{"groups": slices.Repeat([]string{strings.Repeat("g", 200)}, 21)}), failClaims},

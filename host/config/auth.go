@@ -54,6 +54,9 @@ func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 		fault("auth-cert-name", "is %q, must be %s, %s or %s", c.AuthCertName, CertCommon, CertURI, CertDNS)
 	}
 	if c.OIDCIssuer == "" {
+		if len(c.OIDCAuthorizedParties) > 0 {
+			fault("oidc-authorized-parties", "is given without oidc-issuer")
+		}
 		for _, k := range []struct{ key, value string }{{"oidc-audience", c.OIDCAudience}, {"jwt-keys-file", c.JWTKeysFile}} {
 			if k.value != "" {
 				fault(k.key, "is given without oidc-issuer")

@@ -101,13 +101,16 @@ type Config struct {
 	AuthBootstrapFile string
 	OIDCIssuer        string
 	OIDCAudience      string
-	OIDCNameClaim     string
-	OIDCGroupsClaim   string
-	JWTKeysFile       string
-	Audit             Audit
-	AuditFile         string
-	AuditFailure      AuditFailure
-	AuditHashIDs      bool
+	// OIDCAuthorizedParties are the clients besides the audience to which a token
+	// may have been issued.
+	OIDCAuthorizedParties []string
+	OIDCNameClaim         string
+	OIDCGroupsClaim       string
+	JWTKeysFile           string
+	Audit                 Audit
+	AuditFile             string
+	AuditFailure          AuditFailure
+	AuditHashIDs          bool
 
 	ModuleTrustFile  string
 	ModuleSignatures ModuleSignatures

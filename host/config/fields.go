@@ -65,6 +65,7 @@ func (c *Config) Fields() []Field {
 		text("auth-bootstrap-file", "`file` of one line that says who is admin first, name:sha256hex of a token or admin SUBJECT; looked at while nobody is admin", &c.AuthBootstrapFile),
 		text("oidc-issuer", "`URL` of an OpenID Connect provider whose signed tokens are taken", &c.OIDCIssuer),
 		text("oidc-audience", "`name` that must be among the audiences of such a token", &c.OIDCAudience),
+		list("oidc-authorized-parties", "`clients` besides oidc-audience whose tokens for it are taken: a token that says by azp to which client it was issued names one of them; * is all", &c.OIDCAuthorizedParties),
 		text("oidc-name-claim", "`claim` of such a token that names its bearer", &c.OIDCNameClaim),
 		text("oidc-groups-claim", "`claim` of such a token that lists its bearer's groups", &c.OIDCGroupsClaim),
 		text("jwt-keys-file", "`file` with the keys of oidc-issuer, a JSON Web Key Set, read again when it changes; the provider is not asked then", &c.JWTKeysFile),
