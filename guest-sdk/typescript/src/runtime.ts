@@ -219,11 +219,24 @@ function isOutOfMemory(e: unknown): boolean {
   return e instanceof Error && e.message === "out of memory";
 }
 
+declare global {
+  // Global, and a var: the types of browsers and of Node.js, which a project may
+  // have too, declare them so, and both are merged.
+  /** What scripts have of the console: its lines go to the node's log. */
+  interface Console {
+    debug(...values: unknown[]): void;
+    /** Is info. */
+    log(...values: unknown[]): void;
+    info(...values: unknown[]): void;
+    warn(...values: unknown[]): void;
+    error(...values: unknown[]): void;
+  }
+  var console: Console;
+}
+
 function installConsole(): void {
   const line = (level: number) => (...values: unknown[]): void => natives.log(level, values.map(show).join(" "));
-  (globalThis as unknown as Record<string, unknown>)["console"] = {
-    debug: line(0), log: line(1), info: line(1), warn: line(2), error: line(3),
-  };
+  globalThis.console = { debug: line(0), log: line(1), info: line(1), warn: line(2), error: line(3) } as Console;
 }
 
 function show(value: unknown): string {
