@@ -29,12 +29,14 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 	}
 	pause := newBackoff(c.opts)
 	carried := false
+	var refused error // the last answer of a node to an attempt it did not carry out
 	for {
 		if about != (route{}) {
 			c.freshen(ctx)
 		}
 		n, at := c.target(about)
-		res, err := do(n, ctx, connect.NewRequest(req))
+		asked := connect.NewRequest(req)
+		res, err := do(n, ctx, asked)
 		if err == nil {
 			return res.Msg, n, nil
 		}
@@ -44,8 +46,15 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 				return nil, n, why
 			}
 		}
+		reads := asked.Spec().IdempotencyLevel == connect.IdempotencyNoSideEffects
+		if reads {
+			f.carried = false // the outcome is never in doubt
+		}
 		if f.retry && ctx.Err() == nil {
 			carried = carried || f.carried
+			if connect.IsWireError(err) && !f.carried && f.code == connect.CodeUnavailable {
+				refused = typed(err)
+			}
 			c.failed(about, n, at, connect.IsWireError(err))
 			if pause.wait(ctx) == nil {
 				continue
@@ -54,8 +63,33 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 		if carried && !settled(f.code) {
 			return nil, n, unsettled(typed(err))
 		}
+		switch {
+		case refused == nil || ctx.Err() == nil:
+		case f.code == connect.CodeDeadlineExceeded:
+			return nil, n, interrupted(refused, typed(err), reads)
+		case f.code == connect.CodeUnavailable && !connect.IsWireError(err):
+			return nil, n, refused // a node that answered knows more than one that is not reached
+		}
 		return nil, n, typed(err)
 	}
+}
+
+// interrupted is the failure of a call whose deadline passed during an attempt
+// that followed a node's refusal. The refusal says why the call took so long,
+// and for a call without effects it is the outcome. Otherwise the last attempt
+// may have taken effect, so the code must stay the one of the deadline.
+func interrupted(refused, last error, reads bool) error {
+	var because *Error
+	if !errors.As(refused, &because) {
+		return last
+	}
+	e := *because
+	if reads {
+		e.Message += "; the deadline passed during another attempt"
+		return &e
+	}
+	e.Code, e.Message = connect.CodeDeadlineExceeded, "the deadline passed during another attempt; a node answered before: "+because.Error()
+	return &e
 }
 
 // unsendable says why a request can reach no node; nil where it can.

@@ -26,6 +26,7 @@ type threeNodes struct {
 	clusterv1connect.UnimplementedClusterServiceHandler
 	mu       sync.Mutex
 	leads    [3]uint32
+	left     bool // n3
 	changed  chan struct{}
 	settings map[string]string
 	revision uint64
@@ -310,6 +311,30 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 	} {
 		if !strings.Contains(lines[i], want.status) || !strings.HasSuffix(lines[i], want.end) {
 			t.Errorf("line %d is %q", i, lines[i])
+		}
+	}
+}
+
+// Leave has n3 leave while the first call waits for it: that call does not
+// learn the end, and later ones find no member.
+func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Msg.GetNodeId() != "n3" || f.left {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such node; hostd node ls shows them"))
+	}
+	f.left = true
+	return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n3 is leaving and still holds 4 replicas"))
+}
+
+// TestLeaveIsIdempotent: a node that left during the wait has left, and so has
+// one that left before the command was given.
+func TestLeaveIsIdempotent(t *testing.T) {
+	_, addr := serveThreeNodes(t)
+	t.Setenv("HOSTD_ADDR", addr)
+	for _, want := range []string{"n3 is no member any more", "n3 is not a member of the cluster"} {
+		if got := hostd(t, "node", "leave", "n3", "--yes"); got.code != cli.ExitDone || !strings.Contains(got.out+got.err, want) {
+			t.Errorf("%+v, want %q", got, want)
 		}
 	}
 }

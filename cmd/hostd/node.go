@@ -54,11 +54,20 @@ func newNodeDrain(std cli.Stdio) *cobra.Command {
 }
 
 func newNodeLeave(std cli.Stdio) *cobra.Command {
+	asked := false
 	c := longOrder(std, "leave NODE", "Take a node out of the cluster: its replicas move to the others", func(ctx context.Context, s *cli.Session, node string) (string, error) {
-		return fmt.Sprintf("%s is no member any more: it can be switched off", node), s.Leave(ctx, node)
+		err := s.Leave(ctx, node)
+		if client.IsNotFound(err) && !asked {
+			return fmt.Sprintf("%s is not a member of the cluster: there is nothing to do", node), nil
+		}
+		if client.IsNotFound(err) {
+			err = nil // it has left since
+		}
+		asked = true
+		return fmt.Sprintf("%s is no member any more: it can be switched off", node), err
 	})
 	c.Long = "Takes a node out of the cluster for good. Its replicas move to other nodes as far as there are any, and the cluster becomes smaller by it. " +
-		"To stop a node for a while, drain it."
+		"To stop a node for a while, drain it. A node that is not a member has left already, so asking again succeeds; the output says so."
 	cli.AddConfirm(c, std, func(args []string) string {
 		return fmt.Sprintf("Take node %s out of the cluster for good?", cli.Clean(args[0]))
 	})
