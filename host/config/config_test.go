@@ -172,6 +172,9 @@ func TestFieldsRoundTrip(t *testing.T) {
 		if f.Usage == "" || f.Type() == "" {
 			t.Errorf("%s: no usage or type", f.Name)
 		}
+		if strings.HasSuffix(f.Usage, "the same") || strings.Contains(f.Usage, " of these") {
+			t.Errorf("%s: %q refers to another flag, but lists are sorted", f.Name, f.Usage)
+		}
 		if err := target[f.Name].Set(f.String()); err != nil {
 			t.Errorf("%s: %v", f.Name, err)
 		}

@@ -6,6 +6,7 @@ package wallclock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -47,6 +48,7 @@ type Watch struct {
 	skew atomic.Int64 // of this clock to the median of the others', nanoseconds
 	most atomic.Bool  // skew is to so many that one of them alone cannot be wrong
 	off  atomic.Bool  // it is wrong: the node leads nothing
+	away atomic.Int64 // the skew of the last comparison that found it wrong
 	trip atomic.Int64 // the 99th percentile of round trips, to the farthest node
 	odd  int          // looks in a row that say otherwise than off
 	slow bool         // the round trips are too long, as was said
@@ -70,9 +72,18 @@ func (c *Watch) Off() bool { return c.off.Load() }
 // Trip is the 99th percentile of round trips, to the node where it is longest.
 func (c *Watch) Trip() time.Duration { return time.Duration(c.trip.Load()) }
 
-// Unready says why a node with a wrong clock is not ready.
+// Unready says why a node with a wrong clock is not ready. A clock that has been
+// corrected stays wrong for some comparisons, so the skew of now may be 0.
 func (c *Watch) Unready() error {
-	return fmt.Errorf("the clock of this node is off those of most nodes by %v", time.Duration(c.skew.Load()).Round(time.Millisecond))
+	by, way := time.Duration(c.away.Load()), "ahead of"
+	if by < 0 {
+		by, way = -by, "behind"
+	}
+	text := fmt.Sprintf("the clock of this node is %v %s those of most nodes", by.Round(time.Millisecond), way)
+	if now := c.Skew(); now.Abs() <= maxSkew {
+		text = fmt.Sprintf("the clock of this node was %v %s those of most nodes, and is compared %d times before the node leads again", by.Round(time.Millisecond), way, clockLooks)
+	}
+	return errors.New(text)
 }
 
 // skewOf returns how far this clock is ahead of the median of those that are
@@ -126,6 +137,9 @@ func (c *Watch) look(timings []peer.Timing) {
 	skew, most, off := skewOf(timings)
 	c.skew.Store(int64(skew))
 	c.most.Store(most)
+	if off {
+		c.away.Store(int64(skew))
+	}
 	if off == c.off.Load() {
 		c.odd = 0
 		return

@@ -1,6 +1,8 @@
 package wallclock
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,5 +45,31 @@ func TestSkew(t *testing.T) {
 		if want := len(c.others)-c.coarse > 1; most != want {
 			t.Errorf("%s: most %v, wanted %v", name, most, want)
 		}
+	}
+}
+
+// TestUnreadyNamesTheSkewThatCounted: a clock that is corrected is compared
+// some times before it counts as right, and is not off by 0s meanwhile.
+func TestUnreadyNamesTheSkewThatCounted(t *testing.T) {
+	c := New(Options{Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	others := func(ahead time.Duration) []peer.Timing {
+		m := peer.Timing{Trips: 1, Skew: ahead, Within: time.Millisecond}
+		return []peer.Timing{m, m}
+	}
+	for range clockLooks {
+		c.look(others(-2 * time.Second))
+	}
+	if text := c.Unready().Error(); !c.Off() || !strings.Contains(text, "is 2s ahead of") {
+		t.Errorf("off %v: %s", c.Off(), text)
+	}
+	c.look(others(0))
+	if text := c.Unready().Error(); !c.Off() || !strings.Contains(text, "was 2s ahead of") {
+		t.Errorf("corrected, off %v: %s", c.Off(), text)
+	}
+	for range clockLooks {
+		c.look(others(3 * time.Second))
+	}
+	if text := c.Unready().Error(); !c.Off() || !strings.Contains(text, "is 3s behind") {
+		t.Errorf("off %v: %s", c.Off(), text)
 	}
 }
