@@ -98,18 +98,6 @@ func viewModule(m *modulev1.Module) *cli.Object {
 	return cli.View(m).Set("bindings", bindings)
 }
 
-// limitsText has the limits of all types that a module serves and that have
-// some.
-func limitsText(m *modulev1.Module) string {
-	var out []string
-	for _, b := range m.GetBindings() {
-		if text := limitText(b.GetLimits()); text != "" {
-			out = append(out, cli.Clean(b.GetEntityType())+":"+text)
-		}
-	}
-	return strings.Join(out, " ")
-}
-
 // patterns are those that a type names, and nil where it says nothing.
 func patterns(p *modulev1.TypePatterns) []string {
 	if p == nil {
@@ -118,35 +106,43 @@ func patterns(p *modulev1.TypePatterns) []string {
 	return append([]string{}, p.GetPatterns()...)
 }
 
-// messagesText says to and from which types those send that a module serves.
-func messagesText(m *modulev1.Module) string {
-	var out []string
-	for _, b := range m.GetBindings() {
-		var says []string
-		for _, way := range []struct {
-			name string
-			p    *modulev1.TypePatterns
-		}{{"sends", b.GetSends()}, {"acceptsFrom", b.GetAcceptsFrom()}} {
-			if way.p != nil {
-				says = append(says, way.name+"="+cmp.Or(cli.Clean(strings.Join(way.p.GetPatterns(), "+")), "none"))
-			}
-		}
-		if len(says) > 0 {
-			out = append(out, cli.Clean(b.GetEntityType())+":"+strings.Join(says, ","))
-		}
-	}
-	return strings.Join(out, " ")
+// messagesOf says which types one that a module serves sends to, or accepts
+// messages from: nothing if it does not say.
+func messagesOf(p *modulev1.TypePatterns) string {
+	return cmp.Or(cli.Clean(strings.Join(p.GetPatterns(), ", ")), "none")
 }
 
-// ownersText says whose the types are that a module serves.
-func ownersText(m *modulev1.Module) string {
+// ownersOf says whose the types are that a module serves.
+func ownersOf(m *modulev1.Module) []string {
 	var out []string
 	for _, b := range m.GetBindings() {
 		if b.GetOwner() != "" {
-			out = append(out, cli.Clean(b.GetEntityType()+"="+b.GetOwner()))
+			out = append(out, b.GetEntityType()+"="+b.GetOwner())
 		}
 	}
-	return strings.Join(out, " ")
+	return out
+}
+
+// briefLength is how many characters a list of values takes in a table.
+const briefLength = 24
+
+// brief joins the first values of a list, at least one of them shortened if
+// need be, and counts the others.
+func brief(values ...string) string {
+	text := ""
+	for i, v := range values {
+		if i > 0 && len(text)+len(",")+len(v) > briefLength {
+			return fmt.Sprintf("%s,+%d", text, len(values)-i)
+		}
+		if i > 0 {
+			text += ","
+		}
+		if r := []rune(v); len(r) > 2*briefLength {
+			v = string(r[:2*briefLength-3]) + "..."
+		}
+		text += v
+	}
+	return text
 }
 
 // signedText says who has signed a module, or why its signature does not count.
@@ -190,13 +186,17 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 			v.Modules = append(v.Modules, viewModule(m))
 		}
 		return v, err
-	}, func(w io.Writer, v moduleList) {
-		cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tIN PART\tOWNERS\tLIMITS\tMESSAGES\tSIGNED BY\tUNUSED SINCE\tUPLOADED", func(row func(...any)) {
-			for _, m := range v.modules {
-				row(m.GetDigest()[:min(12, len(m.GetDigest()))], m.GetName(), m.GetVersion(), m.GetSizeBytes(), strings.Join(m.GetEntityTypes(), ","),
-					strings.Join(m.GetActiveFor(), ","), modules.PartsText(m), ownersText(m), limitsText(m), messagesText(m), signedText(m), unusedText(m), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
-			}
-		})
+	}, func(w io.Writer, v moduleList) { moduleTable(w, v.modules) })
+}
+
+// moduleTable lists modules for people. It holds what identifies a module and
+// what it serves; limits and messages are for describe.
+func moduleTable(w io.Writer, list []*modulev1.Module) {
+	cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tIN PART\tOWNERS\tSIGNED BY\tUPLOADED", func(row func(...any)) {
+		for _, m := range list {
+			row(m.GetDigest()[:min(12, len(m.GetDigest()))], brief(m.GetName()), brief(m.GetVersion()), m.GetSizeBytes(), brief(m.GetEntityTypes()...), brief(m.GetActiveFor()...),
+				brief(modules.PartsOf(m)...), brief(ownersOf(m)...), brief(signedText(m)), m.GetUploadedAt().AsTime().UTC().Format(time.DateTime))
+		}
 	})
 }
 

@@ -105,6 +105,9 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 		row("uploaded", m.GetUploadedAt().AsTime().UTC().Format(time.RFC3339))
 		row("signed by", signedText(m))
 		row("active for", strings.Join(m.GetActiveFor(), ", "))
+		if since := unusedText(m); since != "" {
+			row("unused since", since)
+		}
 		if parts := modules.PartsText(m); parts != "" {
 			row("in part", parts)
 		}
@@ -114,6 +117,12 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 			}
 			if l := b.GetLimits(); l != nil {
 				row("limits of "+cli.Clean(b.GetEntityType()), limitText(l))
+			}
+			if p := b.GetSends(); p != nil {
+				row(cli.Clean(b.GetEntityType())+" sends to", messagesOf(p))
+			}
+			if p := b.GetAcceptsFrom(); p != nil {
+				row(cli.Clean(b.GetEntityType())+" accepts from", messagesOf(p))
 			}
 		}
 	})

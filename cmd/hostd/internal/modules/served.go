@@ -11,12 +11,15 @@ import (
 
 // PartsText says for people what a module does of entity types that another one
 // serves.
-func PartsText(m *modulev1.Module) string {
+func PartsText(m *modulev1.Module) string { return strings.Join(PartsOf(m), "; ") }
+
+// PartsOf says of which part of each type a module serves the entities.
+func PartsOf(m *modulev1.Module) []string {
 	var out []string
 	for _, p := range m.GetParts() {
 		out = append(out, cli.Clean(p.GetEntityType())+": "+onePart(p))
 	}
-	return strings.Join(out, "; ")
+	return out
 }
 
 func onePart(p *modulev1.Part) string {
