@@ -11,5 +11,5 @@ import "embed"
 //
 //go:embed go.mod LICENSE
 //go:embed guest-sdk/go/README.md guest-sdk/go/*.go guest-sdk/go/hostdtest/*.go guest-sdk/go/internal/*/*.go
-//go:embed abi/*.go abi/manifest/*.go abi/schema/*.go
+//go:embed abi/*.go abi/jsontext/*.go abi/manifest/*.go abi/schema/*.go
 var Sources embed.FS

@@ -78,7 +78,7 @@ var alerts = []alert{
 		fires: series{`hostd_peers_silent{instance="n1"}`: "1x90"}, quiet: series{`hostd_peers_silent{instance="n1"}`: "0x90"},
 	},
 	{
-		name: "HostdOrderPending", expr: "max by (kind) (hostd_orders_pending) > 0", after: "1h", severity: warning,
+		name: "HostdOrderPending", expr: "hostd_orders_pending > 0", after: "1h", severity: warning,
 		summary: "An order of an operator has not been carried out for an hour, or shards lack replicas ({{ $labels.kind }}).", page: "cluster.md#pending-orders",
 		fires: series{`hostd_orders_pending{instance="n1",kind="down"}`: "1x90"}, quiet: series{`hostd_orders_pending{instance="n1",kind="down"}`: "0x90"},
 	},

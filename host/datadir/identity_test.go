@@ -15,7 +15,7 @@ func TestDirectoriesOfOtherLevels(t *testing.T) {
 		format string
 		says   string // empty: it opens
 	}{
-		{"1", ""}, {"2", ""}, {"0", "level 0"}, {"3", "level 3, this release speaks levels 1 to 2"},
+		{"1", ""}, {"2", ""}, {"3", ""}, {"0", "level 0"}, {"4", "level 4, this release speaks levels 1 to 3"},
 	} {
 		dir := t.TempDir()
 		text := `{"format": ` + tt.format + `, "nodeId": "n1", "diskId": "d", "clusterId": "c", "shards": 8, "metaReplica": 1}`
