@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -104,12 +103,6 @@ func patterns(p *modulev1.TypePatterns) []string {
 		return nil
 	}
 	return append([]string{}, p.GetPatterns()...)
-}
-
-// messagesOf says which types one that a module serves sends to, or accepts
-// messages from: nothing if it does not say.
-func messagesOf(p *modulev1.TypePatterns) string {
-	return cmp.Or(cli.Clean(strings.Join(p.GetPatterns(), ", ")), "none")
 }
 
 // ownersOf says whose the types are that a module serves.

@@ -118,12 +118,6 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 			if l := b.GetLimits(); l != nil {
 				row("limits of "+cli.Clean(b.GetEntityType()), limitText(l))
 			}
-			if p := b.GetSends(); p != nil {
-				row(cli.Clean(b.GetEntityType())+" sends to", messagesOf(p))
-			}
-			if p := b.GetAcceptsFrom(); p != nil {
-				row(cli.Clean(b.GetEntityType())+" accepts from", messagesOf(p))
-			}
 		}
 	})
 	describeVerifications(w, m.GetVerifications())

@@ -17,7 +17,7 @@ func TestModuleTableIsBounded(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprintf("a-type-of-the-module-%d", i)
 		m.EntityTypes, m.ActiveFor = append(m.EntityTypes, name), append(m.ActiveFor, name)
-		m.Bindings = append(m.Bindings, &modulev1.Binding{EntityType: name, Owner: "group:team", Limits: &modulev1.Limits{},
+		m.Bindings = append(m.Bindings, &modulev1.Binding{EntityType: name, Owner: "group:team", Limits: &modulev1.Limits{RatePerSecond: 7},
 			Sends: &modulev1.TypePatterns{Patterns: m.EntityTypes}})
 	}
 	var out bytes.Buffer
@@ -32,7 +32,7 @@ func TestModuleTableIsBounded(t *testing.T) {
 	}
 	out.Reset()
 	describeModule(&out, &modulev1.GetResponse{Module: m})
-	if !strings.Contains(out.String(), "a-type-of-the-module-19 sends to") || !strings.Contains(out.String(), m.Digest) {
+	if !strings.Contains(out.String(), "limits of a-type-of-the-module-19") || !strings.Contains(out.String(), m.Digest) {
 		t.Error(out.String())
 	}
 }

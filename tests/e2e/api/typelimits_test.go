@@ -112,8 +112,8 @@ func TestLimitsOfAType(t *testing.T) {
 	if out, code := node.Run("module", "activate", "calm", up.Digest, "--limit", "memory-bytes=65536", "--addr", node.API()); code != 1 || !strings.Contains(out, "memory") {
 		t.Errorf("a limit that the module cannot start under: %d\n%s", code, out)
 	}
-	if out, code := node.Run("module", "ls", "--addr", node.API()); code != 0 || !strings.Contains(out, "calm:memory-bytes=1048576,type-memory-bytes=4194304,rate-per-second=1") {
-		t.Errorf("module ls: %d\n%s", code, out)
+	if out, code := node.Run("module", "describe", "calm", "--addr", node.API()); code != 0 || !strings.Contains(out, "memory-bytes=1048576,type-memory-bytes=4194304,rate-per-second=1") {
+		t.Errorf("module describe: %d\n%s", code, out)
 	}
 	if out, code := node.Run("module", "ls", "-o", "json", "--addr", node.API()); code != 0 || !strings.Contains(out, `"rate-per-second": 1`) {
 		t.Errorf("module ls -o json: %d\n%s", code, out)
