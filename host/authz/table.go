@@ -52,6 +52,7 @@ type Table struct {
 	grants   map[subject]*grant
 	roles    map[subject][]string
 	limits   map[subject]*Limits
+	known    map[string]access.Role
 }
 
 // subject is whom a binding names.
@@ -100,6 +101,7 @@ func Compile(revision uint64, roles []access.Role, bindings []access.Binding) *T
 	t := &Table{
 		revision: revision, grants: make(map[subject]*grant, len(bindings)),
 		roles: make(map[subject][]string, len(bindings)), limits: make(map[subject]*Limits, len(bindings)),
+		known: make(map[string]access.Role, len(roles)),
 	}
 	known, quotas := map[string]*grant{}, map[string]access.Quotas{}
 	for _, r := range append(access.BuiltIn(), roles...) {
@@ -107,7 +109,7 @@ func Compile(revision uint64, roles []access.Role, bindings []access.Binding) *T
 		for _, rule := range r.Rules {
 			g.add(rule)
 		}
-		known[r.Name], quotas[r.Name] = g, r.Quotas
+		known[r.Name], quotas[r.Name], t.known[r.Name] = g, r.Quotas, r
 	}
 	for _, b := range bindings {
 		t.inForce = t.inForce || b.BindsAdmin()

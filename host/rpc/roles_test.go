@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -403,6 +404,52 @@ func TestFirstAdminIsWhoAsks(t *testing.T) {
 	}
 	if _, err := g.clusterAs("ann").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "fly"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a verb that is none: %v", err)
+	}
+}
+
+// TestNobodyGivesWhatItDoesNotHold: who may give roles gives no more than it
+// has, by any call, unless it is admin.
+func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
+	g := guard(t, rpc.Options{Admin: true}, "root", "ann")
+	g.begin(t)
+	g.role(t, "officer", access.Rule{Effect: access.Allow, Verbs: []string{access.Security, access.Read}})
+	g.role(t, "everything", access.Rule{Effect: access.Allow, Verbs: []string{access.Any}})
+	g.role(t, "closed", access.Rule{Effect: access.Deny, Verbs: []string{access.Invoke}})
+	g.bind(t, "token:ann", "officer", "closed")
+	g.bind(t, "token:bo", "closed")
+	hash := sha256.Sum256([]byte("a token"))
+	for _, who := range []string{"ann", "root"} {
+		put := func(role string, effect access.Effect, verbs ...string) error {
+			_, err := g.clusterAs(who).PutRole(t.Context(), connect.NewRequest(&clusterv1.PutRoleRequest{RoleName: role, Rules: []*clusterv1.RoleRule{{Effect: string(effect), Verbs: verbs}}}))
+			return err
+		}
+		bind := func(subject string, roles ...string) error {
+			_, err := g.clusterAs(who).PutRoleBinding(t.Context(), connect.NewRequest(&clusterv1.PutRoleBindingRequest{Subject: subject, Roles: roles}))
+			return err
+		}
+		token := func(name string, roles ...string) error {
+			_, err := g.clusterAs(who).CreateToken(t.Context(), connect.NewRequest(&clusterv1.CreateTokenRequest{TokenName: name, TokenSha256: hash[:], Roles: roles}))
+			return err
+		}
+		unbind := func(subject string) error {
+			_, err := g.clusterAs(who).DeleteRoleBinding(t.Context(), connect.NewRequest(&clusterv1.DeleteRoleBindingRequest{Subject: subject}))
+			return err
+		}
+		limited := who != "root"
+		wantDenied(t, who+" puts a role of what it holds", put("reads", access.Allow, access.Read), false)
+		wantDenied(t, who+" gives what it holds", bind("token:cy", "reads", "officer"), false)
+		wantDenied(t, who+" makes a token of what it holds", token(who+"-reads", "reads"), false)
+		wantDenied(t, who+" takes roles away", unbind("token:cy"), false)
+		wantDenied(t, who+" puts a role of everything", put("mine", access.Allow, access.Any), limited)
+		wantDenied(t, who+" has its own role allow more", put("officer", access.Allow, access.Security, access.Read, access.Invoke), limited)
+		wantDenied(t, who+" takes away what denies", put("closed", access.Deny, access.Export), limited)
+		wantDenied(t, who+" gives everything", bind("token:cy", "everything"), limited)
+		wantDenied(t, who+" gives all that is built in", bind("token:cy", "admin"), limited)
+		wantDenied(t, who+" makes a token of everything", token(who+"-all", "everything"), limited)
+		if limited { // root has the role deny something else by now
+			wantDenied(t, who+" gives itself what is left without what denies", bind("token:ann", "officer"), true)
+			wantDenied(t, who+" takes a binding away that denies", unbind("token:bo"), true)
+		}
 	}
 }
 

@@ -108,6 +108,11 @@ func (s *Service) PutRole(ctx context.Context, req *connect.Request[clusterv1.Pu
 	for _, m := range req.Msg.GetRules() {
 		r.Rules = append(r.Rules, access.Rule{Effect: access.Effect(m.GetEffect()), Verbs: m.GetVerbs(), Types: m.GetTypes(), IDPrefixes: m.GetIdPrefixes(), Commands: m.GetCommands()})
 	}
+	if r.Check() == nil { // the Store says what is wrong with another
+		if err := s.Auth.GiveRole(ctx, r); err != nil {
+			return nil, status.Public(s.Logger, err)
+		}
+	}
 	revision, err := s.Store.PutRole(ctx, r)
 	if err == nil {
 		err = s.settled(ctx, revision)
@@ -169,6 +174,11 @@ func (s *Service) PutRoleBinding(ctx context.Context, req *connect.Request[clust
 	if s.Auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
 		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
 	}
+	if b.Check() == nil {
+		if err := s.Auth.Give(ctx, b.Subject, b.Roles); err != nil {
+			return nil, status.Public(s.Logger, err)
+		}
+	}
 	revision, err := s.Store.PutRoleBinding(ctx, b)
 	if err == nil {
 		err = s.settled(ctx, revision)
@@ -181,6 +191,9 @@ func (s *Service) PutRoleBinding(ctx context.Context, req *connect.Request[clust
 
 // DeleteRoleBinding takes all roles from a subject.
 func (s *Service) DeleteRoleBinding(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
+	if err := s.Auth.Give(ctx, req.Msg.GetSubject(), nil); err != nil {
+		return nil, status.Public(s.Logger, err)
+	}
 	revision, err := s.Store.DeleteRoleBinding(ctx, req.Msg.GetSubject())
 	if err == nil {
 		err = s.settled(ctx, revision)
@@ -234,6 +247,11 @@ func (s *Service) CreateToken(ctx context.Context, req *connect.Request[clusterv
 	}
 	if s.Callers != nil && s.Callers.InFile(t.Name) {
 		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the token file of this node has a token of that name: its bearer would have the roles too"})
+	}
+	if b.Check() == nil {
+		if err := s.Auth.Give(ctx, b.Subject, b.Roles); err != nil {
+			return nil, status.Public(s.Logger, err)
+		}
 	}
 	revision, err := s.Store.PutToken(ctx, t, b.Roles)
 	if err == nil {
