@@ -20,7 +20,8 @@ type guestLog struct {
 	lineLimit int // lines of one call
 	byteLimit int // bytes of one line
 	rate      *logRate
-	hear      func(abi.LogLevel, []byte) // InstanceOptions.Lines
+	hear      func(abi.LogLevel, []byte)     // InstanceOptions.Lines
+	about     func() (entityType, id string) // InstanceOptions.About
 
 	lines   int // of this call
 	dropped int // of this call
@@ -44,10 +45,27 @@ func (l *guestLog) line(level abi.LogLevel, text []byte) {
 	if !l.logger.Enabled(context.Background(), to) {
 		return
 	}
-	if !l.rate.take(time.Now(), len(text)) {
+	entity, length := l.entity()
+	if !l.rate.take(time.Now(), len(text)+length) {
 		return
 	}
-	l.logger.Log(context.Background(), to, "guest log", "line", strings.ToValidUTF8(string(text), "?"))
+	l.logger.LogAttrs(context.Background(), to, "guest log", append(entity, slog.String("line", strings.ToValidUTF8(string(text), "?")))...)
+}
+
+// entity names the entity that is called, and returns the length of its names,
+// which count for the rate.
+func (l *guestLog) entity() (attributes []slog.Attr, length int) {
+	if l.about == nil {
+		return nil, 0
+	}
+	entityType, id := l.about()
+	if entityType != "" {
+		attributes = append(attributes, slog.String("entity_type", entityType))
+	}
+	if id != "" {
+		attributes = append(attributes, slog.String("entity_id", strings.ToValidUTF8(id, "?")))
+	}
+	return attributes, len(entityType) + len(id)
 }
 
 func slogLevel(level abi.LogLevel) slog.Level {
@@ -93,8 +111,10 @@ func (l *guestLog) end() {
 	if l.dropped > 0 && l.hear != nil {
 		l.hear(abi.LogWarn, fmt.Appendf(nil, "%d more lines of this call are dropped", l.dropped))
 	}
-	if l.dropped > 0 && l.rate.take(time.Now(), 0) {
-		l.logger.Warn("guest log lines dropped", "dropped", l.dropped, "limit", l.lineLimit)
+	if l.dropped > 0 {
+		if entity, length := l.entity(); l.rate.take(time.Now(), length) {
+			l.logger.LogAttrs(context.Background(), slog.LevelWarn, "guest log lines dropped", append(entity, slog.Int("dropped", l.dropped), slog.Int("limit", l.lineLimit))...)
+		}
 	}
 	l.lines, l.dropped = 0, 0
 }

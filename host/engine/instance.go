@@ -103,6 +103,9 @@ type InstanceOptions struct {
 	// line by line and on the goroutine of the call, as far as the limits of a
 	// call go; it keeps no text. Nil: nobody is.
 	Lines func(level abi.LogLevel, text []byte)
+	// About names the entity that is called, for the node's log, on the goroutine
+	// of the call; the id is empty if no entity is. Nil: the log does not say.
+	About func() (entityType, id string)
 
 	pureClock int64
 	pureSeed  uint64
@@ -158,7 +161,7 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 	g := &Instance{
 		module:    m,
 		memory:    &linearMemory{budget: &m.engine.budget, own: own, limit: uint64(opts.MemoryBytes)},
-		log:       guestLog{logger: m.logger, rate: m.logRate, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes, hear: opts.Lines},
+		log:       guestLog{logger: m.logger, rate: m.logRate, lineLimit: limits.LogLines, byteLimit: limits.LogLineBytes, hear: opts.Lines, about: opts.About},
 		pureClock: opts.pureClock,
 		pureSeed:  opts.pureSeed,
 	}

@@ -285,6 +285,24 @@ func TestLogIsCapped(t *testing.T) {
 	}
 }
 
+// TestGuestLogNamesTheEntity: a line of a guest in the node's log says which
+// entity was called, and so does the one that counts the others.
+func TestGuestLogNamesTheEntity(t *testing.T) {
+	var log bytes.Buffer
+	id := "a"
+	l := guestLog{logger: slog.New(slog.NewTextHandler(&log, nil)), lineLimit: 1, byteLimit: 4, about: func() (string, string) { return "counter", id }}
+	l.line(abi.LogInfo, []byte("x"))
+	l.line(abi.LogInfo, []byte("y"))
+	l.end()
+	id = ""
+	l.line(abi.LogInfo, []byte("z"))
+	for _, want := range []string{"entity_type=counter entity_id=a line=x\n", "entity_type=counter entity_id=a dropped=1 limit=1\n", "entity_type=counter line=z\n"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log %q lacks %q", log.String(), want)
+		}
+	}
+}
+
 // TestPartialLines checks that a line written in pieces is one line, and that
 // one without an end comes out with the call.
 func TestPartialLines(t *testing.T) {

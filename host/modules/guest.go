@@ -37,6 +37,9 @@ func (g *guest) About(e sharding.EntityID) {
 	g.Sample(g.profiles.taken(e.Type))
 }
 
+// entity names the entity that the guest is called for.
+func (g *guest) entity() (entityType, id string) { return g.about.Type, g.about.ID }
+
 // line keeps what the guest writes.
 func (g *guest) line(level abi.LogLevel, text []byte) {
 	g.lines.Add(g.about, g.module, guestlines.Level(min(max(level, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
@@ -45,7 +48,7 @@ func (g *guest) line(level abi.LogLevel, text []byte) {
 // instantiate makes an instance for entities of a type.
 func (t *Types) instantiate(ctx context.Context, m *engine.Module, opts engine.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
 	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles, shadows: t.settings.Shadows}
-	opts.Lines = g.line
+	opts.Lines, opts.About = g.line, g.entity
 	var err error
 	if g.Instance, err = m.InstantiateWith(ctx, opts); err != nil {
 		t.faults.count(err)
