@@ -168,7 +168,7 @@ func (c *Context) pointedAt(value any) (*event, any) {
 // has been stored. The payload is written in this entity type's encoding.
 func (c *Context) Send(entityType, entityID, command string, payload any) {
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
-		EntityType: []byte(entityType), EntityID: []byte(entityID), Command: []byte(command), Payload: c.payload(payload),
+		EntityType: field(entityType), EntityID: field(entityID), Command: field(command), Payload: c.payload(payload),
 	})
 }
 
@@ -181,8 +181,8 @@ type Answer struct {
 // SendWithAnswer is Send, and the outcome comes back as a command.
 func (c *Context) SendWithAnswer(entityType, entityID, command string, payload any, answer Answer) {
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
-		EntityType: []byte(entityType), EntityID: []byte(entityID), Command: []byte(command), Payload: c.payload(payload),
-		WantsAnswer: true, OnReply: []byte(answer.OnReply), OnReject: []byte(answer.OnReject),
+		EntityType: field(entityType), EntityID: field(entityID), Command: field(command), Payload: c.payload(payload),
+		WantsAnswer: true, OnReply: field(answer.OnReply), OnReject: field(answer.OnReject),
 	})
 }
 
@@ -194,7 +194,7 @@ func (c *Context) SetTimer(name string, due Instant, command string, payload any
 		panic("hostd: timer " + name + " is due before 1970")
 	}
 	c.guest.out = abi.AppendSetTimer(c.guest.out, abi.Timer{
-		Name: []byte(name), Due: int64(due), Command: []byte(command), Payload: c.payload(payload),
+		Name: field(name), Due: int64(due), Command: field(command), Payload: c.payload(payload),
 	})
 }
 
@@ -209,6 +209,14 @@ func (c *Context) Passivate() { c.guest.out = abi.AppendPassivate(c.guest.out) }
 // Delete ends the entity's life after this command's events. Its id can be
 // used again; it then starts from the initial state.
 func (c *Context) Delete() { c.guest.out = abi.AppendDelete(c.guest.out) }
+
+// field is a text that a frame has a length of 16 bits for. A longer one keeps as
+// much as fits: that is over every limit of a name, so the host rejects the
+// command with out_of_range, whereas a panic here would be a fault of the guest
+// that its caller has made.
+func field(text string) []byte {
+	return []byte(text[:min(len(text), abi.MaxFieldBytes)])
+}
 
 func (c *Context) payload(value any) []byte {
 	payload, err := c.def.encode(nil, value)

@@ -230,7 +230,7 @@ func (v *View) answer() error {
 
 func (g *Guest) reject(err error) {
 	r := rejectionOf(err)
-	g.out = abi.AppendReject(g.out, r.Code, r.Message)
+	g.out = abi.AppendReject(g.out, field(r.Code), field(r.Message))
 }
 
 // Snapshot returns an entity's state.

@@ -387,6 +387,42 @@ func mustPanic(t *testing.T, name, want string, f func()) {
 	f()
 }
 
+// TestLongNames: a name that no frame can hold is over a limit of the host, and
+// no panic of the guest.
+func TestLongNames(t *testing.T) {
+	e := hostd.Entity[int]("t", hostd.JSON)
+	for name, do := range map[string]func(c *hostd.Context, long string) error{
+		"id": func(c *hostd.Context, long string) error { c.Send("other", long, "do", nil); return nil },
+		"answer": func(c *hostd.Context, long string) error {
+			c.SendWithAnswer("other", "a", "do", nil, hostd.Answer{OnReply: long, OnReject: "no"})
+			return nil
+		},
+		"timer": func(c *hostd.Context, long string) error { c.SetTimer(long, 1, "do", nil); return nil },
+		"schedule": func(c *hostd.Context, long string) error {
+			c.Schedule("s", hostd.Schedule{Cron: "@daily", Command: long})
+			return nil
+		},
+		"cancel": func(c *hostd.Context, long string) error { c.CancelTimer(long); return nil },
+		"code":   func(_ *hostd.Context, long string) error { return hostd.Reject(long, "") },
+	} {
+		hostd.Command(e, name, func(c *hostd.Context, _ *int, n int) (hostd.None, error) {
+			return hostd.None{}, do(c, strings.Repeat("n", n))
+		})
+	}
+	g := hostd.NewGuest("m", "", e)
+	g.Load(0, 0, nil)
+	limits := abi.DefaultLimits()
+	for _, name := range []string{"id", "answer", "timer", "schedule", "cancel", "code"} {
+		for _, n := range []string{"257", "65535", "65536", "70000"} {
+			var out abi.Output
+			frames := g.Handle(0, abi.AppendPayload(abi.AppendName(nil, name), []byte(n)))
+			if err := abi.ParseOutput(&out, frames, abi.HandleEvents, &limits); !errors.Is(err, abi.ErrOverLimit) {
+				t.Errorf("%s of %s bytes: %v", name, n, err)
+			}
+		}
+	}
+}
+
 // TestHandleDoesNotAllocate: a command on a small state costs no garbage but
 // what its own types need.
 func TestHandleDoesNotAllocate(t *testing.T) {

@@ -2,6 +2,8 @@ package hostd
 
 import (
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 )
@@ -36,16 +38,124 @@ type Schedule struct {
 
 // Schedule makes the host send this entity a command again and again, until
 // CancelTimer. It takes the place of a timer or schedule of the same name, and
-// starts a period anew, so set it once. An expression that is none is a fault.
+// starts a period anew, so set it once. An expression or a zone that is none rejects the command
+// with invalid_argument: see ValidSchedule.
 func (c *Context) Schedule(name string, s Schedule) {
 	expression := s.Cron
 	if s.Every != 0 {
 		expression = "@every " + strconv.FormatInt(int64(s.Every), 10) + "ns"
 	}
 	c.guest.out = abi.AppendSetSchedule(c.guest.out, abi.Timer{
-		Name: []byte(name), Expression: []byte(expression), Zone: []byte(s.Zone), Missed: s.Missed,
-		Command: []byte(s.Command), Payload: c.payload(s.Payload),
+		Name: field(name), Expression: field(expression), Zone: field(s.Zone), Missed: s.Missed,
+		Command: field(s.Command), Payload: c.payload(s.Payload),
 	})
+}
+
+// ValidSchedule reports whether an expression is one: what Schedule.Cron says, or
+// "@every" and a length of time such as "@every 1h30m". Ask it about what a
+// caller wants before you set it. Which time zones there are only the host knows.
+func ValidSchedule(expression string) bool {
+	if len(expression) > 255 {
+		return false
+	}
+	if text, ok := strings.CutPrefix(expression, "@every "); ok {
+		period, err := time.ParseDuration(text)
+		return err == nil && period >= 100*time.Millisecond && period <= 10*366*24*time.Hour
+	}
+	switch expression {
+	case "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly":
+		return true
+	}
+	parts := strings.Fields(expression)
+	if len(parts) != 5 {
+		return false
+	}
+	var sets [5]uint64
+	for i, f := range cronFields {
+		if sets[i] = f.parse(parts[i]); sets[i] == 0 {
+			return false
+		}
+	}
+	return parts[2][0] != '*' && parts[4][0] != '*' || comes(sets[2], sets[3], sets[4])
+}
+
+// comes reports whether one of the months has one of the days on one of the
+// weekdays. Nine years are looked through, as the host does.
+func comes(days, months, weekdays uint64) bool {
+	weekdays |= weekdays >> 7 // Sunday is 0, and 7 too
+	weekday := 6              // of 1 January 2000
+	for year := range 10 {
+		for month, last := range [...]int{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31} {
+			if month == 1 && year%4 == 0 {
+				last++
+			}
+			for day := 1; day <= last; day++ {
+				if months>>(month+1)&1 != 0 && days>>day&1 != 0 && weekdays>>weekday&1 != 0 {
+					return true
+				}
+				weekday = (weekday + 1) % 7
+			}
+		}
+	}
+	return false
+}
+
+// cronField is the numbers and names that a field of an expression may have.
+type cronField struct {
+	low, high int
+	names     string // three letters each, from low on
+}
+
+var cronFields = [5]cronField{
+	{0, 59, ""}, {0, 23, ""}, {1, 31, ""}, {1, 12, "janfebmaraprmayjunjulaugsepoctnovdec"}, {0, 7, "sunmontuewedthufrisat"},
+}
+
+// parse returns the numbers of a list of ranges, as bits; 0 if it is none.
+func (f cronField) parse(text string) (all uint64) {
+	for part := range strings.SplitSeq(text, ",") {
+		span, every, stepped := strings.Cut(part, "/")
+		low, high, step := f.low, f.high, 1
+		if stepped {
+			if step = cronNumber(every); step < 1 || step > f.high {
+				return 0
+			}
+		}
+		if span != "*" {
+			first, last, ranged := strings.Cut(span, "-")
+			low = f.value(first)
+			if ranged {
+				high = f.value(last)
+			} else if !stepped {
+				high = low
+			}
+		}
+		if low < f.low || high > f.high || high < low {
+			return 0
+		}
+		for n := low; n <= high; n += step {
+			all |= 1 << n
+		}
+	}
+	return all
+}
+
+// value is a number or a name; -1 for neither.
+func (f cronField) value(text string) int {
+	if len(text) == 3 {
+		if at := strings.Index(f.names, strings.ToLower(text)); at >= 0 && at%3 == 0 {
+			return f.low + at/3
+		}
+	}
+	return cronNumber(text)
+}
+
+// cronNumber reads up to three digits, and nothing else; -1 for others.
+func cronNumber(text string) int {
+	if len(text) == 0 || len(text) > 3 || strings.Trim(text, "0123456789") != "" {
+		return -1
+	}
+	n, _ := strconv.Atoi(text)
+	return n
 }
 
 // Due returns when the timer or the tick was due that made this command; zero

@@ -253,7 +253,8 @@ impl<'a, S> Context<'a, S> {
 
     /// Makes the host send this entity a command again and again. It takes the
     /// place of a timer or a schedule of the same name, and starts a period
-    /// anew, so set it once.
+    /// anew, so set it once. An expression or a zone that is none rejects the
+    /// command with `invalid_argument`: see [`crate::valid_schedule`].
     pub fn schedule(&mut self, name: &str, when: Schedule, missed: Missed, command: &str, payload: &impl Json) {
         let every;
         let (expression, zone) = match when {

@@ -39,12 +39,14 @@ mod entity;
 mod frames;
 mod guest;
 pub mod json;
+mod schedule;
 mod upcast;
 
 pub use context::{Context, Missed, Principal, Schedule, Source, View};
 pub use entity::{reject, Entity, Rejection};
 pub use guest::{Guest, Module};
 pub use json::{Json, Raw};
+pub use schedule::valid_schedule;
 
 /// Lengths of time in nanoseconds, as [`View::now`] counts.
 pub const MILLISECOND: i64 = 1_000_000;

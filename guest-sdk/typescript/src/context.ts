@@ -198,8 +198,8 @@ export class Context<E = any> extends View {
 
   /**
    * Has the host send this entity a command again and again, until cancelTimer.
-   * It starts a period anew, so set it once. An expression that is none is a
-   * fault.
+   * It starts a period anew, so set it once. An expression or a zone that is
+   * none rejects the command with invalid_argument: see validSchedule.
    */
   schedule(name: string, schedule: Schedule): void {
     this.frame = frames.start(output.setSchedule);

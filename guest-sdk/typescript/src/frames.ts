@@ -185,9 +185,17 @@ export function end(started: number): void {
   outputView.setUint32(started - 4, written - started, true);
 }
 
-/** Writes a text with its length before it. */
+/**
+ * Writes a text with its length before it, which has 16 bits. Of a longer text it
+ * writes as much as fits: that is over every limit of a name, so the host rejects
+ * the command with out_of_range, whereas an error here would be a fault of the
+ * guest that its caller has made.
+ */
 export function field(value: string): void {
-  if (write(value, -1) - 2 > longestField) throw new RangeError("a name of more than 65,535 bytes");
+  const start = written;
+  if (write(value, -1) - 2 <= longestField) return;
+  outputView.setUint16(start, longestField, true);
+  written = start + 2 + longestField;
 }
 
 export function putByte(value: number): void {

@@ -16,6 +16,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/abi/jsontext"
+	"github.com/hostd/hostd/host/cron"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/tests/support/guests"
 )
@@ -347,6 +348,50 @@ func TestTimesOfScripts(t *testing.T) {
 		}
 		if due != c.due || string(out.Reply) != strconv.Quote(c.reply) {
 			t.Errorf("%s: due at %d, %s, want %d, %s", c.at, due, out.Reply, c.due, c.reply)
+		}
+	}
+}
+
+// TestSchedulesOfScripts: what the SDK takes for a schedule is what the host
+// takes for one.
+func TestSchedulesOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 0)
+	for expressions := range slices.Chunk(guests.Schedules(), 20) {
+		text, err := json.Marshal(expressions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := handle(t, g, abi.HandleEvents, input("schedules", string(text)))
+		if err != nil {
+			t.Fatal(err, words(err))
+		}
+		var valid []bool
+		if err := json.Unmarshal(out.Reply, &valid); err != nil || len(valid) != len(expressions) {
+			t.Fatalf("%d answers, %v", len(valid), err)
+		}
+		for i, expression := range expressions {
+			if _, err := cron.Parse(expression, ""); valid[i] != (err == nil) {
+				t.Errorf("%q is valid: %v; the host says %v", expression, valid[i], err)
+			}
+		}
+	}
+}
+
+// TestLongNamesOfScripts: a name that no frame can hold is over a limit of the
+// host, and no fault of the script.
+func TestLongNamesOfScripts(t *testing.T) {
+	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest(t, m, 0)
+	for _, n := range []int{255, 256, 40_000, 65_535, 65_536, 70_000} {
+		if _, err := handle(t, g, abi.HandleEvents, input("names", fmt.Sprint(n))); !errors.Is(err, abi.ErrOverLimit) {
+			t.Errorf("names of %d: %v", n, err)
 		}
 	}
 }

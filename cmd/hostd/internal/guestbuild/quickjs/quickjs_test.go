@@ -238,7 +238,9 @@ func handle(t *testing.T, g *engine.Instance, mode abi.Mode, in []byte) (*abi.Ou
 	}
 	var out abi.Output
 	limits := abi.DefaultLimits()
-	if err := abi.ParseOutput(&out, bytes.Clone(frames), mode, &limits); err != nil {
+	if err := abi.ParseOutput(&out, bytes.Clone(frames), mode, &limits); errors.Is(err, abi.ErrOverLimit) {
+		return nil, err
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	return &out, nil

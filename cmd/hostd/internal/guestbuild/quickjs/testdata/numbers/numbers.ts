@@ -1,5 +1,5 @@
 // What scripts make of numbers.
-import { entity, int64, integer, number, schema, serve } from "@hostd/guest";
+import { entity, int64, integer, number, schema, serve, validSchedule } from "@hostd/guest";
 
 serve("numbers", "1.0.0", entity<{ v?: unknown }>("numbers")
   .event("kept", (s, e: { v: unknown }) => { s.v = e.v; })
@@ -17,4 +17,6 @@ serve("numbers", "1.0.0", entity<{ v?: unknown }>("numbers")
     }
     return "set";
   })
+  .command("schedules", (_, __, all: string[]) => all.map(validSchedule))
+  .command("names", (c, _, n: number) => { c.setTimer("t".repeat(n), 1, "any"); c.send("other", "ü".repeat(n), "do"); return n; })
   .command("own", () => JSON.stringify([2n ** 60n, 1n])));

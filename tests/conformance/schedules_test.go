@@ -1,0 +1,20 @@
+package conformance
+
+import (
+	"testing"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+	"github.com/hostd/hostd/host/cron"
+	"github.com/hostd/hostd/tests/support/guests"
+)
+
+// TestValidSchedules: what the SDK takes for a schedule is what the host takes
+// for one.
+func TestValidSchedules(t *testing.T) {
+	for _, expression := range guests.Schedules() {
+		_, err := cron.Parse(expression, "")
+		if got := hostd.ValidSchedule(expression); got != (err == nil) {
+			t.Errorf("%q is valid: %v; the host says %v", expression, got, err)
+		}
+	}
+}
