@@ -411,7 +411,26 @@ func (v *verifier) differs(at journal.Sequence, err error) error {
 	if !guestFails(err) {
 		return err
 	}
-	return v.fault(at, err.Error())
+	return v.fault(at, withWords(err))
+}
+
+// maxWords bounds what a difference quotes of what a guest wrote.
+const maxWords = 512
+
+// withWords is the text of a failure and the end of what the guest wrote in the
+// call that failed, such as the text of a panic: "trap: unreachable" alone
+// explains nothing. Whoever verifies sees the states themselves, so this is
+// not subject to tell-faults.
+func withWords(err error) string {
+	var w interface{ LastWords() string }
+	if !errors.As(err, &w) || strings.Contains(err.Error(), w.LastWords()) {
+		return err.Error()
+	}
+	words := w.LastWords()
+	if len(words) > maxWords {
+		words = "..." + strings.ToValidUTF8(words[len(words)-maxWords:], "")
+	}
+	return err.Error() + "; the guest wrote: " + words
 }
 
 // patchOf is what turns one state into another, as far as it is told.
