@@ -445,6 +445,7 @@ func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 		wantDenied(t, who+" takes away what denies", put("closed", access.Deny, access.Export), limited)
 		wantDenied(t, who+" gives everything", bind("token:cy", "everything"), limited)
 		wantDenied(t, who+" gives all that is built in", bind("token:cy", "admin"), limited)
+		wantDenied(t, who+" gives a role that nobody knows", bind("token:cy", "unheard-of"), limited)
 		wantDenied(t, who+" makes a token of everything", token(who+"-all", "everything"), limited)
 		if limited { // root has the role deny something else by now
 			wantDenied(t, who+" gives itself what is left without what denies", bind("token:ann", "officer"), true)

@@ -30,7 +30,11 @@ func (a *Authorizer) GiveRole(ctx context.Context, r access.Role) error {
 func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) error {
 	return a.give(ctx, func(t *authz.Table, may func(role, was access.Role) bool) string {
 		for _, name := range roles {
-			if r, known := t.Role(name); !known || !may(r, access.Role{}) {
+			r, known := t.Role(name)
+			if !known { // here, and may allow anything where it is
+				r.Rules = []access.Rule{{Effect: access.Allow, Verbs: []string{access.Any}}}
+			}
+			if !may(r, access.Role{}) {
 				return name
 			}
 		}
