@@ -342,7 +342,8 @@ static void hostd_put_number(uint64_t value, uint32_t bytes) {
 
 // hostd_put_name writes a text with its length before it.
 static void hostd_put_name(hostd_text name) {
-  if (name.length > 0xffff) hostd_panic("hostd: a name is longer than 65535 bytes");
+  // Of a longer text what fits is kept: the host rejects the command then.
+  if (name.length > 0xffff) name.length = 0xffff;
   hostd_put_number(name.length, 2);
   hostd_put(name);
 }

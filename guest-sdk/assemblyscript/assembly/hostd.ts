@@ -62,8 +62,9 @@ function putName(text: string): void {
   const mark = outLength();
   grow(2);
   putUTF8(text);
-  const length = outLength() - mark - 2;
-  must(length <= 0xffff, "a name is longer than 65535 bytes");
+  // Of a longer text what fits is kept: the host rejects the command then.
+  const length = min(outLength() - mark - 2, 0xffff);
+  setOutLength(mark + 2 + length);
   store<u16>(outAt() + mark, <u16>length);
 }
 
