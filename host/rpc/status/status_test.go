@@ -51,6 +51,8 @@ func TestCodes(t *testing.T) {
 		{"request.ErrDeadline", request.ErrDeadline, connect.CodeDeadlineExceeded},
 		{"request.ErrParked", request.ErrParked, connect.CodeInternal},
 		{"request.ErrForgotten", request.ErrForgotten, connect.CodeAborted},
+		{"request.ErrOutputLimit", request.ErrOutputLimit, connect.CodeOutOfRange},
+		{"request.ErrOutputValue", request.ErrOutputValue, connect.CodeInvalidArgument},
 		{"request.ErrCut", request.ErrCut, connect.CodeFailedPrecondition},
 		{"request.ErrSuspended", request.ErrSuspended, connect.CodeFailedPrecondition},
 		{"journal.CutError", &journal.CutError{First: 7}, connect.CodeOutOfRange},
