@@ -281,7 +281,7 @@ func (p *parser) timer(frame Frame) error {
 			return p.malformed(reasonOf(err))
 		}
 		if timer.Due < 0 {
-			return p.malformed("timer is due before 1970")
+			return p.invalid("timer is due before 1970")
 		}
 		if frame.Kind == OutSetSchedule {
 			if err := p.schedule(&timer); err != nil {

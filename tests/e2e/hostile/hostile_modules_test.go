@@ -61,7 +61,7 @@ func hostileGuests() []harmful {
 		code("memory that grows to 62 MB", "", grown, nothing),
 		code("memory that grows to 62 MB, and a trap", "trap", grown, guest.Unreachable),
 		code("a span that wraps", "span outside memory", guest.Span(math.MaxUint32, 64)),
-		code("a span of 2^32-1", "output over limit", guest.Span(0, math.MaxUint32)),
+		code("a span of 2^32-1", "span outside memory", guest.Span(0, math.MaxUint32)),
 		code("a span across the end", "span outside memory", guest.Span(end-8, 16)),
 		answering("a reply of 256 KiB", abi.AppendReply(nil, make([]byte, 256<<10)), ""),
 		answering("a reply of 256 KiB and a byte", abi.AppendReply(nil, make([]byte, 256<<10+1)), "reply bytes: 262145, limit 262144"),
@@ -71,7 +71,7 @@ func hostileGuests() []harmful {
 		answering("a zone that is a path", schedule("@daily", "../../etc/passwd"), "unknown time zone"),
 		answering("the 31st of February", schedule("0 0 31 2 *", ""), "never comes"),
 		answering("a frame of an unknown kind", abi.AppendFrame(nil, 77, "x"), "unknown output kind"),
-		answering("a timer at the beginning of time", timer(math.MinInt64), ""),
+		answering("a timer at the beginning of time", timer(math.MinInt64), "timer is due before 1970"),
 		answering("a timer at the end of time", timer(math.MaxInt64), ""),
 	}
 }
