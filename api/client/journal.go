@@ -40,6 +40,9 @@ type Imported struct {
 	// InPart are the entity types that a second module serves in part; their
 	// rollouts take no step until somebody resumes them.
 	InPart []string
+	// LeftOut says which roles of the file, and whose, were not brought because
+	// they reach the verb security.
+	LeftOut []string
 }
 
 // importBytes is the size of a message of an import.
@@ -49,7 +52,20 @@ const importBytes = 256 << 10
 // has to be verified before (hostd journal verify): what is found to be damaged
 // on the way leaves the cluster half-way, serving nothing. When it fails for
 // another reason the same file may be imported again. It lasts as long as ctx.
+//
+// Roles that allow the verb security are left out.
 func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
+	return c.importFile(ctx, r, false)
+}
+
+// ImportWithBindings is Import with the roles that allow the verb security, and
+// who has them: whoever made the file may be among those. Who is admin is left
+// out all the same.
+func (c *Client) ImportWithBindings(ctx context.Context, r io.Reader) (Imported, error) {
+	return c.importFile(ctx, r, true)
+}
+
+func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool) (Imported, error) {
 	n, _ := c.current()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +74,7 @@ func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 	for {
 		got, err := io.ReadFull(r, buf)
 		if got > 0 {
-			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got]}); errors.Is(err, io.EOF) {
+			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got], WithBindings: withBindings}); errors.Is(err, io.EOF) {
 				break // the node says why
 			} else if err != nil {
 				return Imported{}, typed(err)
@@ -77,5 +93,5 @@ func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 	}
 	c.learner.stale.Store(true)
 	m := res.Msg
-	return Imported{Entities: m.GetEntities(), Shards: m.GetShards(), Modules: m.GetModules(), Digest: m.GetDigest(), InPart: m.GetInPart()}, nil
+	return Imported{Entities: m.GetEntities(), Shards: m.GetShards(), Modules: m.GetModules(), Digest: m.GetDigest(), InPart: m.GetInPart(), LeftOut: m.GetLeftOut()}, nil
 }

@@ -198,6 +198,7 @@ func newJournalVerify(std cli.Stdio) *cobra.Command {
 
 func newJournalImport(std cli.Stdio) *cobra.Command {
 	var r *cli.Remote
+	var withBindings bool
 	var out *cli.Output
 	c := cli.Leaf("import FILE", "Bring the file of an export, or standard input: -, into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		f, err := openArchive(std, args[0])
@@ -220,7 +221,11 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 			return err
 		}
 		p := startProgress(std, "imported", sum.Bytes)
-		got, err := c.Import(ctx, counted{r: f, p: p})
+		take := c.Import
+		if withBindings {
+			take = c.ImportWithBindings
+		}
+		got, err := take(ctx, counted{r: f, p: p})
 		p.end()
 		if client.CodeOf(err) == connect.CodeFailedPrecondition {
 			return fmt.Errorf("import: %w", err)
@@ -234,8 +239,12 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 		for _, entityType := range got.InPart {
 			fmt.Fprintf(std.Err, "A second module serves a part of %[1]s, and takes no further step by itself: hostd module rollout %[1]s\n", entityType)
 		}
+		for _, what := range got.LeftOut {
+			fmt.Fprintf(std.Err, "Not imported, because it reaches the verb security: %s\n", what)
+		}
 		return printArchive(out, args[0], sum)
 	})
+	c.Flags().BoolVar(&withBindings, "with-bindings", false, "bring roles that allow the verb security too, and who has them: whoever made the file may be among those")
 	r, out = cli.AddRemote(c), cli.AddOutput(c, std)
 	cli.SetTimeout(c, transferTime)
 	return c

@@ -22,13 +22,16 @@ const bindTime = 5 * time.Minute
 // importing takes an archive into the cluster.
 type importing struct {
 	Options
-	parts   *allParts
-	ctx     context.Context
-	about   description
-	rules   map[string]sharding.KeyRule
-	modules int
-	claimed bool
-	to      *chunks
+	parts *allParts
+	ctx   context.Context
+	// withBindings brings roles that reach the verb security, too.
+	withBindings bool
+	leftOut      []string // roles, and who has them
+	about        description
+	rules        map[string]sharding.KeyRule
+	modules      int
+	claimed      bool
+	to           *chunks
 }
 
 func (in *importing) close() {

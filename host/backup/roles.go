@@ -35,26 +35,65 @@ func (in *importing) checkRoles() error {
 // bringRoles keeps the roles of the archive, and who has them, in the place of
 // those of the same names. Who is admin is not carried: it is for those who run
 // this cluster to say, and whoever brings an archive could make himself one.
-// Where somebody is admin here already, the cluster keeps its own.
+// What reaches the verb security is as much as that, and comes withBindings
+// only. Where somebody is admin here already, the cluster keeps its own.
 func (in *importing) bringRoles() error {
 	if in.somebodyIsAdmin() {
 		return nil
 	}
-	for _, r := range in.about.Roles {
+	roles, bindings, leftOut := carried(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
+	in.leftOut = leftOut
+	for _, r := range roles {
 		if err := in.bring(meta.PutRole(r)); err != nil {
 			return fmt.Errorf("import role %s: %w", r.Name, err)
 		}
 	}
-	for _, b := range in.about.RoleBindings {
-		b.Roles = slices.DeleteFunc(slices.Clone(b.Roles), func(name string) bool { return name == access.RoleAdmin })
-		if len(b.Roles) == 0 {
-			continue
-		}
+	for _, b := range bindings {
 		if err := in.bring(meta.PutRoleBinding(b)); err != nil {
 			return fmt.Errorf("import the roles of %s: %w", b.Subject, err)
 		}
 	}
 	return nil
+}
+
+// carried are the roles and bindings of an archive that are brought into a
+// cluster with roles of its own, and what is left out of them. Nobody is given a
+// role that reaches the verb security, be it of the archive or of the cluster,
+// unless all are wanted.
+func carried(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, leftOut []string) {
+	barred := map[string]bool{}
+	for _, r := range own {
+		barred[r.Name] = !all && reachesSecurity(r)
+	}
+	for _, r := range roles {
+		if !all && reachesSecurity(r) {
+			barred[r.Name] = true
+			leftOut = append(leftOut, "role "+r.Name)
+			continue
+		}
+		barred[r.Name] = false
+		put = append(put, r)
+	}
+	for _, b := range bindings {
+		b.Roles = slices.DeleteFunc(slices.Clone(b.Roles), func(name string) bool {
+			if barred[name] {
+				leftOut = append(leftOut, b.Subject+" has "+name)
+			}
+			return barred[name] || name == access.RoleAdmin
+		})
+		if len(b.Roles) > 0 {
+			bind = append(bind, b)
+		}
+	}
+	return put, bind, leftOut
+}
+
+// reachesSecurity reports whether a role allows the verb security for anything:
+// with it its bearers can change who may do what.
+func reachesSecurity(r access.Role) bool {
+	return slices.ContainsFunc(r.Rules, func(rule access.Rule) bool {
+		return rule.Effect == access.Allow && (slices.Contains(rule.Verbs, access.Any) || slices.Contains(rule.Verbs, access.Security))
+	})
 }
 
 // bringOwners has the types belong to whom they did, as roles are brought.

@@ -141,8 +141,8 @@ func (s *Service) describe(ctx context.Context, module func(journal.Digest, []by
 
 // Import implements rpc.Transfers. Types are bound when everything else is
 // there, and the shards open after that.
-func (s *Service) Import(ctx context.Context, r io.Reader) (rpc.Imported, error) {
-	in := &importing{Options: s.opts, parts: s.parts, ctx: ctx}
+func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (rpc.Imported, error) {
+	in := &importing{Options: s.opts, withBindings: withBindings, parts: s.parts, ctx: ctx}
 	defer in.close()
 	sum, err := archive.Read(r, in, nil)
 	if err == nil {
@@ -151,8 +151,8 @@ func (s *Service) Import(ctx context.Context, r io.Reader) (rpc.Imported, error)
 	if err != nil {
 		return rpc.Imported{}, publicError(err)
 	}
-	s.opts.Logger.Info("a cluster was imported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]))
-	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart()}, nil
+	s.opts.Logger.Info("a cluster was imported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]), "left_out", in.leftOut)
+	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart(), LeftOut: in.leftOut}, nil
 }
 
 // publicError gives what callers can do something about its code.

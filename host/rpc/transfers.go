@@ -21,8 +21,9 @@ type Transfers interface {
 	// moment of the call. After an error what was written is no file.
 	Export(ctx context.Context, w io.Writer) error
 	// Import brings a file into a cluster that has never held anything. One that
-	// cannot be read is an *InvalidFileError.
-	Import(ctx context.Context, r io.Reader) (Imported, error)
+	// cannot be read is an *InvalidFileError. Roles that reach the verb security
+	// come along withBindings only.
+	Import(ctx context.Context, r io.Reader, withBindings bool) (Imported, error)
 }
 
 // Imported is what a file held.
@@ -31,6 +32,8 @@ type Imported struct {
 	Digest                    string // hex
 	// InPart are the entity types that a second module serves in part.
 	InPart []string
+	// LeftOut says which roles, and whose, were not brought.
+	LeftOut []string
 }
 
 // InvalidFileError says why a file cannot be imported.
@@ -148,7 +151,13 @@ func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStre
 		return nil, status.Public(s.log, err)
 	}
 	defer leave()
-	got, err := s.transfers.Import(ctx, &importReader{stream: stream})
+	r := &importReader{stream: stream}
+	if stream.Receive() {
+		r.chunk = stream.Msg().GetChunk()
+	} else if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	got, err := s.transfers.Import(ctx, r, stream.Msg().GetWithBindings())
 	var invalid *InvalidFileError
 	if errors.As(err, &invalid) {
 		return nil, status.Public(s.log, status.Argument(invalid.Reason))
@@ -156,7 +165,7 @@ func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStre
 	if err != nil {
 		return nil, status.Public(s.log, errors.Join(err, context.Cause(ctx)))
 	}
-	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, InPart: got.InPart}), nil
+	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, InPart: got.InPart, LeftOut: got.LeftOut}), nil
 }
 
 // importReader reads the messages of an import as bytes.

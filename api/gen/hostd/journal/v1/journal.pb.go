@@ -115,7 +115,11 @@ func (x *ExportResponse) GetChunk() []byte {
 type ImportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 512 KiB.
-	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Chunk []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// Bring the roles that allow the verb security, too, and who has them. Without
+	// it they are left out: whoever made the file could give himself any role. It
+	// is read from the first message.
+	WithBindings  bool `protobuf:"varint,2,opt,name=with_bindings,json=withBindings,proto3" json:"with_bindings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +161,13 @@ func (x *ImportRequest) GetChunk() []byte {
 	return nil
 }
 
+func (x *ImportRequest) GetWithBindings() bool {
+	if x != nil {
+		return x.WithBindings
+	}
+	return false
+}
+
 // ImportResponse says what the file held.
 type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -170,7 +181,11 @@ type ImportResponse struct {
 	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Entity types that a second module serves in part, as it did where the file
 	// was made. Their rollouts take no step until somebody resumes them.
-	InPart        []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
+	InPart []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
+	// What was left out of the roles of the file, because it reaches the verb
+	// security: "role NAME", or "SUBJECT has NAME". It is empty if the cluster keeps
+	// its own roles.
+	LeftOut       []string `protobuf:"bytes,6,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +255,13 @@ func (x *ImportResponse) GetInPart() []string {
 	return nil
 }
 
+func (x *ImportResponse) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
 var File_hostd_journal_v1_journal_proto protoreflect.FileDescriptor
 
 const file_hostd_journal_v1_journal_proto_rawDesc = "" +
@@ -247,15 +269,17 @@ const file_hostd_journal_v1_journal_proto_rawDesc = "" +
 	"\x1ehostd/journal/v1/journal.proto\x12\x10hostd.journal.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18hostd/auth/v1/verb.proto\"\x0f\n" +
 	"\rExportRequest\"&\n" +
 	"\x0eExportResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"0\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"U\n" +
 	"\rImportRequest\x12\x1f\n" +
-	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\"\x8f\x01\n" +
+	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\x12#\n" +
+	"\rwith_bindings\x18\x02 \x01(\bR\fwithBindings\"\xaa\x01\n" +
 	"\x0eImportResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\x04R\x06shards\x12\x18\n" +
 	"\amodules\x18\x03 \x01(\x04R\amodules\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x17\n" +
-	"\ain_part\x18\x05 \x03(\tR\x06inPart2\xba\x01\n" +
+	"\ain_part\x18\x05 \x03(\tR\x06inPart\x12\x19\n" +
+	"\bleft_out\x18\x06 \x03(\tR\aleftOut2\xba\x01\n" +
 	"\x0eJournalService\x12S\n" +
 	"\x06Export\x12\x1f.hostd.journal.v1.ExportRequest\x1a .hostd.journal.v1.ExportResponse\"\x04\xf0\xe4\x19\t0\x01\x12S\n" +
 	"\x06Import\x12\x1f.hostd.journal.v1.ImportRequest\x1a .hostd.journal.v1.ImportResponse\"\x04\xf0\xe4\x19\b(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"

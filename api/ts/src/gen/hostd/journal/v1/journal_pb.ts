@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/journal/v1/journal.proto.
  */
 export const file_hostd_journal_v1_journal: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCIeCg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMImQKDkltcG9ydFJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBnNoYXJkcxgCIAEoBBIPCgdtb2R1bGVzGAMgASgEEg4KBmRpZ2VzdBgEIAEoCRIPCgdpbl9wYXJ0GAUgAygJMroBCg5Kb3VybmFsU2VydmljZRJTCgZFeHBvcnQSHy5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlcXVlc3QaIC5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlc3BvbnNlIgTw5BkJMAESUwoGSW1wb3J0Eh8uaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXF1ZXN0GiAuaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXNwb25zZSIE8OQZCCgBQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9qb3VybmFsL3YxO2pvdXJuYWx2MWIGcHJvdG8z", [file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCI1Cg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMEhUKDXdpdGhfYmluZGluZ3MYAiABKAgidgoOSW1wb3J0UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGc2hhcmRzGAIgASgEEg8KB21vZHVsZXMYAyABKAQSDgoGZGlnZXN0GAQgASgJEg8KB2luX3BhcnQYBSADKAkSEAoIbGVmdF9vdXQYBiADKAkyugEKDkpvdXJuYWxTZXJ2aWNlElMKBkV4cG9ydBIfLmhvc3RkLmpvdXJuYWwudjEuRXhwb3J0UmVxdWVzdBogLmhvc3RkLmpvdXJuYWwudjEuRXhwb3J0UmVzcG9uc2UiBPDkGQkwARJTCgZJbXBvcnQSHy5ob3N0ZC5qb3VybmFsLnYxLkltcG9ydFJlcXVlc3QaIC5ob3N0ZC5qb3VybmFsLnYxLkltcG9ydFJlc3BvbnNlIgTw5BkIKAFCO1o5Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL2pvdXJuYWwvdjE7am91cm5hbHYxYgZwcm90bzM", [file_hostd_auth_v1_verb]);
 
 /**
  * ExportRequest has no parameters.
@@ -66,6 +66,15 @@ export type ImportRequest = Message<"hostd.journal.v1.ImportRequest"> & {
    * @generated from field: bytes chunk = 1;
    */
   chunk: Uint8Array;
+
+  /**
+   * Bring the roles that allow the verb security, too, and who has them. Without
+   * it they are left out: whoever made the file could give himself any role. It
+   * is read from the first message.
+   *
+   * @generated from field: bool with_bindings = 2;
+   */
+  withBindings: boolean;
 };
 
 /**
@@ -116,6 +125,15 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
    * @generated from field: repeated string in_part = 5;
    */
   inPart: string[];
+
+  /**
+   * What was left out of the roles of the file, because it reaches the verb
+   * security: "role NAME", or "SUBJECT has NAME". It is empty if the cluster keeps
+   * its own roles.
+   *
+   * @generated from field: repeated string left_out = 6;
+   */
+  leftOut: string[];
 };
 
 /**
