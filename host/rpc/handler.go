@@ -130,9 +130,13 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))
 	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
 	mountPlain(mux, opts)
+	var mayUpload func(context.Context) error
+	if opts.Quotas != nil {
+		mayUpload = opts.Quotas.MayUpload
+	}
 	bounded := admission.Bodies(mux, admission.BodyOptions{
 		MessageBytes: opts.MaxMessageBytes, UploadBytes: opts.MaxUploadBytes, Waiting: entities.calls.Waiting,
-		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: modules.uploads, Services: publicServices(), Log: opts.Logger,
+		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: modules.uploads, MayUpload: mayUpload, Services: publicServices(), Log: opts.Logger,
 	})
 	if opts.Roles != nil {
 		bounded = opts.Roles.ByHeaders(bounded)

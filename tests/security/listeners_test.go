@@ -27,6 +27,7 @@ import (
 	_ "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -157,7 +158,7 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster s
 	case anonymous:
 	case hello:
 		r.Header.Set("Hostd-Format", "1")
-		r.Header.Set("Hostd-Levels", "1-2")
+		r.Header.Set("Hostd-Levels", fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max))
 		r.Header.Set("Hostd-Node", "n9")
 		r.Header.Set("Hostd-Incarnation", "1")
 		r.Header.Set("Hostd-Cluster", cluster)

@@ -50,6 +50,8 @@ type BodyOptions struct {
 	Waiting                   *Waiting
 	Decodes                   *Decodes
 	Uploads                   *Uploads
+	// MayUpload refuses an upload before it waits for its turn; nil refuses none.
+	MayUpload func(context.Context) error
 	// Services have the messages whose memory is computed before they are
 	// decoded. Others are charged by a factor.
 	Services []protoreflect.ServiceDescriptor
@@ -123,12 +125,12 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		whole := &limitedBody{body: r.Body, left: b.UploadBytes, over: b.upload}
 		r.Body = &envelopes{message: m, body: whole}
 	case isEnveloped(r) && IsUpload(r.URL.Path):
-		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, charge: charge, log: b.Log,
+		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, may: b.MayUpload, charge: charge, log: b.Log,
 			ReadCloser: &wire.Envelopes{Body: r.Body, Limit: b.UploadBytes, OverLimit: b.upload}}
 	case isEnveloped(r):
 		r.Body = &envelopes{message: m, body: r.Body}
 	case IsUpload(r.URL.Path):
-		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, charge: charge, log: b.Log,
+		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, may: b.MayUpload, charge: charge, log: b.Log,
 			ReadCloser: &limitedBody{body: r.Body, left: b.UploadBytes, over: b.upload}}
 	default:
 		r.Body = &single{message: m, body: &limitedBody{body: r.Body, left: b.MessageBytes, over: b.message}}
@@ -500,6 +502,7 @@ type uploadBody struct {
 	io.ReadCloser
 	ctx     context.Context
 	uploads *Uploads
+	may     func(context.Context) error
 	charge  *Charge
 	log     *slog.Logger
 	failed  error
@@ -508,7 +511,14 @@ type uploadBody struct {
 // Read implements io.Reader.
 func (u *uploadBody) Read(p []byte) (int, error) {
 	if u.charge.leave == nil && u.failed == nil {
-		leave, err := u.uploads.Enter(u.ctx)
+		var leave func()
+		var err error
+		if u.may != nil {
+			err = u.may(u.ctx)
+		}
+		if err == nil {
+			leave, err = u.uploads.Enter(u.ctx)
+		}
 		if err != nil {
 			u.failed = status.Public(u.log, err)
 		} else {

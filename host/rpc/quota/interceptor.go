@@ -103,6 +103,22 @@ func (i interceptor) compile(ctx context.Context, upload bool, serve func(contex
 	return measured(a)
 }
 
+// MayUpload refuses an upload of a caller who has as many under way as its quota
+// allows, so that it waits for no turn. The upload is counted later, when its
+// call begins.
+func (q *Quotas) MayUpload(ctx context.Context) error {
+	a := q.open(ctx)
+	if a == nil {
+		return nil
+	}
+	defer q.close(a)
+	err := a.enter(access.Uploads)
+	if err == nil {
+		a.leave(access.Uploads)
+	}
+	return err
+}
+
 // Connections holds the connections of callers who are known by a certificate
 // to the quota, from their first call to their end. Other credentials come with
 // each call, and have no connections.
