@@ -248,8 +248,22 @@ func (n *Node) stop() error {
 }
 
 // Pause stops the process with SIGSTOP: it holds its connections and answers
-// nothing until Continue.
-func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+// nothing until Continue. It returns when every thread has stopped: on a busy
+// machine some go on for a moment after the signal, and answer what comes.
+func (n *Node) Pause() {
+	n.t.Helper()
+	n.signal(syscall.SIGSTOP)
+	n.Await("every thread of the node has stopped", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.cmd.Process.Pid))
+		for _, file := range threads {
+			text, err := os.ReadFile(file)
+			if _, state, ok := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " "); err == nil && (!ok || state[0] != 'T') {
+				return false
+			}
+		}
+		return true // also where there is no /proc
+	})
+}
 
 // Continue undoes Pause.
 func (n *Node) Continue() { n.signal(syscall.SIGCONT) }
