@@ -89,13 +89,26 @@ func (s *Service) retains(entityType string) bool {
 	return false
 }
 
+// leaderPatience is how long a comparison waits for shards without a leader.
+const leaderPatience = 5 * time.Second
+
 // compare looks at all shards, and refuses what was not looked at whole, and
-// what does not fit unless that is forced.
+// what does not fit unless that is forced. Shards that elect a leader are looked
+// at again; one that has taken the time for a look is not.
 func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
+	began := time.Now()
 	for {
 		found, err := p.look(ctx, rpc.FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots})
 		if err != nil {
 			return nil, fmt.Errorf("compare entities of %s whose first events are gone: %w", p.b.EntityType, err)
+		}
+		if found.GetUnreadShards() > 0 && time.Since(began) < leaderPatience {
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		}
 		refused := p.refusal(found)
 		switch {

@@ -1,0 +1,25 @@
+package modules
+
+import (
+	"context"
+	"testing"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/rpc"
+)
+
+// A shard that elects a leader while its entities are to be compared is looked
+// at again, and refuses no activation.
+func TestComparisonWaitsForLeaders(t *testing.T) {
+	looks := 0
+	look := func(context.Context, rpc.FitQuery) (*modulev1.FitResponse, error) {
+		if looks++; looks < 3 {
+			return &modulev1.FitResponse{UnreadShards: 1}, nil
+		}
+		return &modulev1.FitResponse{Entities: 7}, nil
+	}
+	p := &proof{Service: &Service{look: look}}
+	if found, err := p.compare(t.Context(), 0); err != nil || found.GetEntities() != 7 || looks != 3 {
+		t.Errorf("after %d looks: %v, %v", looks, found, err)
+	}
+}
