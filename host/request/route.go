@@ -18,6 +18,10 @@ type Route struct {
 	// requests of a round are lost on the way to a node, no other of that round
 	// may still go there.
 	Round uint64
+	// Ordered: later requests of the caller to the entity may follow before this
+	// one is answered. If it were given up while they wait and run, it could not be
+	// sent again in its place, so it waits for a leader until its deadline.
+	Ordered bool
 	// Until is when the request is given up if no leader is found by then and it
 	// certainly did not run. Zero until it is first held.
 	Until time.Time

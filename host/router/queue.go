@@ -29,10 +29,16 @@ func costBytes(q *request.Request) int {
 	return 512 + len(q.Payload) + len(q.Entity.ID) + len(q.ID)
 }
 
+// maxHold is longer than any deadline.
+const maxHold = 24 * time.Hour
+
 // limitOf is until when a leader is awaited for a request that certainly did
 // not run: for the patience, and for less if its deadline would end first. Its
 // caller is then told that nothing happened, while it still listens.
 func limitOf(q *request.Request, now time.Time, patience time.Duration) time.Time {
+	if q.Route.Ordered {
+		return now.Add(maxHold)
+	}
 	if !q.Deadline.IsZero() {
 		patience = max(0, min(patience, q.Deadline.Sub(now)*3/4))
 	}

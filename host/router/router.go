@@ -150,7 +150,7 @@ func (r *Router) admit(q *request.Request) (target, verdict) {
 	}
 	var known bool
 	q.Shard, known = r.opts.Locate(q.Entity)
-	q.Route = request.Route{Done: q.Done}
+	q.Route = request.Route{Done: q.Done, Ordered: q.Route.Ordered}
 	if !known {
 		q.Result = request.Result{Err: request.ErrNotServed}
 		finish(q)

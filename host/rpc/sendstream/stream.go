@@ -239,6 +239,7 @@ func (st *stream) submit(ctx context.Context, b *batch) {
 		it.req.Kind = request.Command
 		it.req.Deadline = b.deadline
 		it.req.Done = b
+		it.req.Route.Ordered = true
 		it.req.Tag = uint64(i)
 		it.req.Trace = st.trace
 		b.submit = append(b.submit, &it.req)

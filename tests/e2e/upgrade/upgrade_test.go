@@ -82,6 +82,13 @@ func (w *world) goesOn() {
 		w.t.Fatalf("a caller was told: %v", err)
 	}
 	if n := w.load.Failed(); n > 0 {
+		for _, e := range w.h.Entities() {
+			for _, a := range w.h.Attempts(e) {
+				if a.Outcome == history.Failed {
+					w.t.Logf("%s of %v failed: %s", a.Name, a.Entity, a.Code)
+				}
+			}
+		}
 		w.t.Fatalf("%d calls failed", n)
 	}
 	w.settings++
@@ -189,7 +196,7 @@ func (w *world) raise(node int) {
 	raiseLevel(w.t, w.Node(node))
 	w.Await("every node knows of the level", func() bool {
 		for i := range nodes {
-			if w.Overview(i).GetLevel() != 2 {
+			if w.Overview(i).GetLevel() != uint32(sharding.MaxLevel) {
 				return false
 			}
 		}
@@ -204,7 +211,7 @@ func raiseLevel(t *testing.T, by *testkit.Node) {
 	c := by.Client(client.Options{Timeout: testkit.Patience})
 	by.Until("the level is raised", func() error {
 		said, err := c.RaiseLevel(t.Context(), 0, false)
-		if err == nil && said.GetLevel() != 2 {
+		if err == nil && said.GetLevel() != uint32(sharding.MaxLevel) {
 			t.Fatalf("raised to level %d", said.GetLevel())
 		}
 		return err
@@ -242,8 +249,8 @@ func (w *world) neverBack(node int) {
 	w.t.Helper()
 	w.Stop(node)
 	w.Node(node).Use(w.old)
-	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), "format 2") {
-		w.t.Fatalf("the release before opened a directory of level 2: %v\n%s", err, w.Node(node).Log())
+	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), fmt.Sprintf("format %d", sharding.MaxLevel)) {
+		w.t.Fatalf("the release before opened a directory of a level that it does not speak: %v\n%s", err, w.Node(node).Log())
 	}
 	w.Node(node).Use(w.new)
 	w.Node(node).Start()
