@@ -18,9 +18,9 @@ const (
 	slowFloor  = 50 * time.Millisecond
 	slowAfter  = 5 * time.Second
 
-	// A node with a replica that stopped on damage, or that had other rows than
-	// the others, leads nothing for damageLeads. If a replica that was built after
-	// that is damaged too, the node gets no other one for damageBuilds; after
+	// A replica that stopped on damage, or that had other rows than the others, is
+	// built again. If the next one of the node is damaged too, the node leads
+	// nothing for damageLeads and gets no other one for damageBuilds; after
 	// maxDamages of them it gets none until an operator resumes it, since what
 	// damages them is the node. damageForgotten without another one forgets all.
 	damageLeads     = time.Hour
@@ -83,7 +83,7 @@ func (s *stepView) lookAtTroubles() {
 		s.lookAtAbsence(n, t, linked > s.hosts/2)
 		s.lookAtPace(n, t, known && n.fresh && n.heard.report.Pace > max(slowFactor*usual, slowFloor))
 		s.lookAtDamage(n, t)
-		unsound := t.damages > 0 && (t.damages >= maxDamages || s.now.Sub(t.damaged) < damageLeads)
+		unsound := t.damages > 1 && (t.damages >= maxDamages || s.now.Sub(t.damaged) < damageLeads)
 		n.rejected = t.damages >= maxDamages || t.damages > 1 && s.now.Sub(t.damaged) < damageBuilds
 		n.unsteady, n.evicted = t.unsteady || !t.slow.IsZero() || unsound, t.evicted || unsound
 		s.state.Nodes[i].Leads = s.state.Nodes[i].Leads && !n.unsteady
@@ -107,7 +107,7 @@ type Trouble struct {
 	// Quiet is for how long it must give no trouble.
 	Quiet time.Duration
 	// Damages is how often replicas of it were damaged that had been built since
-	// the time before; 0 if that is not the trouble. At MaxDamages it leads
+	// the time before, at least 2; 0 if that is not the trouble. At MaxDamages it leads
 	// nothing and gets no replicas until it is resumed, and Until is zero.
 	Damages int
 }
@@ -119,7 +119,7 @@ const MaxDamages = maxDamages
 // tell describes the trouble of an unsteady node. It is the same at every step
 // while nothing changes.
 func (s *stepView) tell(n *node, t *trouble) Trouble {
-	if t.damages > 0 {
+	if t.damages > 1 {
 		out := Trouble{Node: n.Node, Quiet: damageLeads, Damages: t.damages}
 		if t.damages < maxDamages {
 			out.Until = t.damaged.Add(damageLeads)
