@@ -93,7 +93,6 @@ type scanner struct {
 	left    int      // bytes that may still be moved to sort members
 	members []member // of the open objects, the innermost last
 	spare   []byte
-	name    []byte // of the last string with an escape
 }
 
 // member is a member of an object: its name, and where it lies in the output,
