@@ -160,7 +160,7 @@ func (p *planner) push(f frame) {
 func (p *planner) step(i *wasm.Instruction) {
 	p.plan.instructions++
 	p.lookBehind(i)
-	p.plan.points[p.current].cost += Weight(i)
+	p.plan.points[p.current].cost += Weight(i) + carrying(p.carried(i))
 	switch i.Op {
 	case wasm.OpBlock:
 		p.push(frame{kind: frameBlock, operands: p.results(i.Value)})
@@ -204,6 +204,29 @@ func (p *planner) step(i *wasm.Instruction) {
 		}
 	}
 }
+
+// carried is how many values the instruction takes along: to a function and
+// back, to the target of a branch, or to where the arms of a block meet.
+func (p *planner) carried(i *wasm.Instruction) int {
+	switch i.Op {
+	case wasm.OpCall:
+		s, _ := p.m.FunctionType(i.A)
+		return values(s)
+	case wasm.OpCallIndirect:
+		return values(p.m.Types[i.A])
+	case wasm.OpBr, wasm.OpBrIf, wasm.OpBrTable:
+		return p.frames[len(p.frames)-1-int(i.A)].operands
+	case wasm.OpElse, wasm.OpEnd:
+		return p.frames[len(p.frames)-1].operands
+	case wasm.OpLoop:
+		if i.Value >= 0 {
+			return len(p.m.Types[i.Value].Params)
+		}
+	}
+	return 0
+}
+
+func values(s wasm.Signature) int { return len(s.Params) + len(s.Results) }
 
 // called marks all loops that are open as having a call inside.
 func (p *planner) called() {
