@@ -15,7 +15,7 @@ import (
 // Ready reports whether the node serves. After a start that is once it has
 // caught up, every shard has replicas, and those with one here have a leader,
 // except shards without a majority. From then on it is as long as the node
-// serves any shard.
+// serves any shard and was not asked to leave.
 func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
@@ -27,6 +27,7 @@ var (
 	errElecting   = errors.New("shards are electing their leaders")
 	errStopping   = errors.New("the node is stopping")
 	errPutDown    = errors.New("an operator put this node down: start it anew to let it join")
+	errLeaving    = errors.New("the node is leaving its cluster")
 	errLeft       = errors.New("the node has left its cluster: stop it")
 )
 
@@ -46,6 +47,8 @@ func (n *Node) readiness() error {
 		return n.watches.clock.Unready()
 	case n.membership.member.Left():
 		return errLeft
+	case n.membership.member.Leaving():
+		return errLeaving
 	case n.membership.member.PutDown():
 		return errPutDown
 	case n.membership.seeds.Strange() != nil:
@@ -55,6 +58,10 @@ func (n *Node) readiness() error {
 	case n.replicas.judge.Disputes() != nil:
 		return n.replicas.judge.Disputes()
 	case !n.caughtUp.Load():
+		// A node whose clock is behind refuses those that it would catch up from.
+		if err := n.peers.FutureStart(); err != nil {
+			return fmt.Errorf("%w: %w", errCatchingUp, err)
+		}
 		return errCatchingUp
 	case n.served.Load():
 		return n.servesNothing()

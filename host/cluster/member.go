@@ -180,6 +180,14 @@ func (m *Member) Drain() {
 // member any more. It hears nothing of the cluster from then on.
 func (m *Member) Left() bool { return m.left.Load() }
 
+// Leaving reports whether this node was asked to leave the cluster. A node that
+// has left is still leaving by the metadata here: it is not sent the entry that
+// removes it.
+func (m *Member) Leaving() bool {
+	self, ok := m.opts.Metadata.View().Member(m.opts.Node)
+	return ok && self.Status == meta.StatusLeaving
+}
+
 // PutDown reports whether an operator put this start of the node down: it takes
 // part no more, a new start of it joins.
 func (m *Member) PutDown() bool {
@@ -302,7 +310,7 @@ func (m *Member) catchUp(ctx context.Context) bool {
 // to leave looks whether it has left. It reports whether the node has another
 // replica now.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
-	if self, ok := m.opts.Metadata.View().Member(m.opts.Node); ok && self.Status == meta.StatusLeaving {
+	if m.Leaving() {
 		if m.opts.Removed(ctx) {
 			m.left.Store(true)
 			m.opts.Logger.Info("this node has left the cluster; stop it")

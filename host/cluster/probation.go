@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -45,10 +46,11 @@ type ProbationOptions struct {
 // Close joins. It is safe for concurrent use.
 type Probation struct {
 	opts      ProbationOptions
-	asks      bool          // this start has to be vouched for
-	admitted  chan struct{} // closed when the node may vote
-	recovered chan struct{} // closed when the metadata has all that was known to be committed
-	older     atomic.Bool   // the data directory is an older copy of itself
+	asks      bool                  // this start has to be vouched for
+	admitted  chan struct{}         // closed when the node may vote
+	recovered chan struct{}         // closed when the metadata has all that was known to be committed
+	older     atomic.Bool           // the data directory is an older copy of itself
+	refused   atomic.Pointer[error] // why others refuse this start whatever they know of it
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -106,7 +108,7 @@ func (p *Probation) prove(ctx context.Context) {
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
 	p.opts.AddressBook.Learn(view)
 	candidate := probation.New(start, index, MetaVoters(view))
-	verdict, err := Prove(ctx, p.opts.Entry, candidate, start, p.opts.AddressBook.Addresses)
+	verdict, err := Prove(ctx, p.opts.Entry, candidate, start, p.opts.AddressBook.Addresses, p.noteRefusal)
 	switch {
 	case err != nil: // the node stops
 	case verdict == probation.Passed:
@@ -115,6 +117,17 @@ func (p *Probation) prove(ctx context.Context) {
 		p.older.Store(true)
 		p.opts.Logger.Error(errOlderCopy.Error())
 		p.awaitLed(ctx)
+	}
+}
+
+// noteRefusal keeps why others refuse this start, and logs it once.
+func (p *Probation) noteRefusal(err error) {
+	if err == nil {
+		p.refused.Store(nil)
+		return
+	}
+	if p.refused.Swap(&err) == nil {
+		p.opts.Logger.Error("other nodes refuse this start of the node", "error", err)
 	}
 }
 
@@ -167,6 +180,9 @@ func (p *Probation) Proven() error {
 	}
 	if p.older.Load() {
 		return errOlderCopy
+	}
+	if err := p.refused.Load(); err != nil {
+		return fmt.Errorf("other nodes refuse this start of the node: %w", *err)
 	}
 	return errOnProbation
 }

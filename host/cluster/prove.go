@@ -69,14 +69,17 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 // Prove asks others about a start until they have said enough, or ctx ends:
 // those of the seeds, those at the known addresses, and the voters that any of
 // them names. entry is called for each round: where other nodes reach this one
-// changes with the cluster's level.
-func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s probation.Start, known func() []string) (probation.Verdict, error) {
+// changes with the cluster's level. refused is called after each round with the
+// refusals that no further round can change, nil if there are none.
+func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s probation.Start, known func() []string, refused func(error)) (probation.Verdict, error) {
 	named, silent := []string{}, time.Now()
 	for p.Verdict() == probation.Waiting {
 		e := entry()
 		addresses := slices.Concat(known(), e.addresses(ctx), named)
 		slices.Sort(addresses)
-		answers, refused := e.vouchers(ctx, s, slices.Compact(addresses))
+		answers, failed := e.vouchers(ctx, s, slices.Compact(addresses))
+		final := slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return !errors.Is(err, peer.ErrRefused) })
+		refused(errors.Join(final...))
 		for _, a := range answers {
 			answer := probation.Answer{From: a.node, Latest: a.GetLatest(), Index: a.GetIndex()}
 			for _, v := range a.GetVoters() {
@@ -92,7 +95,7 @@ func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s pr
 		}
 		if time.Since(silent) >= saySearching {
 			silent = time.Now()
-			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters(), "answered", len(answers), "error", refused)
+			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters(), "answered", len(answers), "error", errors.Join(failed...))
 		}
 		select {
 		case <-time.After(vouchPause):
@@ -110,7 +113,7 @@ type voucher struct {
 
 // vouchers asks all addresses at once and returns who answered, and the errors
 // of the others.
-func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []string) ([]voucher, error) {
+func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []string) ([]voucher, []error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	found, failed := make([]voucher, len(addresses)), make([]error, len(addresses))
@@ -126,7 +129,7 @@ func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []stri
 		})
 	}
 	asked.Wait()
-	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil }), errors.Join(failed...)
+	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil }), slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
 
 // Led reports whether another node leads the metadata shard, by the word of

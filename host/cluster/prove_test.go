@@ -46,7 +46,7 @@ func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
 		}
 		return e
 	}
-	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil })
+	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
 	if err != nil || verdict != probation.Passed {
 		t.Errorf("%v, %v", verdict, err)
 	}
@@ -77,7 +77,7 @@ func TestSeedsAreRecordsSRV(t *testing.T) {
 	entry := func() cluster.Entry {
 		return cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:2", Seeds: []string{"srv+_hostd._tcp.cluster.test"}, Lookup: look}
 	}
-	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil })
+	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
 	if err != nil || verdict != probation.Passed || n1.asked.Load() == 0 {
 		t.Errorf("%v, %v, asked %d times", verdict, err, n1.asked.Load())
 	}

@@ -19,8 +19,8 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
 	known, member := view.Member(asks.Node)
-	if asks.Incarnation > meta.LatestIncarnation(time.Now(), known.Incarnation) {
-		return fmt.Errorf("%w: node %s has started in the future, by the clock of node %s; set the clocks", peer.ErrRefused, asks.Node, o.Self)
+	if err := meta.CheckIncarnation(asks.Node, asks.Incarnation, o.Self, time.Now(), known.Incarnation); err != nil {
+		return fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	}
 	same := member && known.Incarnation == asks.Incarnation && known.Disk == asks.Disk
 	if same && known.PeersAt() == asks.PeersAt() && (asks.Address == "" || known.Address == asks.Address) {

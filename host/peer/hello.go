@@ -125,8 +125,9 @@ func (p *Peers) accept(h Hello) (*peer, error) {
 	if judged != nil {
 		confirmed = (*judged)(h.Node)
 	}
-	if h.Incarnation > meta.LatestIncarnation(time.Now(), confirmed) {
-		return nil, fmt.Errorf("%w: node %s has started in the future, by the clock of node %s; set the clocks", ErrRefused, h.Node, p.opts.Self)
+	if err := meta.CheckIncarnation(h.Node, h.Incarnation, p.opts.Self, time.Now(), confirmed); err != nil {
+		p.future.refused(err, time.Now(), p.opts.Logger)
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if level := p.opts.Level(); !h.Speaks.Has(level) {
 		return nil, fmt.Errorf("%w: the cluster is at level %d, node %s speaks %v: it needs another release", ErrFormat, level, h.Node, h.Speaks)

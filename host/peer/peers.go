@@ -27,6 +27,7 @@ type Peers struct {
 	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
 	handler     http.Handler
 	referrals   referrals
+	future      futureStarts
 	// calls and bulk are connections of their own, so that a snapshot does not
 	// stand before a call, nor either before a beat.
 	calls, bulk *http.Transport

@@ -89,7 +89,8 @@ func (c *Watch) Unready() error {
 // skewOf returns how far this clock is ahead of the median of those that are
 // heard, itself counted where there are more than two; whether there are; and
 // whether it is off: more than maxSkew from so many that they are most of all
-// nodes that are heard, this one counted. Of two nodes neither is.
+// nodes that are heard, this one counted, and from their median. If all clocks
+// disagree, the one in the middle is not off. Of two nodes neither is.
 func skewOf(timings []peer.Timing) (skew time.Duration, most, off bool) {
 	var all []time.Duration
 	away := 0
@@ -110,7 +111,8 @@ func skewOf(timings []peer.Timing) (skew time.Duration, most, off bool) {
 		all = append(all, 0)
 	}
 	slices.Sort(all)
-	return all[(len(all)-1)/2], most, away > 1 && 2*away > len(all)
+	skew = all[(len(all)-1)/2]
+	return skew, most, away > 1 && 2*away > len(all) && skew.Abs() > maxSkew
 }
 
 // Run compares this node's clock with the others' until ctx ends, and

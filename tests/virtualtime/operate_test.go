@@ -278,8 +278,11 @@ func TestNodeLeaves(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
-		if err := w.client().Leave(t.Context(), "n4"); err != nil {
+		if err := w.beside(1).Leave(t.Context(), "n4"); err != nil {
 			t.Fatal(err)
+		}
+		if w.nodes[4].Ready() {
+			t.Error("n4 has left and is ready")
 		}
 		w.until("n4 is no member", func() bool { return len(w.overview(1).GetMembers()) == 3 })
 		w.until("the others hold all replicas", func() bool { return w.voted(1, 3, 4) })

@@ -1,0 +1,50 @@
+package peer
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// futureFor is how long a refusal explains why this node makes no progress.
+	futureFor = 10 * time.Second
+	// futureEvery lies between two log lines about such refusals, because
+	// anybody who reaches the listener can cause them.
+	futureEvery = time.Minute
+)
+
+// futureStarts remembers the last node that this one refused because its start
+// is in the future. If this node's own clock is behind, these are all the nodes
+// that it needs. It is safe for concurrent use.
+type futureStarts struct {
+	mu       sync.Mutex
+	last     error
+	at       time.Time
+	reported time.Time
+}
+
+// refused notes a refusal, and logs it unless one was logged in the last minute.
+func (f *futureStarts) refused(err error, now time.Time, logger *slog.Logger) {
+	f.mu.Lock()
+	report := f.reported.IsZero() || now.Sub(f.reported) >= futureEvery
+	if report {
+		f.reported = now
+	}
+	f.last, f.at = err, now
+	f.mu.Unlock()
+	if report {
+		logger.Warn("refusing a node because the clocks disagree", "error", err)
+	}
+}
+
+// FutureStart returns why this node refused another one in the last seconds,
+// because of a start in the future by this node's clock; nil if it did not.
+func (p *Peers) FutureStart() error {
+	p.future.mu.Lock()
+	defer p.future.mu.Unlock()
+	if p.future.last == nil || time.Since(p.future.at) > futureFor {
+		return nil
+	}
+	return p.future.last
+}

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/tests/support/loopback"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// otherClock sets a node's clock wrong by what a file in its directory says.
+const otherClock = "e2e/cluster/planted/other-clock.txt"
+
+func setClock(t *testing.T, n *testkit.Node, ahead string) {
+	t.Helper()
+	if err := os.MkdirAll(n.DataDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.DataDir(), "clock-ahead"), []byte(ahead), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitReason waits until a node is not ready and names all of reasons.
+func awaitReason(t *testing.T, n *testkit.Node, reasons ...string) {
+	t.Helper()
+	n.Until("readyz names the cause", func() error {
+		status, body := readyz(t, n)
+		if status != http.StatusServiceUnavailable {
+			return fmt.Errorf("%d %s", status, body)
+		}
+		for _, want := range reasons {
+			if !strings.Contains(body, want) {
+				return fmt.Errorf("%q is missing in %s", want, body)
+			}
+		}
+		return nil
+	})
+}
+
+// TestClockThatIsWrongIsNamed: whoever waits for a node that starts with a wrong
+// clock learns that from the node itself, with the difference.
+func TestClockThatIsWrongIsNamed(t *testing.T) {
+	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Planted: []string{otherClock}})
+	last := c.Node(nodes - 1)
+
+	last.Stop()
+	setClock(t, last, "2h")
+	if err := last.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, last, "other nodes refuse this start", "node n3 has started in the future, 2h0m", "set the clock")
+	last.Kill()
+	setClock(t, last, "0s")
+	last.Start()
+
+	stranger := func(id, ahead string) *testkit.Node {
+		n := testkit.NewNode(t, testkit.NodeOptions{
+			ID: id, Listen: loopback.Host() + ":7070", Planted: []string{otherClock}, Shards: shards, Flags: []string{"--seeds", c.Seed(0)},
+		})
+		setClock(t, n, ahead)
+		return n
+	}
+	ahead := stranger("ahead", "2h")
+	if err := ahead.TryStart(); err == nil {
+		t.Fatal("a node whose clock is two hours ahead was admitted")
+	}
+	if text := ahead.Log(); ahead.ExitCode() != 1 || !strings.Contains(text, "node ahead has started in the future, 2h0m") {
+		t.Errorf("exit code %d, it said %s", ahead.ExitCode(), text)
+	}
+
+	behind := stranger("behind", "-2h")
+	if err := behind.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, behind, "the node is catching up", "has started in the future, 1h59m", "ahead of the clock of node behind")
+}
+
+// TestNodeThatLeavesIsNotReady: when an order to leave returns, load balancers
+// have been told.
+func TestNodeThatLeavesIsNotReady(t *testing.T) {
+	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{})
+	n := c.Add()
+	if text, code := c.Node(0).Run("node", "leave", n.ID(), "--yes", "--addr", c.Node(0).Address()); code != 0 {
+		t.Fatalf("exit code %d: %s", code, text)
+	}
+	if status, body := readyz(t, n); status != http.StatusServiceUnavailable || !strings.Contains(body, "leaving its cluster") && !strings.Contains(body, "has left its cluster") {
+		t.Errorf("%d %s", status, body)
+	}
+	awaitReason(t, n, "has left its cluster")
+}
