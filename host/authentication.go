@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"slices"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/quota"
@@ -119,13 +117,9 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	if err != nil {
 		return err
 	}
-	opened := audit.Options{
-		Path: path, Signer: signer, HideIDs: n.cfg.AuditHashIDs, Node: string(n.cfg.NodeID), Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
-	}
-	if socket, ok := n.cfg.AuditSyslog(); ok {
-		opened.Collector = func() (net.Conn, error) { return network.DialSyslog(socket) }
-	}
-	log, err := audit.Open(opened)
+	log, err := audit.Open(audit.Options{
+		Path: path, Signer: signer, Node: string(n.cfg.NodeID), Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
+	})
 	if err != nil {
 		return err
 	}

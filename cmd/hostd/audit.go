@@ -15,24 +15,14 @@ import (
 )
 
 func newAudit(std cli.Stdio) *cobra.Command {
-	return cli.Group("audit", "Check the account that nodes keep of their callers", newAuditVerify(std), newAuditID(std))
+	return cli.Group("audit", "Check the account that nodes keep of their callers", newAuditVerify(std))
 }
 
 func newAuditVerify(std cli.Stdio) *cobra.Command {
-	var head, key, node string
-	var syslog bool
+	var head, key string
 	var out *cli.Output
 	c := cli.Leaf("verify FILE", "Check that no line of an audit log was changed or taken out", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
-		if node != "" && !syslog {
-			return cli.Usagef("--node is for lines that a syslog daemon has collected: give --syslog too")
-		}
-		var report audit.Report
-		var err error
-		if syslog {
-			report, err = audit.VerifySyslog(args[0], node, head, key)
-		} else {
-			report, err = audit.Verify(args[0], head, key)
-		}
+		report, err := audit.Verify(args[0], head, key)
 		var fault *audit.Fault
 		switch {
 		case errors.As(err, &fault):
@@ -47,9 +37,6 @@ func newAuditVerify(std cli.Stdio) *cobra.Command {
 			if report.From != "" {
 				fmt.Fprintln(w, "the first lines are gone by rotation")
 			}
-			if syslog {
-				fmt.Fprintf(w, "of %d starts of the node; %d other lines were passed over\n", report.Starts, report.Others)
-			}
 			if report.Torn > 0 || report.Lost > 0 {
 				fmt.Fprintf(w, "%d lines were cut by a crash or a full disk, and %d could not be written\n", report.Torn, report.Lost)
 			}
@@ -62,27 +49,8 @@ func newAuditVerify(std cli.Stdio) *cobra.Command {
 	out = cli.AddOutput(c, std)
 	c.Flags().StringVar(&head, "head", "", "`hash` that an earlier run printed as the head; its line must be there still")
 	c.Flags().StringVar(&key, "key", "", "`key` that an earlier run printed; all checkpoints must be signed with it, and none be missing between lines")
-	c.Flags().BoolVar(&syslog, "syslog", false, "the file is of a syslog daemon: with text in front of lines, and lines of others between them")
-	c.Flags().StringVar(&node, "node", "", "`name` of the node whose lines are checked; that of the first line unless it is given")
 	c.Long = "Reads an audit log, its rotated files first, and checks that each line names the one before it by its SHA-256. " +
 		"It changes nothing, and the node may run meanwhile. Who can write the file can make a new chain: " +
 		"keep the head and the key that are printed elsewhere, and give them to the next run with --head and --key."
-	return c
-}
-
-func newAuditID(std cli.Stdio) *cobra.Command {
-	var file string
-	c := cli.Leaf("id TYPE ID --key-file FILE", "Print what stands for an entity's id in a log with audit-hash-ids", 2, 2, func(_ context.Context, _ *cobra.Command, args []string) error {
-		if _, err := os.Stat(file); err != nil {
-			return cli.Hint(err, "Give the key of the node's log, audit/key in its data directory.")
-		}
-		signer, err := audit.OpenSigner(file)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(std.Out, signer.HideID(args[0], args[1]))
-		return nil
-	})
-	c.Flags().StringVar(&file, "key-file", "", "`file` audit/key of the node's data directory")
 	return c
 }

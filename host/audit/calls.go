@@ -385,7 +385,4 @@ func (e *Entry) about(m proto.Message) {
 		}
 	}
 	e.Target = pairs(m, targets)
-	if f := fields.ByName("id_prefix"); f != nil {
-		e.prefix = r.Get(f).String()
-	}
 }

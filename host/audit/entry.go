@@ -40,8 +40,6 @@ type Entry struct {
 	Reason    string    `json:"reason,omitempty"`  // of a credential that was refused
 	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 where none did
 	Left      uint64    `json:"leftOut,omitempty"` // refusals of this caller before this one, without lines
-
-	prefix string // of ids, as it stands in Target
 }
 
 // line is an entry as it is written. Prev is the last member of every line.

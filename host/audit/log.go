@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -29,10 +28,6 @@ type Options struct {
 	// Path is the newest file. Those before it are Path.1 to Path.Keep, the
 	// oldest last.
 	Path string
-	// Collector opens a way to who keeps the lines in place of files, such as a
-	// syslog daemon: each write on it is one line, which is taken or not, and
-	// needs a Signer. Path tells people of it then. Nil: there are files.
-	Collector func() (net.Conn, error)
 	// Node is the name of the node in every line.
 	Node string
 	// MaxBytes is the size from which on a file is rotated (100 MB), Keep the
@@ -41,8 +36,6 @@ type Options struct {
 	Keep     int
 	// Signer signs checkpoints; nil: there are none.
 	Signer *Signer
-	// HideIDs has entity ids written as what the signer makes of them.
-	HideIDs bool
 	// Now is the clock of the lines; nil is time.Now.
 	Now func() time.Time
 	// Logger gets what operators should see; nil discards it.
@@ -68,8 +61,7 @@ type Log struct {
 	lost    atomic.Uint64 // lines without a place in the queue, since the last line
 
 	// Of Run.
-	file   *file      // nil: to be opened
-	sent   *collected // nil: there are files
+	file   *file // nil: to be opened
 	failed time.Time
 	told   bool      // of a failure, since the last success
 	signed time.Time // the newest checkpoint of this start
@@ -102,13 +94,7 @@ func Open(o Options) (*Log, error) {
 		queue: make(chan *queued, maxQueued), closed: make(chan struct{}), start: fmt.Sprintf("%x", o.Now().UnixNano()),
 	}
 	var err error
-	if o.Collector != nil {
-		l.sent = &collected{open: o.Collector}
-		l.sent.conn, err = o.Collector()
-	} else {
-		l.file, err = openFile(o.Path)
-	}
-	if err != nil {
+	if l.file, err = openFile(o.Path); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	l.metrics = newMetrics(o.Registerer)
@@ -146,9 +132,6 @@ func (l *Log) Write(ctx context.Context, e Entry) error {
 }
 
 func (l *Log) enqueue(e Entry, written chan<- error) bool {
-	if l.opts.HideIDs {
-		l.opts.Signer.hide(&e)
-	}
 	e.cut()
 	select {
 	case l.queue <- &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: e}, written: written}:
@@ -203,11 +186,10 @@ func (l *Log) checkpoint() *queued {
 	return &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: Entry{Stage: StageCheckpoint}}, checkpoint: true}
 }
 
-// batch takes what else waits. A collector has no part of a batch that was not
-// taken as a whole, so there each is of one.
+// batch takes what else waits.
 func (l *Log) batch(first *queued) []*queued {
 	all := []*queued{first}
-	for len(all) < maxBatch && l.sent == nil {
+	for len(all) < maxBatch {
 		select {
 		case q := <-l.queue:
 			all = append(all, q)
@@ -263,9 +245,6 @@ func (l *Log) fail(err error) {
 }
 
 func (l *Log) close() {
-	if l.sent != nil {
-		l.sent.close()
-	}
 	if l.file != nil {
 		_ = l.file.f.Close() // what must be on disk was synced
 		l.file = nil
@@ -277,11 +256,8 @@ var errWaiting = errors.New("the log could not be written a moment ago")
 
 // append writes lines in one piece, and syncs them where somebody waits.
 func (l *Log) append(batch []*queued, sync bool) error {
-	if l.sent != nil {
-		return l.collect(batch, sync)
-	}
 	if l.file == nil {
-		if !sync && l.waits() {
+		if since := l.opts.Now().Sub(l.failed); !sync && since >= 0 && since < reopenAfter {
 			return errWaiting
 		}
 		f, err := openFile(l.opts.Path)
@@ -311,25 +287,6 @@ func (l *Log) append(batch []*queued, sync bool) error {
 	}
 	l.file.prev, l.file.torn = hashOf(text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:len(text)-1]), false
 	return nil
-}
-
-// waits says that the log failed a moment ago.
-func (l *Log) waits() bool {
-	since := l.opts.Now().Sub(l.failed)
-	return since >= 0 && since < reopenAfter
-}
-
-// collect hands lines over to a collector.
-func (l *Log) collect(batch []*queued, awaited bool) error {
-	if l.sent.conn == nil && !awaited && l.waits() {
-		return errWaiting
-	}
-	lost := l.lost.Swap(0)
-	taken, err := l.sent.send(batch, lost, l.opts.Signer)
-	if taken == 0 {
-		l.lost.Add(lost)
-	}
-	return err
 }
 
 // render chains a batch to the file's last line.

@@ -2,16 +2,13 @@ package audit
 
 import (
 	"crypto/ed25519"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -32,12 +29,9 @@ type Checkpoint struct {
 	Signature []byte `json:"signature"`
 }
 
-// Signer has a node's secret: the key of its checkpoints, and that of the ids
-// that it hides. It is safe for concurrent use.
-type Signer struct {
-	key ed25519.PrivateKey
-	ids []byte
-}
+// Signer has a node's secret: the key of its checkpoints. It is safe for
+// concurrent use.
+type Signer struct{ key ed25519.PrivateKey }
 
 // OpenSigner reads the secret of a file, and makes both where the file is
 // missing. Who reads it can sign for the node.
@@ -53,9 +47,7 @@ func OpenSigner(path string) (*Signer, error) {
 	if n, err := hex.Decode(seed, text[:min(len(text), 2*len(seed))]); err != nil || n != len(seed) {
 		return nil, fmt.Errorf("key of the audit log: %s does not hold %d bytes in hexadecimal digits", path, len(seed))
 	}
-	mac := hmac.New(sha256.New, seed)
-	mac.Write([]byte("hostd audit ids v1"))
-	return &Signer{key: ed25519.NewKeyFromSeed(seed), ids: mac.Sum(nil)}, nil
+	return &Signer{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
 // newSecret writes a secret that is there whole or not at all.
@@ -80,24 +72,6 @@ func newSecret(path string) (text []byte, err error) {
 // Public is the key that Verify takes, in base64.
 func (s *Signer) Public() string {
 	return base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
-}
-
-// HideID is what stands for an entity's id: the same for the same entity on
-// this node, and nothing that tells the id to who has no key.
-func (s *Signer) HideID(entityType, id string) string {
-	mac := hmac.New(sha256.New, s.ids)
-	mac.Write([]byte(entityType + "\x00" + id))
-	return "hmac:" + hex.EncodeToString(mac.Sum(nil)[:16])
-}
-
-// hide takes ids out of an entry.
-func (s *Signer) hide(e *Entry) {
-	if e.ID != "" {
-		e.ID = s.HideID(e.Type, e.ID)
-	}
-	if e.prefix != "" {
-		e.Target = strings.ReplaceAll(e.Target, "id_prefix="+e.prefix, "id_prefix="+s.HideID(e.Type, e.prefix))
-	}
 }
 
 // sign makes a line a checkpoint of all that come before it.

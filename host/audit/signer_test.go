@@ -181,7 +181,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if b, err := OpenSigner(path); err != nil || b.Public() != a.Public() || b.HideID("order", "al") != a.HideID("order", "al") {
+	if b, err := OpenSigner(path); err != nil || b.Public() != a.Public() {
 		t.Errorf("read again: %v", err)
 	}
 	for _, text := range []string{"", "abc", strings.Repeat("z", 64)} {
@@ -191,32 +191,5 @@ func TestSecrets(t *testing.T) {
 		if _, err := OpenSigner(path); err == nil {
 			t.Errorf("%q is a secret", text)
 		}
-	}
-}
-
-// Ids are the same where the entity is, and tell nothing else.
-func TestIDsAreHidden(t *testing.T) {
-	s, path := newSigner(t), logPath(t)
-	l, stop := started(t, Options{Path: path, Node: "n1", Signer: s, HideIDs: true})
-	for _, e := range []Entry{
-		{Stage: StageComplete, Type: "order", ID: "al-1"}, {Stage: StageComplete, Type: "order", ID: "al-1"}, {Stage: StageComplete, Type: "order", ID: "al-2"},
-		{Stage: StageComplete, Type: "bill", ID: "al-1"}, {Stage: StageComplete, Type: "bill", Target: "id_prefix=al- tag=x", prefix: "al-"}, {Stage: StageComplete},
-	} {
-		if err := l.Write(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stop()
-	text, err := os.ReadFile(path)
-	if err != nil || bytes.Contains(text, []byte("al-")) {
-		t.Errorf("%s, %v", text, err)
-	}
-	for want, n := range map[string]int{s.HideID("order", "al-1"): 2, s.HideID("order", "al-2"): 1, s.HideID("bill", "al-1"): 1, "id_prefix=" + s.HideID("bill", "al-") + " tag=x": 1, `"id":`: 4} {
-		if got := bytes.Count(text, []byte(want)); got != n {
-			t.Errorf("%s is there %d times, not %d:\n%s", want, got, n, text)
-		}
-	}
-	if newSigner(t).HideID("order", "al-1") == s.HideID("order", "al-1") {
-		t.Error("another node hides alike")
 	}
 }

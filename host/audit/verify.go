@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
@@ -37,10 +36,6 @@ type Report struct {
 	Checkpoints uint64    `json:"checkpoints"`
 	Signed      time.Time `json:"signed"`
 	Unsigned    uint64    `json:"unsigned"`
-	// Starts are those of the node, in lines that a syslog daemon has collected:
-	// each begins a chain. Others are lines there that are none of the node's log.
-	Starts uint64 `json:"starts,omitempty"`
-	Others uint64 `json:"others,omitempty"`
 }
 
 // Fault is where a log does not hold.
@@ -87,39 +82,16 @@ func Verify(path, head, key string) (Report, error) {
 			return v.report, err
 		}
 	}
-	return v.report, v.ended(path)
-}
-
-// ended says what is missing of a log that was read.
-func (v *verifier) ended(path string) error {
-	if v.head != "" && !v.found {
-		return &Fault{File: path, Line: 1, Text: fmt.Sprintf("no line has the hash %.128q: lines up to it were taken out or changed", v.head)}
+	if head != "" && !v.found {
+		return v.report, &Fault{File: path, Line: 1, Text: fmt.Sprintf("no line has the hash %.128q: lines up to it were taken out or changed", v.head)}
 	}
-	if v.key != "" && v.report.Checkpoints == 0 {
-		return &Fault{File: path, Line: 1, Text: "no line is a checkpoint of the key"}
+	if key != "" && v.report.Checkpoints == 0 {
+		return v.report, &Fault{File: path, Line: 1, Text: "no line is a checkpoint of the key"}
 	}
-	return nil
-}
-
-// VerifySyslog is Verify of one file of lines that a syslog daemon has
-// collected, whatever it has written in front of them and between them. Each
-// start of the node begins a chain, with a checkpoint. Where there are lines of
-// several nodes, node says whose are looked at.
-func VerifySyslog(path, node, head, key string) (Report, error) {
-	v := verifier{head: head, key: key, collected: true, node: node}
-	if err := v.file(path, true); err != nil {
-		return v.report, err
-	}
-	if v.report.Lines == 0 {
-		return v.report, &Fault{File: path, Line: 1, Text: "no line is of an audit log of the node"}
-	}
-	return v.report, v.ended(path)
+	return v.report, nil
 }
 
 type verifier struct {
-	collected bool   // by a syslog daemon
-	node      string // whose lines are looked at; empty is that of the first one
-
 	report Report
 	head   string
 	key    string // that of all checkpoints; empty is that of the first
@@ -137,16 +109,6 @@ func (v *verifier) file(name string, last bool) error {
 	in := bufio.NewReaderSize(f, maxLine)
 	for n := 1; ; n++ {
 		text, err := in.ReadSlice('\n')
-		if v.collected && (err == nil || errors.Is(err, bufio.ErrBufferFull)) {
-			for errors.Is(err, bufio.ErrBufferFull) { // the line of somebody else
-				text = nil
-				_, err = in.ReadSlice('\n')
-			}
-			if text = v.own(text); text == nil && err == nil {
-				v.report.Others++
-				continue
-			}
-		}
 		switch {
 		case err == nil:
 			if fault := v.line(text[:len(text)-1]); fault != "" {
@@ -168,34 +130,6 @@ func (v *verifier) file(name string, last bool) error {
 	}
 }
 
-// lineBegins is how each line of a log begins.
-const lineBegins = `{"time":"`
-
-// own is the part of a collected line that the node has written; nil is none.
-func (v *verifier) own(text []byte) []byte {
-	i := bytes.Index(text, []byte(lineBegins))
-	if i < 0 {
-		return nil
-	}
-	text = text[i:]
-	var l line
-	if err := json.Unmarshal(text, &l); err != nil && !json.Valid(text) {
-		return text // cut on its way, or changed
-	} else if err != nil {
-		return nil
-	}
-	if l.Stage == "" || l.Node == "" {
-		return nil
-	}
-	if v.node == "" {
-		v.node = l.Node
-	}
-	if l.Node != v.node {
-		return nil
-	}
-	return text
-}
-
 // line checks one line, and says what is wrong with it.
 func (v *verifier) line(text []byte) (fault string) {
 	r := &v.report
@@ -205,14 +139,6 @@ func (v *verifier) line(text []byte) (fault string) {
 	switch {
 	case whole && r.Head == "" && !v.torn:
 		r.From, r.First = l.Prev, l.Time
-		if v.collected && l.Prev == "" {
-			r.Starts++
-		}
-	case v.collected && whole && l.Prev == "" && l.Checkpoint != nil:
-		if l.Time.Before(r.Last) {
-			return "is a start before the line before it: lines of earlier were put there again, or the clock was set back"
-		}
-		r.Starts++
 	case whole && l.Prev != r.Head:
 		return "does not name the line before it: one of the two was changed, or lines are missing between them"
 	case whole && v.torn && !l.Torn:

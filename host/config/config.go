@@ -110,7 +110,6 @@ type Config struct {
 	Audit                 Audit
 	AuditFile             string
 	AuditFailure          AuditFailure
-	AuditHashIDs          bool
 
 	ModuleTrustFile  string
 	ModuleSignatures ModuleSignatures

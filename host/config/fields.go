@@ -70,9 +70,8 @@ func (c *Config) Fields() []Field {
 		text("oidc-groups-claim", "`claim` of such a token that lists its bearer's groups", &c.OIDCGroupsClaim),
 		text("jwt-keys-file", "`file` with the keys of oidc-issuer, a JSON Web Key Set, read again when it changes; the provider is not asked then", &c.JWTKeysFile),
 		text("audit", "which calls have a line in the audit log, `mode` off, changes (and what is refused) or all; changes where auth is not none, and off otherwise, unless it is given", &c.Audit),
-		text("audit-file", "`file` of the audit log, or syslog: for the daemon at /dev/log, or syslog:/PATH of its socket; audit/audit.log in data-dir unless it is given", &c.AuditFile),
+		text("audit-file", "`file` of the audit log; audit/audit.log in data-dir unless it is given", &c.AuditFile),
 		text("audit-failure", "what a change comes to that has no line in the audit log, `mode` deny-changes or continue", &c.AuditFailure),
-		boolean("audit-hash-ids", "write entity ids to the audit log as what the node's key makes of them", &c.AuditHashIDs),
 		text("module-trust-file", "`file` with the public keys whose signatures of modules count, a line for each, read again when it changes", &c.ModuleTrustFile),
 		text("module-signatures", "what becomes of modules that none of the trusted keys has signed, `mode` off (nothing), warn or require (they are neither taken nor served)", &c.ModuleSignatures),
 

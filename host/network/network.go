@@ -44,15 +44,6 @@ func (TCP) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// syslogTime bounds the wait for a socket that answers nothing.
-const syslogTime = time.Second
-
-// DialSyslog opens the socket of a syslog daemon on this machine, which takes
-// what is written on it in datagrams.
-func DialSyslog(socket string) (net.Conn, error) {
-	return net.DialTimeout("unixgram", socket, syslogTime)
-}
-
 // Dial implements Network.
 func (t TCP) Dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAlive: keepAlive}
