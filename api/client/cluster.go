@@ -18,11 +18,13 @@ func (c *Client) Cluster(ctx context.Context) (*clusterv1.GetClusterResponse, er
 
 // Shards describes the shards as the answering node sees them.
 func (c *Client) Shards(ctx context.Context) ([]*clusterv1.Shard, error) {
-	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListShardsRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
-			return n.cluster.ListShards(ctx, r)
-		})
-	return res.GetShards(), err
+	return pages(func(token string) ([]*clusterv1.Shard, string, error) {
+		res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListShardsRequest{PageToken: token},
+			func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
+				return n.cluster.ListShards(ctx, r)
+			})
+		return res.GetShards(), res.GetNextPageToken(), err
+	})
 }
 
 // order is call for an order to the cluster. What a node says of one that is

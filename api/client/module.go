@@ -194,11 +194,13 @@ func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*module
 
 // Modules lists the stored modules, newest first.
 func (c *Client) Modules(ctx context.Context) ([]*modulev1.Module, error) {
-	res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
-			return n.modules.List(ctx, r)
-		})
-	return res.GetModules(), err
+	return pages(func(token string) ([]*modulev1.Module, string, error) {
+		res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListRequest{PageToken: token},
+			func(n *node, ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
+				return n.modules.List(ctx, r)
+			})
+		return res.GetModules(), res.GetNextPageToken(), err
+	})
 }
 
 // Module describes the module with a digest.

@@ -32,11 +32,32 @@ func (c *Client) Setting(ctx context.Context, key string) (*clusterv1.Setting, e
 // Settings lists the settings whose names begin with prefix, ordered by name,
 // with the number of the last change of any, from the answering node's copy.
 func (c *Client) Settings(ctx context.Context, prefix string) (settings []*clusterv1.Setting, revision uint64, err error) {
-	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListSettingsRequest{KeyPrefix: prefix},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
-			return n.cluster.ListSettings(ctx, r)
+	return allSettings(prefix, func(req *clusterv1.ListSettingsRequest) (*clusterv1.ListSettingsResponse, error) {
+		return call(ctx, c, c.opts.Timeout, req,
+			func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
+				return n.cluster.ListSettings(ctx, r)
+			})
+	})
+}
+
+// allSettings reads page after page, and begins again if a setting has changed
+// in between: what it returns is what there was at the revision.
+func allSettings(prefix string, ask func(*clusterv1.ListSettingsRequest) (*clusterv1.ListSettingsResponse, error)) (settings []*clusterv1.Setting, revision uint64, err error) {
+	for changed := true; changed; {
+		revision, changed = 0, false
+		settings, err = pages(func(token string) ([]*clusterv1.Setting, string, error) {
+			res, err := ask(&clusterv1.ListSettingsRequest{KeyPrefix: prefix, PageToken: token})
+			if changed = token != "" && res.GetRevision() != revision; err != nil || changed {
+				return nil, "", err
+			}
+			revision = res.GetRevision()
+			return res.GetSettings(), res.GetNextPageToken(), nil
 		})
-	return res.GetSettings(), res.GetRevision(), err
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	return settings, revision, nil
 }
 
 // WatchSettings iterates over the settings whose names begin with prefix, then
@@ -66,16 +87,22 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 			if len(seen) == 0 {
 				return true, nil
 			}
-			res, err := n.cluster.ListSettings(ctx, connect.NewRequest(&clusterv1.ListSettingsRequest{KeyPrefix: prefix}))
-			if err != nil || res.Msg.GetRevision() < newest {
+			settings, revision, err := allSettings(prefix, func(req *clusterv1.ListSettingsRequest) (*clusterv1.ListSettingsResponse, error) {
+				res, err := n.cluster.ListSettings(ctx, connect.NewRequest(req))
+				if err != nil {
+					return nil, err
+				}
+				return res.Msg, nil
+			})
+			if err != nil || revision < newest {
 				return true, err // a node that is behind does not know
 			}
 			have := make(map[string]bool)
-			for _, s := range res.Msg.GetSettings() {
+			for _, s := range settings {
 				have[s.GetKey()] = true
 			}
 			for key, before := range seen {
-				if before.set && !have[key] && !show(&clusterv1.Setting{Key: key, Revision: res.Msg.GetRevision()}) {
+				if before.set && !have[key] && !show(&clusterv1.Setting{Key: key, Revision: revision}) {
 					return false, nil
 				}
 			}

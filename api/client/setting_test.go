@@ -80,6 +80,13 @@ func TestSettings(t *testing.T) {
 	if list, revision, err := c.Settings(t.Context(), ""); err != nil || len(list) != 1 || revision != 1 {
 		t.Error(list, revision, err)
 	}
+	// More than a page of them is read to the end.
+	for i := range 150 {
+		w.Nodes.Put(t.Context(), fmt.Sprintf("many.%03d", i), strings.Repeat("v", 16<<10))
+	}
+	if list, revision, err := c.Settings(t.Context(), "many."); err != nil || len(list) != 150 || list[149].GetKey() != "many.149" || revision != 151 {
+		t.Error(len(list), revision, err)
+	}
 	if _, err := c.Rebalance(t.Context()); client.CodeOf(err).String() != "permission_denied" {
 		t.Errorf("rebalance without permission: %v", err)
 	}

@@ -41,8 +41,8 @@ func (in *importing) bringRoles() error {
 	if in.somebodyIsAdmin() {
 		return nil
 	}
-	roles, bindings, leftOut := carried(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
-	in.leftOut = leftOut
+	roles, bindings, without := carried(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
+	in.leftOut = without
 	for _, r := range roles {
 		if err := in.bring(meta.PutRole(r)); err != nil {
 			return fmt.Errorf("import role %s: %w", r.Name, err)
@@ -60,15 +60,15 @@ func (in *importing) bringRoles() error {
 // cluster with roles of its own, and what is left out of them. Nobody is given a
 // role that reaches the verb security, be it of the archive or of the cluster,
 // unless all are wanted.
-func carried(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, leftOut []string) {
-	barred := map[string]bool{}
+func carried(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, without []string) {
+	barred, left := map[string]bool{}, leftOut{}
 	for _, r := range own {
 		barred[r.Name] = !all && reachesSecurity(r)
 	}
 	for _, r := range roles {
 		if !all && reachesSecurity(r) {
 			barred[r.Name] = true
-			leftOut = append(leftOut, "role "+r.Name)
+			left.add("role " + r.Name)
 			continue
 		}
 		barred[r.Name] = false
@@ -77,7 +77,7 @@ func carried(roles []access.Role, bindings []access.Binding, own []access.Role, 
 	for _, b := range bindings {
 		b.Roles = slices.DeleteFunc(slices.Clone(b.Roles), func(name string) bool {
 			if barred[name] {
-				leftOut = append(leftOut, b.Subject+" has "+name)
+				left.add(b.Subject + " has " + name)
 			}
 			return barred[name] || name == access.RoleAdmin
 		})
@@ -85,7 +85,31 @@ func carried(roles []access.Role, bindings []access.Binding, own []access.Role, 
 			bind = append(bind, b)
 		}
 	}
-	return put, bind, leftOut
+	return put, bind, left.lines()
+}
+
+// maxLeftOut bounds what an import says that it left out, line by line.
+const maxLeftOut = 1000
+
+// leftOut is what was left out.
+type leftOut struct {
+	said []string
+	more int
+}
+
+func (l *leftOut) add(line string) {
+	if len(l.said) == maxLeftOut {
+		l.more++
+		return
+	}
+	l.said = append(l.said, line)
+}
+
+func (l *leftOut) lines() []string {
+	if l.more > 0 {
+		return append(l.said, fmt.Sprintf("%d more", l.more))
+	}
+	return l.said
 }
 
 // reachesSecurity reports whether a role allows the verb security for anything:

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"log/slog"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/allnodes"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -182,7 +184,7 @@ func members(o Overview) []*clusterv1.Member {
 	return out
 }
 
-// ListShards describes the shards.
+// ListShards describes the shards, page by page.
 func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
 	if r.Msg.GetLeadersOnly() {
 		out := &clusterv1.ListShardsResponse{}
@@ -197,7 +199,16 @@ func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clus
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&clusterv1.ListShardsResponse{Shards: shards}), nil
+	out := &clusterv1.ListShardsResponse{}
+	out.Shards, out.NextPageToken, err = page.Of(r.Msg, page.Filter("shards"), shards,
+		func(sh **clusterv1.Shard) string {
+			return string(binary.BigEndian.AppendUint32(nil, (*sh).GetShardId()))
+		},
+		func(sh **clusterv1.Shard) *clusterv1.Shard { return *sh })
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
 }
 
 // shards are all, as this node sees them.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -14,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -51,11 +51,6 @@ func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err
 // maxDeadLetters is the largest page of dead letters.
 const maxDeadLetters = 500
 
-// pageBytes is where a page of a listing ends: with the item that takes it
-// there. The clients of gRPC take 4 MiB unless they are told otherwise, and an
-// item has at most a quarter of a MiB.
-const pageBytes = 1 << 20
-
 // ListDeadLetters lists one page, shard after shard.
 func (s *entityService) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
 	m := r.Msg
@@ -68,7 +63,7 @@ func (s *entityService) ListDeadLetters(ctx context.Context, r *connect.Request[
 	if m.GetPageToken() != "" {
 		var err error
 		if shard, after, err = parseDeadLetterID(m.GetPageToken()); err != nil || shard < 1 || shard > last {
-			return nil, status.Public(s.log, status.Argument("the page token is not one of this listing"))
+			return nil, status.Public(s.log, page.ErrToken)
 		}
 	}
 	size := min(int(m.GetPageSize()), maxDeadLetters)
@@ -81,27 +76,26 @@ func (s *entityService) ListDeadLetters(ctx context.Context, r *connect.Request[
 		return nil, status.Public(s.log, request.ErrUnsupported)
 	}
 	out := &entityv1.ListDeadLettersResponse{}
-	bytes := 0
+	room := page.NewRoom(size)
 	for ; shard <= last; shard, after = shard+1, (journal.ItemID{}) {
-		left := size - len(out.Letters)
-		full := left == 0 || bytes >= pageBytes
+		full, limit := room.Full(), room.Items()
 		if full {
-			left = 1 // if there is one, there is another page
+			limit = 1 // if there is one, there is another page
 		}
-		page, more, err := s.deadLettersOf(ctx, shard, after, left, pageBytes-bytes)
+		found, more, err := s.deadLettersOf(ctx, shard, after, limit, room.Bytes())
 		if err != nil {
 			return nil, status.Public(s.log, err)
 		}
-		if full && len(page) > 0 {
+		if full && len(found) > 0 {
 			out.NextPageToken = deadLetterID(shard, after)
 			break
 		}
-		out.Letters = append(out.Letters, page...)
-		for _, l := range page {
-			bytes += proto.Size(l)
+		out.Letters = append(out.Letters, found...)
+		for _, l := range found {
+			room.Take(l)
 		}
-		if more && len(page) > 0 {
-			out.NextPageToken = page[len(page)-1].GetId()
+		if more && len(found) > 0 {
+			out.NextPageToken = found[len(found)-1].GetId()
 			break
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -55,7 +56,7 @@ func TestPagesOfDeadLettersAreBoundedInBytes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := proto.Size(res.Msg); n > pageBytes+largest+64<<10 || len(res.Msg.GetLetters()) == 0 {
+				if n := proto.Size(res.Msg); n > page.Bytes+largest+64<<10 || len(res.Msg.GetLetters()) == 0 {
 					t.Fatalf("%d letters in %d bytes", len(res.Msg.GetLetters()), n)
 				}
 				for _, l := range res.Msg.GetLetters() {

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -160,20 +160,17 @@ type position struct {
 // token hides the position from callers, who must not build on its form. It
 // belongs to one filter.
 func (p position) token(filter uint32) string {
-	b := binary.BigEndian.AppendUint32(nil, filter)
-	b = binary.BigEndian.AppendUint32(b, uint32(p.shard))
-	return base64.RawURLEncoding.EncodeToString(append(b, p.after...))
+	return page.Token(filter, append(binary.BigEndian.AppendUint32(nil, uint32(p.shard)), p.after...))
 }
 
 func parseToken(token string, filter uint32, first, last sharding.ShardID) (position, error) {
-	bad := status.Argument("the page token is not one of this listing")
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(b) < 8 || binary.BigEndian.Uint32(b) != filter {
-		return position{}, bad
+	place, err := page.Parse(token, filter)
+	if err != nil || len(place) < 4 {
+		return position{}, page.ErrToken
 	}
-	p := position{shard: sharding.ShardID(binary.BigEndian.Uint32(b[4:])), after: string(b[8:])}
+	p := position{shard: sharding.ShardID(binary.BigEndian.Uint32(place)), after: string(place[4:])}
 	if p.shard < first || p.shard > last || p.after != "" && sharding.ValidateID(p.after) != nil {
-		return position{}, bad
+		return position{}, page.ErrToken
 	}
 	return p, nil
 }

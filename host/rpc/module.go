@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -166,15 +168,23 @@ func (s *moduleService) mayDeploy(ctx context.Context, entityTypes []string) err
 	return nil
 }
 
-// List lists the stored modules.
-func (s *moduleService) List(ctx context.Context, _ *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
+// listingKey puts the newest module first.
+func listingKey(m *Module) string {
+	key := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(m.Digest)), ^uint64(m.UploadedAt.UnixNano()))
+	return string(append(key, m.Digest[:]...))
+}
+
+// List lists the stored modules, page by page.
+func (s *moduleService) List(ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
 	stored, err := s.modules.List(ctx)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
+	slices.SortFunc(stored, func(a, b Module) int { return strings.Compare(listingKey(&a), listingKey(&b)) })
 	out := &modulev1.ListResponse{}
-	for i := range stored {
-		out.Modules = append(out.Modules, s.describe(ctx, &stored[i]))
+	out.Modules, out.NextPageToken, err = page.Of(r.Msg, page.Filter("modules"), stored, listingKey, func(m *Module) *modulev1.Module { return s.describe(ctx, m) })
+	if err != nil {
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(out), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
 )
 
@@ -47,15 +48,17 @@ func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[cl
 	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: settingMessage(setting)}), nil
 }
 
-// ListSettings lists those with a prefix.
+// ListSettings lists those with a prefix, page by page.
 func (s *settingService) ListSettings(_ context.Context, req *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
 	list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	out := &clusterv1.ListSettingsResponse{Revision: revision}
-	for _, setting := range list {
-		out.Settings = append(out.Settings, settingMessage(setting))
+	out.Settings, out.NextPageToken, err = page.Of(req.Msg, page.Filter("settings", req.Msg.GetKeyPrefix()), list,
+		func(s *Setting) string { return s.Key }, func(s *Setting) *clusterv1.Setting { return settingMessage(*s) })
+	if err != nil {
+		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(out), nil
 }

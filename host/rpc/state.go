@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
@@ -12,6 +13,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -69,10 +71,10 @@ func (s *entityService) GetState(ctx context.Context, r *connect.Request[entityv
 				return nil, err
 			}
 			out := &entityv1.GetStateResponse{Sequence: uint64(folded.Sequence), ModuleDigest: folded.Module.String(), Deleted: folded.Deleted}
-			if v, data := codec.Render(codec.AnswerKind(kind.Encoding, wire.JSONPayload), folded.State); v != nil {
+			if v, data := codec.Render(codec.AnswerKind(kind.Encoding, wire.JSONPayload), folded.State); v != nil && proto.Size(v) <= page.MaxAnswer {
 				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
-			} else if len(data) > 0 {
-				out.Payload = &entityv1.GetStateResponse_Data{Data: data}
+			} else if v != nil || len(data) > 0 { // a JSON value may have five times the bytes of its text
+				out.Payload = &entityv1.GetStateResponse_Data{Data: folded.State}
 			}
 			return connect.NewResponse(out), nil
 		})

@@ -3,14 +3,15 @@
 package fitsum
 
 import (
+	"maps"
 	"slices"
-	"strings"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// MaxFaults bounds the faults that an answer has.
-const MaxFaults = 100
+// MaxFaults bounds the faults that an answer has, and MaxMissing the types of
+// events that it names.
+const MaxFaults, MaxMissing = 100, 1024
 
 // Sum is that of several shards. It is not safe for concurrent use.
 type Sum struct {
@@ -27,7 +28,9 @@ func (s *Sum) Unread(shards int) { s.out.UnreadShards += uint32(shards) }
 // Add adds what one shard tells.
 func (s *Sum) Add(one *modulev1.FitResponse) {
 	for _, m := range one.GetMissing() {
-		s.missing[m.GetEventType()] += m.GetCount()
+		if _, known := s.missing[m.GetEventType()]; known || len(s.missing) < MaxMissing {
+			s.missing[m.GetEventType()] += m.GetCount()
+		}
 	}
 	room := max(0, MaxFaults-len(s.out.Faults))
 	s.out.Faults = append(s.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
@@ -48,12 +51,9 @@ func (s *Sum) Add(one *modulev1.FitResponse) {
 
 // Answer is the sum, with its types of events in order.
 func (s *Sum) Answer() *modulev1.FitResponse {
-	for name, n := range s.missing {
-		s.out.Missing = append(s.out.Missing, &modulev1.FitResponse_MissingEvents{EventType: name, Count: n})
+	for _, name := range slices.Sorted(maps.Keys(s.missing)) {
+		s.out.Missing = append(s.out.Missing, &modulev1.FitResponse_MissingEvents{EventType: name, Count: s.missing[name]})
 	}
-	slices.SortFunc(s.out.Missing, func(a, b *modulev1.FitResponse_MissingEvents) int {
-		return strings.Compare(a.GetEventType(), b.GetEventType())
-	})
 	slices.Sort(s.out.SnapshotsOf)
 	return &s.out
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -73,26 +73,29 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 			return nil, err
 		}
 		if at.shard < first || at.shard > last {
-			return nil, status.Argument("the page token is not one of this listing")
+			return nil, page.ErrToken
 		}
 	}
 	if leaderproxy.FromPeer(ctx) {
 		last = at.shard // a node asks for one shard at a time
 	}
-	size := pageSize(m.GetPageSize())
+	room := page.NewRoom(pageSize(m.GetPageSize()))
 	out := &entityv1.ListSendsResponse{}
 	for n := 0; at.shard <= last; n++ {
-		if len(out.Sends) == size || n == scannedShards || proto.Size(out) >= pageBytes {
+		if n == scannedShards || room.Full() {
 			out.NextPageToken = at.token()
 			break
 		}
-		page, err := s.sendsOf(ctx, m, at, size-len(out.Sends))
+		found, err := s.sendsOf(ctx, m, at, room.Items())
 		if err != nil {
 			return nil, err
 		}
-		out.Sends = append(out.Sends, page.GetSends()...)
-		if page.GetNextPageToken() != "" {
-			out.NextPageToken = page.GetNextPageToken()
+		for _, sent := range found.GetSends() {
+			room.Take(sent)
+			out.Sends = append(out.Sends, sent)
+		}
+		if found.GetNextPageToken() != "" {
+			out.NextPageToken = found.GetNextPageToken()
 			break
 		}
 		at = sendPlace{shard: at.shard + 1}
@@ -126,9 +129,9 @@ const partOf = 4096
 // ownSends returns a page of the sends of a shard that this node leads.
 func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
 	out := &entityv1.ListSendsResponse{}
-	looked, bytes := 0, 0
+	looked, room := 0, page.NewRoom(size)
 	err := s.Source.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
-		if len(out.Sends) == size || looked == scanned || bytes >= pageBytes {
+		if looked == scanned || room.Full() {
 			out.NextPageToken = at.token()
 			return errEnough
 		}
@@ -143,7 +146,7 @@ func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at
 			MadeAt: timestamppb.New(time.Unix(0, sent.At)),
 		}
 		out.Sends = append(out.Sends, pending)
-		bytes += proto.Size(pending)
+		room.Take(pending)
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {

@@ -24,8 +24,6 @@ const (
 	scanned = 20_000
 	// scannedShards bounds the shards that one page of sends looks at.
 	scannedShards = 64
-	// pageBytes is where a page of sends ends: with the one that takes it there.
-	pageBytes = 1 << 20
 	// shownBytes is how much of a send's payload is told.
 	shownBytes = 4 << 10
 )

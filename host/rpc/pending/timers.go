@@ -2,7 +2,6 @@ package pending
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
 	"math"
@@ -15,6 +14,7 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
@@ -213,15 +213,13 @@ func timerFilter(m *entityv1.ListTimersRequest) uint32 {
 
 // timerToken hides a place from callers, who must not build on its form.
 func timerToken(m *entityv1.ListTimersRequest, at Place) string {
-	b := binary.BigEndian.AppendUint32(nil, timerFilter(m))
-	b = binary.BigEndian.AppendUint64(b, uint64(at.Due))
-	return base64.RawURLEncoding.EncodeToString(append(b, at.Key...))
+	return page.Token(timerFilter(m), append(binary.BigEndian.AppendUint64(nil, uint64(at.Due)), at.Key...))
 }
 
 func parseTimerToken(m *entityv1.ListTimersRequest) (*Place, error) {
-	b, err := base64.RawURLEncoding.DecodeString(m.GetPageToken())
-	if err != nil || len(b) <= 12 || binary.BigEndian.Uint32(b) != timerFilter(m) {
-		return nil, status.Argument("the page token is not one of this listing")
+	place, err := page.Parse(m.GetPageToken(), timerFilter(m))
+	if err != nil || len(place) <= 8 {
+		return nil, page.ErrToken
 	}
-	return &Place{Due: int64(binary.BigEndian.Uint64(b[4:])), Key: string(b[12:])}, nil
+	return &Place{Due: int64(binary.BigEndian.Uint64(place)), Key: string(place[8:])}, nil
 }

@@ -164,6 +164,8 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	switch {
 	case res.JSON != nil:
 		write(w, jsonType, res.JSON)
+	case len(res.Data) > 0 && json.Valid(res.Data): // too large for a JSON value of the API
+		write(w, h.contentType(r, t.entityType), res.Data)
 	case len(res.Data) > 0:
 		write(w, bytesType, res.Data)
 	default:

@@ -5,7 +5,6 @@ package records
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
@@ -19,6 +18,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	listing "github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -144,23 +144,22 @@ func (p *page) filter() uint32 {
 	return h.Sum32()
 }
 
-const tokenBytes = 4 + 8 + 8 + 4
+const placeBytes = 8 + 8 + 4
 
 // token hides a place from callers, who must not build on its form.
 func (p *page) token(at place) string {
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, tokenBytes), p.filter())
-	b = binary.BigEndian.AppendUint64(b, uint64(at.sequence))
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, placeBytes), uint64(at.sequence))
 	b = binary.BigEndian.AppendUint64(b, at.at.Index)
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(b, at.at.Ordinal))
+	return listing.Token(p.filter(), binary.BigEndian.AppendUint32(b, at.at.Ordinal))
 }
 
 func (p *page) parse(token string) (*place, error) {
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(b) != tokenBytes || binary.BigEndian.Uint32(b) != p.filter() {
+	b, err := listing.Parse(token, p.filter())
+	if err != nil || len(b) != placeBytes {
 		return nil, status.Argument("the page token is not one of this entity and direction")
 	}
 	return &place{
-		sequence: journal.Sequence(binary.BigEndian.Uint64(b[4:])),
-		at:       journal.Position{Index: binary.BigEndian.Uint64(b[12:]), Ordinal: binary.BigEndian.Uint32(b[20:])},
+		sequence: journal.Sequence(binary.BigEndian.Uint64(b)),
+		at:       journal.Position{Index: binary.BigEndian.Uint64(b[8:]), Ordinal: binary.BigEndian.Uint32(b[16:])},
 	}, nil
 }

@@ -6,6 +6,7 @@ package watchshards
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -60,9 +62,9 @@ func (s *Service) WatchShards(ctx context.Context, _ *connect.Request[clusterv1.
 		if err != nil {
 			return status.Public(s.Log, err)
 		}
-		if m != nil {
+		for part := range parts(m) {
 			open.BeginWrite()
-			err := out.Send(m)
+			err := out.Send(part)
 			open.EndWrite()
 			if err != nil {
 				return err
@@ -75,6 +77,27 @@ func (s *Service) WatchShards(ctx context.Context, _ *connect.Request[clusterv1.
 		case <-s.Streams.Stopping():
 			return status.Public(s.Log, admission.ErrStopping)
 		}
+	}
+}
+
+// parts are the messages that m is sent as, none for nil: each ends where a page
+// of a listing does, and those behind the first have changes.
+func parts(m *clusterv1.WatchShardsResponse) iter.Seq[*clusterv1.WatchShardsResponse] {
+	return func(yield func(*clusterv1.WatchShardsResponse) bool) {
+		if m == nil {
+			return
+		}
+		room, first := page.NewRoom(page.MaxItems), 0
+		for i, sh := range m.GetShards() {
+			if room.Full() {
+				if !yield(&clusterv1.WatchShardsResponse{Shards: m.GetShards()[first:i], Changes: m.GetChanges() || first > 0, NodeId: m.GetNodeId()}) {
+					return
+				}
+				room, first = page.NewRoom(page.MaxItems), i
+			}
+			room.Take(sh)
+		}
+		yield(&clusterv1.WatchShardsResponse{Shards: m.GetShards()[first:], Changes: m.GetChanges() || first > 0, NodeId: m.GetNodeId()})
 	}
 }
 

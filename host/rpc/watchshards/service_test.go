@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -93,5 +94,43 @@ func TestWatchersAreToldWhatChanged(t *testing.T) {
 	s.err = errors.New("no")
 	if _, err := service.look(t.Context(), sent, now.Add(countEvery)); err == nil {
 		t.Error("a node that cannot tell says nothing of it")
+	}
+}
+
+// TestFirstMessagesArePages: all shards of the largest cluster are more than a
+// message may have. Each message ends as a page does, all but the first have
+// changes, and together they have every shard once.
+func TestFirstMessagesArePages(t *testing.T) {
+	name := func(i int) string { return fmt.Sprintf("%064d", i) }
+	whole := &clusterv1.WatchShardsResponse{NodeId: "n1"}
+	for i := range uint32(4096) {
+		s := &clusterv1.Shard{ShardId: i, Leader: name(1)}
+		for r := range 9 {
+			s.Voters = append(s.Voters, name(r))
+			s.Stopped = append(s.Stopped, &clusterv1.StoppedReplica{NodeId: name(r), Reason: "unsupported"})
+		}
+		whole.Shards = append(whole.Shards, s)
+	}
+	for _, changes := range []bool{false, true} {
+		whole.Changes = changes
+		next, messages := uint32(0), 0
+		for m := range parts(whole) {
+			if proto.Size(m) > page.Bytes+64<<10 || m.GetChanges() != (changes || messages > 0) || m.GetNodeId() != "n1" {
+				t.Errorf("message %d: %d bytes, changes %v", messages, proto.Size(m), m.GetChanges())
+			}
+			for _, s := range m.GetShards() {
+				if s.GetShardId() != next {
+					t.Fatalf("shard %d after %d", s.GetShardId(), next)
+				}
+				next++
+			}
+			messages++
+		}
+		if next != 4096 || messages < 2 {
+			t.Errorf("%d shards in %d messages", next, messages)
+		}
+	}
+	for range parts(nil) {
+		t.Error("a message of nothing")
 	}
 }

@@ -147,7 +147,7 @@ func (w roleModules) Upload(_ context.Context, u rpc.Upload) (rpc.Module, error)
 	digest, _ := journal.HashCommand(nil, "module", wasm)
 	m := rpc.Module{
 		Digest: journal.Digest{byte(digest), byte(digest >> 8), byte(digest >> 16)}, Name: "test", Version: "1",
-		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9, 0).UTC(), EntityTypes: append([]string{"uploaded"}, strings.Fields(string(wasm))[1:]...),
+		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9+int64(len(w.modules)), 0).UTC(), EntityTypes: append([]string{"uploaded"}, strings.Fields(string(wasm))[1:]...),
 		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
 	}
 	for _, have := range w.modules {

@@ -42,11 +42,11 @@ export function useCluster(closely: boolean): void {
 
 interface Shards { shards?: Shard[]; changes?: boolean }
 
-/** All shards, with what a message says of some. */
+/** All shards, with what a message says of some: of those that changed, or that had no room in the first. */
 function folded(was: Shards | undefined, m: Shards): Shards {
   if (!m.changes || !was) return m;
-  const changed = new Map((m.shards ?? []).map((s) => [s.shardId ?? 0, s]));
-  return { shards: (was.shards ?? []).map((s) => changed.get(s.shardId ?? 0) ?? s) };
+  const all = new Map([...(was.shards ?? []), ...(m.shards ?? [])].map((s) => [s.shardId ?? 0, s]));
+  return { shards: [...all.values()].sort((a, b) => (a.shardId ?? 0) - (b.shardId ?? 0)) };
 }
 
 /** Keeps the shards up to date. */

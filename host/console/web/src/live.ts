@@ -53,8 +53,19 @@ export interface Loaded<T> {
   reload(): void;
 }
 
-/** Calls a read, and again each so many milliseconds; 0 is once. */
-export function useRead<T = any>(method: Method, request: object | undefined, everyMs = 0): Loaded<T> {
+/** Calls a listing page by page, and returns its last page with the items of all of them. */
+async function pages<T>(method: Method, request: object, listed: string, signal: AbortSignal): Promise<T> {
+  const items: unknown[] = [];
+  for (let pageToken = ""; ; ) {
+    const page = await call<any>(method, { ...request, pageToken }, true, signal);
+    items.push(...(page[listed] ?? []));
+    pageToken = page.nextPageToken ?? "";
+    if (!pageToken) return { ...page, [listed]: items };
+  }
+}
+
+/** Calls a read, and again each so many milliseconds; 0 is once. With listed, the name of the items, it reads all pages. */
+export function useRead<T = any>(method: Method, request: object | undefined, everyMs = 0, listed = ""): Loaded<T> {
   const [state, set] = useState<{ data?: T; error?: string; code?: string; of?: string }>({});
   const [turn, again] = useState(0);
   const key = method + JSON.stringify(request ?? null) + token.value;
@@ -63,7 +74,7 @@ export function useRead<T = any>(method: Method, request: object | undefined, ev
     return whileLooking(async (signal) => {
       do {
         try {
-          const data = await call<T>(method, request, true, signal);
+          const data = await (listed ? pages<T>(method, request, listed, signal) : call<T>(method, request, true, signal));
           if (!signal.aborted) set({ data, of: key });
         } catch (e) {
           if (!signal.aborted) set((s) => ({ ...(s.of === key && s.data !== undefined ? { data: s.data } : {}), error: textOf(e), code: e instanceof HostdError ? e.code : "", of: key }));

@@ -14,9 +14,14 @@ export interface Module {
 
 export interface Type { type: string; module: Module }
 
+/** The stored modules, newest first. */
+function useModules(): Loaded<{ modules?: Module[] }> {
+  return useRead("module.List", {}, 10_000, "modules");
+}
+
 /** The entity types that are served, by name. */
 export function useTypes(): { data?: Type[]; error?: string; reload(): void } {
-  const read = useRead<{ modules?: Module[] }>("module.List", {}, 10_000);
+  const read = useModules();
   const { data, ...rest } = read;
   if (!data) return rest;
   const types = (data.modules ?? []).flatMap((m) => (m.activeFor ?? []).map((type) => ({ type, module: m })));
@@ -24,7 +29,7 @@ export function useTypes(): { data?: Type[]; error?: string; reload(): void } {
 }
 
 export function ModulesView({ type }: { type: string | undefined }) {
-  const { data, error, reload }: Loaded<{ modules?: Module[] }> = useRead("module.List", {}, 10_000);
+  const { data, error, reload } = useModules();
   const modules = data?.modules ?? [];
   const types = [...new Set(modules.flatMap((m) => m.activeFor ?? []))].sort();
   // A rollout goes on, or is promoted or aborted, before another module serves.

@@ -846,7 +846,13 @@ type ListShardsRequest struct {
 	LeadersOnly bool `protobuf:"varint,1,opt,name=leaders_only,json=leadersOnly,proto3" json:"leaders_only,omitempty"`
 	// With leaders_only, the version of an earlier answer: the answer has the
 	// shards whose leader has changed since, if the same node is asked.
-	SinceVersion  string `protobuf:"bytes,2,opt,name=since_version,json=sinceVersion,proto3" json:"since_version,omitempty"`
+	SinceVersion string `protobuf:"bytes,2,opt,name=since_version,json=sinceVersion,proto3" json:"since_version,omitempty"`
+	// At most this many a page, up to 4,096; 0 means as many as there is room for.
+	// A page ends with the shard that brings it to 1 MiB. With leaders_only there
+	// is one page.
+	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before; empty starts.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -895,15 +901,31 @@ func (x *ListShardsRequest) GetSinceVersion() string {
 	return ""
 }
 
+func (x *ListShardsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListShardsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // ListShardsResponse lists shards.
 type ListShardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Every shard, ordered by number.
+	// The shards of this page, ordered by number.
 	Shards []*Shard `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
 	// With leaders_only, the version of who leads what.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Whether shards are only those that have changed since since_version.
-	Changes       bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
+	Changes bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
+	// Give it back for the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -957,6 +979,13 @@ func (x *ListShardsResponse) GetChanges() bool {
 		return x.Changes
 	}
 	return false
+}
+
+func (x *ListShardsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // WatchClusterRequest has no parameters.
@@ -1147,9 +1176,10 @@ func (*WatchShardsRequest) Descriptor() ([]byte, []int) {
 type WatchShardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every shard in the first message, those that have changed in others, ordered
-	// by number.
+	// by number. A message ends with the shard that brings it to 1 MiB; another one
+	// with changes has those behind it.
 	Shards []*Shard `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
-	// Whether shards are only those that have changed.
+	// Whether the shards that are not named stay as they are.
 	Changes bool `protobuf:"varint,2,opt,name=changes,proto3" json:"changes,omitempty"`
 	// The answering node.
 	NodeId        string `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2915,7 +2945,12 @@ func (x *GetSettingResponse) GetSetting() *Setting {
 type ListSettingsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only names that begin with this.
-	KeyPrefix     string `protobuf:"bytes,1,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`
+	KeyPrefix string `protobuf:"bytes,1,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`
+	// At most this many a page, up to 4,096; 0 means as many as there is room for.
+	// A page ends with the setting that brings it to 1 MiB.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same filter; empty starts.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2957,13 +2992,30 @@ func (x *ListSettingsRequest) GetKeyPrefix() string {
 	return ""
 }
 
+func (x *ListSettingsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListSettingsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // ListSettingsResponse lists settings.
 type ListSettingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The settings, ordered by name.
 	Settings []*Setting `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty"`
-	// The number of the last change of any setting that this node knows.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The number of the last change of any setting that this node knows. Pages
+	// with the same one are of the same settings.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Give it back for the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3010,6 +3062,13 @@ func (x *ListSettingsResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ListSettingsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // WatchSettingsRequest selects settings.
@@ -5280,14 +5339,18 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
-	"\x05until\x18\x03 \x01(\tR\x05until\"e\n" +
+	"\x05until\x18\x03 \x01(\tR\x05until\"\xb5\x01\n" +
 	"\x11ListShardsRequest\x12!\n" +
 	"\fleaders_only\x18\x01 \x01(\bR\vleadersOnly\x12-\n" +
-	"\rsince_version\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\fsinceVersion\"y\n" +
+	"\rsince_version\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\fsinceVersion\x12%\n" +
+	"\tpage_size\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\xa1\x01\n" +
 	"\x12ListShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
-	"\achanges\x18\x03 \x01(\bR\achanges\"\x15\n" +
+	"\achanges\x18\x03 \x01(\bR\achanges\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\x15\n" +
 	"\x13WatchClusterRequest\"\xcd\x02\n" +
 	"\x14WatchClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
@@ -5442,13 +5505,17 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x03key\"I\n" +
 	"\x12GetSettingResponse\x123\n" +
-	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\">\n" +
+	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\"\x8e\x01\n" +
 	"\x13ListSettingsRequest\x12'\n" +
 	"\n" +
-	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\"i\n" +
+	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\x12%\n" +
+	"\tpage_size\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x91\x01\n" +
 	"\x14ListSettingsResponse\x125\n" +
 	"\bsettings\x18\x01 \x03(\v2\x19.hostd.cluster.v1.SettingR\bsettings\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"?\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"?\n" +
 	"\x14WatchSettingsRequest\x12'\n" +
 	"\n" +
 	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\"L\n" +

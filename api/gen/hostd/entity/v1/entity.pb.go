@@ -1804,7 +1804,7 @@ type GetEntityResponse struct {
 	// Size of the state in its last snapshot; before there is one, of its state
 	// in memory, as far as that is quickly told.
 	StateBytes uint64 `protobuf:"varint,8,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
-	// Its pending timers.
+	// Its pending timers; 256 at most. ListTimers has all.
 	Timers []*Timer `protobuf:"bytes,9,rep,name=timers,proto3" json:"timers,omitempty"`
 	// The last fault of the module's code on this entity, for people, with what
 	// it wrote before, such as the text of a panic; empty when there was none since
@@ -2302,7 +2302,8 @@ type isGetStateResponse_Payload interface {
 }
 
 type GetStateResponse_Json struct {
-	// The state as a JSON value, where the snapshot is JSON text.
+	// The state as a JSON value, where the snapshot is JSON text and the value
+	// has at most 3 MiB.
 	Json *structpb.Value `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 

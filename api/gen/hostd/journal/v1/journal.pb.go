@@ -184,7 +184,7 @@ type ImportResponse struct {
 	InPart []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
 	// What was left out of the roles of the file, because it reaches the verb
 	// security: "role NAME", or "SUBJECT has NAME". It is empty if the cluster keeps
-	// its own roles.
+	// its own roles. It has 1,000 lines at most, and how many more there are.
 	LeftOut       []string `protobuf:"bytes,6,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

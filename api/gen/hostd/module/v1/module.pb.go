@@ -1237,7 +1237,12 @@ func (x *UploadStreamResponse) GetRemarks() []string {
 
 // ListRequest asks for all modules.
 type ListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most this many a page, up to 4,096; 0 means as many as there is room for.
+	// A page ends with the module that brings it to 1 MiB.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same filter; empty starts.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1272,11 +1277,27 @@ func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
+func (x *ListRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // ListResponse lists modules.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The stored modules, newest first.
-	Modules       []*Module `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
+	// The modules of this page, newest first.
+	Modules []*Module `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
+	// Give it back for the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1316,6 +1337,13 @@ func (x *ListResponse) GetModules() []*Module {
 		return x.Modules
 	}
 	return nil
+}
+
+func (x *ListResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // GetRequest names a module in one of two ways.
@@ -3636,8 +3664,8 @@ func (x *FitRequest) GetSnapshots() bool {
 // FitResponse says what does not fit.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stored types of events that the manifest does not list, by name. A manifest
-	// that lists none at all lacks none.
+	// Stored types of events that the manifest does not list, by name; 1,024 at
+	// most. A manifest that lists none at all lacks none.
 	Missing []*FitResponse_MissingEvents `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"`
 	// Entities that it fails on, of those that were replayed.
 	Faults []*FitResponse_Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
@@ -4226,10 +4254,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x14UploadStreamResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
 	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x19\n" +
-	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\"\r\n" +
-	"\vListRequest\"A\n" +
+	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\"]\n" +
+	"\vListRequest\x12%\n" +
+	"\tpage_size\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"i\n" +
 	"\fListResponse\x121\n" +
-	"\amodules\x18\x01 \x03(\v2\x17.hostd.module.v1.ModuleR\amodules\"\x86\x01\n" +
+	"\amodules\x18\x01 \x03(\v2\x17.hostd.module.v1.ModuleR\amodules\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x01\n" +
 	"\n" +
 	"GetRequest\x12/\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$H\x00R\x06digest\x12:\n" +

@@ -128,7 +128,7 @@ const (
 type ClusterServiceClient interface {
 	// GetCluster describes the members as this node sees them.
 	GetCluster(context.Context, *connect.Request[v1.GetClusterRequest]) (*connect.Response[v1.GetClusterResponse], error)
-	// ListShards describes the shards as this node sees them.
+	// ListShards describes the shards as this node sees them, page by page.
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	// WatchCluster sends the cluster as it is, and again after changes; changes
 	// that follow each other closely come as one.
@@ -200,7 +200,7 @@ type ClusterServiceClient interface {
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
 	// GetSetting reads a setting from this node's copy.
 	GetSetting(context.Context, *connect.Request[v1.GetSettingRequest]) (*connect.Response[v1.GetSettingResponse], error)
-	// ListSettings lists settings from this node's copy, ordered by name.
+	// ListSettings lists settings from this node's copy, ordered by name, page by page.
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest]) (*connect.ServerStreamForClient[v1.WatchSettingsResponse], error)
@@ -643,7 +643,7 @@ func (c *clusterServiceClient) CanI(ctx context.Context, req *connect.Request[v1
 type ClusterServiceHandler interface {
 	// GetCluster describes the members as this node sees them.
 	GetCluster(context.Context, *connect.Request[v1.GetClusterRequest]) (*connect.Response[v1.GetClusterResponse], error)
-	// ListShards describes the shards as this node sees them.
+	// ListShards describes the shards as this node sees them, page by page.
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	// WatchCluster sends the cluster as it is, and again after changes; changes
 	// that follow each other closely come as one.
@@ -715,7 +715,7 @@ type ClusterServiceHandler interface {
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
 	// GetSetting reads a setting from this node's copy.
 	GetSetting(context.Context, *connect.Request[v1.GetSettingRequest]) (*connect.Response[v1.GetSettingResponse], error)
-	// ListSettings lists settings from this node's copy, ordered by name.
+	// ListSettings lists settings from this node's copy, ordered by name, page by page.
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error

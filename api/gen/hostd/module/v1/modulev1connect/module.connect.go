@@ -80,7 +80,7 @@ type ModuleServiceClient interface {
 	Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error)
 	// UploadStream is Upload with the bytes in pieces.
 	UploadStream(context.Context) *connect.ClientStreamForClient[v1.UploadStreamRequest, v1.UploadStreamResponse]
-	// List lists the stored modules, newest first.
+	// List lists the stored modules, newest first, page by page.
 	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
 	// Get describes one module, by digest or as the one that serves a type.
 	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
@@ -351,7 +351,7 @@ type ModuleServiceHandler interface {
 	Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error)
 	// UploadStream is Upload with the bytes in pieces.
 	UploadStream(context.Context, *connect.ClientStream[v1.UploadStreamRequest]) (*connect.Response[v1.UploadStreamResponse], error)
-	// List lists the stored modules, newest first.
+	// List lists the stored modules, newest first, page by page.
 	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
 	// Get describes one module, by digest or as the one that serves a type.
 	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)

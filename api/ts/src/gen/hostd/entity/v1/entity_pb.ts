@@ -1522,7 +1522,7 @@ export type GetEntityResponse = Message<"hostd.entity.v1.GetEntityResponse"> & {
   stateBytes: bigint;
 
   /**
-   * Its pending timers.
+   * Its pending timers; 256 at most. ListTimers has all.
    *
    * @generated from field: repeated hostd.entity.v1.Timer timers = 9;
    */
@@ -1737,7 +1737,8 @@ export type GetStateResponse = Message<"hostd.entity.v1.GetStateResponse"> & {
    */
   payload: {
     /**
-     * The state as a JSON value, where the snapshot is JSON text.
+     * The state as a JSON value, where the snapshot is JSON text and the value
+     * has at most 3 MiB.
      *
      * @generated from field: google.protobuf.Value json = 1;
      */
