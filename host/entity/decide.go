@@ -255,21 +255,22 @@ func (d *decider) handled(e *entity, v *Call) {
 		return
 	}
 	if refused != nil {
-		d.rejectOutput(e, v, refused)
+		d.rejectOutput(e, v, refused, errors.Is(err, binding.ErrUnlistedSend))
 		return
 	}
 	d.acceptOutput(e, v.req, v.env, v.hash)
 }
 
 // refusesOutput returns the error for callers if an output is well formed and
-// cannot be stored: it is over a limit, or a value in it is none. That is often
-// the caller's input, so it is no fault of the entity; nil for other errors.
+// cannot be stored: it is over a limit, a value in it is none, or it sends to a
+// type that the manifest does not name. That is often the caller's input, so it
+// is no fault of the entity; nil for other errors.
 func (d *decider) refusesOutput(err error) error {
 	var sentinel error
 	switch {
 	case errors.Is(err, abi.ErrOverLimit), errors.Is(err, record.ErrTooLarge):
 		sentinel = request.ErrOutputLimit
-	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule):
+	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule), errors.Is(err, binding.ErrUnlistedSend):
 		sentinel = request.ErrOutputValue
 	default:
 		return nil
@@ -287,8 +288,10 @@ func (d *decider) refusesOutput(err error) error {
 }
 
 // rejectOutput ends a request whose output cannot be stored, as if the guest
-// had rejected it, and drops the state that has evolved by it.
-func (d *decider) rejectOutput(e *entity, v *Call, refused error) {
+// had rejected it, and drops the state that has evolved by it. If the manifest
+// does not allow a send, a timer that fires once is held, as one whose command
+// the module does not have: another module may allow it.
+func (d *decider) rejectOutput(e *entity, v *Call, refused error, unlisted bool) {
 	r := v.req
 	d.stats.Rejections++
 	e.inst.Pool().Counter(d.types, e.typ).Rejection()
@@ -301,6 +304,11 @@ func (d *decider) rejectOutput(e *entity, v *Call, refused error) {
 			code = request.CodeInvalidOutput
 		}
 		d.refused(e, r, v.env, &request.RejectedError{Code: code, Message: refused.Error()})
+	case timers.Of(r) != nil && timers.Of(r).Timer.Schedule == nil && unlisted:
+		d.opts.Logger.Warn("a timer is held, because its command sends to a type that the manifest does not name", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
+			"command", r.Name, "error", refused)
+		e.shard.settle(r, request.Result{Err: refused})
+		d.lane.reload(e)
 	case timers.Of(r) != nil:
 		d.opts.Logger.Warn("a timer's command makes an output that cannot be stored", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
 			"command", r.Name, "error", refused)

@@ -3,6 +3,7 @@ package binding
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -167,8 +168,12 @@ type Ways struct {
 	IsForeign func(entityType string) bool
 }
 
+// ErrUnlistedSend: an output sends to an entity type that the manifest of the
+// sender's type does not name.
+var ErrUnlistedSend = errors.New("send to an unlisted type")
+
 // CheckMessages refuses an output in which an entity of the type sends to one
-// that it may not send to. It may always send to itself.
+// that it may not send to, with ErrUnlistedSend. It may always send to itself.
 func (w *Ways) CheckMessages(from sharding.EntityID, out *abi.Output) error {
 	if w.MessagesTo == nil || out.Rejected {
 		return nil
@@ -177,7 +182,7 @@ func (w *Ways) CheckMessages(from sharding.EntityID, out *abi.Output) error {
 		s := &out.Sends[i]
 		itself := string(s.EntityType) == from.Type && string(s.EntityID) == from.ID
 		if !itself && !abi.MatchesType(w.MessagesTo, s.EntityType) {
-			return fmt.Errorf("it sends to entity type %s, which its manifest does not name in sends", s.EntityType)
+			return fmt.Errorf("%w: it sends to entity type %s, which its manifest does not name in sends", ErrUnlistedSend, s.EntityType)
 		}
 	}
 	return nil

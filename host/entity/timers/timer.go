@@ -328,7 +328,7 @@ func (f *Firing) Complete(r *request.Request) {
 			wait = min(max(limited.RetryAfter, 100*time.Millisecond), LimitLook)
 		}
 		var fault *request.GuestFaultError
-		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) { // nothing else is the timer's own doing
+		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) || errors.Is(err, request.ErrOutputValue) { // nothing else is the timer's own doing
 			wait = min(retry<<min(b.times, 10), retryMost)
 			b.times++
 		}
