@@ -241,7 +241,11 @@ func (n *Node) run(ctx context.Context) {
 	tasks.Go(func() { n.membership.hear(ctx) })
 	tasks.Go(func() { n.guests.modules.Run(ctx) })
 	tasks.Go(func() { n.guests.replays.Shadow(ctx) })
-	tasks.Go(func() { n.watches.disk.Watch(ctx) })
+	tasks.Go(func() {
+		if err := n.watches.disk.Watch(ctx); err != nil {
+			n.fatal(err)
+		}
+	})
 	tasks.Go(func() { n.watches.clock.Run(ctx) })
 	tasks.Go(func() { n.membership.seeds.Run(ctx) })
 	tasks.Go(func() { n.membership.watchReplaced(ctx) })

@@ -127,12 +127,27 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	if err = serveUntil(running, cfg, node, ports); err == nil && ctx.Err() == nil {
 		err = context.Cause(running)
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.StopTimeout)
+	return errors.Join(err, stopWithin(context.WithoutCancel(ctx), node.Stop, cfg.StopTimeout, stopGrace))
+}
+
+// stopGrace is how much longer than stop-timeout a stop may take: what is open
+// is closed in that time, though nobody is waited for any more.
+const stopGrace = 5 * time.Second
+
+// stopWithin stops the node, or leaves it as it is if that does not end in time:
+// a disk that does not answer, or that is gone, holds up whoever closes its
+// files. The process is to end then; what was acknowledged is in the log.
+func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, grace time.Duration) error {
+	stopping, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if stopErr := node.Stop(stopping); stopErr != nil {
-		err = errors.Join(err, stopErr)
+	ended := make(chan error, 1)
+	go func() { ended <- stop(stopping) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(timeout + grace):
+		return fmt.Errorf("the node did not stop in %v, which is stop-timeout and %v more: the process ends; the next start recovers what was acknowledged from the log", timeout+grace, grace)
 	}
-	return err
 }
 
 // reloadOnHangup has the node read its certificates, credentials and trusted

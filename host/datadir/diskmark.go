@@ -2,8 +2,12 @@ package datadir
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +33,7 @@ type DiskMark struct {
 	free     atomic.Uint64
 	total    atomic.Uint64
 	warned   bool
+	failed   string // what the last look failed with
 }
 
 // Open takes the first look. It refuses a disk without room to start on: the
@@ -92,18 +97,85 @@ func (d *DiskMark) look() error {
 	return nil
 }
 
-// Watch looks until ctx ends.
-func (d *DiskMark) Watch(ctx context.Context) {
+// ErrGone says that the data directory of a running node was removed, moved,
+// replaced or unmounted. What the node writes from then on, nobody would find.
+var ErrGone = errors.New("the data directory was removed, moved or replaced while the node ran")
+
+// Watch looks until ctx ends, or until the directory is gone, which it returns
+// as ErrGone. The journal notices that by itself before it acknowledges a write;
+// a node that writes nothing learns of it here.
+func (d *DiskMark) Watch(ctx context.Context) error {
+	kept, err := identify(d.dir)
+	if err != nil {
+		return err
+	}
 	every := time.NewTicker(diskPeriod)
 	defer every.Stop()
 	for {
 		select {
 		case <-every.C:
-			if err := d.look(); err != nil {
-				d.logger.Error("the disk's free space cannot be read", "error", err)
+			if err := kept.check(); err != nil {
+				return err
 			}
+			d.noteFailure(d.look())
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
+}
+
+// noteFailure logs why the free space cannot be read, once until that changes.
+func (d *DiskMark) noteFailure(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != d.failed && err != nil {
+		d.logger.Error("the disk's free space cannot be read", "error", err)
+	}
+	d.failed = text
+}
+
+// identities are the files and directories that a node has in use from its
+// start to its end, by their paths.
+type identities map[string]os.FileInfo
+
+func identify(dir string) (identities, error) {
+	found := identities{}
+	for _, name := range []string{".", LockFile, WALDir, StoreDir} {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err != nil {
+			if err := gone(path, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		found[path] = info
+	}
+	return found, nil
+}
+
+// check compares what has the paths now. A path that cannot be looked at for
+// another reason than that nothing is there says nothing.
+func (f identities) check() error {
+	for path, kept := range f {
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			if err := gone(path, err); err != nil {
+				return err
+			}
+		case !os.SameFile(info, kept):
+			return fmt.Errorf("%w: %s is another one", ErrGone, path)
+		}
+	}
+	return nil
+}
+
+// gone is ErrGone if err says that nothing has the path.
+func gone(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s is not there", ErrGone, path)
+	}
+	return nil
 }

@@ -21,6 +21,11 @@ const (
 	ReadWrite
 )
 
+// ErrGone is returned by a Sync after which nobody would find what was written:
+// the file, or a directory above it, was removed or replaced since it was
+// opened. A retry fails too.
+var ErrGone = errors.New("the file was removed or replaced while it was in use")
+
 // Info describes a file or a directory.
 type Info struct {
 	// Size is the length of a file in bytes, zero for a directory.
@@ -68,7 +73,8 @@ type File interface {
 	// Sync makes everything written to the file durable: its bytes and its length,
 	// not its name. After an error nothing is known about what was written since
 	// the last good Sync, and a second call may report success without having
-	// written it: the caller must give the file up.
+	// written it: the caller must give the file up. It fails with ErrGone if the
+	// file does not have the name any more under which it was opened.
 	Sync() error
 	// Truncate changes the length. A longer file is filled up with zeros.
 	Truncate(size int64) error

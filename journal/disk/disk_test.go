@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -105,5 +107,42 @@ func TestWriteFileAtomic(t *testing.T) {
 	}
 	if seen[true] == 0 || seen[false] == 0 {
 		t.Errorf("new and old: %v", seen)
+	}
+}
+
+// TestSyncNoticesThatTheNameIsGone: what is written to a file that nobody finds
+// any more is not durable.
+func TestSyncNoticesThatTheNameIsGone(t *testing.T) {
+	for what, change := range map[string]func(dir, name string) error{
+		"removed":             func(_, name string) error { return os.Remove(name) },
+		"replaced":            func(_, name string) error { return disk.WriteFileAtomic(disk.OS{}, name, []byte("other")) },
+		"directory removed":   func(dir, _ string) error { return os.RemoveAll(dir) },
+		"directory moved":     func(dir, _ string) error { return os.Rename(dir, dir+"2") },
+		"directory made anew": func(dir, _ string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			if runtime.GOOS == "windows" {
+				t.Skip("open files cannot be removed")
+			}
+			dir := filepath.Join(t.TempDir(), "d")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(dir, "file")
+			f, err := disk.OS{}.Create(name, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := f.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(dir, name); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Sync(); !errors.Is(err, disk.ErrGone) {
+				t.Errorf("sync: %v", err)
+			}
+		})
 	}
 }

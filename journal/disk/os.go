@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -15,9 +17,33 @@ type OS struct{}
 var _ FS = OS{}
 
 // osFile is a file of the operating system.
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+	opened os.FileInfo
+}
 
-func (f osFile) Sync() error { return syncData(f.File) }
+// newFile takes over an open file.
+func newFile(f *os.File) (File, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return osFile{f, opened}, nil
+}
+
+// Sync implements File. The operating system syncs a file that has no name any
+// more without an error, and what is in it is lost when it is closed. So the
+// name is compared after the sync: whatever was durable then could be found.
+func (f osFile) Sync() error {
+	if err := syncData(f.File); err != nil {
+		return err
+	}
+	found, err := os.Stat(f.Name())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(found, f.opened) {
+		err = &os.PathError{Op: "sync", Path: f.Name(), Err: ErrGone}
+	}
+	return err
+}
 
 func (f osFile) Size() (int64, error) {
 	info, err := f.Stat()
@@ -37,7 +63,7 @@ func (OS) OpenFile(name string, access Access) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return newFile(f)
 }
 
 // Create implements FS. The space is allocated where the file system can do it,
@@ -54,7 +80,7 @@ func (OS) Create(name string, size int64) (File, error) {
 			return nil, &os.PathError{Op: "allocate", Path: name, Err: err}
 		}
 	}
-	return osFile{f}, nil
+	return newFile(f)
 }
 
 // Rename implements FS.
