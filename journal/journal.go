@@ -6,6 +6,7 @@
 package journal
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 
@@ -35,6 +36,10 @@ type Hash [32]byte
 // String returns lower-case hex.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
+// Fingerprint is 4 bytes of the link, for those who compare histories where 32
+// bytes are too many. It is never 0, and 1 for the zero Hash.
+func (h Hash) Fingerprint() uint32 { return max(binary.LittleEndian.Uint32(h[:]), 1) }
+
 // Position orders an entity's records: the raft index of the entry that
 // carries the record, then its place in that entry. Positions of one shard
 // are comparable; the zero Position is before every record.
@@ -63,6 +68,11 @@ var (
 // ErrInstalling: the shard's state on this node is being replaced by a
 // snapshot. Retry: nothing can be read here until that is done.
 var ErrInstalling = errors.New("the shard is being installed on this node")
+
+// ErrOtherHistory: the place that a reader continues from is one of a history
+// that the shard does not have, because a data directory was restored or a shard
+// was recovered without its newest records. Start over.
+var ErrOtherHistory = errors.New("the shard has another history than the reader has seen")
 
 // ErrStopped: the shard has stopped on this node, which can neither apply nor
 // read it: it found damage, or an entry of a later release. Retry elsewhere.

@@ -130,6 +130,9 @@ const (
 	// that bring it back, are marked. Types take messages from types of other
 	// owners only if their manifests name them.
 	LevelAnswers = Level3
+	// LevelFingerprints: rows of shards' orders have fingerprints of their records,
+	// by which the cursors of subscriptions name the history that they are of.
+	LevelFingerprints = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

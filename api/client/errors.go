@@ -115,6 +115,15 @@ func CodeOf(err error) connect.Code {
 // exist.
 func IsNotFound(err error) bool { return CodeOf(err) == connect.CodeNotFound }
 
+// HistoryLost reports that a cursor is one of a history that the cluster does not
+// have any more, because a data directory was restored or a shard was recovered
+// without its newest events. Discard what was made of the events and subscribe
+// without a cursor: some of them never happened.
+func HistoryLost(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && failed.Reason == "CURSOR_HISTORY_LOST"
+}
+
 // IsUnavailable reports that no node could answer; nothing was done.
 func IsUnavailable(err error) bool { return CodeOf(err) == connect.CodeUnavailable }
 

@@ -47,8 +47,8 @@ func (d Delivery) Cursor() string { return d.at.Text() }
 // once. When a node goes away it goes on at another as long as ctx lasts or,
 // without Follow, until too many attempts in a row have failed. Without Follow
 // it ends at the newest event that was acknowledged before. An error ends it;
-// a *CutError means that the next event was cut, any other of the code
-// out_of_range that the log which the cursor was made of is gone.
+// a *CutError means that the next event was cut, one that HistoryLost reports that
+// the cursor is of a history that is gone.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		var at cursor.Cursor

@@ -20,10 +20,14 @@ var ErrMalformed = errors.New("the cursor is damaged or not one of this service"
 // Bounds of what Parse accepts.
 const (
 	MaxShards = 4096
-	MaxText   = 65536 // bytes of a cursor as text
+	MaxText   = 131072 // bytes of a cursor as text
 )
 
-const version = 1
+// Versions of the bytes: the second has the histories of places.
+const (
+	version1 = 1
+	version2 = 2
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -34,6 +38,10 @@ type Position struct {
 	Index   uint64
 	Ordinal uint32
 	Events  uint32
+	// History is the fingerprint of the last record with events before the
+	// position, or of the record that it is in. A log that has another record
+	// there is not the one that the position is of. 0: unknown.
+	History uint32
 }
 
 // Less reports whether p is before q.
@@ -64,9 +72,16 @@ type Cursor struct {
 	Places []Place
 }
 
-// Text encodes the cursor.
+// Text encodes the cursor: in version 1, which earlier releases read, if no
+// history is known.
 func (c *Cursor) Text() string {
-	b := make([]byte, 0, 16+8*len(c.Places))
+	version := byte(version1)
+	for _, p := range c.Places {
+		if p.History != 0 {
+			version = version2
+		}
+	}
+	b := make([]byte, 0, 16+12*len(c.Places))
 	b = append(b, version)
 	b = binary.LittleEndian.AppendUint32(b, c.Mark)
 	b = binary.AppendUvarint(b, uint64(c.Shards))
@@ -77,6 +92,9 @@ func (c *Cursor) Text() string {
 		b = binary.AppendUvarint(b, p.Index)
 		b = binary.AppendUvarint(b, uint64(p.Ordinal))
 		b = binary.AppendUvarint(b, uint64(p.Events))
+		if version == version2 {
+			b = binary.LittleEndian.AppendUint32(b, p.History)
+		}
 		last = p.Shard
 	}
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
@@ -89,7 +107,7 @@ func Parse(text string) (c Cursor, err error) {
 		return c, ErrMalformed
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 1+4+1+1+4 || b[0] != version {
+	if err != nil || len(b) < 1+4+1+1+4 || b[0] != version1 && b[0] != version2 {
 		return c, ErrMalformed
 	}
 	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
@@ -106,6 +124,9 @@ func Parse(text string) (c Cursor, err error) {
 		p.Index = d.number(math.MaxInt64)
 		p.Ordinal = uint32(d.number(math.MaxUint32))
 		p.Events = uint32(d.number(math.MaxUint16))
+		if b[0] == version2 {
+			p.History = d.u32()
+		}
 		if d.bad || p.Shard == last || p.Index == 0 {
 			return Cursor{}, ErrMalformed
 		}
@@ -135,6 +156,16 @@ func (c *Cursor) Join(partial *Cursor) {
 type decoder struct {
 	b   []byte
 	bad bool
+}
+
+func (d *decoder) u32() uint32 {
+	if len(d.b) < 4 || d.bad {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(d.b)
+	d.b = d.b[4:]
+	return v
 }
 
 func (d *decoder) number(most uint64) uint64 {

@@ -13,17 +13,30 @@ import (
 
 func sample() Cursor {
 	return Cursor{Mark: 0xdeadbeef, Shards: 256, Places: []Place{
-		{1, Position{Index: 1}}, {7, Position{1 << 40, 3, 2}}, {256, Position{math.MaxInt64, math.MaxUint32, math.MaxUint16}},
+		{1, Position{Index: 1}}, {7, Position{Index: 1 << 40, Ordinal: 3, Events: 2}}, {256, Position{Index: math.MaxInt64, Ordinal: math.MaxUint32, Events: math.MaxUint16}},
 	}}
 }
 
-// TestGoldenBytes: a cursor that a program has stored stays readable.
+// withHistory is the sample with histories, one of which is unknown.
+func withHistory() Cursor {
+	c := sample()
+	c.Places[0].History, c.Places[2].History = 1, 0xfeedf00d
+	return c
+}
+
+// TestGoldenBytes: a cursor that a program has stored stays readable, also one
+// of an earlier release, which names no history.
 func TestGoldenBytes(t *testing.T) {
-	want, err := os.ReadFile("testdata/cursor.txt")
+	for file, c := range map[string]Cursor{"cursor.txt": sample(), "cursor2.txt": withHistory()} {
+		t.Run(file, func(t *testing.T) { testGolden(t, "testdata/"+file, c) })
+	}
+}
+
+func testGolden(t *testing.T, file string, c Cursor) {
+	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := sample()
 	b, err := base64.RawURLEncoding.DecodeString(c.Text())
 	if err != nil {
 		t.Fatal(err)
@@ -39,21 +52,8 @@ func TestGoldenBytes(t *testing.T) {
 
 // TestEveryChangeIsSeen: no changed, cut or lengthened cursor passes.
 func TestEveryChangeIsSeen(t *testing.T) {
-	c := sample()
-	text := c.Text()
-	for i := range text {
-		for _, with := range []byte("A_9") {
-			if text[i] == with {
-				continue
-			}
-			changed := text[:i] + string(with) + text[i+1:]
-			if _, err := Parse(changed); !errors.Is(err, ErrMalformed) {
-				t.Fatalf("byte %d as %q: %v", i, with, err)
-			}
-		}
-		if _, err := Parse(text[:i]); !errors.Is(err, ErrMalformed) {
-			t.Fatalf("cut to %d: %v", i, err)
-		}
+	for _, c := range []Cursor{sample(), withHistory()} {
+		everyChange(t, c.Text())
 	}
 	for _, bad := range []Cursor{
 		{Shards: MaxShards + 1},
@@ -68,20 +68,37 @@ func TestEveryChangeIsSeen(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if _, err := Parse(text + text); !errors.Is(err, ErrMalformed) {
-		t.Error("two at once passed")
-	}
 	if _, err := Parse(strings.Repeat("A", MaxText+1)); !errors.Is(err, ErrMalformed) {
 		t.Error("one over the limit passed")
 	}
 }
 
+func everyChange(t *testing.T, text string) {
+	for i := range text {
+		for _, with := range []byte("A_9") {
+			if text[i] == with {
+				continue
+			}
+			changed := text[:i] + string(with) + text[i+1:]
+			if _, err := Parse(changed); !errors.Is(err, ErrMalformed) {
+				t.Fatalf("byte %d as %q: %v", i, with, err)
+			}
+		}
+		if _, err := Parse(text[:i]); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("cut to %d: %v", i, err)
+		}
+	}
+	if _, err := Parse(text + text); !errors.Is(err, ErrMalformed) {
+		t.Error("two at once passed")
+	}
+}
+
 func TestJoin(t *testing.T) {
 	var c Cursor
-	for _, p := range []Place{{5, Position{Index: 1}}, {2, Position{Index: 4}}, {5, Position{2, 0, 1}}, {9, Position{Index: 3}}, {1, Position{Index: 9}}} {
+	for _, p := range []Place{{5, Position{Index: 1}}, {2, Position{Index: 4}}, {5, Position{Index: 2, Events: 1, History: 8}}, {9, Position{Index: 3}}, {1, Position{Index: 9}}} {
 		c.Join(&Cursor{Mark: 7, Shards: 9, Places: []Place{p}})
 	}
-	want := Cursor{7, 9, []Place{{1, Position{Index: 9}}, {2, Position{Index: 4}}, {5, Position{2, 0, 1}}, {9, Position{Index: 3}}}}
+	want := Cursor{7, 9, []Place{{1, Position{Index: 9}}, {2, Position{Index: 4}}, {5, Position{Index: 2, Events: 1, History: 8}}, {9, Position{Index: 3}}}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v", c)
 	}
@@ -90,6 +107,8 @@ func TestJoin(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	c := sample()
 	f.Add(c.Text())
+	named := withHistory()
+	f.Add(named.Text())
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Parse(text)
 		if err != nil {
@@ -107,9 +126,9 @@ func FuzzParse(f *testing.F) {
 func TestCursorsOfFewShardsAreShort(t *testing.T) {
 	c := Cursor{Mark: 1 << 31, Shards: MaxShards}
 	for shard := uint32(1); shard <= 7; shard++ {
-		c.Places = append(c.Places, Place{Shard: shard, Position: Position{Index: 1<<35 - 1, Ordinal: 100, Events: 100}})
+		c.Places = append(c.Places, Place{Shard: shard, Position: Position{Index: 1<<35 - 1, Ordinal: 100, Events: 100, History: 1 << 31}})
 	}
-	if text := c.Text(); len(text) >= 100 {
+	if text := c.Text(); len(text) >= 130 {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 }

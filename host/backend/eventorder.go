@@ -3,8 +3,10 @@ package backend
 import (
 	"context"
 
+	"github.com/hostd/hostd/api/cursor"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -13,9 +15,12 @@ import (
 type eventOrder struct{ *Parts }
 
 // Rows implements subscription.EventOrder.
-func (s eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscription.OrderQuery, fn func(subscription.OrderRow) error) (uint64, error) {
+func (s eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscription.OrderQuery, fn func(subscription.OrderRow) error) (cursor.Position, error) {
 	var failed error
-	upTo, err := s.Machine.ReadOrder(ctx, shard, max(q.From, 1)-1, func(row *store.OrderRow) error {
+	from := eventlog.OrderRange{UpTo: q.UpTo, Fingerprint: q.From.History, From: eventlog.OrderPlace{
+		At: journal.Position{Index: q.From.Index, Ordinal: q.From.Ordinal}, Behind: q.From.Events > 0,
+	}}
+	upTo, history, err := s.Machine.ReadOrderRange(ctx, shard, from, func(row *store.OrderRow) error {
 		if string(row.Type) != q.Type {
 			return nil
 		}
@@ -26,13 +31,13 @@ func (s eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscrip
 		if events == 0 {
 			return nil
 		}
-		failed = fn(subscription.OrderRow{At: row.At, Entity: sharding.EntityID{Type: q.Type, ID: string(row.ID)}, First: row.First, Events: events})
+		failed = fn(subscription.OrderRow{At: row.At, Entity: sharding.EntityID{Type: q.Type, ID: string(row.ID)}, First: row.First, Events: events, History: row.Fingerprint})
 		return failed
 	})
 	if failed != nil {
 		return q.From, failed
 	}
-	return upTo + 1, err
+	return cursor.Position{Index: upTo + 1, History: history}, err
 }
 
 // tagged counts the events of a row that have a tag.

@@ -3,7 +3,9 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -207,6 +209,96 @@ func TestForeignCursors(t *testing.T) {
 		if got, err := subscribe(t, c, bad.r); connect.CodeOf(err) != bad.code || len(got) != 0 {
 			t.Errorf("%s: %d events, %v", bad.name, len(got), err)
 		}
+	}
+}
+
+// TestCursorsOfALostHistory: two clusters of one name have as many events, such
+// as one and the copy of its data that was put back and went another way. No
+// cursor of one is taken by the other, whatever it asks by. One of an earlier
+// release, which names no history, is.
+func TestCursorsOfALostHistory(t *testing.T) {
+	first := serve(t, rpc.Options{})
+	want := fill(t, first.entities(), 1)
+	all, err := subscribe(t, first.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := serve(t, rpc.Options{})
+	fill(t, second.entities(), 1)
+	const reason = "CURSOR_HISTORY_LOST"
+	for _, e := range all {
+		for _, follow := range []bool{false, true} {
+			_, err := subscribe(t, second.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: e.GetCursor(), Follow: follow})
+			if info, ok := errorInfo(err); connect.CodeOf(err) != connect.CodeOutOfRange || !ok || info.GetReason() != reason {
+				t.Fatalf("a cursor of a lost history, following %v: %v", follow, err)
+			}
+		}
+	}
+	lost := all[len(all)-1].GetCursor()
+	for _, r := range []struct{ path, lastID string }{{"/e/counter/events?follow=false", lost}, {"/e/counter/events?follow=false&cursor=" + lost, ""}, {"/e/counter/events", lost}} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, second.url+r.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "text/event-stream")
+		req.Header.Set("Last-Event-ID", r.lastID)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if !strings.Contains(string(text), `"reason":"`+reason+`"`) {
+			t.Errorf("%s: %d, %s, %v", r.path, res.StatusCode, text, err)
+		}
+	}
+
+	at, err := cursor.Parse(all[len(all)/2].GetCursor())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range at.Places {
+		at.Places[i].History = 0
+	}
+	rest, err := subscribe(t, second.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: at.Text()})
+	if err != nil || len(rest) == 0 {
+		t.Fatalf("a cursor of an earlier release: %d events, %v", len(rest), err)
+	}
+	if now, err := cursor.Parse(rest[len(rest)-1].GetCursor()); err != nil || !slices.ContainsFunc(now.Places, func(p cursor.Place) bool { return p.History != 0 }) {
+		t.Errorf("it names no history after events: %+v, %v", now, err)
+	}
+	all.once(t, want)
+}
+
+// TestCursorsAheadAreRefusedByTheLeader: a follower's replica cannot tell that a
+// log was cut from that it has not got all of it, so who follows with a cursor
+// ahead of it is served by the leader, who can.
+func TestCursorsAheadAreRefusedByTheLeader(t *testing.T) {
+	c, h2 := serveFleet(t, 2)
+	c.Forwards = true
+	c.Holds = func(sharding.NodeID, sharding.ShardID) bool { return true }
+	entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
+	fill(t, entry, 1)
+	all, err := subscribe(t, entry, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := cursor.Parse(all[len(all)-1].GetCursor())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Places[0].Index += 100
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := entry.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: at.Text(), Follow: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodeOutOfRange {
+		t.Error(stream.Err())
 	}
 }
 

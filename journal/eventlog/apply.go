@@ -266,6 +266,7 @@ func checkRecord(v *journal.RecordView, term sharding.Term) error {
 // commit makes the judged records visible and moves the shard past the entry.
 func (m *Machine) commit(sh *shard, e *journal.Committed) {
 	size, steps := 0, m.timers.Steps()
+	fingerprints := m.opts.Level() >= sharding.LevelFingerprints
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.judged {
@@ -274,6 +275,9 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		r := m.link(j, at)
 		size += len(j.raw) + overlayBytes
 		if j.events {
+			if fingerprints {
+				r.Fingerprint = j.hash.Fingerprint()
+			}
 			sh.order = append(sh.order, r)
 		}
 		if j.steps > 0 {
@@ -318,7 +322,7 @@ func (m *Machine) link(j *judged, at journal.Position) *history.Record {
 	r := &m.slab[0]
 	m.slab = m.slab[1:]
 	h := j.head
-	r.At, r.Seq, r.Raw, r.KeyBytes = at, j.seq, j.raw, len(j.head.key)
+	r.At, r.Seq, r.Raw, r.KeyBytes = at, j.seq, j.raw, uint32(len(j.head.key))
 	if h.pending == nil {
 		h.pending = r
 		m.listDirty(h)

@@ -282,12 +282,14 @@ func (b *Batch) putOrder(w *shardWrite) error {
 		}
 		last := order[n-1].At.Index
 		buf := b.kvs.Begin(store.AppendIndex(b.prefix(w.shard, store.ClassOrder), last))
-		buf = store.AppendOrderStart(buf, before)
+		// The level never falls: if a row has none, those before it have none.
+		pack := store.OrderWriter{Fingerprints: order[n-1].Fingerprint != 0}
+		buf = pack.Start(buf, before)
 		for at := before; len(order) > 0 && n > 0; n-- {
 			if err := b.view.Parse(order[0].Raw); err != nil {
 				return fmt.Errorf("flush event log: %w", err)
 			}
-			buf = store.AppendOrderRow(buf, at, order[0].At, &b.view)
+			buf = pack.Row(buf, at, order[0].At, order[0].Fingerprint, &b.view)
 			at = order[0].At.Index
 			order = order[1:]
 		}
@@ -298,7 +300,7 @@ func (b *Batch) putOrder(w *shardWrite) error {
 }
 
 // orderBytes is about the size of a record's row without its tags.
-func orderBytes(r *history.Record) int { return r.KeyBytes + 8 }
+func orderBytes(r *history.Record) int { return int(r.KeyBytes) + 12 }
 
 // putMeta writes the metadata pairs; of one key only the last counts.
 func (b *Batch) putMeta() {

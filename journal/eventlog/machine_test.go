@@ -30,12 +30,12 @@ func openStore(t testing.TB, dir string, opts store.Options) *store.Store {
 	return st
 }
 
-func level2() sharding.Level { return sharding.Level2 }
+func maxLevel() sharding.Level { return sharding.MaxLevel }
 
 func openMachine(t testing.TB, st *store.Store, watermark uint64, opts eventlog.Options) *eventlog.Machine {
 	t.Helper()
 	if opts.Level == nil {
-		opts.Level = level2
+		opts.Level = maxLevel
 	}
 	m, err := eventlog.Open(st, watermark, opts)
 	if err != nil {

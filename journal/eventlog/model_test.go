@@ -31,6 +31,8 @@ type modelShard struct {
 	entities map[sharding.EntityID]*modelEntity
 	rows     []string // order, as text
 	rowIndex []uint64
+	rowAt    []journal.Position
+	rowMark  []uint32 // fingerprints
 	messages modelMessages
 	changes  int // of timers, by the entry
 }
@@ -200,6 +202,8 @@ func (sh *modelShard) applyEntry(c journal.Committed) error {
 		if len(s.rec.Events) > 0 {
 			sh.rows = append(sh.rows, rowOf(at, &s.rec))
 			sh.rowIndex = append(sh.rowIndex, c.Index)
+			sh.rowAt = append(sh.rowAt, at)
+			sh.rowMark = append(sh.rowMark, ent.hash.Fingerprint())
 		}
 	}
 	return nil
@@ -546,6 +550,58 @@ func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *model
 	}
 }
 
+// checkRange reads from any place, and with a fingerprint that is right or not.
+// Rows that were written below the level have none.
+func checkRange(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
+	t.Helper()
+	before := func(p eventlog.OrderPlace) (uint32, int) {
+		for i, at := range slices.Backward(sh.rowAt) {
+			if at.Less(p.At) || p.Behind && at == p.At {
+				return sh.rowMark[i], i + 1
+			}
+		}
+		return journal.Hash{}.Fingerprint(), 0
+	}
+	from := eventlog.OrderPlace{At: journal.Position{Index: rng.Uint64N(sh.index + 2)}}
+	if len(sh.rowAt) > 0 && rng.IntN(2) == 0 {
+		from = eventlog.OrderPlace{At: sh.rowAt[rng.IntN(len(sh.rowAt))], Behind: rng.IntN(2) == 0}
+	}
+	known, rows := before(from)
+	q := eventlog.OrderRange{From: from, UpTo: rng.Uint64N(sh.index + 2)}
+	right := rng.IntN(3) > 0
+	if q.Fingerprint = known; !right {
+		q.Fingerprint++
+	}
+	var got []string
+	upTo, fingerprint, err := m.ReadOrderRange(t.Context(), id, q, func(row *store.OrderRow) error {
+		got = append(got, rowText(row))
+		return nil
+	})
+	if errors.Is(err, journal.ErrOtherHistory) && !right {
+		return
+	}
+	end := max(sh.index, max(from.At.Index, 1)-1)
+	end = min(end, max(q.UpTo, max(from.At.Index, 1)-1))
+	if err != nil || upTo != end {
+		t.Fatalf("%+v of shard %d: up to %d, want %d: %v", q, id, upTo, end, err)
+	}
+	var want []string
+	for i, at := range sh.rowAt {
+		if at.Index >= from.At.Index && at.Index <= end {
+			want = append(want, sh.rows[i])
+			if i >= rows {
+				known = sh.rowMark[i]
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%+v of shard %d:\n got %q\nwant %q", q, id, got, want)
+	}
+	if right && fingerprint != known && fingerprint != 0 {
+		t.Fatalf("%+v of shard %d: fingerprint %x, want %x", q, id, fingerprint, known)
+	}
+}
+
 func checkOrder(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()
 	after := rng.Uint64N(sh.index + 1)
@@ -567,4 +623,5 @@ func checkOrder(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *mode
 	if !slices.Equal(got, sh.rows[first:]) {
 		t.Fatalf("order of shard %d after %d:\n got %q\nwant %q", id, after, got, sh.rows[first:])
 	}
+	checkRange(t, m, id, sh, rng)
 }

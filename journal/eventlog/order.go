@@ -1,8 +1,11 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog/history"
@@ -14,6 +17,140 @@ import (
 
 // OrderRow is the place of a record in its shard's order.
 type OrderRow = store.OrderRow
+
+// OrderPlace is a place between two rows of a shard's order: before the row at
+// At or, with Behind, after it.
+type OrderPlace struct {
+	At     journal.Position
+	Behind bool
+}
+
+// isAfter reports whether a row is before the place.
+func (p OrderPlace) isAfter(row journal.Position) bool {
+	return row.Less(p.At) || p.Behind && row == p.At
+}
+
+// applied reports whether a replica that has applied the entry with an index has
+// all rows before the place.
+func (p OrderPlace) applied(index uint64) bool {
+	return p.At.Index <= index || p.At == (journal.Position{Index: index + 1}) && !p.Behind
+}
+
+// OrderRange selects rows of a shard's order.
+type OrderRange struct {
+	// From is where to begin; all rows of its entry are read.
+	From OrderPlace
+	// Fingerprint is that of the last row before From, or of the zero Hash if
+	// there is none; 0: unknown.
+	Fingerprint uint32
+	// UpTo is the last index that is read.
+	UpTo uint64
+}
+
+// ReadOrderRange is ReadOrder for readers that come back, maybe to another
+// replica, and after a long time. It fails with journal.ErrOtherHistory if the
+// last row before From has another fingerprint than the reader knows: the events
+// that the reader has seen are not those of this shard, although there may be as
+// many. Rows of earlier levels have no fingerprint, and agree with any. A replica
+// that has not applied what is before From calls fn with nothing.
+//
+// It also returns the fingerprint of the last row up to the index upTo.
+func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q OrderRange,
+	fn func(row *store.OrderRow) error) (upTo uint64, fingerprint uint32, err error) {
+	after := max(q.From.At.Index, 1) - 1
+	o, err := r.orderSnapshot(id)
+	if err != nil {
+		return after, 0, fmt.Errorf("read order of shard %d: %w", id, err)
+	}
+	defer o.view.Close()
+	if !q.From.applied(o.index) {
+		return after, q.Fingerprint, nil
+	}
+	fingerprint, err = o.fingerprintBefore(q.From)
+	switch {
+	case err != nil:
+		return after, 0, fmt.Errorf("read order of shard %d: %w", id, o.shard.met(err))
+	case fingerprint != 0 && q.Fingerprint != 0 && fingerprint != q.Fingerprint:
+		return after, 0, fmt.Errorf("read order of shard %d: %w", id, journal.ErrOtherHistory)
+	}
+	upTo, err = o.read(ctx, after, func(row *store.OrderRow) error {
+		if row.At.Index > q.UpTo {
+			return errUpTo
+		}
+		if !q.From.isAfter(row.At) {
+			fingerprint = row.Fingerprint
+		}
+		return fn(row)
+	})
+	if errors.Is(err, errUpTo) {
+		upTo, err = o.index, nil
+	}
+	upTo = min(upTo, max(q.UpTo, after))
+	if err != nil {
+		err = fmt.Errorf("read order of shard %d: %w", id, err)
+	}
+	return upTo, fingerprint, err
+}
+
+// errUpTo ends the reading of a range, errPack the search for a pack.
+var (
+	errUpTo = errors.New("the range is read")
+	errPack = errors.New("the pack is found")
+)
+
+// fingerprintBefore returns the fingerprint of the last row before a place. The
+// pack that covers the place has that row, or names the pack before it, so it
+// reads two packs at most.
+func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
+	for _, list := range slices.Backward(o.fresh) {
+		if len(list) == 0 || !p.isAfter(list[0].At) {
+			continue
+		}
+		for _, r := range slices.Backward(list) {
+			if p.isAfter(r.At) {
+				return r.Fingerprint, nil
+			}
+		}
+	}
+	fingerprint := journal.Hash{}.Fingerprint()
+	if o.stored == 0 || p == (OrderPlace{}) {
+		return fingerprint, nil
+	}
+	previous, known := o.stored, false
+	look := func(body []byte) error {
+		pack, err := store.OpenOrderPack(body)
+		if err != nil {
+			return err
+		}
+		var row store.OrderRow
+		for previous = pack.Previous; ; known = true {
+			if more, err := pack.Next(&row); err != nil || !more || !p.isAfter(row.At) {
+				return err
+			}
+			fingerprint = row.Fingerprint
+		}
+	}
+	prefix := store.AppendPrefix(nil, o.shard.id, o.generation, store.ClassOrder)
+	if p.At.Index <= o.stored {
+		err := o.view.Scan(prefix, store.AppendIndex(prefix[:len(prefix):len(prefix)], p.At.Index), func(_, body []byte) error {
+			return cmp.Or(look(body), errPack)
+		})
+		if err != nil && !errors.Is(err, errPack) {
+			return 0, err
+		}
+	}
+	for !known && previous != 0 {
+		key := previous
+		found, err := o.view.Get(store.AppendIndex(prefix[:len(prefix):len(prefix)], key), look)
+		if err != nil {
+			return 0, err
+		}
+		if !found || previous >= key {
+			return 0, &store.DamageError{Where: "the order of a shard", What: "a pack is missing", Action: rows.ActionReplace}
+		}
+	}
+	return fingerprint, nil
+}
 
 // ReadOrder calls fn with the place of each record that has events, in the
 // shard's order, for the entries after the index after. It returns the index
@@ -27,6 +164,14 @@ func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint6
 		return after, fmt.Errorf("read order of shard %d: %w", id, err)
 	}
 	defer o.view.Close()
+	if upTo, err = o.read(ctx, after, fn); err != nil {
+		err = fmt.Errorf("read order of shard %d: %w", id, err)
+	}
+	return upTo, err
+}
+
+// read calls fn with the rows after an index.
+func (o *orderSnapshot) read(ctx context.Context, after uint64, fn func(row *store.OrderRow) error) (upTo uint64, err error) {
 	if after >= o.index {
 		return after, nil
 	}
@@ -40,7 +185,7 @@ func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint6
 		failed = err != nil
 		return err
 	}
-	prefix := store.AppendPrefix(nil, id, o.generation, store.ClassOrder)
+	prefix := store.AppendPrefix(nil, o.shard.id, o.generation, store.ClassOrder)
 	start := store.AppendIndex(prefix[:len(prefix):len(prefix)], after+1)
 	err = o.view.Scan(prefix, start, func(_, body []byte) error { return o.pack(body, visit) })
 	if err == nil && o.seen < o.stored {
@@ -49,11 +194,11 @@ func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint6
 	if err != nil && !failed {
 		err = o.shard.met(err)
 	}
-	if err != nil {
-		return after, fmt.Errorf("read order of shard %d: %w", id, err)
+	if err == nil {
+		err = o.overlay(after, visit)
 	}
-	if err := o.overlay(after, visit); err != nil {
-		return after, fmt.Errorf("read order of shard %d: %w", id, err)
+	if err != nil {
+		return after, err
 	}
 	return o.index, nil
 }
@@ -124,6 +269,7 @@ func (o *orderSnapshot) pack(body []byte, visit func(*store.OrderRow) error) err
 func (o *orderSnapshot) overlay(after uint64, visit func(*store.OrderRow) error) error {
 	var view journal.RecordView
 	var buf []byte
+	pack := store.OrderWriter{Fingerprints: true}
 	for _, order := range o.fresh {
 		for _, r := range order {
 			if r.At.Index <= after {
@@ -132,7 +278,7 @@ func (o *orderSnapshot) overlay(after uint64, visit func(*store.OrderRow) error)
 			if err := view.Parse(r.Raw); err != nil {
 				return err
 			}
-			buf = store.AppendOrderRow(store.AppendOrderStart(buf[:0], 0), 0, r.At, &view)
+			buf = pack.Row(pack.Start(buf[:0], 0), 0, r.At, r.Fingerprint, &view)
 			p, err := store.OpenOrderPack(buf)
 			if err != nil {
 				return err

@@ -81,21 +81,37 @@ func (p *Pack) SkipBefore(from journal.Sequence) {
 // entry without events has no row. The rule for overlapping packs is the
 // record packs'.
 //
-// Body: previous index u64 little endian, then rows: index uvarint (minus the
-// row's before it, or minus previous), ordinal uvarint, type (len u8), id (len
-// u16), first sequence uvarint, event count uvarint, each event: tag count u8,
-// each tag (len u8).
+// Body: previous index u64 little endian, with its highest bit set if rows have
+// fingerprints, then rows: index uvarint (minus the row's before it, or minus
+// previous), ordinal uvarint, with that bit the fingerprint u32 little endian,
+// type (len u8), id (len u16), first sequence uvarint, event count uvarint, each
+// event: tag count u8, each tag (len u8).
 
-// AppendOrderStart appends the start of an order pack's body.
-func AppendOrderStart(dst []byte, previous uint64) []byte {
+// fingerprinted is the bit of a pack's previous index that says that its rows
+// have fingerprints.
+const fingerprinted = 1 << 63
+
+// OrderWriter appends order packs. Its zero value makes those of earlier levels,
+// without fingerprints.
+type OrderWriter struct{ Fingerprints bool }
+
+// Start appends the start of an order pack's body.
+func (w OrderWriter) Start(dst []byte, previous uint64) []byte {
+	if w.Fingerprints {
+		previous |= fingerprinted
+	}
 	return binary.LittleEndian.AppendUint64(dst, previous)
 }
 
-// AppendOrderRow appends the row of a record with events; before is the index
-// of the row before it, or the pack's previous index.
-func AppendOrderRow(dst []byte, before uint64, at journal.Position, v *journal.RecordView) []byte {
+// Row appends the row of a record with events; before is the index of the row
+// before it, or the pack's previous index. The fingerprint is that of the chain
+// after the record, or 0 if it is unknown.
+func (w OrderWriter) Row(dst []byte, before uint64, at journal.Position, fingerprint uint32, v *journal.RecordView) []byte {
 	dst = binary.AppendUvarint(dst, at.Index-before)
 	dst = binary.AppendUvarint(dst, uint64(at.Ordinal))
+	if w.Fingerprints {
+		dst = binary.LittleEndian.AppendUint32(dst, fingerprint)
+	}
 	dst = append(dst, byte(len(v.Type)))
 	dst = append(dst, v.Type...)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(v.ID)))
@@ -115,7 +131,10 @@ type OrderRow struct {
 	Type, ID []byte
 	First    journal.Sequence
 	Events   int
-	tags     []byte
+	// Fingerprint is that of the entity's chain after the record; 0: the row was
+	// written at an earlier level.
+	Fingerprint uint32
+	tags        []byte
 }
 
 // Tags calls fn for each tag of the row's events, in order.
@@ -133,9 +152,10 @@ func (r *OrderRow) Tags(fn func(seq journal.Sequence, tag []byte)) {
 
 // OrderPack walks the rows of an order pack's body.
 type OrderPack struct {
-	Previous uint64
-	index    uint64
-	rest     []byte
+	Previous     uint64
+	fingerprints bool
+	index        uint64
+	rest         []byte
 }
 
 // OpenOrderPack returns the pack in body, before its first row.
@@ -144,7 +164,9 @@ func OpenOrderPack(body []byte) (OrderPack, error) {
 		return OrderPack{}, fmt.Errorf("%w: order pack of %d bytes", journal.ErrDamaged, len(body))
 	}
 	prev := binary.LittleEndian.Uint64(body)
-	return OrderPack{Previous: prev, index: prev, rest: body[8:]}, nil
+	marked := prev&fingerprinted != 0
+	prev &^= fingerprinted
+	return OrderPack{Previous: prev, fingerprints: marked, index: prev, rest: body[8:]}, nil
 }
 
 // Next fills row with the next row and reports whether there is one.
@@ -155,6 +177,12 @@ func (p *OrderPack) Next(row *OrderRow) (bool, error) {
 	d := rowDecoder{b: p.rest}
 	p.index += d.uvarint()
 	row.At = journal.Position{Index: p.index, Ordinal: uint32(d.uvarint())}
+	row.Fingerprint = 0
+	if b := []byte(nil); p.fingerprints {
+		if b = d.take(4); !d.bad {
+			row.Fingerprint = binary.LittleEndian.Uint32(b)
+		}
+	}
 	row.Type = d.take(int(d.u8()))
 	row.ID = d.take(int(d.u8()) | int(d.u8())<<8)
 	row.First = journal.Sequence(d.uvarint())

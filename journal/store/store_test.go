@@ -161,7 +161,7 @@ func FuzzBodies(f *testing.F) {
 	}
 	at := journal.Position{Index: 9, Ordinal: 2}
 	f.Add(AppendPackRecord(AppendPackStart(nil, journal.Position{}), at, raw))
-	f.Add(AppendOrderRow(AppendOrderStart(nil, 3), 3, at, &v))
+	f.Add(OrderWriter{}.Row(OrderWriter{}.Start(nil, 3), 3, at, 0, &v))
 	f.Add(AppendHead(nil, &Head{}))
 	f.Add(AppendHead(nil, &Head{Snapshots: Snapshots{3}, Stands: at, Timers: 1, Cut: &Cut{Sequence: 2}}))
 	set, _ := HeadTimers("").With("due", 7)

@@ -57,6 +57,16 @@ export function outcomeUnknown(e: unknown): boolean {
   return e instanceof HostdError && ["deadline_exceeded", "canceled", "unknown", "aborted"].includes(e.code);
 }
 
+/**
+ * Whether a cursor is of a history that the cluster does not have any more, because
+ * a data directory was restored or a shard was recovered without its newest events.
+ * Discard what was made of the events and subscribe without a cursor: some of them
+ * never happened.
+ */
+export function historyLost(e: unknown): boolean {
+  return e instanceof HostdError && e.reason === "CURSOR_HISTORY_LOST";
+}
+
 export interface Options {
   /** Bounds a call, all its attempts together; 10,000. */
   timeoutMs?: number;

@@ -52,7 +52,10 @@ var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before
 // What an ErrorInfo says of a retry whose outcome nobody can tell, of a
 // client's command that comes from entities and timers only, of what the
 // caller's roles do not allow, and of roles that are too old to decide by.
+// ReasonHistoryLost is that of a cursor of events that the log does not have.
 const (
+	ReasonHistoryLost = "CURSOR_HISTORY_LOST"
+
 	reasonForgotten = "COMMAND_OUTCOME_UNKNOWN"
 	reasonInternal  = "INTERNAL_COMMAND"
 	reasonDenied    = "ROLE_REQUIRED"
@@ -80,6 +83,11 @@ func codeOf(err error) (code connect.Code, known bool) {
 		return connect.CodeOutOfRange, true
 	}
 	return connect.CodeInternal, false
+}
+
+// Reason makes the detail that names a failure for programs.
+func Reason(name string) proto.Message {
+	return &errdetails.ErrorInfo{Reason: name, Domain: errorDomain}
 }
 
 // Public is what the caller is told of err: a *connect.Error as it is,

@@ -3,6 +3,7 @@ package subscription
 import (
 	"context"
 
+	"github.com/hostd/hostd/api/cursor"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -11,9 +12,12 @@ import (
 // replica has applied is committed, so any replica's is good.
 type EventOrder interface {
 	// Rows calls fn with the place of each record of q in the shard's order,
-	// and returns the index from which to go on. An error of fn ends it and is
-	// returned as it is.
-	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next uint64, err error)
+	// from the entry of q.From on, and returns where to continue: before the
+	// first entry that it has not read, with the history up to there. An error
+	// of fn ends it and is returned as it is. It fails with
+	// journal.ErrOtherHistory if the log has another record before q.From than
+	// q.From.History says.
+	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next cursor.Position, err error)
 	// Applied is the index of the last entry that this node has applied of the
 	// shard, 0 where it has none.
 	Applied(shard sharding.ShardID) uint64
@@ -35,7 +39,8 @@ type EventOrder interface {
 type OrderQuery struct {
 	Type string
 	Tag  string // on any of the record's events; empty is all
-	From uint64 // the first index
+	From cursor.Position
+	UpTo uint64 // the last index
 }
 
 // OrderRow is a record's place in its shard's order.
@@ -44,4 +49,6 @@ type OrderRow struct {
 	Entity sharding.EntityID
 	First  journal.Sequence // of its events
 	Events int              // how many of them are asked for
+	// History is the fingerprint of the record; 0: unknown.
+	History uint32
 }

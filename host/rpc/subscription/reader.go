@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hostd/hostd/api/cursor"
@@ -150,7 +151,11 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 			}
 			end := s.EventOrder.Applied(shard)
 			if at[i] == (cursor.Position{}) && rdr.sub.request.GetFromNewest() {
-				at[i] = cursor.Position{Index: end + 1}
+				newest, err := rdr.rows(ctx, shard, cursor.Position{Index: end + 1}, end, func(OrderRow) error { return nil })
+				if err != nil {
+					return err
+				}
+				at[i] = newest
 				if err := rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at[i]}}}); err != nil {
 					return err
 				}
@@ -222,21 +227,49 @@ func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.
 	return nil
 }
 
-// errAheadOfLog: a cursor's position is beyond the end of its shard's log, so it
-// was made of a log that has since been cut. Only a new beginning helps.
-var errAheadOfLog = status.New(connect.CodeOutOfRange, "the cursor is ahead of the log: the history it was made of is gone; subscribe from the beginning")
+// Both errors mean that the position is of a history that is gone: the log has
+// fewer entries, or others. A new beginning is all that helps.
+var (
+	errAheadOfLog   = &historyLostError{"the cursor is ahead of the log"}
+	errOtherHistory = &historyLostError{"the log has other events before the cursor than the subscriber was sent"}
+)
+
+// historyLostError is what a caller is told who continues from such a position.
+type historyLostError struct{ what string }
+
+func (e *historyLostError) Error() string {
+	return e.what + ": the history that it was made of is gone, as after a restore from a backup; discard what was made of its events, and subscribe from the beginning"
+}
+
+// Code implements status.Coded. The position is out of the range of positions
+// that the log has, as is one before truncated events; the reason tells them
+// apart.
+func (e *historyLostError) Code() connect.Code { return connect.CodeOutOfRange }
+
+// Detail implements status.Detailed.
+func (e *historyLostError) Detail() proto.Message { return status.Reason(status.ReasonHistoryLost) }
 
 // confirmTime bounds the wait for a quorum's word that this node leads.
 const confirmTime = 5 * time.Second
 
+// rows calls fn with the rows of the subscription from a position on, up to the
+// index end. It compares the history before the position first.
+func (rdr *reader) rows(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64, fn func(OrderRow) error) (next cursor.Position, err error) {
+	m := rdr.sub.request
+	next, err = rdr.sub.service.EventOrder.Rows(ctx, shard, OrderQuery{Type: m.GetEntityType(), Tag: m.GetTag(), From: at, UpTo: end}, fn)
+	if errors.Is(err, journal.ErrOtherHistory) {
+		err = errOtherHistory
+	}
+	return next, err
+}
+
 // stretch gives the events of the next rows up to the index end. It returns the
 // position behind them; all says that nothing is left.
 func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64) (_ cursor.Position, all bool, err error) {
-	order, m := rdr.sub.service.EventOrder, rdr.sub.request
 	rows := make([]OrderRow, 0, 8)
-	next, err := order.Rows(ctx, shard, OrderQuery{Type: m.GetEntityType(), Tag: m.GetTag(), From: at.Index}, func(row OrderRow) error {
+	next, err := rdr.rows(ctx, shard, at, end, func(row OrderRow) error {
 		switch {
-		case row.At.Index > end || len(rows) == orderRows:
+		case len(rows) == orderRows:
 			return errEnough
 		case row.At.Index == at.Index && row.At.Ordinal < at.Ordinal:
 			return nil
@@ -244,12 +277,8 @@ func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at curso
 		rows = append(rows, row)
 		return nil
 	})
-	switch {
-	case err == nil:
-		all, next = true, min(next, end+1)
-	case errors.Is(err, errEnough):
-		all, next = len(rows) < orderRows, end+1
-	default:
+	all = err == nil
+	if err != nil && !errors.Is(err, errEnough) {
 		return at, false, err
 	}
 	err = nil
@@ -258,8 +287,8 @@ func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at curso
 			return at, false, err
 		}
 	}
-	if all && next > at.Index {
-		at = cursor.Position{Index: next}
+	if all && next.Index > at.Index {
+		at = next
 		err = rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}})
 	}
 	return at, all, err
@@ -288,7 +317,7 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 	var cut *journal.CutError
 	if errors.As(err, &cut) && rdr.sub.request.GetSkipCut() {
 		rdr.skipped += uint64(max(row.Events-skip, 0))
-		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1}, nil
+		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1, History: row.History}, nil
 	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return at, err
@@ -300,7 +329,7 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 		if i < skip || event == nil {
 			continue
 		}
-		at = cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal, Events: uint32(i + 1)}
+		at = cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal, Events: uint32(i + 1), History: row.History}
 		if err := rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}, event: event, shard: shard}); err != nil {
 			return at, err
 		}

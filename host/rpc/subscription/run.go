@@ -163,10 +163,13 @@ func (s *subscription) still() (sharding.ShardID, bool) {
 	return 0, false
 }
 
-// place says where a shard is read: here (the empty name) where this node
-// leads it or, by those who follow, has a replica; else at its leader.
+// place says where a shard is read: here (the empty name) if this node leads it
+// or, for those who follow, has a replica that has applied what the caller has
+// seen; else at its leader. Only the leader can say that a position is ahead of
+// the log.
 func (s *subscription) place(shard sharding.ShardID) (node sharding.NodeID, known bool) {
-	if s.service.Proxy.Leads(shard) || s.follow && s.service.EventOrder.HasReplica(shard) {
+	order := s.service.EventOrder
+	if s.service.Proxy.Leads(shard) || s.follow && order.HasReplica(shard) && s.at[shard].Index <= order.Applied(shard)+1 {
 		return "", true
 	}
 	if s.fromPeer {

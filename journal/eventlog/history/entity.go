@@ -18,11 +18,12 @@ import (
 // Record is one record in the overlay. Once linked nothing of it changes but
 // Next, which a reader of first..last does not follow beyond last.
 type Record struct {
-	At       journal.Position
-	Seq      journal.Sequence // of the entity after the record
-	Raw      []byte
-	KeyBytes int // of the entity's name as keys hold it
-	Next     *Record
+	At          journal.Position
+	Seq         journal.Sequence // of the entity after the record
+	Raw         []byte
+	KeyBytes    uint32 // of the entity's name as keys hold it
+	Fingerprint uint32 // of the chain after the record; 0 below sharding.LevelFingerprints
+	Next        *Record
 }
 
 // Snapshot is one snapshot in the overlay.

@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -105,4 +107,58 @@ func TestEveryNodeDescribesEntities(t *testing.T) {
 			t.Errorf("%s lists %d entities, %v", n.ID(), len(list.GetEntities()), err)
 		}
 	}
+}
+
+// Every replica names the history of a shard in the same way: a cursor is the
+// same text whichever node gave it, also after the shard has another leader and
+// after a replica was made from another one's state.
+func TestEveryNodeGivesTheSameCursors(t *testing.T) {
+	t.Parallel()
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 4})
+	c.Push("counter")
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	shard := client.ShardOf("counter", "c0", 4)
+	events, known := 0, []string(nil)
+	compare := func(when string) {
+		t.Helper()
+		for range 5 {
+			if _, err := c.Client(client.Options{}).Send(ctx, client.Command{EntityType: "counter", EntityID: "c0", Name: "add", Data: []byte(`{"amount":1}`)}); err != nil {
+				t.Fatal(err)
+			}
+			events++
+		}
+		for i, n := range c.Nodes() {
+			var got []string
+			for d, err := range n.Client(client.Options{}).Subscribe(ctx, client.Subscription{EntityType: "counter", Shards: []uint32{shard}, Follow: true}) {
+				if err != nil {
+					t.Fatalf("%s at %s: %v", when, n.ID(), err)
+				}
+				if got = append(got, d.Cursor()); len(got) == events {
+					break
+				}
+			}
+			if i == 0 && slices.Equal(got[:len(known)], known) {
+				known = got
+			}
+			if !slices.Equal(got, known) {
+				t.Fatalf("%s at %s:\n%q, want\n%q", when, n.ID(), got, known)
+			}
+		}
+	}
+	compare("at first")
+	to := c.Node((c.Leader(shard) + 1) % 3).ID()
+	if err := c.Node(0).Client(client.Options{}).MoveShard(ctx, shard, to); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("another node leads", func() bool { return leaderAt(c, 0, shard) == to })
+	compare("with another leader")
+	const emptied = 2
+	c.Stop(emptied)
+	if err := os.RemoveAll(c.Node(emptied).DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	c.Node(emptied).Start()
+	c.AwaitSpread()
+	compare("with a replica that was made anew")
 }

@@ -3,6 +3,7 @@ package rpctest
 import (
 	"context"
 
+	"github.com/hostd/hostd/api/cursor"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -26,21 +27,44 @@ func (w *World) note(rec *journal.Record) {
 	}
 }
 
+// fingerprintBefore is that of the last record before a position.
+func fingerprintBefore(log []*journal.Record, at cursor.Position) uint32 {
+	last := min(uint64(len(log)), at.Index)
+	if at.Events == 0 {
+		last = min(last, max(at.Index, 1)-1)
+	}
+	var chain journal.Chain
+	for i := last; i > 0; i-- {
+		if rec := log[i-1]; len(rec.Events) > 0 {
+			return chain.After(rec).Fingerprint()
+		}
+	}
+	return journal.Hash{}.Fingerprint()
+}
+
 // Rows implements subscription.EventOrder.
-func (o eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscription.OrderQuery, fn func(subscription.OrderRow) error) (uint64, error) {
+func (o eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscription.OrderQuery, fn func(subscription.OrderRow) error) (cursor.Position, error) {
 	o.mu.Lock()
 	log := o.order[shard]
 	o.mu.Unlock()
-	for i := max(q.From, 1); i <= uint64(len(log)); i++ {
+	if q.From.Index <= uint64(len(log))+1 {
+		if history := fingerprintBefore(log, q.From); q.From.History != 0 && q.From.History != history {
+			return q.From, journal.ErrOtherHistory
+		}
+	}
+	end := min(uint64(len(log)), q.UpTo)
+	for i := max(q.From.Index, 1); i <= end; i++ {
 		rec := log[i-1]
 		if rec.Entity.Type != q.Type || len(rec.Events) == 0 {
 			continue
 		}
-		if err := fn(subscription.OrderRow{At: journal.Position{Index: i}, Entity: rec.Entity, First: rec.Expected + 1, Events: len(rec.Events)}); err != nil {
+		if err := fn(subscription.OrderRow{At: journal.Position{Index: i}, Entity: rec.Entity, First: rec.Expected + 1, Events: len(rec.Events), History: fingerprintBefore(log, cursor.Position{Index: i + 1})}); err != nil {
 			return q.From, err
 		}
 	}
-	return max(uint64(len(log))+1, q.From), ctx.Err()
+	next := cursor.Position{Index: max(end+1, q.From.Index)}
+	next.History = fingerprintBefore(log, next)
+	return next, ctx.Err()
 }
 
 // Applied implements subscription.EventOrder.

@@ -1410,7 +1410,10 @@ type SubscribeRequest struct {
 	// Only events with this tag; empty means all.
 	Tag string `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
 	// Where to go on: the cursor of the last message received. Empty starts at
-	// the beginning. It is opaque: a position in the shards' logs.
+	// the beginning. It is opaque: a position in the shards' logs, which names
+	// their history. If a log has other events there now, or ends before, as after
+	// a restore from a backup, the call fails with out_of_range and the reason
+	// CURSOR_HISTORY_LOST: discard what was made of the events, and start over.
 	Cursor string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Keep the stream open and send events as they are committed.
 	Follow bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
@@ -5202,7 +5205,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
 	"\x03tag\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x03tag\x12!\n" +
-	"\x06cursor\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x06cursor\x12\x16\n" +
+	"\x06cursor\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\bR\x06cursor\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12#\n" +
 	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +

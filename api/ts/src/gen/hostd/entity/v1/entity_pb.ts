@@ -1240,7 +1240,10 @@ export type SubscribeRequest = Message<"hostd.entity.v1.SubscribeRequest"> & {
 
   /**
    * Where to go on: the cursor of the last message received. Empty starts at
-   * the beginning. It is opaque: a position in the shards' logs.
+   * the beginning. It is opaque: a position in the shards' logs, which names
+   * their history. If a log has other events there now, or ends before, as after
+   * a restore from a backup, the call fails with out_of_range and the reason
+   * CURSOR_HISTORY_LOST: discard what was made of the events, and start over.
    *
    * @generated from field: string cursor = 3;
    */
