@@ -37,6 +37,7 @@ func (n *Node) openPeers() error {
 	n.membership.openFounding()
 	peers, err := peer.New(peer.Options{
 		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
+		Refused: n.peerRefused,
 		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, OnGone: n.replicas.raft.gone, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
 		SilentAfter: n.cfg.SilentAfter, Beat: n.cfg.SilentAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SilentAfter),
 	})
@@ -108,13 +109,18 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Rejoin: func(ctx context.Context) (*cluster.Joined, error) {
 			entry := n.membership.entry()
 			entry.Raise = n.membership.raise
-			return entry.Again(ctx, n.membership.addressBook.Addresses())
+			joined, err := entry.Again(ctx, n.membership.addressBook.Addresses())
+			if err == nil {
+				// It may be led by nodes that have joined while this one was away, which
+				// hears them and could not answer.
+				n.membership.addressBook.Joined(joined)
+			}
+			return joined, err
 		},
 		Removed: func(ctx context.Context) bool {
 			return n.membership.entry().Removed(ctx, n.membership.addressBook.Addresses())
 		},
 		Renewed: func(j *cluster.Joined) error {
-			n.membership.addressBook.Joined(j)
 			return n.id.Save(func(id *datadir.Identity) bool {
 				id.Raise(j.Level)
 				id.MetaReplica, id.MetaVoters = j.Replica, j.First

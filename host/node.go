@@ -64,6 +64,7 @@ type Node struct {
 	backend    backend.Backend
 	metrics    *metrics
 	watches    watches
+	strangers  strangers
 	auth       atomic.Pointer[authn.Authenticator] // nil: nobody is asked who calls
 	roles      *authorize.Authorizer               // nil likewise
 	audit      *audit.Calls                        // nil: no account is kept

@@ -128,6 +128,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, ProbeAlone: n.peers.ProbeAlone, CompareRows: n.replicas.judge.Compare,
 	})
 	n.peers.Confirm(n.membership.confirmed)
+	n.peers.SetMembers(n.membership.metadata)
 	// Calls in flight are answered before what answers them is closed.
 	n.lifecycle.add("server", func(context.Context) error { return n.ports.stop() })
 	return nil
@@ -140,10 +141,25 @@ func (n *Node) kick() {
 	}
 }
 
+// sever ends all connections with a node that is no member any more.
+func (n *Node) sever(node sharding.NodeID) {
+	if node == n.id.Node {
+		return
+	}
+	n.peers.Sever(node)
+	closed := 0
+	if n.peerCerts != nil {
+		closed = n.peerCerts.CloseNode(string(node))
+	}
+	n.logger.Info("a node was put down, or is no member any more: it is not served", "node_id", node, "connections_closed", closed)
+}
+
 // follow keeps what is derived from the metadata up to it, and marks the node
 // as caught up once it has the cluster's metadata and its modules.
 func (n *Node) follow(ctx context.Context) {
+	leavers := cluster.NewLeavers(n.sever)
 	n.membership.addressBook.Follow(ctx, n.membership.metadata, func(view *meta.View) {
+		leavers.Learn(view)
 		n.routing.leaders.Learn(view, n.shards)
 		n.learnLevels(view)
 		if n.membership.learnApart() {

@@ -97,6 +97,20 @@ func (c *Calls) Refused(r *http.Request, reason string) {
 	c.refuse(e, hostOf(address))
 }
 
+// RefusedNode writes that a call of another node was refused because that is no
+// member of the cluster. node is what it calls itself, which its certificate
+// has proven where nodes show any. A nil Calls writes nothing.
+func (c *Calls) RefusedNode(node, address, procedure, reason string) {
+	if c == nil {
+		return
+	}
+	e := Entry{
+		Stage: StageComplete, Principal: Principal{Kind: KindNode, Name: node}, Address: address, Method: procedure,
+		Verb: c.verbs[procedure].text, Code: connect.CodePermissionDenied.String(), Reason: reason,
+	}
+	c.refuse(e, callerOf(&e))
+}
+
 // Denied writes that a command of a stream is one that its caller may not have
 // carried out. ctx is the stream's.
 func (c *Calls) Denied(ctx context.Context, entityType, entityID, commandID string) {

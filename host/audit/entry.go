@@ -37,7 +37,7 @@ type Entry struct {
 	Target    string    `json:"target,omitempty"`  // what else it is about, NAME=VALUE with spaces between them
 	Result    string    `json:"result,omitempty"`  // what a change came to, in the same form
 	Code      string    `json:"code,omitempty"`    // of StageComplete: ok, or the code of the error
-	Reason    string    `json:"reason,omitempty"`  // of a credential that was refused
+	Reason    string    `json:"reason,omitempty"`  // of a credential or a node that was refused
 	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 where none did
 	Left      uint64    `json:"leftOut,omitempty"` // refusals of this caller before this one, without lines
 }
@@ -63,7 +63,7 @@ const (
 
 // cut bounds the texts, which callers choose.
 func (e *Entry) cut() {
-	for _, s := range []*string{&e.Principal.Name, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Target, &e.Result} {
+	for _, s := range []*string{&e.Principal.Name, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Target, &e.Result, &e.Reason} {
 		if len(*s) <= maxText {
 			continue
 		}

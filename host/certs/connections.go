@@ -35,6 +35,7 @@ type connections struct {
 type connection struct {
 	below   net.Conn
 	chain   []*x509.Certificate // what the other side showed; none before the handshake, or where it showed none
+	node    string              // that the chain names; empty for clients
 	until   time.Time           // end of its grace, where it is retired
 	retired atomic.Bool
 }
@@ -106,6 +107,35 @@ func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
 	return nil
 }
 
+// names notes the node on the other side of a connection.
+func (r *Reloader) names(e *connection, node string) {
+	r.open.mu.Lock()
+	defer r.open.mu.Unlock()
+	e.node = node
+}
+
+// CloseNode closes every connection with a node at once, whoever has made it,
+// and returns their number.
+func (p *Peers) CloseNode(node string) int {
+	return p.open.closeAll(func(e *connection) bool { return e.node == node })
+}
+
+// closeAll closes the connections for which a condition holds.
+func (o *connections) closeAll(condition func(*connection) bool) int {
+	o.mu.Lock()
+	var over []net.Conn
+	for _, e := range o.all {
+		if condition(e) {
+			over = append(over, e.below)
+		}
+	}
+	o.mu.Unlock()
+	for _, c := range over {
+		c.Close()
+	}
+	return len(over)
+}
+
 // retire gives the connections whose client is not to be believed their grace,
 // and returns their number.
 func (o *connections) retire(distrusted func(*connection) bool, now time.Time) (n int) {
@@ -125,15 +155,5 @@ func (o *connections) retire(distrusted func(*connection) bool, now time.Time) (
 // closeRetired closes those whose grace is over. The server takes note by
 // itself.
 func (o *connections) closeRetired(now time.Time) {
-	o.mu.Lock()
-	var over []net.Conn
-	for _, e := range o.all {
-		if e.retired.Load() && !now.Before(e.until) {
-			over = append(over, e.below)
-		}
-	}
-	o.mu.Unlock()
-	for _, c := range over {
-		c.Close()
-	}
+	o.closeAll(func(e *connection) bool { return e.retired.Load() && !now.Before(e.until) })
 }

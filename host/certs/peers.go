@@ -271,6 +271,7 @@ func (p *Peers) secure(ctx context.Context, t *tls.Conn, below net.Conn) (net.Co
 		p.forget(below)
 		return nil, err
 	}
+	p.names(e, node)
 	return &channel{t, p.Reloader, e, node}, nil
 }
 

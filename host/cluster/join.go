@@ -134,7 +134,8 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 			last = errors.New("the metadata shard has no other leader")
 			continue
 		}
-		if last = e.Peers.Renew(ctx, address); last == nil {
+		// A start that is put down already is taken for dead.
+		if last = e.Peers.Renew(ctx, address); last == nil || errors.Is(last, peer.ErrPutDown) {
 			return nil
 		}
 	}

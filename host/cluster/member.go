@@ -28,6 +28,9 @@ const (
 	// lostAfter is how long the metadata shard may have no leader that this
 	// node knows of before it asks whether it still has a part in it.
 	lostAfter = 5 * time.Second
+	// excludedRest lies between two attempts to come back of a node that the
+	// leader of the metadata shard takes for no member.
+	excludedRest = 100 * time.Millisecond
 	// removeTimeout bounds the wait for the old metadata replica to go.
 	removeTimeout = 30 * time.Second
 )
@@ -212,6 +215,7 @@ func (m *Member) follow(ctx context.Context) {
 			// through times in which other replicas were placed here.
 			if current = m.catchUp(ctx); !current {
 				m.rejoin(ctx)
+				rest(ctx, excludedRest)
 				continue
 			}
 			m.caughtUp.Do(func() { close(m.fresh) })
@@ -245,6 +249,16 @@ func (m *Member) follow(ctx context.Context) {
 				waiting = false
 			}
 		}
+	}
+}
+
+// rest waits for d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
 	}
 }
 

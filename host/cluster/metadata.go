@@ -217,6 +217,7 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 	ctx, done := m.whileHeard(ctx, remote, node)
 	defer done()
 	result, err := remote.Propose(ctx, node, command)
+	err = m.excluded(err)
 	if err != nil && !undone(err) && !errors.Is(err, peer.ErrRefused) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
@@ -297,6 +298,9 @@ func (m *Metadata) CatchUp(ctx context.Context) error {
 		if err == nil {
 			return m.reach(ctx, asked, index)
 		}
+		if excluded(err) {
+			return fmt.Errorf("read the metadata: %w", err) // it has to join first
+		}
 		// Reading again is harmless, whatever the error.
 		if err := m.pause(ctx, began, err); err != nil {
 			return fmt.Errorf("read the metadata: %w", err)
@@ -321,7 +325,22 @@ func (m *Metadata) readIndex(ctx context.Context) (uint64, error) {
 	if err != nil && call.Err() != nil && ctx.Err() == nil {
 		return 0, m.notLeader() // it fell silent
 	}
-	return index, err
+	return index, m.excluded(err)
+}
+
+// excluded says whether the leader takes this node for no member, or for one
+// that was put down.
+func excluded(err error) bool {
+	return errors.Is(err, peer.ErrNotMember) || errors.Is(err, peer.ErrPutDown)
+}
+
+// excluded makes of such an error what callers are told: the metadata shard has
+// no leader that this node can ask, and nothing was done.
+func (m *Metadata) excluded(err error) error {
+	if !excluded(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", m.notLeader(), err)
 }
 
 // ReadHere asks for proof that this node leads the metadata shard now and

@@ -21,6 +21,12 @@ type says struct {
 
 func (s *says) Probe(context.Context) (*peerv1.ProbeResponse, error) { return s.answer, nil }
 
+// everybody has all nodes for members.
+type everybody struct{}
+
+func (everybody) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
+func (everybody) Confirm(context.Context) error                  { return nil }
+
 // answering starts a node that answers probes, and returns its address.
 func answering(t *testing.T, id sharding.NodeID, control peer.Control) (*peer.Peers, string) {
 	t.Helper()
@@ -29,6 +35,7 @@ func answering(t *testing.T, id sharding.NodeID, control peer.Control) (*peer.Pe
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.SetMembers(everybody{})
 	l, err := on.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,10 @@ var (
 	// ErrWrongIdentity: the caller, or who answers, says that it is another node
 	// than its certificate does. A retry cannot succeed.
 	ErrWrongIdentity = errors.New("wrong identity")
+	// ErrNotMember: the calling node is no member of the cluster, or was put down
+	// and has not joined again. Nothing was done; once it has joined another
+	// attempt may succeed.
+	ErrNotMember = errors.New("not a member of the cluster")
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.
 	ErrOldIncarnation = errors.New("old incarnation")
@@ -54,6 +58,12 @@ var (
 	ErrClosed = errors.New("peers are closed")
 )
 
+// Why a caller is not looked up.
+var (
+	errStarting = errors.New("the node is starting")
+	errLookups  = errors.New("too many calls wait for that already")
+)
+
 // NotLeaderError is a *sharding.NotLeaderError from another node, with the
 // address of the leader, which is empty where that is not known. Nothing was
 // done.
@@ -74,6 +84,7 @@ var faults = []struct {
 	{ErrWrongCluster, peerv1.Fault_KIND_WRONG_CLUSTER, connect.CodePermissionDenied},
 	{ErrWrongNode, peerv1.Fault_KIND_WRONG_NODE, connect.CodeFailedPrecondition},
 	{ErrWrongIdentity, peerv1.Fault_KIND_WRONG_IDENTITY, connect.CodePermissionDenied},
+	{ErrNotMember, peerv1.Fault_KIND_NOT_MEMBER, connect.CodePermissionDenied},
 	{ErrOldIncarnation, peerv1.Fault_KIND_OLD_INCARNATION, connect.CodeAborted},
 	{ErrFormat, peerv1.Fault_KIND_FORMAT, connect.CodeUnimplemented},
 	{ErrUnavailable, peerv1.Fault_KIND_UNAVAILABLE, connect.CodeUnavailable},

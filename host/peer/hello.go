@@ -109,18 +109,34 @@ func (p *Peers) hello() Hello {
 }
 
 // accept judges a hello that arrived from another node, and returns the node.
-// Another start of a node ends the links of the one before. What is older than
-// the start that the metadata knows is refused; before there is metadata, what
-// is older than any start that was heard.
 func (p *Peers) accept(h Hello) (*peer, error) {
+	if err := p.judge(h); err != nil {
+		return nil, err
+	}
+	return p.meet(h)
+}
+
+// judge refuses a node of another cluster or level, and a start that an operator
+// put down.
+func (p *Peers) judge(h Hello) error {
 	if own := p.Cluster(); own == "" {
-		return nil, fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
+		return fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
 	} else if h.Cluster != own {
-		return nil, fmt.Errorf("%w: node %s is of cluster %q, node %s of %q", ErrWrongCluster, h.Node, h.Cluster, p.opts.Self, own)
+		return fmt.Errorf("%w: node %s is of cluster %q, node %s of %q", ErrWrongCluster, h.Node, h.Cluster, p.opts.Self, own)
 	}
 	if h.Node == p.opts.Self {
-		return nil, fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, h.Node)
+		return fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, h.Node)
 	}
+	if level := p.opts.Level(); !h.Speaks.Has(level) {
+		return fmt.Errorf("%w: the cluster is at level %d, node %s speaks %v: it needs another release", ErrFormat, level, h.Node, h.Speaks)
+	}
+	return p.mayStart(h)
+}
+
+// meet returns the node of a hello. Another start of it ends the links of the
+// one before. What is older than the start that the metadata knows is refused;
+// before there is metadata, what is older than any start that was heard.
+func (p *Peers) meet(h Hello) (*peer, error) {
 	confirmed, judged := uint64(0), p.confirmed.Load()
 	if judged != nil {
 		confirmed = (*judged)(h.Node)
@@ -128,9 +144,6 @@ func (p *Peers) accept(h Hello) (*peer, error) {
 	if err := meta.CheckIncarnation(h.Node, h.Incarnation, p.opts.Self, time.Now(), confirmed); err != nil {
 		p.future.refused(err, time.Now(), p.opts.Logger)
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if level := p.opts.Level(); !h.Speaks.Has(level) {
-		return nil, fmt.Errorf("%w: the cluster is at level %d, node %s speaks %v: it needs another release", ErrFormat, level, h.Node, h.Speaks)
 	}
 	q, err := p.addPeer(h.Node)
 	if err != nil {

@@ -21,6 +21,8 @@ type served struct {
 	body  *heardBody
 	ended atomic.Bool // aborted: what still arrives is not looked at
 
+	cancel context.CancelFunc // of the call's context
+
 	// The controller must not be used once the handler has returned; mu is
 	// held over its calls, which set a deadline and do not wait.
 	mu         sync.Mutex
@@ -38,6 +40,7 @@ func servedOf(ctx context.Context) *served {
 func (s *served) abort() {
 	s.ended.Store(true)
 	s.deadline(time.Unix(1, 0))
+	s.cancel()
 }
 
 // lift takes the server's limits off a call that lasts.
@@ -56,12 +59,17 @@ func (s *served) deadline(t time.Time) {
 type heardBody struct {
 	io.ReadCloser
 	peer  *peer
+	of    *served // the call whose body it is; nil for an answer
 	bytes atomic.Uint64
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. Of a call that was aborted nothing more is read,
+// whatever deadline its handler has set since.
 func (b *heardBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if b.of != nil && b.of.ended.Load() {
+		return 0, ErrUnavailable
+	}
 	if n > 0 {
 		b.bytes.Add(uint64(n))
 		b.peer.touch()

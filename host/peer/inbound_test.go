@@ -16,7 +16,7 @@ func TestLinksWithLowerNumbers(t *testing.T) {
 	q.incarnation.Store(start)
 	link := func(number uint64, want error) *served {
 		t.Helper()
-		s := &served{hello: Hello{Incarnation: start}}
+		s := &served{hello: Hello{Incarnation: start}, cancel: func() {}}
 		if err := q.replace(s, number); !errors.Is(err, want) {
 			t.Errorf("link %d: %v, want %v", number, err, want)
 		}

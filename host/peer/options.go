@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/hostd/hostd/host/network"
@@ -57,6 +58,10 @@ type Options struct {
 	Turns func() uint64
 	// Wall is this node's wall clock (time.Now), which other nodes are told.
 	Wall func() time.Time
+	// Refused is told of each call that is refused before it is served, of the
+	// node that makes it as far as that is known, and why. It must not block. Nil:
+	// nobody is told.
+	Refused func(r *http.Request, node sharding.NodeID, why error)
 	// Control answers the calls of other nodes; nil refuses them.
 	Control Control
 	// Logger gets what operators should see; nil discards it.
@@ -119,6 +124,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Turns == nil {
 		o.Turns = func() uint64 { return 0 }
+	}
+	if o.Refused == nil {
+		o.Refused = func(*http.Request, sharding.NodeID, error) {}
 	}
 	if o.OnHeard == nil {
 		o.OnHeard = func(sharding.NodeID) {}

@@ -38,9 +38,10 @@ const (
 )
 
 var (
-	errMoved = errors.New("the node has moved or started anew")
-	errStuck = errors.New("the link makes no progress")
-	errEnded = errors.New("the node ended the link")
+	errMoved   = errors.New("the node has moved or started anew")
+	errSevered = errors.New("the node was put down, or is no member any more")
+	errStuck   = errors.New("the link makes no progress")
+	errEnded   = errors.New("the node ended the link")
 )
 
 // run keeps the link until ctx ends.
@@ -51,7 +52,7 @@ func (q *peer) run(ctx context.Context) {
 		address := q.address
 		q.mu.Unlock()
 		began := q.owner.now()
-		if address != "" && q.owner.Cluster() != "" {
+		if address != "" && q.owner.Cluster() != "" && !q.isPutDown() {
 			err := q.link(ctx, address)
 			q.owner.opts.Logger.Debug("a link ended", "node_id", q.id, "address", address, "error", err)
 		}
@@ -65,6 +66,13 @@ func (q *peer) run(ctx context.Context) {
 			pause = min(2*pause, maxPause)
 		}
 	}
+}
+
+// isPutDown says whether the start that was heard last was put down. Another
+// start is heard once it calls.
+func (q *peer) isPutDown() bool {
+	start := q.incarnation.Load()
+	return start != 0 && q.owner.mayStart(Hello{Node: q.id, Incarnation: start}) != nil
 }
 
 // rest waits for d, or for a reason not to, which it reports. Without an

@@ -32,7 +32,8 @@ type peer struct {
 	address string // where it listens; "" where no link shall be
 	running bool   // the goroutine of the link is
 	cut     func(error)
-	inbound *served // the link from the node
+	inbound *served              // the link from the node
+	calling map[*served]struct{} // what it has open here
 	ending  ending
 	// The newest link from the node: of which start, its number, and when it
 	// ended.

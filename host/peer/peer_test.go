@@ -32,6 +32,12 @@ type node struct {
 	state   map[sharding.NodeID][]string
 }
 
+// everybody has all nodes for members.
+type everybody struct{}
+
+func (everybody) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
+func (everybody) Confirm(context.Context) error                  { return nil }
+
 type frame struct {
 	from sharding.NodeID
 	data string
@@ -62,6 +68,7 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 	if d.Peers, err = peer.New(opts); err != nil {
 		t.Fatal(err)
 	}
+	d.SetMembers(everybody{})
 	l, err := n.Listen(address)
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,8 @@ type Peers struct {
 	// incarnation is the present start of this node.
 	incarnation atomic.Uint64
 	confirmed   atomic.Pointer[func(sharding.NodeID) uint64]
+	members     atomic.Pointer[Members]
+	lookups     lookups
 	replaced    atomic.Bool                               // another node said so, since it was asked for
 	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
 	handler     http.Handler

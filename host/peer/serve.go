@@ -2,9 +2,8 @@ package peer
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 
 	"connectrpc.com/connect"
 
@@ -34,7 +33,7 @@ func (p *Peers) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	path, calls := peerv1connect.NewPeerServiceHandler(&controlService{peers: p}, common,
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
-			if open(spec.Procedure) {
+			if needs[spec.Procedure] == needNothing {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(maxOpenBytes)}
 			}
 			if spec.StreamType == connect.StreamTypeUnary {
@@ -51,26 +50,30 @@ func (p *Peers) newHandler() http.Handler {
 
 // Admit wraps a handler of calls between nodes: it checks who calls, notes that
 // the caller is heard, and answers with who is called. CallerOf names the
-// caller inside.
+// caller inside. Calls of the peer service need what needs says, all others a
+// member.
 func (p *Peers) Admit(next http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.hello().write(w.Header())
-		s, err := p.admit(r)
-		if err != nil {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		s := &served{controller: http.NewResponseController(w), cancel: cancel}
+		if err := p.admit(r, s); err != nil {
+			p.opts.Refused(r, s.hello.Node, err)
 			refuse.Write(w, r, p.encodeError(err))
 			return
 		}
-		s.controller = http.NewResponseController(w)
 		defer func() {
 			s.mu.Lock()
 			s.controller = nil
 			s.mu.Unlock()
 		}()
-		ctx := context.WithValue(r.Context(), servedKey{}, s)
+		ctx = context.WithValue(ctx, servedKey{}, s)
 		r = r.WithContext(context.WithValue(ctx, helloKey{}, s.hello))
 		if s.peer != nil {
-			s.body = &heardBody{ReadCloser: r.Body, peer: s.peer}
+			defer s.peer.answered(s)
+			s.body = &heardBody{ReadCloser: r.Body, peer: s.peer, of: s}
 			s.peer.touch()
 			r.Body = s.body
 		}
@@ -78,34 +81,43 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 	})
 }
 
-// open says whether a call is answered whoever makes it: anyone of this version
-// may Probe and ask for a pledge, and any start of a node to be vouched for.
-func open(path string) bool {
-	return slices.ContainsFunc([]string{
-		peerv1connect.PeerServiceProbeProcedure, peerv1connect.PeerServicePledgeProcedure, peerv1connect.PeerServiceVouchProcedure,
-	}, func(call string) bool { return strings.HasSuffix(path, call) })
-}
-
-// admit judges a request by its headers.
-func (p *Peers) admit(r *http.Request) (*served, error) {
+// admit judges a request by its headers, and begins to follow it where it is
+// of a node that is to be known.
+func (p *Peers) admit(r *http.Request, s *served) error {
 	h, err := readHello(r.Header)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var node string
 	node, h.Proven = network.CallerOf(r.Context())
 	if err := identify(string(h.Node), node, h.Proven); err != nil {
-		return nil, err
+		return err
 	}
+	s.hello = h
 	if to := r.Header.Get(headerTo); to != "" && to != string(p.opts.Self) {
-		return nil, wrongNode(to, p.opts.Self)
+		return wrongNode(to, p.opts.Self)
 	}
-	if open(r.URL.Path) {
-		return &served{hello: h}, nil
+	need := needs[r.URL.Path]
+	if need == needNothing {
+		return nil
 	}
-	q, err := p.accept(h)
-	if err != nil {
-		return nil, err
+	if err := p.judge(h); err != nil {
+		return err
 	}
-	return &served{hello: h, peer: q}, nil
+	if need == needMember {
+		if err := p.isMember(r.Context(), h); err != nil {
+			return err
+		}
+	}
+	if s.peer, err = p.meet(h); err != nil {
+		return err
+	}
+	// Who is put down from here on finds the call, and who was before is found by
+	// this second look.
+	s.peer.admitted(s)
+	if now := p.standing(h); now == StandingPutDown || need == needMember && now != StandingMember {
+		s.peer.answered(s)
+		return fmt.Errorf("%w: what is known of node %s has changed meanwhile", ErrUnavailable, h.Node)
+	}
+	return nil
 }

@@ -53,6 +53,9 @@ func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.Vo
 		case caller.Node == s.peers.opts.Self:
 			return nil, fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, caller.Node)
 		}
+		if err := s.peers.mayStart(caller); err != nil {
+			return nil, err
+		}
 		return s.peers.opts.Control.Vouch(ctx, r.Msg)
 	})
 }

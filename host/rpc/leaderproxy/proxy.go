@@ -13,6 +13,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/sharding"
@@ -250,11 +251,27 @@ func Proxied(err error) error {
 		}
 		return request.ErrUnreachable
 	}
+	if excluded(theirs) {
+		return request.ErrUnreachable
+	}
 	out := connect.NewError(theirs.Code(), errors.New(theirs.Message()))
 	for _, d := range theirs.Details() {
 		out.AddDetail(d)
 	}
 	return out
+}
+
+// excluded says whether the other node takes this one for no member of its
+// cluster: that is nothing that the caller did.
+func excluded(theirs *connect.Error) bool {
+	for _, d := range theirs.Details() {
+		value, err := d.Value()
+		fault, ok := value.(*peerv1.Fault)
+		if err == nil && ok && (fault.GetKind() == peerv1.Fault_KIND_NOT_MEMBER || fault.GetKind() == peerv1.Fault_KIND_PUT_DOWN) {
+			return true
+		}
+	}
+	return false
 }
 
 // Backoff waits between attempts.

@@ -113,6 +113,8 @@ const (
 	Fault_KIND_PUT_DOWN Fault_Kind = 110
 	// The caller says that it is another node than its certificate does.
 	Fault_KIND_WRONG_IDENTITY Fault_Kind = 121
+	// The caller is no member of the cluster, or an operator put it down.
+	Fault_KIND_NOT_MEMBER Fault_Kind = 150
 	// The node asks for signatures, and the module has none.
 	Fault_KIND_SIGNATURE_MISSING Fault_Kind = 75
 	// The same, and its signature is of a key that the node does not trust.
@@ -137,6 +139,7 @@ var (
 		10:  "KIND_UNKNOWN_OUTCOME",
 		110: "KIND_PUT_DOWN",
 		121: "KIND_WRONG_IDENTITY",
+		150: "KIND_NOT_MEMBER",
 		75:  "KIND_SIGNATURE_MISSING",
 		76:  "KIND_SIGNATURE_UNTRUSTED",
 		77:  "KIND_SIGNATURE_BAD",
@@ -155,6 +158,7 @@ var (
 		"KIND_UNKNOWN_OUTCOME":     10,
 		"KIND_PUT_DOWN":            110,
 		"KIND_WRONG_IDENTITY":      121,
+		"KIND_NOT_MEMBER":          150,
 		"KIND_SIGNATURE_MISSING":   75,
 		"KIND_SIGNATURE_UNTRUSTED": 76,
 		"KIND_SIGNATURE_BAD":       77,
@@ -4412,13 +4416,13 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\fR\x05chunk\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"/\n" +
 	"\x14SendSnapshotResponse\x12\x17\n" +
-	"\x06answer\x18\x82\x01 \x01(\fR\x06answer\"\x98\x04\n" +
+	"\x06answer\x18\x82\x01 \x01(\fR\x06answer\"\xae\x04\n" +
 	"\x05Fault\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.hostd.peer.v1.Fault.KindR\x04kind\x12\x19\n" +
 	"\bshard_id\x18\x02 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12%\n" +
-	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\"\xf1\x02\n" +
+	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\"\x87\x03\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12KIND_WRONG_CLUSTER\x10\x01\x12\x13\n" +
@@ -4433,7 +4437,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x14KIND_UNKNOWN_OUTCOME\x10\n" +
 	"\x12\x11\n" +
 	"\rKIND_PUT_DOWN\x10n\x12\x17\n" +
-	"\x13KIND_WRONG_IDENTITY\x10y\x12\x1a\n" +
+	"\x13KIND_WRONG_IDENTITY\x10y\x12\x14\n" +
+	"\x0fKIND_NOT_MEMBER\x10\x96\x01\x12\x1a\n" +
 	"\x16KIND_SIGNATURE_MISSING\x10K\x12\x1c\n" +
 	"\x18KIND_SIGNATURE_UNTRUSTED\x10L\x12\x16\n" +
 	"\x12KIND_SIGNATURE_BAD\x10M*y\n" +

@@ -1,0 +1,169 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// Standing is what the metadata of this node says of a start of another one.
+type Standing int
+
+const (
+	// StandingUnknown: the node is no member.
+	StandingUnknown Standing = iota
+	// StandingMember: the node is a member, whatever its status, unless an
+	// operator put it down.
+	StandingMember
+	// StandingOutside: an operator put the node down, and this start, a later
+	// one, has not been admitted.
+	StandingOutside
+	// StandingPutDown: an operator put this start down, or a later one.
+	StandingPutDown
+)
+
+// Members is what this node's metadata says of the others.
+type Members interface {
+	// Standing is asked for every call: it neither blocks nor allocates.
+	Standing(node sharding.NodeID, start uint64) Standing
+	// Confirm returns once all is applied here that the metadata shard had
+	// committed before the call. Calls at the same time share one reading.
+	Confirm(ctx context.Context) error
+}
+
+// Bounds of the calls that wait because their caller is no member as far as is
+// known here.
+const (
+	lookupTime     = 2 * time.Second
+	maxLookups     = 64 // at a time
+	maxNodeLookups = 16 // of these for one node
+)
+
+// lookups counts the calls that wait.
+type lookups struct {
+	mu    sync.Mutex
+	all   int
+	nodes map[sharding.NodeID]int
+}
+
+func (l *lookups) enter(node sharding.NodeID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= maxLookups || l.nodes[node] >= maxNodeLookups {
+		return false
+	}
+	if l.nodes == nil {
+		l.nodes = map[sharding.NodeID]int{}
+	}
+	l.all++
+	l.nodes[node]++
+	return true
+}
+
+func (l *lookups) leave(node sharding.NodeID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.nodes[node]--; l.nodes[node] == 0 {
+		delete(l.nodes, node)
+	}
+}
+
+// SetMembers says who is a member. Before it nobody is, and calls that need it
+// fail with ErrUnavailable.
+func (p *Peers) SetMembers(m Members) { p.members.Store(&m) }
+
+// standing is what is known here of who calls or answers.
+func (p *Peers) standing(h Hello) Standing {
+	members := p.members.Load()
+	if members == nil {
+		return StandingUnknown
+	}
+	return (*members).Standing(h.Node, h.Incarnation)
+}
+
+// mayStart refuses a start that an operator put down.
+func (p *Peers) mayStart(h Hello) error {
+	if p.standing(h) != StandingPutDown {
+		return nil
+	}
+	return fmt.Errorf("%w: start %d of node %s; stop the node and start it anew", ErrPutDown, h.Incarnation, h.Node)
+}
+
+// isMember refuses whoever is no member. The metadata here may lag behind, so
+// a stranger is only refused for good after a reading of the metadata shard.
+func (p *Peers) isMember(ctx context.Context, h Hello) error {
+	switch p.standing(h) {
+	case StandingMember:
+		return nil
+	case StandingPutDown:
+		return p.mayStart(h)
+	}
+	if err := p.lookUp(ctx, h.Node); err != nil {
+		return fmt.Errorf("%w: node %s does not know node %s, and cannot ask the metadata shard: %w", ErrUnavailable, p.opts.Self, h.Node, err)
+	}
+	switch p.standing(h) {
+	case StandingMember:
+		return nil
+	case StandingUnknown:
+		return fmt.Errorf("%w: node %s has not joined the cluster, or has left it", ErrNotMember, h.Node)
+	default:
+		return fmt.Errorf("%w: an operator put node %s down, and it has not joined again", ErrNotMember, h.Node)
+	}
+}
+
+func (p *Peers) lookUp(ctx context.Context, node sharding.NodeID) error {
+	members := p.members.Load()
+	if members == nil {
+		return errStarting
+	}
+	if !p.lookups.enter(node) {
+		return errLookups
+	}
+	defer p.lookups.leave(node)
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	return (*members).Confirm(ctx)
+}
+
+// Sever ends what a node has open here, and this node's link to it. It follows
+// a change of Standing: a call that comes later is refused by that.
+func (p *Peers) Sever(node sharding.NodeID) {
+	q := (*p.table.Load())[node]
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	calls := make([]*served, 0, len(q.calling))
+	for s := range q.calling {
+		calls = append(calls, s)
+	}
+	cut := q.cut
+	q.mu.Unlock()
+	for _, s := range calls {
+		s.abort()
+	}
+	if cut != nil {
+		cut(errSevered)
+	}
+}
+
+// admitted begins to follow a call, so that Sever ends it.
+func (q *peer) admitted(s *served) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.calling == nil {
+		q.calling = map[*served]struct{}{}
+	}
+	q.calling[s] = struct{}{}
+}
+
+// answered ends it.
+func (q *peer) answered(s *served) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.calling, s)
+}

@@ -1,0 +1,292 @@
+package peertls
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// anybodys are the procedures that nodes serve to each other before they are
+// members of one cluster.
+var anybodys = []string{
+	peerv1connect.PeerServiceProbeProcedure, peerv1connect.PeerServicePledgeProcedure, peerv1connect.PeerServiceVouchProcedure,
+	peerv1connect.PeerServiceJoinProcedure, peerv1connect.PeerServiceRenewProcedure, peerv1connect.PeerServiceLinkProcedure, peerv1connect.PeerServiceSendSnapshotProcedure,
+}
+
+// allBetweenNodes are all that a node is served by another: what nodes ask by
+// themselves, and what they pass on for their callers.
+func allBetweenNodes() (paths []string) {
+	for _, file := range []protoreflect.FileDescriptor{
+		peerv1.File_hostd_peer_v1_peer_proto, peerv1.File_hostd_peer_v1_forward_proto, peerv1.File_hostd_peer_v1_transfer_proto,
+		entityv1.File_hostd_entity_v1_entity_proto, clusterv1.File_hostd_cluster_v1_cluster_proto, modulev1.File_hostd_module_v1_module_proto,
+	} {
+		hop := ""
+		if file.Package() != "hostd.peer.v1" {
+			hop = "/hostd.hop"
+		}
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for k := range methods.Len() {
+				paths = append(paths, fmt.Sprintf("%s/%s/%s", hop, file.Services().Get(i).FullName(), methods.Get(k).Name()))
+			}
+		}
+	}
+	return paths
+}
+
+// start are the headers of a forger's calls.
+func (f forger) as(node string) forger {
+	f.node, f.config = node, as(f.own.pair(request(node)), f.own)
+	return f
+}
+
+// audited are three nodes with audit logs that require TLS of each other.
+func audited(t *testing.T) (*world, forger) {
+	t.Helper()
+	own := newAuthority(t)
+	w := newWorld(t, own)
+	for i := range w.Nodes() {
+		w.flags[i] = append(w.flags[i], "--audit", "changes")
+		w.mode(i, "require")
+	}
+	w.Start()
+	w.Push("counter")
+	w.AwaitSpread()
+	f := forger{t: t, own: own}.as("n9")
+	f.starts = f.members(w.Node(0))
+	return w, f
+}
+
+// refusals are the procedures of which a node's audit log says that it refused a
+// node.
+func refusals(t *testing.T, n *testkit.Node, node string) (procedures []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.DataDir(), "audit", "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, `"principal":{"kind":"node","name":"`+node+`"}`) || !strings.Contains(line, `"code":"permission_denied"`) {
+			continue
+		}
+		_, rest, _ := strings.Cut(line, `"method":"`)
+		procedure, _, _ := strings.Cut(rest, `"`)
+		procedures = append(procedures, procedure)
+	}
+	return procedures
+}
+
+// A certificate of the cluster's authority is obeyed in nothing until its node
+// has joined, and each refusal is in the audit log.
+func TestStrangersAreNotServed(t *testing.T) {
+	w, f := audited(t)
+	for i, n := range w.Nodes() {
+		for _, path := range allBetweenNodes() {
+			status, text := f.call(n, f.node, 1, path, &peerv1.ProbeRequest{})
+			refused := status == http.StatusForbidden && strings.Contains(text, "KIND_NOT_MEMBER")
+			if refused == slices.Contains(anybodys, path) {
+				t.Errorf("%s on %s: %d, %s", path, n.ID(), status, text)
+			}
+			if logged := strings.TrimPrefix(path, "/hostd.hop"); refused {
+				n.Await("the refusal of "+path+" is in the audit log", func() bool { return slices.Contains(refusals(t, n, f.node), logged) })
+			}
+		}
+		if i == 0 && !strings.Contains(n.Log(), "refused the call of a node that is no member") {
+			t.Error("the log does not name it")
+		}
+	}
+	for _, m := range w.Overview(0).GetMembers() {
+		if m.GetNodeId() == f.node {
+			t.Error("it has become a member")
+		}
+	}
+}
+
+// hangs opens a link as a node and returns what ends with it.
+func (f forger) hangs(to *testkit.Node) (ended <-chan error) {
+	f.t.Helper()
+	calls := peerv1connect.NewPeerServiceClient(&http.Client{Transport: f.transport(to)}, to.PeerAPI())
+	out := make(chan error, 1)
+	number := 0
+	to.Until("a link is taken", func() error {
+		ctx, cancel := context.WithCancel(context.Background())
+		number++
+		stream := calls.Link(ctx)
+		f.hello(stream.RequestHeader())
+		stream.RequestHeader().Set("Hostd-Link", strconv.Itoa(number))
+		err := stream.Send(&peerv1.LinkRequest{Beat: 1})
+		if err == nil {
+			_, err = stream.Receive()
+		}
+		if err != nil {
+			cancel()
+			return err
+		}
+		f.t.Cleanup(cancel)
+		go func() {
+			for err == nil {
+				_, err = stream.Receive()
+			}
+			out <- err
+		}()
+		return nil
+	})
+	return out
+}
+
+// A node that an operator put down is cut off at once, on every node, although
+// its process runs and its certificate is good. Another start of it is admitted.
+func TestPutDownNodesAreNotServed(t *testing.T) {
+	w, f := audited(t)
+	put := 1
+	if w.Leader(0) == put {
+		put = 2
+	}
+	down, other := w.Node(put), w.Node(3-put)
+	f = f.as(down.ID())
+	mine := func(n *testkit.Node, start uint64, path string) (int, string) {
+		return f.call(n, f.node, start, path, &peerv1.ReadMetaRequest{})
+	}
+	read := peerv1connect.PeerServiceReadMetaProcedure
+	if status, text := mine(other, f.starts[f.node], peerv1connect.PeerServiceCountsProcedure); status != http.StatusOK {
+		t.Fatalf("before: %d, %s", status, text)
+	}
+	down.Pause() // so that the links that are open are the forger's
+	var links []<-chan error
+	for i, n := range w.Nodes() {
+		if i != put {
+			links = append(links, f.hangs(n))
+		}
+	}
+	down.Continue()
+	if text, code := other.Run("node", "down", down.ID(), "--yes", "--addr", other.API()); code != 0 {
+		t.Fatalf("node down: %d, %s", code, text)
+	}
+	for _, ended := range links {
+		w.Await("an open link ends", func() bool { return len(ended) > 0 })
+	}
+	for i, n := range w.Nodes() {
+		if i == put {
+			continue
+		}
+		n.Await("it knows that the node was put down", func() bool {
+			status, text := mine(n, f.starts[f.node], read)
+			return status != http.StatusOK && strings.Contains(text, "KIND_PUT_DOWN")
+		})
+		for _, path := range allBetweenNodes() {
+			if path == peerv1connect.PeerServiceProbeProcedure || path == peerv1connect.PeerServicePledgeProcedure {
+				continue
+			}
+			for _, start := range []uint64{f.starts[f.node], f.starts[f.node] + 1} {
+				status, text := mine(n, start, path)
+				if start > f.starts[f.node] && slices.Contains(anybodys, path) {
+					continue // the next start, which may join
+				}
+				if !strings.Contains(text, "KIND_PUT_DOWN") && !strings.Contains(text, "KIND_NOT_MEMBER") {
+					t.Errorf("%s on %s as start %d: %d, %s", path, n.ID(), start, status, text)
+				}
+			}
+		}
+		if !slices.Contains(refusals(t, n, f.node), read) {
+			t.Errorf("the audit log of %s has no line", n.ID())
+		}
+	}
+	w.Restart(put)
+	w.Await("another start is admitted", func() bool {
+		for _, m := range w.Overview(3 - put).GetMembers() {
+			if m.GetNodeId() == f.node {
+				return m.GetStatus() == "up" && m.GetReachable()
+			}
+		}
+		return false
+	})
+	w.AwaitSpread()
+	after := f.members(w.Node(3 - put))
+	if status, text := mine(other, after[f.node], peerv1connect.PeerServiceCountsProcedure); status != http.StatusOK {
+		t.Errorf("after: %d, %s", status, text)
+	}
+}
+
+// A node whose metadata is old takes raft from nodes that it does not know, and
+// catches up: they have joined, and lead, while it was away.
+func TestNodeWithOldMetadataCatchesUp(t *testing.T) {
+	own := newAuthority(t)
+	w := newWorld(t, own)
+	for i := range w.Nodes() {
+		w.mode(i, "require")
+	}
+	w.Start()
+	w.Push("counter")
+	w.AwaitSpread()
+	away := 2
+	w.Stop(away)
+	var fresh *testkit.Node
+	for range 2 {
+		f := newFiles(own, "n"+strconv.Itoa(len(w.Nodes())+1))
+		fresh = w.Add(append(slices.Clone(w.flags[0]), f.flags("require")...)...)
+		w.Await("the new node is up", func() bool {
+			return slices.ContainsFunc(w.Overview(1).GetMembers(), func(m *clusterv1.Member) bool { return m.GetNodeId() == fresh.ID() && m.GetStatus() == "up" })
+		})
+	}
+	if text, code := fresh.Run("cluster", "set", "replication", "5", "--addr", fresh.API()); code != 0 {
+		t.Fatalf("replication: %d, %s", code, text)
+	}
+	leads := func() int { return w.Leader(uint32(sharding.MetaShard)) }
+	for _, n := range []*testkit.Node{w.Node(0), w.Node(1)} {
+		n.Await("a node that joined leads the metadata", func() bool {
+			n.Run("node", "drain", n.ID(), "--addr", n.API())
+			return leads() != w.Place(n.ID())
+		})
+	}
+	w.Await("a node that joined leads the metadata", func() bool { return leads() > away })
+	w.Node(away).Start()
+	w.Await("the node knows who has joined, and is served by them", func() bool {
+		members := w.Overview(away).GetMembers()
+		return len(members) == 5 && slices.ContainsFunc(members, func(m *clusterv1.Member) bool { return m.GetNodeId() == fresh.ID() && m.GetReachable() })
+	})
+	w.begin("counter")
+	w.goesOn("with a node that was away")
+	w.end()
+}
+
+// All nodes start at once and none leads yet: what they know of each other is
+// enough to elect a leader.
+func TestClusterStartsWithoutALeader(t *testing.T) {
+	own := newAuthority(t)
+	w := newWorld(t, own)
+	for i := range w.Nodes() {
+		w.mode(i, "require")
+	}
+	w.Start()
+	w.AwaitSpread()
+	w.StopAll()
+	for _, n := range w.Nodes() {
+		if err := n.Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range w.Nodes() {
+		if err := n.AwaitReady(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.begin("counter")
+	w.goesOn("after")
+	w.end()
+}
