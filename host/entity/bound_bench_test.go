@@ -59,11 +59,11 @@ func executorSteps(b *testing.B) []struct {
 		name string
 		make func() func()
 	}{
-		{"take 4096 requests", func() func() {
+		{"take 2048 requests", func() func() {
 			j := newBench()
-			reqs := make([]*request.Request, 4096)
+			reqs := make([]*request.Request, 2048)
 			for i := range reqs {
-				reqs[i] = j.query(fmt.Sprintf("entity-%d", i%4096))
+				reqs[i] = j.query(fmt.Sprintf("entity-%d", i))
 			}
 			return func() { j.core.submit(j.core.now, reqs) }
 		}},

@@ -103,7 +103,9 @@ type core struct {
 	faulted   supervise.Set[*entity]
 	snapshots snapshots
 	heat      resident.Heat
-	index     uint64 // of the entry whose outcome is taken
+	index     uint64   // of the entry whose outcome is taken
+	leaving   []*shard // have entities of a leadership that ended
+	mayLeave  int      // how many of those in this turn
 }
 
 // Stats counts what a lane has done since it started.
@@ -151,6 +153,7 @@ func newCore(opts Options, r Runner) *core {
 		}
 	})
 	c.decider = decider{base: &c.base, lane: c, timers: c.timers, types: c.residents.types}
+	c.mayLeave = c.opts.LeaveSlice
 	c.starter = autostart.New(autostart.Options{
 		Rate: c.opts.RememberRate, Types: c.opts.Remembered, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
 	}, parts{c})
@@ -259,6 +262,8 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 // here only, at the foot of the stack, so that the lane can go on without a
 // visit that runs long.
 func (c *core) pump() {
+	c.leaveShards()
+	c.mayLeave = c.opts.LeaveSlice
 	c.timers.Admit(c.owed, c.opts.Journal.Busy)
 	c.intake.Admit()
 	c.starter.Start()
@@ -276,7 +281,7 @@ func (c *core) pump() {
 // turn serves an entity's queue until it is empty, the entity leaves, or
 // others have waited long enough: other callers wait for one request.
 func (c *core) turn(e *entity) {
-	for n := 0; ; n++ {
+	for n := 0; e.shard.state == leading; n++ {
 		switch {
 		case e.inst != nil && e.inst.Busy():
 			if !e.blocked {

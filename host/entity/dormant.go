@@ -1,8 +1,6 @@
 package entity
 
 import (
-	"slices"
-
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/resident"
@@ -83,13 +81,18 @@ func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 	return nil
 }
 
-// wakeShard wakes all entities of a shard.
-func (m *residents) wakeShard(s *shard) {
-	for _, p := range slices.Clone(s.dormant.Slots()) {
-		if p != 0 {
-			m.wake(p, false)
+// wakeNext wakes a dormant entity of a shard, the next one behind a place in its
+// table; nil if there is none.
+func (m *residents) wakeNext(s *shard, at *int) *entity {
+	for s.dormant.Len() > 0 {
+		for slots := s.dormant.Slots(); *at < len(slots); *at++ {
+			if slots[*at] != 0 {
+				return m.wake(slots[*at], false) // another may have come to its place
+			}
 		}
+		*at = 0 // the table was made smaller
 	}
+	return nil
 }
 
 // leaveDormant lets the dormant entities of an instance that ends leave memory.

@@ -56,8 +56,7 @@ func (c *core) event(ev *Event) {
 	case LeaderChanged:
 		c.leaderChanged(ev.Shard, ev.Term, ev.Self)
 	case TermStarted:
-		c.termStarted(ev.Shard, ev.Term, ev.Clock, ev.Revision)
-		c.shards[ev.Shard].work(ev.Owing)
+		c.termStarted(ev.Shard, ev.Term, ev.Clock, ev.Revision, ev.Owing)
 	case ProposalDone:
 		if s := c.shards[ev.Shard]; s != nil {
 			c.index = ev.Index

@@ -50,6 +50,9 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		w := newWorld(t, seed)
+		if seed%2 == 1 { // entities leave their shard in many turns
+			w.core.opts.LeaveSlice, w.core.mayLeave = 1, 1
+		}
 		if w.bounded = seed%7 < 2; w.bounded {
 			w.bound()
 		}
@@ -222,7 +225,8 @@ func (w *world) settle() {
 	if w.core.owed != 0 {
 		w.problem("%d requests were never answered", w.core.owed)
 	}
-	w.core.residents.wakeShard(w.core.shard(worldShard))
+	for at := 0; w.core.residents.wakeNext(w.core.shard(worldShard), &at) != nil; {
+	}
 	for _, e := range w.core.shard(worldShard).entities.All() {
 		id := e.id
 		if e.waiting.Len() > 0 {
@@ -248,6 +252,13 @@ func (w *world) settle() {
 		w.problem("%d entities are resident, %d accounted for", in, n)
 	}
 	w.core.stepDown(w.core.shard(worldShard))
+	for i := 0; i < 1000 && len(w.core.leaving) > 0; i++ {
+		w.comeBack()
+		w.core.pump()
+	}
+	if n := len(w.core.leaving); n > 0 || w.core.residents.known > 0 {
+		w.problem("%d entities have not left their shard", w.core.residents.known)
+	}
 	if n := w.core.residents.dormant.Bytes(); n > 0 {
 		w.problem("%d bytes of pages are left without entities", n)
 	}

@@ -68,6 +68,7 @@ type Options struct {
 	ShardInFlight  int           // requests a shard has undecided, default 4,096
 	BatchBytes     int           // an entry is proposed when it reaches this, default 256 KiB
 	ProposedBytes  int           // proposed and undecided per shard, default 4 MiB
+	LeaveSlice     int           // entities of shards that others lead now that leave memory between two turns, default 1,024
 	InstanceBytes  int64         // guest memory at which a module gets another instance, default 24 MiB
 	LaneBytes      int64         // guest memory of the lane, at which entities leave to make room, default 2 GiB
 	LoadChunkBytes int           // events handed to a guest at once, default 128 KiB
@@ -135,6 +136,7 @@ func (o Options) WithDefaults() Options {
 	def(&o.ShardSendBytes, 256<<20)
 	def(&o.ShardDeadLetters, 10_000)
 	def(&o.NodeSends, 1<<18)
+	def(&o.LeaveSlice, 1024)
 	def(&o.NodeSendBytes, 1<<30)
 	if o.InstanceBytes == 0 {
 		o.InstanceBytes = 24 << 20

@@ -45,7 +45,7 @@ func (e *entity) beginStay(states StateCheck, from journal.Sequence) {
 // checksFirst reports that the entity is not to leave yet: its state is taken
 // in its next turn. One that was deleted has none.
 func (c *core) checksFirst(e *entity, leaves bool) bool {
-	if e.phase != inMemory || e.extra == nil || !e.extra.residence.sampled || e.extra.residence.due || !e.exists ||
+	if e.phase != inMemory || e.shard.state != leading || e.extra == nil || !e.extra.residence.sampled || e.extra.residence.due || !e.exists ||
 		!c.opts.States.Room() || !c.snapshots.mayAsk(e.typ.Digest) {
 		return false
 	}

@@ -2,6 +2,7 @@ package entity
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hostd/hostd/host/entity/autostart"
@@ -18,8 +19,9 @@ import (
 
 // leadership of a shard as its lane sees it:
 //
-//	  elected, the no-op of that term applied, and no binding
-//	      of this node is older than the shard's revision
+//	  elected, the no-op of that term applied, no binding of
+//	      this node is older than the shard's revision, and all
+//	      entities of the leadership before have left memory
 //	following ----------------------------------------------> leading
 //	    ^                                                        |
 //	    +--------------------------------------------------------+
@@ -43,6 +45,8 @@ type shard struct {
 	term    sharding.Term // in which the lane leads or last led
 	elected sharding.Term // this node was elected in it
 	noop    sharding.Term // highest term whose no-op has been applied here
+	reopen  uint64        // the number of the first proposal of the term, where it was reopened
+	owes    bool          // work was left when the term began
 	clock   int64         // highest recordedAt seen: the log clock never runs back
 	tenure
 	revisions revision.Revisions[*entity]
@@ -50,6 +54,7 @@ type shard struct {
 
 	entities resident.Directory[*entity]
 	dormant  resident.Table
+	leaving  leaving // since the last leadership ended
 	parked   supervise.Parked[*entity]
 	log      shardlog.Log[*entity]
 
@@ -126,34 +131,39 @@ func (c *core) leaderChanged(id sharding.ShardID, term sharding.Term, self bool)
 		c.stepDown(s)
 	}
 	if self {
+		if term > s.elected {
+			s.reopen, s.owes = 0, false
+		}
 		s.elected = term
 		c.activate(s)
 	}
 }
 
-func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64, revision uint64) {
+func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64, revision uint64, owes bool) {
 	s := c.shard(id)
-	s.noop = max(s.noop, term)
+	s.noop, s.owes = max(s.noop, term), owes
 	s.clock = max(s.clock, clock)
 	s.revisions.Now = max(s.revisions.Now, revision)
 	c.activate(s)
 }
 
 func (c *core) activate(s *shard) {
-	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revisions.Now {
+	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revisions.Now && !slices.Contains(c.leaving, s) {
 		s.state, s.term = leading, s.elected
-		s.log.Begin(1)
+		s.log.Begin(max(s.reopen, 1))
 		s.Lead = window.Lead{At: c.now, Clock: s.clock}
 		s.timers = c.timers.Lead(s.id)
 		s.starts = c.starter.Lead(s.id)
+		s.work(s.owes)
 	}
 }
 
-// stepDown fails what is under way, drops the shard's entities and gives back
-// the instances that are empty then. What was proposed may yet be committed by
+// stepDown fails what is under way, drops the entities that have a part in it
+// and has the others of the shard leave in slices. What was proposed may yet be committed by
 // the next leader: its outcome is unknown. Everything else is definite.
 func (c *core) stepDown(s *shard) {
 	s.state = following
+	now, later := c.split(s)
 	lost := notLeader(s)
 	was, deferred, refusals := s.log.Abandon(), s.deferred, s.refusals
 	s.deferred, s.refusals, s.draining = fair.Queue[*request.Request]{Salt: s.salt}, nil, nil
@@ -197,20 +207,18 @@ func (c *core) stepDown(s *shard) {
 	for deferred.Len() > 0 {
 		s.settle(deferred.Pop(), request.Result{Err: lost})
 	}
-	c.residents.wakeShard(s)
-	entities := s.entities.All()
-	s.entities = resident.Directory[*entity]{}
-	c.residents.known -= len(entities)
-	for _, e := range entities {
+	for _, e := range now {
 		waiting := e.waiting
-		e.waiting, e.last = request.Queue{}, 0
-		c.residents.evict(e)
+		e.waiting = request.Queue{}
+		c.leavesShard(e)
 		for r := waiting.Pop(); r != nil; r = waiting.Pop() {
 			s.settle(r, request.Result{Err: lost})
 		}
-		delete(c.away, e)
 	}
-	c.residents.closeEmpty()
+	if s.leaving.entities = append(s.leaving.entities, later...); !slices.Contains(c.leaving, s) {
+		c.leaving = append(c.leaving, s)
+	}
+	c.leaveShards()
 }
 
 // NotApplied is the definite outcome of commands whose entry the journal
@@ -268,9 +276,6 @@ func (c *core) reopen(id sharding.ShardID, clock int64) {
 	}
 	next := s.log.Next()
 	c.stepDown(s)
-	s.term = s.elected - 1
+	s.term, s.reopen, s.owes = s.elected-1, next, false
 	c.activate(s)
-	if s.state == leading {
-		s.log.Begin(next)
-	}
 }

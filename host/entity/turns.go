@@ -72,7 +72,10 @@ func (t *Turns) Tick(now time.Time) {
 // zero for never. One that comes too early costs nothing but a look.
 func (t *Turns) Next() (at time.Time, after time.Duration) {
 	c := t.core
-	if c.owed > 0 {
+	switch {
+	case len(c.leaving) > 0:
+		at = c.now.Add(time.Millisecond)
+	case c.owed > 0:
 		at = c.now.Add(expireEvery)
 	}
 	for _, due := range [...]int64{c.residents.sweepAt, c.timers.At(), c.starter.At(), c.faulted.At()} {

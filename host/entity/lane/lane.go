@@ -21,7 +21,7 @@ const queueRequests = 1 << 16
 
 // takeRequests bounds the requests that the lane takes at once, before it looks
 // at events again: taking one costs about a microsecond.
-const takeRequests = 4096
+const takeRequests = 2048
 
 // Lane is the goroutine that runs the entities of its shards. Its methods are
 // safe for concurrent use and never block, Close excepted.
