@@ -49,6 +49,12 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 		if err != nil {
 			return err
 		}
+		// Before the module is run on any entity: see rpc.Allow.
+		for _, g := range going {
+			if _, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow)); err != nil {
+				return err
+			}
+		}
 		for _, g := range going {
 			if err := errors.Join(r.alike(ctx, g, m), fits(ctx, m, g.Limits)); err != nil {
 				return err

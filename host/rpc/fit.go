@@ -110,8 +110,10 @@ func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.Fit
 		err = status.Argument("there is no such shard")
 	case peer && only == 0:
 		err = status.Argument("another node asks for one shard")
-	case !peer:
-		_, err = s.modules.Get(ctx, digest)
+	case !peer: // another node has asked whose the type is
+		if err = s.owners.check(ctx, r.Msg.GetEntityType()); err == nil {
+			_, err = s.modules.Get(ctx, digest)
+		}
 	}
 	if err != nil {
 		return nil, status.Public(s.log, err)

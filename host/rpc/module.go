@@ -168,6 +168,25 @@ func (s *moduleService) mayDeploy(ctx context.Context, entityTypes []string) err
 	return nil
 }
 
+// mayServe says whether the caller may have a module serve a type. It is asked
+// before the module is compared with what is stored: a module sees the entities
+// that it is run on, and what came of it is shown to the caller.
+func (s *moduleService) mayServe(ctx context.Context, entityType string, digest journal.Digest) error {
+	allow := s.owners.allow()
+	if allow == nil {
+		return nil
+	}
+	m, err := s.modules.Get(ctx, digest)
+	if err != nil {
+		return err
+	}
+	owner, err := s.owners.find(ctx, entityType)
+	if err == nil {
+		_, err = allow(ctx, Rebinding{entityType, owner, m.EntityTypes})
+	}
+	return err
+}
+
 // listingKey puts the newest module first.
 func listingKey(m *Module) string {
 	key := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(m.Digest)), ^uint64(m.UploadedAt.UnixNano()))
@@ -237,10 +256,13 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
+	t := r.Msg.GetEntityType()
+	if err := s.mayServe(ctx, t, digest); err != nil {
+		return nil, status.Public(s.log, err)
+	}
 	if r.Msg.GetRollout() != nil {
 		return s.begin(ctx, r.Msg, digest)
 	}
-	t := r.Msg.GetEntityType()
 	fitted, err := s.fitted(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
 	if err != nil {
 		return nil, status.Public(s.log, err)

@@ -62,6 +62,12 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // role yet.
 func guard(t *testing.T, opts rpc.Options, names ...string) *guarded {
 	t.Helper()
+	return guardWith(t, opts, func(*rpc.Deps) {}, names...)
+}
+
+// guardWith is guard on other dependencies.
+func guardWith(t *testing.T, opts rpc.Options, change func(*rpc.Deps), names ...string) *guarded {
+	t.Helper()
 	g := &guarded{tokens: map[string]string{}}
 	g.known.Store(true)
 	var lines strings.Builder
@@ -93,7 +99,7 @@ func guard(t *testing.T, opts rpc.Options, names ...string) *guarded {
 		}})
 	opts.Roles = g.auth
 	opts.Quotas = quota.New(quota.Options{Table: g.auth.Table, Now: func() time.Time { return time.Unix(1_000_000, g.time.Load()) }})
-	g.site = serve(t, opts)
+	g.site = serveWith(t, opts, change)
 	g.world.Kept.Changed = func(v *meta.View) {
 		opts.Auth.SetTokens(v.RoleRevision(), v.Tokens())
 		g.auth.Set(authz.Compile(v.RoleRevision(), v.Roles(), v.RoleBindings()))

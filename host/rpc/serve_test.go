@@ -38,6 +38,12 @@ type site struct {
 // server leaves goroutines behind.
 func serve(t testing.TB, opts rpc.Options) *site {
 	t.Helper()
+	return serveWith(t, opts, func(*rpc.Deps) {})
+}
+
+// serveWith is serve on other dependencies.
+func serveWith(t testing.TB, opts rpc.Options, change func(*rpc.Deps)) *site {
+	t.Helper()
 	before := runtime.NumGoroutine()
 	w := rpctest.New()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +53,9 @@ func serve(t testing.TB, opts rpc.Options) *site {
 	if opts.NodeID == "" {
 		opts.NodeID = "n1"
 	}
-	server := rpc.NewServer(w.Deps(), opts)
+	deps := w.Deps()
+	change(&deps)
+	server := rpc.NewServer(deps, opts)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	protocols := new(http.Protocols)

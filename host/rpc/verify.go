@@ -38,6 +38,9 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 	if err == nil && uint32(r.Msg.GetShardId()) > s.verify.entities.Shards() {
 		err = status.Argument("there is no such shard")
 	}
+	if err == nil && !leaderproxy.FromPeer(ctx) { // that node has asked
+		err = s.owners.check(ctx, r.Msg.GetEntityType())
+	}
 	if err == nil && !leaderproxy.FromPeer(ctx) {
 		_, err = s.modules.Get(ctx, digest)
 	}

@@ -1,0 +1,134 @@
+package rpc_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/rollout"
+	"github.com/hostd/hostd/host/rpc/verification"
+)
+
+// looks notes the types whose entities a module was run on, and shows what it
+// makes of them.
+type looks struct {
+	mu    sync.Mutex
+	types []string
+}
+
+func (l *looks) look(entityType string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.types = append(l.types, entityType)
+}
+
+func (l *looks) seen() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.types)
+}
+
+func (l *looks) Fit(_ context.Context, q rpc.FitQuery) (rpc.Fit, error) {
+	if q.PresenceOnly {
+		return rpc.Fit{Complete: true, Present: true}, nil
+	}
+	l.look(q.EntityType)
+	return rpc.Fit{Complete: true, Entities: 1, Failing: 1, Faults: []rpc.FitFault{{EntityID: "e", Message: "the guest wrote: balance 12"}}}, nil
+}
+
+func (l *looks) Verify(_ context.Context, r verification.Request, tell func(verification.Entity) error) error {
+	l.look(r.EntityType)
+	return tell(verification.Entity{EntityID: "e", Events: 1, Difference: "balance 12"})
+}
+
+// Begin implements rollout.Rollouts as far as a call of it is one of Check.
+func (l *looks) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
+	_, err := b.Check(ctx, b.EntityType)
+	return 1, err
+}
+
+func (*looks) State(context.Context, string) (rollout.State, error) { return rollout.State{}, nil }
+func (*looks) Change(context.Context, rollout.Order) (rollout.State, error) {
+	return rollout.State{}, nil
+}
+
+// TestModulesOfOthersAreNotRunOnAType: who does not own a type has no module of
+// theirs run on its entities, whatever came of it: by a verification, a
+// comparison, or an activation or a rollout that would be refused afterwards.
+func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
+	var ran looks
+	g := guardWith(t, rpc.Options{Admin: true}, func(d *rpc.Deps) { d.Fits, d.Verifications, d.Rollouts = &ran, &ran, &ran }, "root", "ann", "bo")
+	g.begin(t)
+	for _, name := range []string{"ann", "bo"} {
+		g.bind(t, "token:"+name, "deployer")
+	}
+	as := func(name string) modulev1connect.ModuleServiceClient {
+		return modulev1connect.NewModuleServiceClient(g.as(name), g.url)
+	}
+	if _, err := as("ann").Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Activate: true})); err != nil {
+		t.Fatal(err)
+	}
+	up, err := as("bo").Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := up.Msg.GetDigest()
+	for _, c := range []struct {
+		what    string
+		attempt func(name string) error
+	}{
+		{"verify", func(name string) error {
+			stream, err := as(name).Verify(t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "uploaded", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+			if err != nil {
+				return err
+			}
+			defer stream.Close()
+			for stream.Receive() {
+			}
+			return stream.Err()
+		}},
+		{"compare", func(name string) error {
+			_, err := as(name).Fit(t.Context(), connect.NewRequest(&modulev1.FitRequest{EntityType: "uploaded", Digest: digest}))
+			return err
+		}},
+		{"activate", func(name string) error {
+			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest}))
+			return err
+		}},
+		{"begin a rollout", func(name string) error {
+			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: 1}}))
+			return err
+		}},
+		{"force", func(name string) error {
+			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest, Force: true, Limits: &modulev1.Limits{MaxEvents: 1}}))
+			return err
+		}},
+	} {
+		before := len(ran.seen())
+		err := c.attempt("bo")
+		info, ok := errorInfo(err)
+		if !ok || info.GetReason() != "NOT_OWNER" || strings.Contains(err.Error(), "balance") {
+			t.Errorf("bo would %s a type of ann's, and is told %v", c.what, err)
+		}
+		if now := ran.seen(); len(now) != before {
+			t.Errorf("bo would %s a type of ann's, and the module was run on %v", c.what, now[before:])
+		}
+		before = len(ran.seen())
+		_ = c.attempt("ann")
+		if len(ran.seen()) == before {
+			t.Errorf("ann would %s her type, and the module was not run", c.what)
+		}
+	}
+	res, err := g.clusterAs("bo").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "deploy", EntityType: "uploaded"}))
+	if err != nil || res.Msg.GetAllowed() {
+		t.Errorf("bo asks whether it may: %v, %v", res, err)
+	}
+}
