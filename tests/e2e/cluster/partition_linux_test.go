@@ -28,6 +28,18 @@ func (w *world) refuses(place int) {
 	w.t.Logf("%s is cut off and says so within %s, later within %s", w.Node(place).ID(), noticing.Round(time.Millisecond), knowing.Round(time.Millisecond))
 }
 
+// answersOrRefuses demands that a node which hears a quorum, but not every
+// leader, answers about the other shards and refuses those of that leader.
+func (w *world) answersOrRefuses(place int) {
+	w.t.Helper()
+	codes, slowest := w.askAll(place)
+	for _, code := range codes {
+		if code != 0 && code != connect.CodeUnavailable {
+			w.t.Fatalf("%s does not reach a leader and answers %v, in %s", w.Node(place).ID(), code, slowest)
+		}
+	}
+}
+
 // goOn demands that the nodes which hear a quorum answer about every shard, go
 // on to do so while the cut lasts, and that callers get on.
 func (w *world) goOn(places ...int) {
@@ -65,6 +77,9 @@ var partitions = []shape{
 	}},
 	{"one link", func(v, b, _ int) []link { return between(v, b) }, func(w *world, victim int) {
 		w.goOn((victim + 2) % nodes)
+		for _, place := range []int{victim, (victim + 1) % nodes} {
+			w.answersOrRefuses(place)
+		}
 	}},
 	{"all apart", func(v, b, c int) []link { return slices.Concat(between(v, b), between(v, c), between(b, c)) }, func(w *world, _ int) {
 		for place := range nodes {
