@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/hostd/hostd/host/files"
 )
 
 // StageCheckpoint is that of a line that the node signs.
@@ -58,15 +60,7 @@ func newSecret(path string) (text []byte, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return nil, err
-	}
-	return text, os.Rename(path+".new", path)
+	return text, files.Replace(path, text, 0o600)
 }
 
 // Public is the key that Verify takes, in base64.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/host/files"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -60,7 +60,7 @@ type Authenticator struct {
 	jwt      *jwtVerifier               // nil: none
 
 	reading sync.Mutex // of files
-	files   []*readfile.Watched
+	files   []*files.Watched
 	reload  chan struct{} // one slot
 	streams openStreams
 
@@ -81,7 +81,7 @@ func New(o Options) (*Authenticator, error) {
 	a.tokens.Store(&tokenTable{})
 	a.kept.Store(&tokenTable{})
 	if o.TokenFile != "" {
-		a.files = append(a.files, &readfile.Watched{What: "token-file", Path: o.TokenFile, Most: maxTokenFileBytes, Parse: func(text []byte) error {
+		a.files = append(a.files, &files.Watched{What: "token-file", Path: o.TokenFile, Most: maxTokenFileBytes, Parse: func(text []byte) error {
 			t, err := parseTokens(text)
 			if err == nil {
 				a.tokens.Store(t)
@@ -92,7 +92,7 @@ func New(o Options) (*Authenticator, error) {
 	if o.JWT != nil {
 		a.jwt = newJWTVerifier(*o.JWT, o.Now, o.Logger)
 		if path := o.JWT.KeysFile; path != "" {
-			a.files = append(a.files, &readfile.Watched{What: "jwt-keys-file", Path: path, Most: maxKeysBytes, Parse: a.jwt.setKeys})
+			a.files = append(a.files, &files.Watched{What: "jwt-keys-file", Path: path, Most: maxKeysBytes, Parse: a.jwt.setKeys})
 		}
 	}
 	var faults []error

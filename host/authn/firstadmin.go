@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/host/files"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -31,7 +31,7 @@ func (f FirstAdmin) Who() string {
 // or admin SUBJECT. Empty lines and those that begin with # say nothing. Who is
 // admin for good does not expire.
 func ReadFirstAdmin(path string) (FirstAdmin, error) {
-	text, _, err := readfile.Regular(path, maxFirstAdminBytes)
+	text, _, err := files.Regular(path, maxFirstAdminBytes)
 	if err != nil {
 		return FirstAdmin{}, err
 	}

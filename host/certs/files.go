@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/host/files"
 )
 
 // maxFileBytes bounds a file of certificates or of a key.
@@ -77,7 +77,7 @@ func read(f Files) (*material, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	text, _, err := readfile.Regular(path, maxFileBytes)
+	text, _, err := files.Regular(path, maxFileBytes)
 	return text, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/hostd/hostd/host/files"
 )
 
 // cacheKeyBytes is the length of the key of the compilation cache.
@@ -33,26 +35,8 @@ func OpenCacheKey(dir string) ([]byte, error) {
 	}
 	key := make([]byte, cacheKeyBytes)
 	rand.Read(key) // never fails
-	if err := writeCacheKey(path, key); err != nil {
+	if err := files.Replace(path, key, 0o600); err != nil {
 		return nil, fmt.Errorf("key of the compilation cache: %w", err)
 	}
 	return key, nil
-}
-
-// writeCacheKey writes the key under another name first: one that is cut off is
-// none. A key that is lost with the power costs a compilation.
-func writeCacheKey(path string, key []byte) error {
-	next := path + ".tmp"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(key)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/journal/disk"
 )
 
 // diskPeriod is how often free space is looked at: at 1 GB/s the write paths
@@ -70,7 +71,7 @@ func (d *DiskMark) Spare() int64 {
 
 // look takes the free space anew.
 func (d *DiskMark) look() error {
-	free, total, err := freeBytes(d.dir)
+	free, total, err := disk.Space(d.dir)
 	if err != nil {
 		return err
 	}

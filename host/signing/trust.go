@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/host/files"
 )
 
 // Mode says what a node makes of signatures.
@@ -35,7 +35,7 @@ type Options struct {
 type Trust struct {
 	opts     Options
 	failures prometheus.Counter
-	file     *readfile.Watched // nil: none
+	file     *files.Watched // nil: none
 	keys     atomic.Pointer[Keys]
 	reload   chan struct{} // one slot
 	mu       sync.Mutex    // guards changed
@@ -55,7 +55,7 @@ func Open(o Options) (*Trust, error) {
 	if o.File == "" {
 		return t, nil
 	}
-	t.file = &readfile.Watched{What: "module-trust-file", Path: o.File, Most: maxFileBytes, Parse: func(text []byte) error {
+	t.file = &files.Watched{What: "module-trust-file", Path: o.File, Most: maxFileBytes, Parse: func(text []byte) error {
 		keys, err := ParseKeys(text)
 		if err == nil {
 			t.keys.Store(keys)

@@ -3,6 +3,7 @@ package disk
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 )
@@ -136,4 +137,7 @@ func (OS) Stat(name string) (Info, error) {
 }
 
 // FreeBytes implements FS.
-func (OS) FreeBytes(dir string) (int64, error) { return freeBytes(dir) }
+func (OS) FreeBytes(dir string) (int64, error) {
+	free, _, err := Space(dir)
+	return int64(min(free, math.MaxInt64)), err
+}

@@ -18,14 +18,18 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func freeBytes(dir string) (int64, error) {
+// Space returns the bytes that an unprivileged process may still write to the
+// file system that holds dir, and its size.
+func Space(dir string) (free, total uint64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	blocks, size := uint64(max(0, int64(stat.Bavail))), uint64(stat.Bsize)
-	if size != 0 && blocks > math.MaxInt64/size {
-		return math.MaxInt64, nil
+	bytes := func(blocks uint64) uint64 {
+		if size := uint64(stat.Bsize); size == 0 || blocks <= math.MaxInt64/size {
+			return blocks * size
+		}
+		return math.MaxInt64
 	}
-	return int64(blocks * size), nil
+	return bytes(uint64(max(0, int64(stat.Bavail)))), bytes(stat.Blocks), nil
 }

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"math"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -9,14 +8,15 @@ import (
 
 func syncDir(string) error { return nil }
 
-func freeBytes(dir string) (int64, error) {
+// Space returns the bytes that this process may still write to the volume that
+// holds dir, and its size.
+func Space(dir string) (free, total uint64, err error) {
 	path, err := windows.UTF16PtrFromString(dir)
+	if err == nil {
+		err = windows.GetDiskFreeSpaceEx(path, &free, &total, nil)
+	}
 	if err != nil {
-		return 0, err
+		return 0, 0, &os.PathError{Op: "GetDiskFreeSpaceEx", Path: dir, Err: err}
 	}
-	var free uint64
-	if err := windows.GetDiskFreeSpaceEx(path, &free, nil, nil); err != nil {
-		return 0, &os.PathError{Op: "GetDiskFreeSpaceEx", Path: dir, Err: err}
-	}
-	return int64(min(free, math.MaxInt64)), nil
+	return free, total, nil
 }

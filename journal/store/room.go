@@ -1,10 +1,14 @@
 package store
 
-import "github.com/dgraph-io/badger/v4"
+import (
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/hostd/hostd/journal/disk"
+)
 
 // FreeBytes is the space left to this process on the store's file system, and
 // the size of that file system.
-func (s *Store) FreeBytes() (free, total uint64, err error) { return freeBytes(s.dir) }
+func (s *Store) FreeBytes() (free, total uint64, err error) { return disk.Space(s.dir) }
 
 // ReserveBytes is the space that the store may take without another Write:
 // the memtables with their logs, and the tables that they and one compaction

@@ -226,7 +226,7 @@ func TestRulesFire(t *testing.T) {
 		{"host/rpc", "host/request", false},
 		{"host", "host/rpc", false},
 		{"host/authn", "host/certs", true},
-		{"host/authn", "host/readfile", false},
+		{"host/authn", "host/files", false},
 		{"host/datadir", "journal/store", true},
 		{"host/offline", "journal/store", false},
 		{"host/offline", "host/entity", true},

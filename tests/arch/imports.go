@@ -63,7 +63,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/certs"},
 		to:     []string{"journal", "sharding", "abi", "api", "host"},
-		but:    []string{"host/readfile"},
+		but:    []string{"host/files"},
 		reason: "certificates are read and issued without knowing what they protect: the command line issues them without a node",
 	},
 	{
@@ -118,14 +118,14 @@ var bans = []ban{
 		reason: "running a guest does not need to know what its results are for",
 	},
 	{
-		from:   []string{"host/readfile"},
+		from:   []string{"host/files"},
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
 		reason: "a file is read without knowing what it holds",
 	},
 	{
 		from:   []string{"host/authn"},
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
-		but:    []string{"host/readfile", "host/principal", "sharding/access"},
+		but:    []string{"host/files", "host/principal", "sharding/access"},
 		reason: "who calls is known without knowing what is asked for, and of whom",
 	},
 	{
@@ -136,7 +136,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/signing"},
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
-		but:    []string{"host/readfile"},
+		but:    []string{"host/files"},
 		reason: "who has signed a module is known without knowing where it is kept and what comes of it",
 	},
 	{

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hostd/hostd/host/files"
 )
 
 // SealsName is the file, in the directory of the compilation cache, with the
@@ -117,11 +119,7 @@ func (c *Cache) Record() error {
 	if !changed {
 		return nil
 	}
-	path := filepath.Join(c.dir, SealsName)
-	if err := os.WriteFile(path+".tmp", []byte(text.String()), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := files.Replace(filepath.Join(c.dir, SealsName), []byte(text.String()), 0o600); err != nil {
 		return err
 	}
 	c.sums = sums

@@ -24,7 +24,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/host/files"
 )
 
 // Bounds of what waits for the collector: 2,048 spans, each with at most 24
@@ -211,7 +211,7 @@ func readHeaders(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, _, err := readfile.Regular(path, mostFileBytes)
+	text, _, err := files.Regular(path, mostFileBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hostd/hostd/host/files"
 )
 
 // Context is a cluster that commands talk to unless they are told otherwise.
@@ -69,16 +71,7 @@ func (c Contexts) Save() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".contexts-*") // of mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(text, '\n'))
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return files.Replace(path, append(text, '\n'), 0o600)
 }
 
 // addContext gives a command the flag --context. A context says where the nodes

@@ -17,6 +17,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
+	"github.com/hostd/hostd/host/files"
 )
 
 // language is one that clients are written in, and the file that they are in.
@@ -171,7 +172,7 @@ const maxGenerated = 64 << 20
 
 // replace writes a file, in the place of one that was generated before if there
 // is one.
-func replace(path string, text []byte) (err error) {
+func replace(path string, text []byte) error {
 	if f, err := os.Open(path); err == nil {
 		head, err := io.ReadAll(io.LimitReader(f, maxGenerated))
 		if err := errors.Join(err, f.Close()); err != nil {
@@ -186,18 +187,5 @@ func replace(path string, text []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".hostd-client-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return files.Replace(path, text, 0o644)
 }

@@ -10,6 +10,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/pprofile"
+	"github.com/hostd/hostd/host/files"
 )
 
 // NewGuestProfile makes 'hostd module profile'.
@@ -37,7 +38,7 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 		if to == "" {
 			to = args[0] + ".pb.gz"
 		}
-		if err := writeProfile(to, content); err != nil {
+		if err := files.Replace(to, content, 0o600); err != nil {
 			return err
 		}
 		fuel, samples := p.Total()

@@ -12,6 +12,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/files"
 )
 
 // profileKinds are the profiles of a node by their names.
@@ -37,7 +38,7 @@ func NewProfile(std cli.Stdio) *cobra.Command {
 		if to == "" {
 			to = fmt.Sprintf("%s-%s.pb.gz", strings.Trim(cli.Clean(node), "."), kind)
 		}
-		if err := writeProfile(to, profile); err != nil {
+		if err := files.Replace(to, profile, 0o600); err != nil {
 			return err
 		}
 		fmt.Fprintf(std.Err, "%d bytes are in %s: go tool pprof %s\n", len(profile), to, to)

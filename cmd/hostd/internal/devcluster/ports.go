@@ -8,10 +8,10 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/files"
 )
 
 // NodeInfo says how to reach a running node.
@@ -52,25 +52,11 @@ func WritePorts(path string, ports PortsFile) error {
 	if err := cli.WriteJSON(&text, ports, "  "); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".ports-*")
-	if err != nil {
-		return fmt.Errorf("ports file: %w", err)
-	}
-	defer os.Remove(tmp.Name())
 	mode := os.FileMode(0o644)
 	if ports.Token != "" {
 		mode = 0o600
 	}
-	if _, err = tmp.Write(text.Bytes()); err == nil {
-		err = tmp.Chmod(mode)
-	}
-	if err2 := tmp.Close(); err == nil {
-		err = err2
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
+	if err := files.Replace(path, text.Bytes(), mode); err != nil {
 		return fmt.Errorf("ports file: %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/files"
 	"github.com/hostd/hostd/host/signing"
 )
 
@@ -91,7 +92,7 @@ func NewSign(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		if err := replace(file, []byte(signing.Text(signing.Sign(s, key)))); err != nil {
+		if err := files.Replace(file, []byte(signing.Text(signing.Sign(s, key))), 0o644); err != nil {
 			return fmt.Errorf("sign: %w", err)
 		}
 		fmt.Fprintf(std.Err, "%s has the signature of %s %s, digest %x\n", file, s.Name, s.Version, s.Digest)
@@ -151,16 +152,4 @@ func writeNew(path string, text []byte, mode os.FileMode) error {
 		err = errors.Join(err, os.Remove(path))
 	}
 	return err
-}
-
-// replace writes a file in the place of the one that is there.
-func replace(path string, text []byte) error {
-	next := path + ".tmp"
-	if err := writeNew(next, text, 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(next, path); err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild"
 	"github.com/hostd/hostd/cmd/hostd/internal/modulecheck"
+	"github.com/hostd/hostd/host/files"
 )
 
 // NewBuild makes 'hostd build'.
@@ -63,7 +64,7 @@ func Build(ctx context.Context, dir, to string, log io.Writer) (report moduleche
 			return report, cli.Hint(fmt.Errorf("%s: the check %s of %s failed: %s", dir, c.Name, c.EntityType, c.Detail), modulecheck.Next)
 		}
 	}
-	return report, replaceFile(to, wasm)
+	return report, files.Replace(to, wasm, 0o644)
 }
 
 // compile builds the project in dir and returns its module.
@@ -91,25 +92,6 @@ func nextOf(err error) string {
 		return hinted.Next
 	}
 	return "What the compiler says is above."
-}
-
-// replaceFile writes a file in one step: who reads it reads all of it.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".hostd-build-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
 }
 
 // Summary says in a line what was built.

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host/files"
 )
 
 // The engine that guests are made of. Another version may number its values in
@@ -64,7 +65,7 @@ func Build(ctx context.Context, dir, out string, log io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return writeWhole(out, module)
+	return files.Replace(out, module, 0o644)
 }
 
 // entryOf is the script of a project.
@@ -131,26 +132,4 @@ func readAtMost(path string, limit int64) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", path, limit)
 	}
 	return data, err
-}
-
-// writeWhole writes a file beside its name and then gives it the name.
-func writeWhole(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if chmodErr := f.Chmod(0o644); err == nil {
-		err = chmodErr
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package readfile_test
+package files_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hostd/hostd/host/readfile"
+	"github.com/hostd/hostd/host/files"
 )
 
 func TestRegularFiles(t *testing.T) {
@@ -49,19 +49,19 @@ func TestRegularFiles(t *testing.T) {
 		{"/dev/null", 8, "", "is a device"},
 		{dir, 8, "", "is a directory"},
 	} {
-		text, about, err := readfile.Regular(tt.path, tt.most)
+		text, about, err := files.Regular(tt.path, tt.most)
 		if about == nil {
 			t.Errorf("%s: nothing is known of it: %v", tt.path, err)
 		}
 		if tt.says == "" && (err != nil || string(text) != tt.text) || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.path) || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%s, at most %d: %q, %v", tt.path, tt.most, text, err)
 		}
-		if irregular := strings.Contains(tt.says, "is a "); errors.Is(err, readfile.ErrIrregular) != irregular {
+		if irregular := strings.Contains(tt.says, "is a "); errors.Is(err, files.ErrIrregular) != irregular {
 			t.Errorf("%s: %v", tt.path, err)
 		}
 	}
 	for _, path := range []string{at("none"), at("link-to-none")} {
-		if _, about, err := readfile.Regular(path, 8); !errors.Is(err, fs.ErrNotExist) || about != nil {
+		if _, about, err := files.Regular(path, 8); !errors.Is(err, fs.ErrNotExist) || about != nil {
 			t.Errorf("%s: %v, %v", path, about, err)
 		}
 	}

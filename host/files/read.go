@@ -1,7 +1,7 @@
-// Package readfile reads files that an operator names and a node reads again
-// and again: no others than regular ones, and no more than a bound of them. It
-// never waits for a writer, and starts no goroutine.
-package readfile
+// Package files reads files that an operator names and a node reads again and
+// again: regular ones alone, and no more than a bound of each. It also replaces
+// files as a whole. It never waits for a writer, and starts no goroutine.
+package files
 
 import (
 	"errors"
