@@ -65,6 +65,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	s.clock = max(s.clock, env.Now) // others went on while a visit ran long
 	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
 	s.log.AddRecord(d.opts.Level(), s.term, encoded, shardlog.Command[*entity]{Entity: e, Req: r})
+	rows := s.log.AddRows(len(d.output.Timers) + len(d.output.Sends))
 	reply := bytes.Clone(rec.Reply)
 	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	if !frames.Internal(r) {
@@ -86,10 +87,15 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 		e.inst.Pool().Counter(d.types, e.typ).Events(len(rec.Events))
 	}
 	s.touch()
-	if s.log.BatchBytes() >= d.opts.BatchBytes {
+	if rows >= batchRows || s.log.BatchBytes() >= d.opts.BatchBytes {
 		s.proposeBatch()
 	}
 }
+
+// batchRows is at how many changes of timers and messages an entry is proposed.
+// Each is a row that whoever applies the entry may have to read, and some have
+// no more than 20 bytes, so that 256 KiB could be 12,000.
+const batchRows = 512
 
 // timerSections gives a record the timer that made it and those that its guest
 // set and cancelled, and notes which proposal touches them.

@@ -133,3 +133,27 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 		t.Fatalf("timers are set again: %v, %v", first.Result.Err, third.Result.Err)
 	}
 }
+
+// TestEntriesHaveABoundOfRows: commands that set and send as much as they may
+// do not share an entry with many others, however few bytes that is.
+func TestEntriesHaveABoundOfRows(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.Level = maxLevel
+	for i := range 128 {
+		w.raw = abi.AppendCancelTimer(w.raw, fmt.Sprint(i))
+	}
+	var reqs []*request.Request
+	for i := range 12 {
+		reqs = append(reqs, &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: fmt.Sprint(i)}, Name: "raw", Payload: []byte("1"),
+			ID: journal.CommandID(fmt.Sprint(i)), Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{}})
+	}
+	w.core.submit(w.now, reqs)
+	for range 100 { // until all are loaded
+		w.chunk()
+	}
+	w.core.pump()
+	w.core.endTurn()
+	if want := 12 * 128 / batchRows; len(w.flights) != want {
+		t.Errorf("12 commands in %d entries, want %d", len(w.flights), want)
+	}
+}

@@ -30,9 +30,14 @@ func BenchmarkApplySteps(b *testing.B) {
 			}
 			return [][]byte{benchEntry(&set)}, measured
 		}},
-		{"set 1,024 timers", func(*journal.Chain) (before, measured [][]byte) {
-			set := benchTimers(1024)
-			return nil, [][]byte{benchEntry(&set)}
+		{"change 640 timers that are stored", func(chain *journal.Chain) (before, measured [][]byte) {
+			set, again := benchTimers(640), benchTimers(640)
+			again.Expected, again.Prev = 0, chain.After(&set)
+			for range 2 {
+				measured = append(measured, benchEntry(&again))
+				again.Prev = chain.After(&again)
+			}
+			return [][]byte{benchEntry(&set)}, measured
 		}},
 		{"truncate records of 64 KiB", func(chain *journal.Chain) (before, measured [][]byte) {
 			var last journal.Record

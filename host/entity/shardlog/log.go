@@ -62,6 +62,7 @@ func (m *Messages) sub(o Messages) {
 type batch[E any] struct {
 	data     []byte
 	due      int64
+	rows     int // of timers and messages that its records change
 	messages Messages
 	commands []Command[E]
 }
@@ -144,6 +145,13 @@ func (l *Log[E]) AddRecord(level sharding.Level, term sharding.Term, record []by
 func (l *Log[E]) AddMessages(m Messages) {
 	l.batch.messages.add(m)
 	l.messages.add(m)
+}
+
+// AddRows notes how many timers and messages a record of the open batch sets,
+// cancels, sends or takes, and returns how many the batch does.
+func (l *Log[E]) AddRows(n int) int {
+	l.batch.rows += n
+	return l.batch.rows
 }
 
 // AddTimer notes when a timer is due that a record of the open batch sets.
