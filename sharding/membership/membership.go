@@ -58,7 +58,7 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
 	m.self = net.JoinHostPort(ip.String(), strconv.Itoa(port))
-	m.port = newTransport(opts.Transport, opts.Logger, ip, port)
+	m.port = newTransport(opts.Transport, opts.Logger, ip, port, len(opts.Key) > 0)
 	if m.list, err = memberlist.Create(m.config()); err != nil {
 		m.port.Shutdown()
 		return nil, fmt.Errorf("membership: %w", err)

@@ -140,6 +140,9 @@ func (t *transport) receive(conn net.Conn) {
 		if err != nil {
 			return
 		}
+		if !t.sealed && !acceptsPacket(packet) {
+			continue
+		}
 		select {
 		case t.packets <- &memberlist.Packet{Buf: packet, From: sender(from), Timestamp: time.Now()}:
 		case <-t.ctx.Done():

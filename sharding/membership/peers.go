@@ -2,8 +2,11 @@ package membership
 
 import (
 	"cmp"
+	"errors"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 
@@ -28,6 +31,19 @@ type Peer struct {
 // is out of sight.
 const maxPeers = 1024
 
+const (
+	// maxNames bounds the names that memberlist is let keep. A node has another
+	// one at each start.
+	maxNames = 2 * maxPeers
+	// nameAge is for how long a name counts that is not alive any more, longer than
+	// memberlist keeps it.
+	nameAge = 2 * time.Minute
+)
+
+// errCrowded keeps new nodes out while gossip knows too many: anybody who may
+// send gossip could make them up, and memberlist would keep them all.
+var errCrowded = errors.New("too many nodes are known")
+
 // peers is what was seen. It takes memberlist's callbacks, which come with
 // memberlist's lock held: they only write here.
 type peers struct {
@@ -37,6 +53,8 @@ type peers struct {
 	mu      sync.Mutex
 	cluster string
 	known   map[sharding.NodeID]*seen
+	names   map[string]time.Time // since when they are not alive; zero for those that are
+	now     func() time.Time
 	changed chan struct{} // closed and replaced at each change
 }
 
@@ -46,7 +64,7 @@ type seen struct {
 }
 
 func newPeers(self sharding.NodeID, cluster string, latest func(sharding.NodeID) uint64) *peers {
-	return &peers{self: self, latest: latest, cluster: cluster, known: map[sharding.NodeID]*seen{}, changed: make(chan struct{})}
+	return &peers{self: self, latest: latest, cluster: cluster, known: map[sharding.NodeID]*seen{}, names: map[string]time.Time{}, now: time.Now, changed: make(chan struct{})}
 }
 
 // NotifyAlive implements memberlist.AliveDelegate: an error keeps a node out.
@@ -66,6 +84,22 @@ func (p *peers) NotifyAlive(n *memberlist.Node) error {
 	if p.cluster != "" && a.cluster != "" && a.cluster != p.cluster {
 		return errOtherCluster
 	}
+	return p.admit(n.Name)
+}
+
+// admit counts a name, which memberlist may keep from now on. It is called with
+// the lock held.
+func (p *peers) admit(name string) error {
+	if _, counted := p.names[name]; counted {
+		return nil
+	}
+	if now := p.now(); len(p.names) >= maxNames {
+		maps.DeleteFunc(p.names, func(_ string, gone time.Time) bool { return !gone.IsZero() && now.Sub(gone) > nameAge })
+		if len(p.names) >= maxNames {
+			return errCrowded
+		}
+	}
+	p.names[name] = p.now() // until it has joined
 	return nil
 }
 
@@ -85,6 +119,9 @@ func (p *peers) note(n *memberlist.Node, alive bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.names[n.Name] = (time.Time{}); !alive {
+		p.names[n.Name] = p.now()
+	}
 	s := p.known[a.node]
 	switch {
 	case s == nil && (!alive || !p.room()):

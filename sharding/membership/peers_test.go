@@ -1,10 +1,12 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 
@@ -124,5 +126,41 @@ func TestPick(t *testing.T) {
 	}
 	if got := pick(targets[:3], 7); len(got) != 3 {
 		t.Errorf("of three: %v", got)
+	}
+}
+
+// TestMadeUpNodesAreBounded: whoever may gossip can make nodes up, and
+// memberlist keeps all that it is let. Those that are known stay, and there is
+// room again once others have been gone for a while.
+func TestMadeUpNodesAreBounded(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	p := newPeers("self", "", func(sharding.NodeID) uint64 { return 1 << 62 })
+	p.now = func() time.Time { return now }
+	node := func(i int) *memberlist.Node {
+		a := about{node: sharding.NodeID(fmt.Sprint("n", i%100)), incarnation: uint64(i + 1), address: "127.0.0.1:1"}
+		return &memberlist.Node{Name: a.name(), Meta: a.encode()}
+	}
+	for i := range maxNames {
+		if err := p.NotifyAlive(node(i)); err != nil {
+			t.Fatal(i, err)
+		}
+		p.NotifyJoin(node(i))
+	}
+	if err := p.NotifyAlive(node(maxNames)); !errors.Is(err, errCrowded) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := p.NotifyAlive(node(7)); err != nil {
+		t.Errorf("a known one: %v", err)
+	}
+	p.NotifyLeave(node(3))
+	if err := p.NotifyAlive(node(maxNames)); !errors.Is(err, errCrowded) {
+		t.Errorf("memberlist still keeps the one that has left: %v", err)
+	}
+	now = now.Add(nameAge + time.Second)
+	if err := p.NotifyAlive(node(maxNames)); err != nil {
+		t.Errorf("after one has gone: %v", err)
+	}
+	if err := p.NotifyAlive(node(maxNames + 1)); !errors.Is(err, errCrowded) {
+		t.Errorf("two for one: %v", err)
 	}
 }

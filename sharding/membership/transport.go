@@ -41,24 +41,27 @@ type transport struct {
 	logger  *slog.Logger
 	ip      net.IP
 	portNum int
+	sealed  bool // gossip has a key
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	ctx     context.Context // ends with Shutdown
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	conns   map[*tracked]struct{}
-	inbound int
-	links   map[string]*packetLink // by address
+	mu        sync.Mutex
+	closed    bool
+	conns     map[*tracked]struct{}
+	inbound   int
+	inStreams int
+	links     map[string]*packetLink // by address
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-func newTransport(port Transport, logger *slog.Logger, ip net.IP, portNum int) *transport {
+func newTransport(port Transport, logger *slog.Logger, ip net.IP, portNum int, sealed bool) *transport {
 	t := &transport{
-		port: port, logger: logger, ip: ip, portNum: portNum,
+		sealed: sealed,
+		port:   port, logger: logger, ip: ip, portNum: portNum,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		conns: map[*tracked]struct{}{}, links: map[string]*packetLink{},
 	}
@@ -96,7 +99,11 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 
 // DialTimeout implements memberlist.Transport.
 func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
-	return t.dial(address, kindStream, timeout)
+	conn, err := t.dial(address, kindStream, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &guardedReply{Conn: conn}, nil
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
@@ -152,6 +159,7 @@ type tracked struct {
 	net.Conn
 	owner   *transport
 	inbound bool
+	stream  bool // counted among inStreams
 }
 
 // track registers a connection, or closes it.
@@ -162,7 +170,7 @@ func (t *transport) track(conn net.Conn, inbound bool) (*tracked, error) {
 		conn.Close()
 		return nil, ErrClosed
 	}
-	c := &tracked{conn, t, inbound}
+	c := &tracked{Conn: conn, owner: t, inbound: inbound}
 	t.conns[c] = struct{}{}
 	if inbound {
 		t.inbound++
@@ -178,6 +186,9 @@ func (c *tracked) Close() error {
 		delete(t.conns, c)
 		if c.inbound {
 			t.inbound--
+		}
+		if c.stream {
+			t.inStreams--
 		}
 	}
 	t.mu.Unlock()
@@ -208,20 +219,47 @@ func (t *transport) serve(c *tracked) {
 		c.Close()
 		return
 	}
-	c.SetReadDeadline(time.Time{})
 	switch kind[0] {
 	case kindStream:
-		select {
-		case t.streams <- c: // memberlist closes it
-		case <-t.ctx.Done():
-			c.Close()
-		}
+		t.serveStream(c)
 	case kindPackets:
 		t.receive(c)
 		c.Close()
 	default:
 		c.Close()
 	}
+}
+
+// serveStream hands a stream to memberlist, if it may have it.
+func (t *transport) serveStream(c *tracked) {
+	if !t.enterStream(c) {
+		c.Close()
+		return
+	}
+	conn, err := guard(c)
+	if err != nil {
+		t.logger.Debug("a stream of gossip is refused", "remote", c.RemoteAddr().String(), "error", err)
+		c.Close()
+		return
+	}
+	c.SetReadDeadline(time.Time{})
+	select {
+	case t.streams <- conn: // memberlist closes it
+	case <-t.ctx.Done():
+		c.Close()
+	}
+}
+
+// enterStream counts a stream, until it is closed.
+func (t *transport) enterStream(c *tracked) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inStreams >= maxStreams || t.closed {
+		return false
+	}
+	t.inStreams++
+	c.stream = true
+	return true
 }
 
 // readSized reads what has its length of two bytes in front.

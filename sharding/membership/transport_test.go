@@ -31,7 +31,7 @@ func newTestTransport(t *testing.T) (*transport, string) {
 		t.Fatal(err)
 	}
 	a := l.Addr().(*net.TCPAddr)
-	tr := newTransport(tcpPort{l}, slog.New(slog.DiscardHandler), a.IP, a.Port)
+	tr := newTransport(tcpPort{l}, slog.New(slog.DiscardHandler), a.IP, a.Port, true)
 	t.Cleanup(func() {
 		if err := tr.Shutdown(); err != nil {
 			t.Error(err)
@@ -86,10 +86,10 @@ func TestPacketsAndStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	io.WriteString(conn, "\x00stream") // a ping
 	far := <-b.StreamCh()
-	io.WriteString(conn, "stream")
-	got := make([]byte, 6)
-	if _, err := io.ReadFull(far, got); err != nil || string(got) != "stream" {
+	got := make([]byte, 7)
+	if _, err := io.ReadFull(far, got); err != nil || string(got) != "\x00stream" {
 		t.Errorf("%q, %v", got, err)
 	}
 	// Shutdown ends what memberlist has not closed.

@@ -1,0 +1,209 @@
+package membership
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// memberlist allocates what a message announces: a stream of 30 bytes can have
+// it make room for a million nodes, or for 20 MB that nobody sends, and a
+// packet of 64 KB can be 40 MB once it is uncompressed. Whoever reaches the port
+// may send these unless gossip has a key, so the transport looks at what comes
+// before memberlist does, and hands on only what memberlist sends with this
+// package's settings: no compression, no user messages, no user state.
+//
+// With a key memberlist uncompresses and decodes nothing that the key does not
+// open; what is encrypted passes.
+
+const (
+	// maxStreams bounds the streams that others have open; more are closed. Each
+	// node opens one in ten seconds, and some for probes.
+	maxStreams = 64
+	// maxStreamNodes is how many nodes a stream may announce.
+	maxStreamNodes = 4096
+	// maxStreamBytes is what is read of a stream: a node takes less than 700.
+	maxStreamBytes = 4 << 20
+)
+
+// The messages of memberlist that are told apart here, by their first byte.
+const (
+	messagePing       = 0
+	messageAck        = 2
+	messageDead       = 5 // the last of those that are single, except messageNack
+	messagePushPull   = 6
+	messageCompound   = 7
+	messageEncrypted  = 10
+	messageNack       = 11
+	messageChecked    = 12 // a checksum of 4 bytes, and another message
+	messageError      = 13
+	messageLabelled   = 244
+	checksumBytes     = 4
+	maxHeaderMembers  = 8
+	maxHeaderKeyBytes = 31
+)
+
+// errUnwanted: a stream begins as none of memberlist's does here.
+var errUnwanted = errors.New("not a message of gossip")
+
+// acceptsPacket reports whether memberlist may be given a packet that is not
+// encrypted.
+func acceptsPacket(packet []byte) bool {
+	if len(packet) >= 2 && packet[0] == messageLabelled {
+		packet = packet[min(2+int(packet[1]), len(packet)):]
+	}
+	if len(packet) > checksumBytes && packet[0] == messageChecked {
+		packet = packet[1+checksumBytes:]
+	}
+	if len(packet) < 2 || packet[0] != messageCompound {
+		return isSingle(packet)
+	}
+	// How many, their lengths of two bytes, and the messages.
+	n := int(packet[1])
+	lengths := packet[2:]
+	if len(lengths) < 2*n {
+		return false
+	}
+	rest := lengths[2*n:]
+	for i := range n {
+		size := int(binary.BigEndian.Uint16(lengths[2*i:]))
+		if size > len(rest) || !isSingle(rest[:size]) {
+			return false
+		}
+		rest = rest[size:]
+	}
+	return true
+}
+
+// isSingle reports whether a message holds no others.
+func isSingle(message []byte) bool {
+	return len(message) > 0 && (message[0] <= messageDead || message[0] == messageNack)
+}
+
+// guarded is a stream whose beginning was looked at.
+type guarded struct {
+	net.Conn
+	rest io.Reader // with the beginning
+}
+
+func (g *guarded) Read(b []byte) (int, error) { return g.rest.Read(b) }
+
+// guardedReply is a stream that this node has opened. What comes back is looked
+// at when it is read.
+type guardedReply struct {
+	net.Conn
+	reply net.Conn
+	err   error
+}
+
+func (g *guardedReply) Read(b []byte) (int, error) {
+	if g.reply == nil && g.err == nil {
+		g.reply, g.err = guard(g.Conn)
+	}
+	if g.err != nil {
+		return 0, g.err
+	}
+	return g.reply.Read(b)
+}
+
+// guard looks at the beginning of a stream, and returns one that has it still.
+func guard(conn net.Conn) (net.Conn, error) {
+	in := bufio.NewReaderSize(io.LimitReader(conn, maxStreamBytes), 1<<10)
+	at := 0
+	next := func(n int) ([]byte, error) {
+		b, err := in.Peek(at + n)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnwanted, err)
+		}
+		b, at = b[at:at+n], at+n
+		return b, nil
+	}
+	kind, err := next(1)
+	if err == nil && kind[0] == messageLabelled {
+		var size []byte
+		if size, err = next(1); err == nil {
+			if _, err = next(int(size[0])); err == nil {
+				kind, err = next(1)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch kind[0] {
+	case messagePing, messageAck, messageEncrypted, messageError:
+	case messagePushPull:
+		if err := checkHeader(next); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("%w: message %d", errUnwanted, kind[0])
+	}
+	return &guarded{conn, in}, nil
+}
+
+// checkHeader reads the header of all that a node knows, a map of MessagePack
+// with small members: how many nodes follow, and how many bytes of state.
+// https://github.com/msgpack/msgpack/blob/master/spec.md
+func checkHeader(next func(n int) ([]byte, error)) error {
+	head, err := next(1)
+	if err != nil {
+		return err
+	}
+	members := int(head[0]) - 0x80
+	if members < 0 || members > maxHeaderMembers {
+		return fmt.Errorf("%w: a header that is no map", errUnwanted)
+	}
+	for range members {
+		if head, err = next(1); err != nil {
+			return err
+		}
+		size := int(head[0]) - 0xa0
+		if size < 0 || size > maxHeaderKeyBytes {
+			return fmt.Errorf("%w: a name that is no short text", errUnwanted)
+		}
+		key, err := next(size)
+		if err != nil {
+			return err
+		}
+		name := string(key)
+		value, err := readNumber(next)
+		switch {
+		case err != nil:
+			return err
+		case name == "Nodes" && value > maxStreamNodes, name == "UserStateLen" && value > 0:
+			return fmt.Errorf("%w: %s is %d", errUnwanted, name, value)
+		}
+	}
+	return nil
+}
+
+// readNumber reads a boolean, which is 0 here, or a number that is not negative.
+func readNumber(next func(n int) ([]byte, error)) (uint64, error) {
+	head, err := next(1)
+	if err != nil {
+		return 0, err
+	}
+	switch kind := head[0]; {
+	case kind < 0x80:
+		return uint64(kind), nil
+	case kind == 0xc2 || kind == 0xc3: // false, true
+		return 0, nil
+	case kind >= 0xcc && kind <= 0xcf || kind >= 0xd0 && kind <= 0xd3: // unsigned, signed
+		size := 1 << (kind & 3)
+		b, err := next(size)
+		if err != nil {
+			return 0, err
+		}
+		value := uint64(0)
+		for _, digit := range b {
+			value = value<<8 | uint64(digit)
+		}
+		return value, nil // a negative number is a large one
+	default:
+		return 0, fmt.Errorf("%w: a value that is no number", errUnwanted)
+	}
+}
