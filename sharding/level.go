@@ -133,6 +133,8 @@ const (
 	// LevelFingerprints: rows of shards' orders have fingerprints of their records,
 	// by which the cursors of subscriptions name the history that they are of.
 	LevelFingerprints = Level3
+	// LevelLeft: the metadata keeps which nodes were members and have left.
+	LevelLeft = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

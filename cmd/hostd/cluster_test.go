@@ -24,12 +24,13 @@ import (
 // over one of its four shards with every call of Drain.
 type threeNodes struct {
 	clusterv1connect.UnimplementedClusterServiceHandler
-	mu       sync.Mutex
-	leads    [3]uint32
-	left     bool // n3
-	changed  chan struct{}
-	settings map[string]string
-	revision uint64
+	mu        sync.Mutex
+	leads     [3]uint32
+	left      bool // n3
+	forgetful bool // who has left is not known
+	changed   chan struct{}
+	settings  map[string]string
+	revision  uint64
 }
 
 // serveThreeNodes serves them and returns an address.
@@ -320,21 +321,35 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.Msg.GetNodeId() != "n3" || f.left {
+	if r.Msg.GetNodeId() != "n3" || f.left && f.forgetful {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such node; hostd node ls shows them"))
+	}
+	if f.left {
+		return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
 	}
 	f.left = true
 	return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n3 is leaving and still holds 4 replicas"))
 }
 
 // TestLeaveIsIdempotent: a node that left during the wait has left, and so has
-// one that left before the command was given.
+// one that left before the command was given, as the cluster knows from level 3
+// on. A node that never was a member is not found.
 func TestLeaveIsIdempotent(t *testing.T) {
-	_, addr := serveThreeNodes(t)
-	t.Setenv("HOSTD_ADDR", addr)
-	for _, want := range []string{"n3 is no member any more", "n3 is not a member of the cluster"} {
-		if got := hostd(t, "node", "leave", "n3", "--yes"); got.code != cli.ExitDone || !strings.Contains(got.out+got.err, want) {
-			t.Errorf("%+v, want %q", got, want)
+	for _, forgetful := range []bool{false, true} { // below level 3
+		nodes, addr := serveThreeNodes(t)
+		nodes.forgetful = forgetful
+		t.Setenv("HOSTD_ADDR", addr)
+		for again := range 2 {
+			code, want := cli.ExitDone, "n3 is no member any more"
+			if again > 0 && forgetful {
+				code, want = cli.ExitFailed, "no such node"
+			}
+			if got := hostd(t, "node", "leave", "n3", "--yes"); got.code != code || !strings.Contains(got.out+got.err, want) {
+				t.Errorf("forgetful %v: %+v, want %q", forgetful, got, want)
+			}
+		}
+		if got := hostd(t, "node", "leave", "n33", "--yes"); got.code != cli.ExitFailed || !strings.Contains(got.err, "no such node") {
+			t.Errorf("a node that never was: %+v", got)
 		}
 	}
 }

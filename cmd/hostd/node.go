@@ -57,17 +57,14 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 	asked := false
 	c := longOrder(std, "leave NODE", "Take a node out of the cluster: its replicas move to the others", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		err := s.Leave(ctx, node)
-		if client.IsNotFound(err) && !asked {
-			return fmt.Sprintf("%s is not a member of the cluster: there is nothing to do", node), nil
-		}
-		if client.IsNotFound(err) {
-			err = nil // it has left since
+		if client.IsNotFound(err) && asked {
+			err = nil // it has left since; before level 3 the cluster does not know
 		}
 		asked = true
 		return fmt.Sprintf("%s is no member any more: it can be switched off", node), err
 	})
 	c.Long = "Takes a node out of the cluster for good. Its replicas move to other nodes as far as there are any, and the cluster becomes smaller by it. " +
-		"To stop a node for a while, drain it. A node that is not a member has left already, so asking again succeeds; the output says so."
+		"To stop a node for a while, drain it. Asking again after it has left succeeds; a node that never was a member is not found."
 	cli.AddConfirm(c, std, func(args []string) string {
 		return fmt.Sprintf("Take node %s out of the cluster for good?", cli.Clean(args[0]))
 	})

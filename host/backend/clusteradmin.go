@@ -50,6 +50,9 @@ func (s clusterAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
 }
 
 func (s clusterAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
+	if err := s.known(ctx, node); errors.Is(err, rpc.ErrUnknownNode) && s.Metadata.View().HasLeft(node) {
+		return nil // the order is carried out
+	}
 	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 		_, err := c.Leave(ctx, connect.NewRequest(&clusterv1.LeaveRequest{NodeId: string(node)}))
 		return err

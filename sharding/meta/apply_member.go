@@ -79,6 +79,7 @@ func (t *transition) join(m Member) (Result, error) {
 		return Result{}, err
 	}
 	t.forgetDowned(m.Node)
+	t.forgetLeft(m.Node)
 	first := t.view.placements[sharding.MetaShard].First
 	return Result{Joined: &Joined{Member: m, Replica: replica, First: first, Fresh: fresh}}, nil
 }
@@ -177,6 +178,8 @@ func (t *transition) removeMember(node sharding.NodeID) error {
 	t.writes = append(t.writes, KV{Key: []byte(prefixMember + string(node))})
 	if m.Downed {
 		t.rememberDowned(node, m.Incarnation)
+	} else {
+		t.rememberLeft(node, m.Incarnation)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ const (
 	keyLevel      = "level"
 	prefixMember  = "member/"
 	prefixDowned  = "down/"
+	prefixLeft    = "left/"
 	prefixShard   = "shard/"
 	prefixModule  = "module/"
 	prefixBinding = "binding/"
@@ -74,6 +75,7 @@ func empty() *View {
 		counters:   counters{NextReplica: FounderReplica},
 		members:    map[sharding.NodeID]Member{},
 		downed:     map[sharding.NodeID]uint64{},
+		left:       map[sharding.NodeID]uint64{},
 		placements: map[sharding.ShardID]Placement{},
 		modules:    map[Digest]Module{},
 		bindings:   map[string]Binding{},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,9 @@ func (v *View) dump() []KV {
 	}
 	for _, d := range v.Downed() {
 		add(prefixDowned+string(d.Node), wrap(downedStart{Incarnation: d.Incarnation}))
+	}
+	for _, node := range slices.Sorted(maps.Keys(v.left)) {
+		add(prefixLeft+string(node), wrap(leftNode{Incarnation: v.left[node]}))
 	}
 	for _, m := range v.Modules() {
 		add(prefixModule+m.Digest.String(), wrap(m))
@@ -104,6 +108,8 @@ func (v *View) restore(key string, value []byte) error {
 		return v.restoreMember(sharding.NodeID(name), value)
 	case prefixDowned:
 		return v.restoreDowned(sharding.NodeID(name), value)
+	case prefixLeft:
+		return v.restoreLeft(sharding.NodeID(name), value)
 	case prefixShard:
 		n, err := strconv.ParseUint(name, 10, 32)
 		if err != nil {

@@ -55,6 +55,11 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 	}
 	c.Await("every node knows that n4 has left", func() bool { return memberAt(c, 1, "n4") == nil && holds(c, 1, "n4") == 0 })
 	c.Stop(3)
+	for name, want := range map[string]int{"n4": 0, "n44": 1} { // it has left, it never was
+		if out, code := c.Node(1).Run("node", "leave", name, "--addr", c.Node(1).API()); code != want || want == 1 && !strings.Contains(out, "no such node") {
+			t.Errorf("node leave %s: exit code %d, %s", name, code, out)
+		}
+	}
 	testkit.AddToCounters(t, cl, 3)
 	for _, s := range c.Shards(0) {
 		if len(s.GetVoters()) != 3 {

@@ -1,0 +1,60 @@
+package meta_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// leave lets a node join and leave, and removes it.
+func leave(t *testing.T, s *meta.State, m meta.Member) {
+	t.Helper()
+	j := run(t, s, meta.Join(m)).Joined
+	run(t, s, meta.SetStatus(m.Node, 0, meta.StatusUp))
+	run(t, s, meta.SetStatus(m.Node, 0, meta.StatusLeaving))
+	run(t, s, meta.Retire(sharding.MetaShard, j.Replica))
+	run(t, s, meta.Forget(sharding.MetaShard, j.Replica))
+	run(t, s, meta.RemoveMember(m.Node))
+}
+
+// TestNodesThatHaveLeftAreKnown: until they join again, over a restart, and from
+// the level on.
+func TestNodesThatHaveLeftAreKnown(t *testing.T) {
+	for level, want := range map[sharding.Level]bool{sharding.Level2: false, sharding.LevelLeft: true} {
+		s := created(t)
+		run(t, s, meta.RaiseLevel(level, speaker("n1", 0, sharding.MaxLevel)))
+		leave(t, s, speaking("n2", 5, 1, sharding.MaxLevel))
+		if got := s.View().HasLeft("n2"); got != want || s.View().HasLeft("n1") || s.View().HasLeft("n3") {
+			t.Errorf("level %d: n2 has left: %v", level, got)
+		}
+		restored := meta.New()
+		if err := restored.Load(s.View().Index(), s.Dump()); err != nil {
+			t.Fatal(err)
+		}
+		if got := restored.View().HasLeft("n2"); got != want {
+			t.Errorf("level %d, restored: n2 has left: %v", level, got)
+		}
+		run(t, restored, meta.Join(speaking("n2", 6, 1, sharding.MaxLevel)))
+		if restored.View().HasLeft("n2") {
+			t.Errorf("level %d: a member has left", level)
+		}
+	}
+}
+
+func TestNodesThatHaveLeftAreBounded(t *testing.T) {
+	s := created(t)
+	run(t, s, meta.RaiseLevel(sharding.LevelLeft, speaker("n1", 0, sharding.MaxLevel)))
+	for i := range meta.MaxLeft + 2 {
+		leave(t, s, speaking(fmt.Sprintf("m%04d", i), uint64(i+1), 1, sharding.MaxLevel))
+	}
+	for name, want := range map[sharding.NodeID]bool{"m0000": false, "m0001": false, "m0002": true, "m1025": true} {
+		if s.View().HasLeft(name) != want {
+			t.Errorf("%s has left: %v", name, !want)
+		}
+	}
+	if stored := s.Dump(); len(stored) > meta.MaxLeft+10 {
+		t.Errorf("%d pairs", len(stored))
+	}
+}
