@@ -43,6 +43,20 @@ type event struct {
 	Skipped      uint64              `json:"skipped,omitempty,string"` // events that were cut before it
 }
 
+// maxEventShards is of how many shards a stream has positions that fit into a
+// header, whatever they become. A place takes 12 bytes up to 2^35 entries of a
+// shard, so 16 characters of base64. Requests have 16 KiB for all headers, and
+// proxies often take 8 KiB of one.
+const maxEventShards = 500
+
+// eventShards is how many shards a stream has positions of.
+func (h *Handler) eventShards(asked []uint32) int {
+	if len(asked) > 0 {
+		return len(asked)
+	}
+	return int(h.opts.Shards())
+}
+
 // events makes a Subscribe of a request, whose events are sent as a browser's
 // EventSource takes them.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
@@ -64,6 +78,11 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	}
 	if err != nil {
 		refusal(w, err)
+		return
+	}
+	if n := h.eventShards(shards); follow && n > maxEventShards {
+		refusal(w, fmt.Errorf("a cursor of %d shards is longer than the header Last-Event-ID takes, so a browser could not continue after it lost the connection: "+
+			"open several streams of at most %d shards each, with shards=1,2,... (the cluster has %d shards), or read the events once with follow=false, or use Subscribe of the API", n, maxEventShards, h.opts.Shards()))
 		return
 	}
 	cursor := r.Header.Get("Last-Event-ID")

@@ -6,12 +6,14 @@ import (
 	"encoding/binary"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/hostd/hostd/api/cursor"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc/codec"
 )
@@ -26,7 +28,7 @@ func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 	t.Helper()
 	s := httptest.NewServer(Wrap(api, Options{
 		Encoding:  func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil },
-		KeepAlive: time.Millisecond,
+		KeepAlive: time.Millisecond, Shards: func() uint32 { return 4 },
 	}))
 	t.Cleanup(s.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -153,5 +155,43 @@ func TestStatesByTheirTags(t *testing.T) {
 		if res.StatusCode != tt.status || tt.status != 400 && res.Header.Get("ETag") != `"4"` {
 			t.Errorf("%s: %s: %d, %s", tt.name, tt.value, res.StatusCode, res.Header.Get("ETag"))
 		}
+	}
+}
+
+// TestStreamsWhoseCursorsFitNoHeaderAreRefused: before they begin, with what to do.
+// What may stay open can be continued by a browser, whatever its positions become.
+func TestStreamsWhoseCursorsFitNoHeaderAreRefused(t *testing.T) {
+	asked := 0
+	h := Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write(envelope(flagEnd, []byte(`{}`)))
+	}), Options{Encoding: func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil }, Shards: func() uint32 { return 2000 }})
+	some := "1"
+	for n := 2; n <= maxEventShards; n++ {
+		some += "," + strconv.Itoa(n)
+	}
+	for _, c := range []struct {
+		query string
+		ok    bool
+	}{{"", false}, {"?follow=false", true}, {"?shards=" + some, true}, {"?shards=" + some + ",501", false}, {"?shards=7", true}} {
+		before := asked
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/e/counter/events"+c.query, nil)
+		r.Header.Set("Accept", "text/event-stream")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if ok := w.Code == http.StatusOK && asked == before+1; ok != c.ok {
+			t.Errorf("%.30s: %d %s", c.query, w.Code, w.Body)
+		}
+		if !c.ok && (w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "shards=1,2")) {
+			t.Errorf("%.30s is refused with %d %s", c.query, w.Code, w.Body)
+		}
+	}
+	at := cursor.Cursor{Mark: 1, Shards: cursor.MaxShards}
+	for shard := range uint32(maxEventShards) {
+		at.Places = append(at.Places, cursor.Place{Shard: shard + 1, Position: cursor.Position{Index: 1<<35 - 1, Ordinal: 127, Events: 127, History: 1 << 31}})
+	}
+	if text := at.Text(); len(text) > 8<<10 {
+		t.Errorf("a cursor of %d shards has %d bytes", maxEventShards, len(text))
 	}
 }

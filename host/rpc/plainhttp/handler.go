@@ -21,6 +21,8 @@ const prefix = "/e/"
 type Options struct {
 	// Encoding is how payloads of an entity type are written.
 	Encoding func(ctx context.Context, entityType string) (codec.Encoding, error)
+	// Shards is the number of shards of the cluster.
+	Shards func() uint32
 	// MaxBytes bounds the body of a request.
 	MaxBytes int
 	// Budget is charged for bodies that are read into memory here; nil is none.
