@@ -223,6 +223,66 @@ func TestStreamsGoOn(t *testing.T) {
 	}
 }
 
+// TestProjections: events come in batches with the cursor behind them. What was
+// taken is applied when the stream fails, and then the failure ends the projection.
+func TestProjections(t *testing.T) {
+	stored := func(n int, more string) []byte {
+		return envelope(0, fmt.Sprintf(`{"entityId":"a","sequence":"%d","eventType":"deposited","json":{"amount":1},"cursor":"c%d"%s}`, n, n, more))
+	}
+	lost := envelope(2, `{"error":{"code":"out_of_range","message":"the history is gone","details":[{"type":"google.rpc.ErrorInfo","value":"`+reasonDetail(t, "CURSOR_HISTORY_LOST")+`"}]}}`)
+	out, seen := play(t, "projection", func(w http.ResponseWriter) {
+		_, _ = w.Write(envelope(0, `{"cursor":"c0"}`)) // where it begins
+		_, _ = w.Write(slices.Concat(stored(1, `,"skipped":"7"`), stored(2, ""), stored(3, `,"storedType":"paid"`)))
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}, func(w http.ResponseWriter) { _, _ = w.Write(lost) })
+	if out["code"] != "out_of_range" || out["historyLost"] != true {
+		t.Errorf("it ended with %v", out)
+	}
+	var sequences []any
+	cursor := ""
+	batches, _ := out["batches"].([]any)
+	for i, b := range batches {
+		if i == 0 && b == "7 skipped" {
+			continue
+		}
+		batch, _ := b.([]any)
+		if len(batch) != 3 || len(batch[0].([]any)) > 2 {
+			t.Fatalf("a batch is %v", b)
+		}
+		sequences = append(sequences, batch[0].([]any)...)
+		cursor, _ = batch[1].(string)
+	}
+	if !slices.Equal(sequences, []any{1.0, 2.0, 3.0}) || cursor != "c3" || batches[0] != "7 skipped" || !strings.Contains(fmt.Sprint(batches), "paid") {
+		t.Errorf("the batches are %v", batches)
+	}
+	for i, at := range []string{"", "c3"} {
+		b := seen[i].body
+		if b["cursor"] != at || b["fromNewest"] != true || b["upcast"] != true || b["skipCut"] != true || !reflect.DeepEqual(b["shards"], []any{3.0, 4.0}) {
+			t.Errorf("request %d is %v", i, b)
+		}
+	}
+	if out, _ := play(t, "projection", func(w http.ResponseWriter) {
+		for n := 1; n <= 4; n++ {
+			_, _ = w.Write(stored(n, ""))
+		}
+		w.(http.Flusher).Flush()
+		_, _ = w.Write(envelope(2, `{}`))
+	}); out["code"] != nil && out["code"] != "canceled" || !strings.Contains(fmt.Sprint(out["batches"]), "c4") {
+		t.Errorf("a projection that its caller ends: %v", out)
+	}
+}
+
+// reasonDetail is a detail that names a failure, as Connect writes it.
+func reasonDetail(t *testing.T, reason string) string {
+	t.Helper()
+	value, err := proto.Marshal(&errdetails.ErrorInfo{Reason: reason, Domain: "hostd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.RawStdEncoding.EncodeToString(value)
+}
+
 // TestOtherClusters: a node of another cluster is not believed.
 func TestOtherClusters(t *testing.T) {
 	of := func(cluster string, act func(http.ResponseWriter)) func(http.ResponseWriter) {

@@ -6,9 +6,11 @@ export interface Config {
   id: string;
   /** Has the node killed that leads the entity. */
   kill: string;
+  /** Of the entity. */
+  shard: number;
 }
 
-export async function story({ addresses, id, kill }: Config): Promise<string[]> {
+export async function story({ addresses, id, kill, shard }: Config): Promise<string[]> {
   const told: string[] = [];
   const hostd = new Hostd(addresses, { timeoutMs: 60_000 });
   const account = hostd.entity("account", id);
@@ -45,7 +47,52 @@ export async function story({ addresses, id, kill }: Config): Promise<string[]> 
   told.push(`state: balance ${state.value.balance}, open ${state.value.open}`);
   told.push(await following);
   ended.abort();
+  told.push(...(await view(hostd, id, shard)));
+  told.push(await newest(hostd, id, last.sequence));
   return told;
+}
+
+/** Makes a view in two runs: the second continues where the first failed. */
+async function view(hostd: Hostd, id: string, shard: number): Promise<string[]> {
+  let at = { cursor: "", events: 0, deposited: 0 };
+  const run = (maxEvents: number, batches: number) => hostd.projection("account", {
+    maxEvents,
+    subscription: { cursor: at.cursor, follow: false, shards: [shard], upcast: true },
+    apply: async ({ events, cursor, lagMs }) => {
+      if (batches-- === 0) throw new Error("enough");
+      if (events.length > maxEvents || !(lagMs < 3_600_000)) throw new Error(`${events.length} events, ${lagMs} ms late`);
+      const next = { ...at, cursor };
+      for (const e of events) {
+        if (e.entityId !== id) continue;
+        next.events++;
+        if (e.type === "deposited") next.deposited += Number(e.data.amount);
+      }
+      await Promise.resolve();
+      at = next;
+    },
+  }).run();
+  const told: string[] = [];
+  await run(4, 2).then(() => told.push("view: it has not failed"), (e: Error) => told.push(`view: ${e.message}, all ${at.events === 23}`));
+  await run(5, Infinity);
+  told.push(`view: ${at.events} events, deposited ${at.deposited}`);
+  return told;
+}
+
+/** Follows from the newest event, while others are made. */
+async function newest(hostd: Hostd, id: string, before: number): Promise<string> {
+  const ended = new AbortController();
+  const first = (async () => {
+    for await (const e of hostd.subscribe("account", { fromNewest: true, signal: ended.signal })) {
+      if (e.entityId === id) return e.sequence;
+    }
+    return 0;
+  })();
+  let over = false;
+  first.finally(() => (over = true)).catch(() => {});
+  while (!over) await hostd.entity("account", id).send("deposit", { amount: 1 });
+  const sequence = await first;
+  ended.abort();
+  return `from newest: only later events ${sequence > before}`;
 }
 
 async function refusal(what: string, sent: Promise<unknown>): Promise<string> {

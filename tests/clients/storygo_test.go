@@ -83,9 +83,78 @@ func storyInGo(ctx context.Context, c config) (told []string, err error) {
 	tell("state: balance %d, open %v", state.Balance, state.Open)
 	select {
 	case line := <-following:
-		return append(told, line), nil
+		told = append(told, line)
 	case <-ctx.Done():
 		return told, ctx.Err()
+	}
+	lines, err := viewInGo(ctx, conn, c)
+	if told = append(told, lines...); err != nil {
+		return told, err
+	}
+	line, err := newestInGo(ctx, conn, c, out.Sequence)
+	return append(told, line), err
+}
+
+// viewInGo makes a view in two runs: the second continues where the first failed.
+func viewInGo(ctx context.Context, conn *client.Client, c config) (told []string, err error) {
+	cursor, events, deposited := "", 0, 0
+	run := func(most, batches int) error {
+		p := client.Projection{
+			Client: conn, MaxEvents: most,
+			Subscription: client.Subscription{EntityType: "account", Cursor: cursor, Shards: []uint32{c.Shard}, Upcast: true},
+			Apply: func(_ context.Context, b client.Batch) error {
+				if batches == 0 {
+					return errors.New("enough")
+				}
+				batches--
+				for _, e := range b.Events {
+					if e.EntityID != c.ID {
+						continue
+					}
+					events++
+					var is struct{ Amount int }
+					if e.Type == "deposited" && json.Unmarshal(e.Data, &is) == nil {
+						deposited += is.Amount
+					}
+				}
+				cursor = b.Cursor
+				return nil
+			},
+		}
+		return p.Run(ctx)
+	}
+	failed := run(4, 2)
+	if failed == nil {
+		return nil, errors.New("the view has not failed")
+	}
+	told = append(told, fmt.Sprintf("view: %v, all %v", failed, events == 23))
+	err = run(5, -1)
+	return append(told, fmt.Sprintf("view: %d events, deposited %d", events, deposited)), err
+}
+
+// newestInGo follows from the newest event, while others are made.
+func newestInGo(ctx context.Context, conn *client.Client, c config, before uint64) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	first := make(chan uint64, 1)
+	go func() {
+		for d, err := range conn.Subscribe(ctx, client.Subscription{EntityType: "account", Follow: true, FromNewest: true}) {
+			if err != nil || d.EntityID == c.ID {
+				first <- d.Sequence
+				return
+			}
+		}
+	}()
+	one := account.Int64(1)
+	for {
+		select {
+		case sequence := <-first:
+			return fmt.Sprintf("from newest: only later events %v", sequence > before), nil
+		default:
+		}
+		if _, _, err := (account.Account{Client: conn, ID: c.ID}).SendDeposit(ctx, account.AccountDepositPayload{Amount: &one}); err != nil {
+			return "", err
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ export type QueryOf<T extends EntityType> = { [N in Names<T["queries"]>]: { name
 /** An event of an entity's history. */
 export interface Event<Type extends string = string, Data = unknown> {
   type: Type;
+  /** The type that the event is stored with, if it was upcast to another. */
+  storedType?: string;
   data: Data;
   entityId: string;
   sequence: number;
@@ -71,10 +73,18 @@ export interface Subscription {
   tag?: string;
   /** That of the last event that is done with; the beginning without it. */
   cursor?: string;
+  /** Only events of these shards; all without it. */
+  shards?: number[];
   /** Ends at the newest event when it is false. */
   follow?: boolean;
+  /** Begins at the newest event where the cursor has no position: for those who follow. */
+  fromNewest?: boolean;
   /** Goes on past events that were cut, as the type retains no more. */
   skipCut?: boolean;
+  /** Has events of older forms in today's, as the module that serves the type upcasts them. */
+  upcast?: boolean;
+  /** Called with how many events were cut and skipped, before the event that follows them. */
+  skipped?: (events: number) => void;
   signal?: AbortSignal;
 }
 
@@ -154,14 +164,111 @@ export class Client<T extends { [K in keyof T]: EntityType }> {
    */
   async *subscribe<K extends Extract<keyof T, string>>(type: K, s: Subscription = {}): AsyncGenerator<T[K]["event"] & Event, void, undefined> {
     for await (const m of this.transport.resumed(service + "Subscribe", {
-      entityType: type, tag: s.tag ?? "", cursor: s.cursor ?? "", follow: s.follow ?? true, skipCut: s.skipCut ?? false,
+      entityType: type, tag: s.tag ?? "", cursor: s.cursor ?? "", shards: s.shards ?? [], follow: s.follow ?? true,
+      fromNewest: s.fromNewest ?? false, skipCut: s.skipCut ?? false, upcast: s.upcast ?? false,
     }, s.signal)) {
+      if (m.skipped) s.skipped?.(Number(m.skipped));
+      if (!m.sequence) continue; // it says where the stream begins
       const e: Event = {
-        type: m.eventType, data: got(m), entityId: m.entityId, sequence: Number(m.sequence), commandId: m.commandId ?? "", recordedAt: m.recordedAt ?? "",
+        type: m.eventType, ...(m.storedType ? { storedType: m.storedType } : {}), data: got(m), entityId: m.entityId, sequence: Number(m.sequence), commandId: m.commandId ?? "", recordedAt: m.recordedAt ?? "",
         tags: m.tags ?? [], moduleDigest: m.moduleDigest ?? "", cursor: m.cursor, ...(m.principal ? { principal: m.principal } : {}),
       };
       yield e as T[K]["event"] & Event;
     }
+  }
+
+  /** A projection of the events of a type: its run() hands them over in batches. */
+  projection<K extends Extract<keyof T, string>>(type: K, options: ProjectionOptions<T[K]["event"] & Event>): Projection<T[K]["event"] & Event> {
+    return new Projection((s) => this.subscribe(type, s), options);
+  }
+}
+
+/** Some events in order, and where to continue after the last of them. */
+export interface Batch<E extends Event = Event> {
+  events: E[];
+  cursor: string;
+  /** How long ago the last event was recorded, by the cluster's clock against the one here. */
+  lagMs: number;
+}
+
+export interface ProjectionOptions<E extends Event = Event> {
+  /** Its signal ends the projection. */
+  subscription?: Subscription;
+  /** Of a batch; 256. As many wait beside it. */
+  maxEvents?: number;
+  /** Works on a batch. Its failure ends the projection. */
+  apply(batch: Batch<E>): void | Promise<void>;
+}
+
+/**
+ * Hands the events of a subscription to a function in batches: whatever has come
+ * while it worked on the previous one. Storing a batch's cursor together with what
+ * was made of its events, in one transaction, and starting with the cursor stored
+ * last takes every event into account once.
+ */
+export class Projection<E extends Event = Event> {
+  readonly #events: (s: Subscription) => AsyncIterable<E>;
+  readonly #options: ProjectionOptions<E>;
+
+  /** Client.projection makes one of the events of a type. */
+  constructor(events: (s: Subscription) => AsyncIterable<E>, options: ProjectionOptions<E>) {
+    this.#events = events;
+    this.#options = options;
+  }
+
+  /**
+   * Applies batches until the subscription's signal ends it, apply or the
+   * subscription fails, or, without follow, all is applied.
+   */
+  async run(): Promise<void> {
+    const { subscription = {} } = this.#options;
+    const most = this.#options.maxEvents || 256;
+    const caller = subscription.signal;
+    const ended = new AbortController();
+    let held: E[] = [];
+    let done = false;
+    let failed: { why: unknown } | undefined;
+    let wakeReader = () => {};
+    let wake = () => {};
+    const stop = () => {
+      ended.abort();
+      wakeReader();
+      wake();
+    };
+    const read = async () => {
+      try {
+        for await (const e of this.#events({ ...subscription, signal: ended.signal })) {
+          while (held.length >= most && !ended.signal.aborted) await new Promise<void>((go) => (wakeReader = go));
+          held.push(e);
+          wake();
+        }
+      } catch (why) {
+        failed = { why };
+      }
+      done = true;
+      wake();
+    };
+    caller?.addEventListener("abort", stop);
+    if (caller?.aborted) stop();
+    const reading = read();
+    try {
+      while (!ended.signal.aborted && (held.length > 0 || !done)) {
+        const events = held;
+        const last = events.at(-1);
+        if (!last) {
+          await new Promise<void>((go) => (wake = go));
+          continue;
+        }
+        held = [];
+        wakeReader();
+        await this.#options.apply({ events, cursor: last.cursor, lagMs: Date.now() - Date.parse(last.recordedAt) });
+      }
+    } finally {
+      caller?.removeEventListener("abort", stop);
+      stop();
+      await reading;
+    }
+    if (failed) throw failed.why;
   }
 }
 

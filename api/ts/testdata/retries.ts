@@ -1,6 +1,6 @@
 // Sends a command, and follows the events of a type, at a server that plays a
 // cluster with bad days. Prints what came of it as JSON.
-import { HostdError, Rejected, outcomeUnknown } from "./core.js";
+import { HostdError, Rejected, historyLost, outcomeUnknown } from "./core.js";
 import { Client, isRejected, type Event } from "./entities.js";
 
 interface Account {
@@ -39,6 +39,21 @@ try {
       out["events"] = events.map((e) => [e.sequence, e.type, e.type === "deposited" ? e.data.amount : null]);
       break;
     }
+    case "projection": {
+      const batches: unknown[] = [];
+      const ended = new AbortController();
+      out["batches"] = batches;
+      await hostd.projection("account", {
+        maxEvents: 2,
+        subscription: { shards: [3, 4], upcast: true, fromNewest: true, skipCut: true, signal: ended.signal, skipped: (n) => batches.push(`${n} skipped`) },
+        apply: async ({ events, cursor }) => {
+          batches.push([events.map((e) => e.sequence), cursor, events.map((e) => e.storedType ?? "")]);
+          await new Promise((go) => setTimeout(go, 20)); // others come meanwhile
+          if (events.at(-1)!.sequence === 4) ended.abort();
+        },
+      }).run();
+      break;
+    }
     default:
       throw new Error("nothing is asked for");
   }
@@ -49,6 +64,7 @@ try {
   out["reason"] = e.reason;
   out["retryAfterMs"] = e.retryAfterMs;
   out["violations"] = e.violations;
+  out["historyLost"] = historyLost(e);
   out["unknown"] = outcomeUnknown(e);
   if (e instanceof Rejected) out["rejection"] = e.rejection;
   if (isRejected(e, account, "deposit") && e.rejection === "not_open") out["notOpen"] = true;
