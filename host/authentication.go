@@ -68,6 +68,12 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 			m, _ := n.membership.metadata.View().Module(d)
 			return m.EntityTypes
 		},
+		ServedWith: func(entityType string) []string {
+			view := n.membership.metadata.View()
+			b, _ := view.Binding(entityType)
+			m, _ := view.Module(b.Digest)
+			return m.EntityTypes
+		},
 		Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {

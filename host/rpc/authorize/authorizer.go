@@ -35,6 +35,9 @@ type Options struct {
 	// know the digest. Nil knows none: then whoever asks for a module needs a rule
 	// about all types.
 	TypesOf func(digest string) []string
+	// ServedWith lists the entity types of the module that serves a type. Nil: that
+	// one alone.
+	ServedWith func(entityType string) []string
 	// Logger gets what operators should see. Required.
 	Logger *slog.Logger
 	// Registerer gets the metrics; nil drops them.

@@ -117,7 +117,7 @@ var about = map[string]target{
 	modulev1connect.ModuleServiceQuotasProcedure:        {nothing: true},
 	modulev1connect.ModuleServiceActivateProcedure:      {of: ofType},
 	modulev1connect.ModuleServiceRollbackProcedure:      {of: ofType},
-	modulev1connect.ModuleServiceGetRolloutProcedure:    {of: ofTypeAndItsEntities},
+	modulev1connect.ModuleServiceGetRolloutProcedure:    {modules: true},
 	modulev1connect.ModuleServiceChangeRolloutProcedure: {of: ofType},
 	modulev1connect.ModuleServiceHistoryProcedure:       {of: ofTypeAndItsEntities},
 	modulev1connect.ModuleServiceSetOwnerProcedure:      {of: ofType},
@@ -174,19 +174,27 @@ func (a *Authorizer) calls(t target, m any) []authz.Call {
 	return []authz.Call{c}
 }
 
-// ofModule is about the type that a request names, or about each type that the
-// named module describes, with all of their entities if it reads them. It is
-// about everything if the module is not known here.
+// ofModule is about each type that the named module describes, with all of their
+// entities if it reads them: of a type that a request names, the module is the
+// one that serves it. It is about everything if the module is not known here.
 func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
 	if c.Verb == authv1.Verb_READ {
 		c.IDs = authz.Beginning
 	}
 	c.Types = authz.One
+	var out []authz.Call
 	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {
 		c.Type = r.GetEntityType()
-		return []authz.Call{c}
+		out = append(out, c)
+		if a.opts.ServedWith != nil {
+			for _, t := range a.opts.ServedWith(r.GetEntityType()) {
+				if c.Type = t; t != r.GetEntityType() {
+					out = append(out, c)
+				}
+			}
+		}
+		return out
 	}
-	var out []authz.Call
 	if r, ok := m.(interface{ GetDigest() string }); ok && a.opts.TypesOf != nil {
 		for _, t := range a.opts.TypesOf(r.GetDigest()) {
 			c.Type = t

@@ -11,6 +11,8 @@ import (
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/sharding/access"
@@ -220,4 +222,31 @@ func TestDenyRulesReachWhatNamesATypeOtherwise(t *testing.T) {
 func harmless(request any) bool {
 	r, ok := request.(interface{ GetKey() string })
 	return ok && !strings.HasPrefix(r.GetKey(), "entity.")
+}
+
+// TestDenyRulesReachTypesOfTheSameModule: a module that is named by a type that
+// it serves is about its other types too.
+func TestDenyRulesReachTypesOfTheSameModule(t *testing.T) {
+	a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf,
+		ServedWith: func(entityType string) []string {
+			return map[string][]string{"open": {"shut", "open"}, "alone": {"alone"}}[entityType]
+		}})
+	a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: roleSets(access.Read)["all but a type"]}, {Name: "one", Rules: roleSets(access.Read)["one type"]}}, []access.Binding{
+		{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"r"}}, {Subject: "token:bo", Roles: []string{"one"}},
+	}))
+	for _, c := range []struct {
+		name, entityType string
+		want             bool
+	}{{"ann", "open", false}, {"ann", "shut", false}, {"ann", "alone", true}, {"ann", "unknown", true}, {"bo", "open", false}, {"bo", "alone", false}} {
+		for procedure, request := range map[string]any{
+			modulev1connect.ModuleServiceGetProcedure:        &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: c.entityType}},
+			modulev1connect.ModuleServiceGetRolloutProcedure: &modulev1.GetRolloutRequest{EntityType: c.entityType},
+		} {
+			about := a.targets[procedure]
+			by := maker{who: &principal.Principal{Kind: principal.Token, Name: c.name}}
+			if allowed := a.decideAll(by, about, a.calls(about, request)) == nil; allowed != c.want {
+				t.Errorf("%s: %s of %s: allowed %v, want %v", c.name, procedure, c.entityType, allowed, c.want)
+			}
+		}
+	}
 }
