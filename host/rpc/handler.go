@@ -141,7 +141,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	if opts.Roles != nil {
 		bounded = opts.Roles.ByHeaders(bounded)
 	}
-	return bounded, modules
+	return admission.ContentTypes(bounded), modules
 }
 
 // publicServices are those of the API that clients call.

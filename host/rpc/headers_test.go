@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/wire"
@@ -70,6 +73,10 @@ func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
 		{"an import", "POST", "/hostd.journal.v1.JournalService/Import", "application/connect+proto"},
 		{"a role", "POST", clusterPath + "PutRole", "application/json"},
 		{"a plain path", "POST", "/e/counter/a/add", "application/json"},
+		{"JSON in capitals", "POST", unary, "APPLICATION/JSON"},
+		{"gRPC in capitals", "POST", unary, "Application/gRPC"},
+		{"gRPC-Web, JSON, in capitals", "POST", unary, "application/grpc-web+JSON"},
+		{"a stream of Connect in capitals", "POST", streams, "Application/Connect+proto"},
 		{"a compressed body", "POST", unary, "application/json gzip"},
 	} {
 		for _, who := range []string{"none", "reader", ""} {
@@ -219,6 +226,52 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 		t.Errorf("%d %s", status, answer)
 	}
 	wantCode(t, answer, connect.CodeInvalidArgument)
+}
+
+// TestContentTypesAreOneInAnyCase: a message that could never be let in is
+// refused before it is decoded, however its content type is written.
+func TestContentTypesAreOneInAnyCase(t *testing.T) {
+	s := serve(t, rpc.Options{MaxWaitingBytes: 8 << 20})
+	list := &structpb.ListValue{}
+	for range 100_000 {
+		list.Values = append(list.Values, structpb.NewListValue(&structpb.ListValue{}))
+	}
+	request := &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "add", Payload: &entityv1.SendRequest_Json{Json: structpb.NewListValue(list)}}
+	binaryForm, err := proto.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(`{"entityType":"counter","entityId":"a","command":"add","json":[` + strings.Repeat("[],", 100_000) + `[]]}`)
+	envelope := func(b []byte) []byte { return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...) }
+	for kind, body := range map[string][]byte{
+		"application/proto": binaryForm, "Application/Proto": binaryForm, "application/json": text, "APPLICATION/JSON; Charset=UTF-8": text,
+		"application/grpc": envelope(binaryForm), "Application/gRPC": envelope(binaryForm), "application/GRPC+proto": envelope(binaryForm),
+		"application/gRPC-Web+proto": envelope(binaryForm), "Application/grpc+JSON": envelope(text),
+	} {
+		r, err := http.NewRequest("POST", s.url+entityPath+"Send", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", kind)
+		res, err := s.h2.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if said := string(answer) + res.Header.Get("Grpc-Message") + res.Trailer.Get("Grpc-Message"); !strings.Contains(said, "once it is decoded") {
+			t.Errorf("%s: %d %.200s", kind, res.StatusCode, said)
+		}
+	}
+	for _, encoding := range []string{"json", "json; charset=utf-8"} {
+		given := url.Values{"connect": {"v1"}, "encoding": {encoding}, "message": {`{"entityType":"counter","entityId":"a","query":"get","json":[` + strings.Repeat("[],", 100_000) + `[]]}`}}
+		w := httptest.NewRecorder()
+		s.server.Handler().ServeHTTP(w, httptest.NewRequest("GET", entityPath+"Query?"+given.Encode(), nil))
+		answer := w.Body.String()
+		if !strings.Contains(answer, "once it is decoded") {
+			t.Errorf("GET with the encoding %s: %d %.200s", encoding, w.Code, answer)
+		}
+	}
 }
 
 // TestTextThatIsNotUTF8IsRefusedAtEveryDoor: bytes that are no UTF-8 are the

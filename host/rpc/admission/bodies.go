@@ -162,7 +162,7 @@ func (b *bodies) asked(m *message, u *url.URL) error {
 			return nil
 		}
 	}
-	m.json = given.Get("encoding") == "json"
+	m.json = isJSON(given.Get("encoding"))
 	return m.decoded(data)
 }
 

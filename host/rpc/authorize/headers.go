@@ -83,7 +83,7 @@ func withoutBody(r *http.Request) {
 		given.Del("base64")
 		given.Del("compression")
 		given.Set("message", "")
-		if given.Get("encoding") == "json" {
+		if strings.HasPrefix(given.Get("encoding"), "json") {
 			given.Set("message", "{}")
 		}
 		u := url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: r.URL.Path, RawQuery: given.Encode()}
