@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -358,35 +359,89 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 }
 
 // targets are the fields of requests, beside those of an Entry's own, that say
-// what a call is about. None holds what entities are sent.
+// what a call is about. None holds what entities are sent, a setting's value or
+// a credential. Of a message all fields count but bytes.
 var targets = []protoreflect.Name{
 	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "level", "dry_run", "timer", "id",
 	"replication", "min_members", "rebalance", "dead_after_millis", "id_prefix", "tag", "cluster_id", "command", "query",
-	"role_name", "subject", "roles", "token_name", "force",
+	"role_name", "subject", "roles", "token_name", "force", "accept_differences", "rollout", "limits", "owner", "action",
+	"rules", "quotas", "expires_at", "with_bindings", "limit", "sample", "all", "written_not_by", "kind", "seconds",
 }
 
 // results are the fields of answers that say what a change came to.
 var results = []protoreflect.Name{"digest", "revision"}
 
+// maxValue bounds a value of pairs: no request that is let in has a longer one,
+// but for a message.
+const maxValue = maxTarget / 2
+
 // pairs lists the fields of a message that are among some, NAME=VALUE, of those
-// that are set.
+// that are set: messages last, since they may be cut. A value that could be read
+// as more than one is quoted.
 func pairs(m proto.Message, some []protoreflect.Name) string {
-	var out []string
+	var out, messages []string
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if slices.Contains(some, f.Name()) && f.IsList() && f.Kind() == protoreflect.StringKind {
-			var texts []string
-			for i := range v.List().Len() {
-				texts = append(texts, v.List().Get(i).String())
-			}
-			out = append(out, string(f.Name())+"="+strings.Join(texts, ","))
-		}
-		if slices.Contains(some, f.Name()) && !f.IsList() && !f.IsMap() && f.Message() == nil && f.Kind() != protoreflect.BytesKind {
-			out = append(out, string(f.Name())+"="+v.String())
+		switch {
+		case !slices.Contains(some, f.Name()):
+		case f.Message() != nil:
+			messages = appendPairs(messages, string(f.Name()), f, v)
+		default:
+			out = appendPairs(out, string(f.Name()), f, v)
 		}
 		return true
 	})
 	slices.Sort(out)
-	return strings.Join(out, " ")
+	slices.Sort(messages)
+	return strings.Join(append(out, messages...), " ")
+}
+
+// appendPairs appends what a field has, under a path: the fields of a message by
+// their names, the messages of a list by their numbers.
+func appendPairs(out []string, path string, f protoreflect.FieldDescriptor, v protoreflect.Value) []string {
+	switch {
+	case f.IsMap() || f.Kind() == protoreflect.BytesKind:
+	case f.Message() != nil && f.IsList():
+		for i := range v.List().Len() {
+			out = appendFields(out, path+"."+strconv.Itoa(i+1), v.List().Get(i).Message())
+		}
+	case f.Message() != nil:
+		out = appendFields(out, path, v.Message())
+	case f.IsList():
+		var texts []string
+		for i, size := 0, 0; i < v.List().Len() && size < maxValue; i++ {
+			texts = append(texts, textOf(f, v.List().Get(i)))
+			size += len(texts[i]) + 1
+		}
+		out = append(out, path+"="+strings.Join(texts, ","))
+	default:
+		out = append(out, path+"="+textOf(f, v))
+	}
+	return out
+}
+
+func appendFields(out []string, path string, m protoreflect.Message) []string {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if len(out) < maxTarget { // each is a byte at least
+			out = appendPairs(out, path+"."+string(f.Name()), f, v)
+		}
+		return true
+	})
+	return out
+}
+
+// textOf is one value, in quotes where it would not stand for itself.
+func textOf(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
+	text := v.String()
+	if f.Kind() == protoreflect.EnumKind {
+		if named := f.Enum().Values().ByNumber(v.Enum()); named != nil {
+			text = string(named.Name())
+		}
+	}
+	text = text[:min(len(text), maxValue)]
+	if strings.ContainsAny(text, " ,=\"") || strconv.Quote(text) != `"`+text+`"` {
+		return strconv.Quote(text)
+	}
+	return text
 }
 
 // about fills in what a request says it is about.

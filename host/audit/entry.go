@@ -23,7 +23,7 @@ type Principal struct {
 }
 
 // Entry is one line but for what the log adds. Its texts are cut at maxText
-// bytes.
+// bytes, Target at maxTarget.
 type Entry struct {
 	Stage     string    `json:"stage"`
 	Call      string    `json:"call,omitempty"` // the same in both lines of a call
@@ -34,7 +34,7 @@ type Entry struct {
 	Type      string    `json:"type,omitempty"`    // entity type
 	ID        string    `json:"id,omitempty"`      // entity id
 	CommandID string    `json:"command,omitempty"` // command id
-	Target    string    `json:"target,omitempty"`  // what else it is about, NAME=VALUE with spaces between them
+	Target    string    `json:"target,omitempty"`  // what else it is about, NAME=VALUE with spaces between them, quoted where VALUE has some
 	Result    string    `json:"result,omitempty"`  // what a change came to, in the same form
 	Code      string    `json:"code,omitempty"`    // of StageComplete: ok, or the code of the error
 	Reason    string    `json:"reason,omitempty"`  // of a credential or a node that was refused
@@ -57,22 +57,27 @@ type line struct {
 
 // Bounds of a line.
 const (
-	maxText = 512
-	maxLine = 32 << 10 // bytes, with every text at its bound and escaped
+	maxText   = 512
+	maxTarget = 4 << 10  // of Target: every field of a change has a place in it
+	maxLine   = 64 << 10 // bytes, with every text at its bound and escaped
 )
 
 // cut bounds the texts, which callers choose.
 func (e *Entry) cut() {
-	for _, s := range []*string{&e.Principal.Name, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Target, &e.Result, &e.Reason} {
-		if len(*s) <= maxText {
-			continue
-		}
-		n := maxText
-		for n > 0 && !utf8.RuneStart((*s)[n]) {
-			n--
-		}
-		*s = strings.Clone((*s)[:n])
+	for _, s := range []*string{&e.Principal.Name, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Result, &e.Reason} {
+		*s = cutAt(*s, maxText)
 	}
+	e.Target = cutAt(e.Target, maxTarget)
+}
+
+func cutAt(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return strings.Clone(text[:most])
 }
 
 // render makes the line's bytes, with the newline.

@@ -67,13 +67,18 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	defer leave()
 	var wasm, signature []byte
 	activate, force := false, false
-	for stream.Receive() {
+	for first := true; stream.Receive(); first = false {
 		piece := stream.Msg()
+		switch {
+		case first: // the audit log has what it says
+			activate, force = piece.GetActivate(), piece.GetForce()
+		case piece.GetActivate() && !activate || piece.GetForce() && !force:
+			return nil, status.Public(s.log, status.Argument("activate and force belong to the first piece"))
+		}
 		if len(wasm)+len(piece.GetWasm()) > maxModuleBytes {
 			return nil, status.Public(s.log, status.Argument(fmt.Sprintf("the module is longer than %d bytes", maxModuleBytes)))
 		}
 		wasm = append(wasm, piece.GetWasm()...)
-		activate, force = activate || piece.GetActivate(), force || piece.GetForce()
 		if more := piece.GetSignature(); len(more) > 0 {
 			if len(signature) > 0 {
 				return nil, status.Public(s.log, status.Argument("the signature is given twice"))

@@ -38,7 +38,9 @@ func TestSignaturesOfModulesInPieces(t *testing.T) {
 		{"a stranger's", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: bad}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
 		{"of a part", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: good}}, connect.CodeInvalidArgument},
 		{"two", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: good}, {Wasm: wasm[half:], Signature: good}}, connect.CodeInvalidArgument},
-		{"with the last piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:]}, {Signature: good, Activate: true}}, 0},
+		{"activated by a later piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:], Signature: good, Activate: true}}, connect.CodeInvalidArgument},
+		{"forced by a later piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Activate: true}, {Wasm: wasm[half:], Signature: good, Force: true}}, connect.CodeInvalidArgument},
+		{"with the last piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Activate: true}, {Wasm: wasm[half:]}, {Signature: good}}, 0},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		stream := modulev1connect.NewModuleServiceClient(http.DefaultClient, node.API()).UploadStream(ctx)

@@ -1103,11 +1103,12 @@ type UploadStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The next bytes; all pieces together at most 16 MiB.
 	Wasm []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
-	// True in any piece: activate the module at once for every entity type in it.
+	// True in the first piece: activate the module at once for every entity type in
+	// it.
 	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
 	// In any one piece: the module's signature, as of Upload.
 	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
-	// True in any piece: see UploadRequest.
+	// True in the first piece: see UploadRequest.
 	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -596,7 +596,8 @@ export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest">
   wasm: Uint8Array;
 
   /**
-   * True in any piece: activate the module at once for every entity type in it.
+   * True in the first piece: activate the module at once for every entity type in
+   * it.
    *
    * @generated from field: bool activate = 2;
    */
@@ -610,7 +611,7 @@ export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest">
   signature: Uint8Array;
 
   /**
-   * True in any piece: see UploadRequest.
+   * True in the first piece: see UploadRequest.
    *
    * @generated from field: bool force = 310;
    */
