@@ -35,7 +35,7 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 	if t == nil {
 		return out, request.ErrModuleNotLoaded
 	}
-	m, err := f.Modules.Distribution.Module(ctx, q.Digest, "")
+	m, err := f.Modules.Distribution.ToRun(ctx, q.Digest, "")
 	if err != nil {
 		return out, err
 	}

@@ -125,12 +125,19 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 	return d.files.Module(ctx, digest)
 }
 
+// ToRun is Module for one that is to be run on entities before it serves them,
+// or beside the module that does: it is refused if this node asks for signatures
+// and that of the module does not count. What serves is judged by Types.
+func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*engine.Module, error) {
+	if err := d.signedHere(ctx, digest); err != nil {
+		return nil, err
+	}
+	return d.Module(ctx, digest, holder)
+}
+
 // Prepare answers another node that is about to activate a module.
 func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
-	if err := d.signedHere(ctx, digest); err != nil {
-		return err
-	}
-	_, err := d.Module(ctx, digest, holder)
+	_, err := d.ToRun(ctx, digest, holder)
 	return err
 }
 

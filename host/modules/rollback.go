@@ -48,7 +48,7 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
 	}
 	now.Digest = back(b, revision)
-	m, err := s.modules.Module(ctx, now.Digest, "")
+	m, err := s.modules.ToRun(ctx, now.Digest, "")
 	if err != nil {
 		return rpc.Rollback{}, err
 	}

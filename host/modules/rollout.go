@@ -36,7 +36,7 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 	if _, err := r.known(ctx, b.Digest); err != nil {
 		return 0, err
 	}
-	m, err := r.modules.Module(ctx, b.Digest, "")
+	m, err := r.modules.ToRun(ctx, b.Digest, "")
 	if err != nil {
 		return 0, err
 	}
@@ -357,7 +357,7 @@ func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, 
 // proveRest compares the entities that the newer module does not serve yet,
 // before it serves more of them.
 func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bool, by string) (proofs, error) {
-	m, err := r.modules.Module(ctx, journal.Digest(going[0].Rollout.Digest), "")
+	m, err := r.modules.ToRun(ctx, journal.Digest(going[0].Rollout.Digest), "")
 	if err != nil {
 		return nil, err
 	}

@@ -220,7 +220,7 @@ func (s *Service) Activate(ctx context.Context, a rpc.Activation) (uint64, error
 	if _, err := s.known(ctx, a.Digest); err != nil {
 		return 0, err
 	}
-	m, err := s.modules.Module(ctx, a.Digest, "")
+	m, err := s.modules.ToRun(ctx, a.Digest, "")
 	if err != nil {
 		return 0, err
 	}

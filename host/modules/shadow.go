@@ -26,10 +26,7 @@ func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Di
 	if !bound || served == nil {
 		return nil, nil, request.ErrModuleNotLoaded
 	}
-	if err := t.modules.signedHere(ctx, digest); err != nil {
-		return nil, nil, err
-	}
-	m, err := t.modules.Module(ctx, digest, "")
+	m, err := t.modules.ToRun(ctx, digest, "")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -130,7 +130,7 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	if served == nil {
 		return request.ErrModuleNotLoaded
 	}
-	m, err := t.Modules.Module(ctx, digest, "")
+	m, err := t.Modules.ToRun(ctx, digest, "")
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/jsonpatch"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
@@ -126,8 +127,9 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	for _, f := range []struct {
 		*fold
 		digest journal.Digest
-	}{{&v.tried, digest}, {&v.serving, t.Digest}} {
-		m, err := v.Modules.Module(ctx, f.digest, "")
+		get    func(context.Context, journal.Digest, sharding.NodeID) (*engine.Module, error)
+	}{{&v.tried, digest, v.Modules.ToRun}, {&v.serving, t.Digest, v.Modules.Module}} {
+		m, err := f.get(ctx, f.digest, "")
 		if err != nil {
 			return err
 		}

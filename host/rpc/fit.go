@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -159,6 +160,9 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 		one, err := s.fitShard(ctx, q)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if coded := status.Coded(nil); errors.As(err, &coded) && coded.Code() == connect.CodePermissionDenied {
+			return nil, err // the module is not to be run, as of its signature
 		}
 		if err != nil {
 			s.log.Warn("a module is not compared with what is stored in a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)

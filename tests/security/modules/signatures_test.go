@@ -16,7 +16,10 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/tests/support/testkit"
+	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // read returns the bytes of a signature; no path is none.
@@ -163,4 +166,71 @@ func TestUnsignedModulesOfAStart(t *testing.T) {
 	served("vouched", false)
 	f.write(f.trust, release)
 	served("vouched", true)
+}
+
+// TestUntrustedModulesAreNotRun: a module whose signature counts no more is not
+// run on entities before it serves them either: not to verify it, nor to compare
+// it, by itself or before an activation.
+func TestUntrustedModulesAreNotRun(t *testing.T) {
+	node := testkit.NewNode(t, testkit.NodeOptions{})
+	f := newFiles(t, node)
+	release, former := f.key("release"), f.key("former")
+	f.write(f.trust, release+former)
+	node.SetFlags("--module-trust-file", f.trust, "--module-signatures", "require")
+	node.Start()
+	serves := f.module("kept")
+	f.push(node, serves, f.sign(serves, "release"))
+	f.write(f.path("kept.wasm"), string(guest.Module{Good: "kept", Bad: "other"}.Build()))
+	digest, reason := uploaded(t, node, serves, f.sign(serves, "former"), false)
+	if reason != "" {
+		t.Fatalf("refused by %s", reason)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	if _, err := node.Client(client.Options{}).Send(ctx, client.Command{EntityType: "kept", EntityID: "e", Name: "any"}); err != nil {
+		t.Fatal(err)
+	}
+	modules := modulev1connect.NewModuleServiceClient(http.DefaultClient, node.API())
+	attempts := map[string]func() error{
+		"verify": func() error {
+			stream, err := modules.Verify(ctx, connect.NewRequest(&modulev1.VerifyRequest{EntityType: "kept", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+			if err != nil {
+				return err
+			}
+			defer stream.Close()
+			for stream.Receive() {
+			}
+			return stream.Err()
+		},
+		"compare": func() error {
+			_, err := modules.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{EntityType: "kept", Digest: digest}))
+			return err
+		},
+		"begin a rollout": func() error {
+			_, err := modules.Activate(ctx, connect.NewRequest(&modulev1.ActivateRequest{EntityType: "kept", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: 1}}))
+			return err
+		},
+		"activate": func() error {
+			_, err := modules.Activate(ctx, connect.NewRequest(&modulev1.ActivateRequest{EntityType: "kept", Digest: digest}))
+			return err
+		},
+	}
+	for _, what := range []string{"verify", "compare"} {
+		if err := attempts[what](); err != nil {
+			t.Fatalf("%s while the key is trusted: %v", what, err)
+		}
+	}
+	f.write(f.trust, release)
+	node.Until("the key is trusted no more", func() error {
+		m, err := node.Client(client.Options{}).Module(ctx, digest)
+		if err == nil && m.GetModule().GetSignatureFault() == "" {
+			err = errors.New("its signature counts")
+		}
+		return err
+	})
+	for what, attempt := range attempts {
+		if err := attempt(); connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "does not trust") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
