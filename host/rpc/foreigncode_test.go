@@ -132,3 +132,22 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 		t.Errorf("bo asks whether it may: %v, %v", res, err)
 	}
 }
+
+// TestShadowsNeedDeploy: to have another module decide commands of a type takes
+// deploy, besides the verb for settings by which that is said; to end it does
+// not.
+func TestShadowsNeedDeploy(t *testing.T) {
+	g := guard(t, rpc.Options{Admin: true}, "root", "op", "both")
+	g.begin(t)
+	g.bind(t, "token:op", "operator")
+	g.bind(t, "token:both", "operator", "deployer")
+	put := func(name, key, value string) error {
+		_, err := g.clusterAs(name).PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: key, Value: value}))
+		return err
+	}
+	shadow, by := "entity.counter.shadow", strings.Repeat("ab", 32)+" 100%"
+	wantDenied(t, "a shadow by who has settings", put("op", shadow, by), true)
+	wantDenied(t, "a value by who has settings", put("op", "entity.counter.value.shadow", by), false)
+	wantDenied(t, "a shadow by who has both", put("both", shadow, by), false)
+	wantDenied(t, "the end of one by who has settings", put("op", shadow, ""), false)
+}

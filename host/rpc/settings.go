@@ -25,10 +25,15 @@ func settingMessage(s Setting) *clusterv1.Setting {
 	return &clusterv1.Setting{Key: s.Key, Value: s.Value, Revision: s.Revision}
 }
 
-// PutSetting writes a setting. One about an entity type is its owner's.
+// PutSetting writes a setting. One about an entity type is its owner's, and one
+// that has another module run takes deploy, as an activation does.
 func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
-	if t, _, ok := TypeSetting(req.Msg.GetKey()); ok {
-		if err := s.owners.check(ctx, t); err != nil {
+	if t, name, ok := TypeSetting(req.Msg.GetKey()); ok {
+		err := s.owners.check(ctx, t)
+		if err == nil && name == shadowSetting && req.Msg.GetValue() != "" && s.owners.roles != nil {
+			err = s.owners.roles.Deploy(ctx, t)
+		}
+		if err != nil {
 			return nil, status.Public(s.log, err)
 		}
 	}
@@ -101,8 +106,13 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 	}
 }
 
-// settingPrefix begins the keys of settings about entity types.
-const settingPrefix = "entity."
+const (
+	// settingPrefix begins the keys of settings about entity types.
+	settingPrefix = "entity."
+	// shadowSetting is the name of the one by which another module decides a share
+	// of the commands too.
+	shadowSetting = "shadow"
+)
 
 // TypeSetting returns what a setting's key is about: entity.TYPE.NAME.
 func TypeSetting(key string) (entityType, name string, ok bool) {
