@@ -214,7 +214,11 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 		mux.Handle("GET "+admission.MetricsPath, opts.Metrics)
 	}
 	if opts.Debug {
-		mux.Handle(profiling.Path, profiling.Local())
+		profiles := profiling.Local()
+		if opts.Roles != nil {
+			profiles = opts.Roles.ForAdmins(profiles, opts.Logger)
+		}
+		mux.Handle(profiling.Path, profiles)
 	}
 	unknown := connect.NewErrorWriter()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

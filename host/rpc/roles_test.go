@@ -552,3 +552,32 @@ func TestRefusalsByRolesAreWritten(t *testing.T) {
 		t.Errorf("%d lines:\n%s", len(lines), text)
 	}
 }
+
+// TestProfilesOverHTTPAreForAdmins: what /debug/pprof/ serves is what
+// ProfileNode does, to the same callers.
+func TestProfilesOverHTTPAreForAdmins(t *testing.T) {
+	g := guard(t, rpc.Options{Admin: true, Debug: true}, "root", "op")
+	get := func(name string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.url+"/debug/pprof/goroutine?debug=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := g.as(name).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	if status := get("op"); status != http.StatusServiceUnavailable {
+		t.Errorf("before the roles are known: %d", status)
+	}
+	g.begin(t)
+	g.bind(t, "token:op", "operator", "deployer")
+	for name, want := range map[string]int{"root": http.StatusOK, "op": http.StatusForbidden} {
+		if status := get(name); status != want {
+			t.Errorf("%s: %d, want %d", name, status, want)
+		}
+	}
+}

@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
+
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/status"
 )
 
 // drainPatience is how long the server may read away what is left of the body
@@ -47,6 +52,23 @@ func (a *Authorizer) ByHeaders(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(admission.Emptied(r.Context()), refusedKey{}, &refusedCall{revision, err}))
 		withoutBody(r)
 		next.ServeHTTP(w, r)
+	})
+}
+
+// ForAdmins serves who may admin the cluster. It is for what is no procedure and
+// does as one that needs that verb.
+func (a *Authorizer) ForAdmins(next http.Handler, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := a.ask(r.Context(), target{verb: authv1.Verb_ADMIN}, authz.Call{Verb: authv1.Verb_ADMIN})
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		answer, code := status.Public(log, err), http.StatusServiceUnavailable
+		if answer.Code() == connect.CodePermissionDenied {
+			code = http.StatusForbidden
+		}
+		http.Error(w, answer.Message(), code)
 	})
 }
 
