@@ -27,14 +27,16 @@ type fitting struct {
 // What does not fit is an error, or a remark where the caller forces it.
 // accept takes other states than before for what is meant.
 func (s *moduleService) fitted(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out fitting, err error) {
-	if s.fits == nil {
-		return out, nil
-	}
 	if t, err := s.types.Lookup(ctx, entityType); err != nil || t.Module == digest {
 		return out, nil // nothing serves the type, or the module does already
 	}
-	if _, err := s.modules.Get(ctx, digest); err != nil {
+	m, err := s.modules.Get(ctx, digest)
+	if err != nil {
 		return out, err
+	}
+	out.remarks = s.unservedTimers(ctx, entityType, &m)
+	if s.fits == nil {
+		return out, nil
 	}
 	kept, err := s.modules.Verified(ctx, entityType, digest)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -43,6 +44,7 @@ type moduleService struct {
 	uploads *admission.Uploads
 	verify  verifyService
 	fits    Fits // nil: whatever is activated fits
+	timers  *pending.Service
 	log     *slog.Logger
 
 	rollouts rollout.Service

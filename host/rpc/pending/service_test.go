@@ -251,3 +251,38 @@ func TestSendsComeInTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestTimersWithoutACommandAreCounted: by their commands, over all pages, and few
+// are named. What is not looked at is reported.
+func TestTimersWithoutACommandAreCounted(t *testing.T) {
+	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
+	fill := func(entityType string, timers int) {
+		for i := range timers {
+			timer := journal.Timer{Entity: sharding.EntityID{Type: entityType, ID: fmt.Sprintf("%06d", i)}, Name: "t", Due: int64(i), Command: []byte([]string{"wake", "close", "expire"}[i%3])}
+			shard := sharding.ShardOf(timer.Entity, shards)
+			s.timers[shard] = append(s.timers[shard], timer)
+		}
+	}
+	fill("cart", 2*unservedPage)
+	fill("order", 7)
+	serves := func(command string) bool { return command == "wake" }
+	got, err := s.service().Unserved(t.Context(), "order", serves)
+	if err != nil || got.Timers != 4 || got.Commands["close"] != 2 || got.Commands["expire"] != 2 || len(got.First) != unservedShown || got.First[0].GetEntityId() != "000001" || got.Partial {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := s.service().Unserved(t.Context(), "cart", serves); err != nil || got.Timers != 666 || got.Partial {
+		t.Errorf("over pages: %d timers, partial %v, %v", got.Timers, got.Partial, err)
+	}
+	if got, err := s.service().Unserved(t.Context(), "cart", func(string) bool { return true }); err != nil || got.Timers != 0 || len(got.First) != 0 {
+		t.Errorf("with all commands: %+v, %v", got, err)
+	}
+	s.timers = map[sharding.ShardID][]journal.Timer{}
+	fill("many", unservedPage*unservedPages+1)
+	if got, err := s.service().Unserved(t.Context(), "many", serves); err != nil || !got.Partial {
+		t.Errorf("over the bound: %d timers, partial %v, %v", got.Timers, got.Partial, err)
+	}
+	s.broken = 1
+	if got, err := s.service().Unserved(t.Context(), "order", serves); err != nil || !got.Partial {
+		t.Errorf("with a shard that cannot be read: %+v, %v", got, err)
+	}
+}
