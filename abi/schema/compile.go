@@ -262,14 +262,15 @@ func counts(p place, m map[string]any, least string, to *int, most string, until
 			continue
 		}
 		text, is := v.(json.Number)
-		n := number{integer: -1}
+		n := number{}
 		if is {
 			n = parseNumber([]byte(text))
 		}
-		if !n.exact || n.integer < 0 || n.integer > 1<<31-1 {
+		things, whole := n.integer()
+		if !is || !whole || n.negative && things > 0 || things > 1<<31-1 {
 			return false, p.member(k.name).fault("is not a number of things")
 		}
-		*k.to, some = int(n.integer), true
+		*k.to, some = int(things), true
 	}
 	return some, nil
 }

@@ -1,82 +1,100 @@
 package schema
 
 import (
+	"bytes"
 	"math"
 	"math/bits"
 	"strconv"
 )
 
-// number is a JSON number: exact where it is an integer of 18 digits or fewer,
-// a float64 otherwise, and a decimal where it has as few digits.
+// number is a JSON number: exact if its digits, without the zeros at either end,
+// are an integer below 2^64, as those of all integers and doubles that modules get
+// are. Any other is a float64.
 type number struct {
 	float    float64
-	integer  int64
-	exact    bool // integer is the value
-	mantissa int64
+	negative bool
+	mantissa uint64
 	exponent int
-	decimal  bool // mantissa * 10^exponent is the value
+	decimal  bool // mantissa * 10^exponent, with the sign, is the value
 }
-
-// digitsMost is how many digits fit an int64 in any case.
-const digitsMost = 18
 
 // parseNumber reads a number that is written as JSON has it.
 func parseNumber(text []byte) (n number) {
-	i, digits, point, scale := 0, 0, false, 0
-	negative := text[0] == '-'
-	if negative {
+	i, point, scale, zeros := 0, false, 0, 0
+	n.decimal = true
+	if n.negative = text[0] == '-'; n.negative {
 		i++
 	}
-	for ; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '.':
+	exponent := 0
+	for ; i < len(text) && text[i] != 'e' && text[i] != 'E'; i++ {
+		c := text[i]
+		if c == '.' {
 			point = true
-		case c >= '0' && c <= '9':
-			if digits++; digits <= digitsMost {
-				n.mantissa = n.mantissa*10 + int64(c-'0')
+			continue
+		}
+		if point {
+			scale--
+		}
+		if zeros++; c == '0' {
+			continue // it counts if another digit follows
+		}
+		for ; zeros > 0 && n.decimal; zeros-- {
+			digit := uint64(0)
+			if zeros == 1 {
+				digit = uint64(c - '0')
 			}
-			if point {
-				scale--
-			}
-		default:
-			return n.withExponent(text, i+1, digits, scale, negative)
+			n.append(digit)
+		}
+		zeros = 0
+	}
+	if i < len(text) {
+		e, err := strconv.Atoi(string(text[i+1:]))
+		if exponent = e; err != nil || e > 400 || e < -400 {
+			n.decimal = n.decimal && n.mantissa == 0
 		}
 	}
-	return n.finish(text, digits, scale, negative)
-}
-
-func (n number) withExponent(text []byte, at, digits, scale int, negative bool) number {
-	e, err := strconv.Atoi(string(text[at:]))
-	if (err != nil || e > 400 || e < -400) && n.mantissa != 0 {
-		digits = digitsMost + 1
+	if n.exponent = scale + zeros + exponent; n.mantissa == 0 && n.decimal {
+		n.exponent = 0
 	}
-	return n.finish(text, digits, scale+e, negative)
-}
-
-func (n number) finish(text []byte, digits, scale int, negative bool) number {
-	if negative {
-		n.mantissa = -n.mantissa
-	}
-	n.exponent, n.decimal = scale, digits <= digitsMost
-	for n.decimal && n.exponent < 0 && n.mantissa%10 == 0 && n.mantissa != 0 {
-		n.mantissa, n.exponent = n.mantissa/10, n.exponent+1
-	}
-	if v, ok := scaled(n.mantissa, n.exponent); n.decimal && n.exponent > 0 && ok {
-		n.mantissa, n.exponent = v, 0
-	}
-	if n.decimal && (n.exponent == 0 || n.mantissa == 0) {
-		n.integer, n.exact, n.float = n.mantissa, true, float64(n.mantissa)
+	if n.decimal && n.exponent == 0 && n.mantissa < 1<<53 {
+		if n.float = float64(n.mantissa); n.negative {
+			n.float = -n.float
+		}
 		return n
 	}
 	n.float, _ = strconv.ParseFloat(string(text), 64) // beyond the range it is infinite
 	return n
 }
 
+// append puts a digit behind the others, as far as they are exact.
+func (n *number) append(digit uint64) {
+	if n.mantissa > (math.MaxUint64-digit)/10 {
+		n.decimal = false
+		return
+	}
+	n.mantissa = n.mantissa*10 + digit
+}
+
+// integer returns the absolute value of an integer below 2^64.
+func (n *number) integer() (v uint64, ok bool) {
+	if !n.decimal || n.exponent < 0 || n.exponent > 19 {
+		return 0, false
+	}
+	high, v := bits.Mul64(n.mantissa, powersOf10[n.exponent])
+	return v, high == 0
+}
+
+// powersOf10 are those below 2^64.
+var powersOf10 = func() (all [20]uint64) {
+	all[0] = 1
+	for i := range all[1:] {
+		all[i+1] = 10 * all[i]
+	}
+	return all
+}()
+
 // whole reports whether it has no fraction.
 func (n *number) whole() bool {
-	if n.exact {
-		return true
-	}
 	if n.decimal {
 		return n.exponent >= 0
 	}
@@ -85,16 +103,26 @@ func (n *number) whole() bool {
 
 // compare orders two numbers.
 func (n *number) compare(m *number) int {
-	a, b := n.float, m.float
-	if n.exact && m.exact {
-		switch {
-		case n.integer < m.integer:
-			return -1
-		case n.integer > m.integer:
-			return 1
-		}
-		return 0
+	if !n.decimal || !m.decimal {
+		return compareFloats(n.float, m.float)
 	}
+	sign := func(n *number) int {
+		switch {
+		case n.mantissa == 0:
+			return 0
+		case n.negative:
+			return -1
+		}
+		return 1
+	}
+	a, b := sign(n), sign(m)
+	if a != b || a == 0 {
+		return a - b
+	}
+	return a * n.compareDigits(m)
+}
+
+func compareFloats(a, b float64) int {
 	switch {
 	case a < b:
 		return -1
@@ -104,16 +132,49 @@ func (n *number) compare(m *number) int {
 	return 0
 }
 
+// compareDigits orders the absolute values of two decimals, neither of them 0: by
+// the place of the first digit, and then digit by digit.
+func (n *number) compareDigits(m *number) int {
+	var bufA, bufB [20]byte
+	a, b := strconv.AppendUint(bufA[:0], n.mantissa, 10), strconv.AppendUint(bufB[:0], m.mantissa, 10)
+	if first := len(a) + n.exponent - len(b) - m.exponent; first != 0 {
+		return first
+	}
+	return bytes.Compare(a, b) // neither ends with a zero
+}
+
 // multipleOf reports whether n is m times an integer.
 func (n *number) multipleOf(m *number) bool {
-	if n.decimal && m.decimal {
-		a, okA := scaled(n.mantissa, n.exponent-min(n.exponent, m.exponent))
-		b, okB := scaled(m.mantissa, m.exponent-min(n.exponent, m.exponent))
-		if okA && okB && b != 0 {
-			return a%b == 0
-		}
+	if !n.decimal || !m.decimal {
+		return divides(m.float, n.float)
 	}
-	return divides(m.float, n.float)
+	v, by := n.mantissa, n.exponent-m.exponent
+	for ; by < 0; by++ { // the mantissa has at most 20 digits
+		if v == 0 {
+			return true
+		}
+		if v%10 != 0 {
+			return false
+		}
+		v /= 10
+	}
+	return timesPowerOf10(v, uint64(by), m.mantissa) == 0
+}
+
+// timesPowerOf10 returns v * 10^by modulo m, by squaring.
+func timesPowerOf10(v, by, m uint64) uint64 {
+	times := func(a, b uint64) uint64 {
+		high, low := bits.Mul64(a, b)
+		return bits.Rem64(high, low, m)
+	}
+	v %= m
+	for power := 10 % m; by > 0; by >>= 1 {
+		if by&1 != 0 {
+			v = times(v, power)
+		}
+		power = times(power, power)
+	}
+	return v
 }
 
 // divides reports whether math.Mod(x, y) is 0, for y above 0, without its loop:
@@ -140,16 +201,6 @@ func parts(v float64) (odd uint64, exponent int) {
 	odd = uint64(math.Ldexp(fraction, 53))
 	zeros := bits.TrailingZeros64(odd)
 	return odd >> zeros, exponent - 53 + zeros
-}
-
-func scaled(v int64, by int) (int64, bool) {
-	for ; by > 0 && v != 0; by-- {
-		if v > math.MaxInt64/10 || v < math.MinInt64/10 {
-			return 0, false
-		}
-		v *= 10
-	}
-	return v, true
 }
 
 // fits reports whether digits, with a sign or without, are a number of the
@@ -179,13 +230,19 @@ func (f format) fits(digits []byte) bool {
 	return v <= math.MaxInt64
 }
 
-// holds reports whether an integer is of the format; text is how it is written.
-func (f format) holds(n *number, text []byte) bool {
-	switch {
-	case f == noFormat:
+// holds reports whether an integer is of the format.
+func (f format) holds(n *number) bool {
+	if f == noFormat {
 		return true
-	case n.exact:
-		return f == int64Format || n.integer >= 0
 	}
-	return f.fits(text)
+	v, ok := n.integer()
+	switch {
+	case !ok:
+		return false
+	case f == uint64Format:
+		return !n.negative || v == 0
+	case n.negative:
+		return v <= 1<<63
+	}
+	return v <= math.MaxInt64
 }

@@ -261,8 +261,12 @@ func (w *walker) tellNone(list []*node, start int) {
 
 // String is the number as texts have it.
 func (n *number) String() string {
-	if n.exact {
-		return strconv.FormatInt(n.integer, 10)
+	if v, ok := n.integer(); ok {
+		text := strconv.FormatUint(v, 10)
+		if n.negative && v > 0 {
+			text = "-" + text
+		}
+		return text
 	}
 	return strconv.FormatFloat(n.float, 'g', -1, 64)
 }

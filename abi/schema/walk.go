@@ -116,7 +116,7 @@ func (w *walker) numberValue(n *node) bool {
 			w.tellChoice(n.choice, nil)
 		}
 	}
-	if n.format != noFormat && k&kindInteger != 0 && !n.format.holds(&v, raw) {
+	if n.format != noFormat && k&kindInteger != 0 && !n.format.holds(&v) {
 		w.tell("is beyond 64 bits")
 		fits = false
 	}
