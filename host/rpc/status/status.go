@@ -79,7 +79,7 @@ func codeOf(err error) (code connect.Code, known bool) {
 	if coded, ok := errors.AsType[Coded](err); ok {
 		return coded.Code(), true
 	}
-	if _, ok := errors.AsType[*journal.CutError](err); ok {
+	if _, ok := errors.AsType[*journal.CutError](err); ok || errors.Is(err, journal.ErrOtherHistory) {
 		return connect.CodeOutOfRange, true
 	}
 	return connect.CodeInternal, false
@@ -120,6 +120,9 @@ func Detail(err error) proto.Message {
 	}
 	if detailed, ok := errors.AsType[Detailed](err); ok {
 		return detailed.Detail()
+	}
+	if errors.Is(err, journal.ErrOtherHistory) {
+		return Reason(ReasonHistoryLost)
 	}
 	if errors.Is(err, request.ErrForgotten) {
 		return &errdetails.ErrorInfo{Reason: reasonForgotten, Domain: errorDomain}

@@ -55,6 +55,7 @@ func TestCodes(t *testing.T) {
 		{"request.ErrOutputValue", request.ErrOutputValue, connect.CodeInvalidArgument},
 		{"request.ErrCut", request.ErrCut, connect.CodeFailedPrecondition},
 		{"request.ErrSuspended", request.ErrSuspended, connect.CodeFailedPrecondition},
+		{"journal.ErrOtherHistory", journal.ErrOtherHistory, connect.CodeOutOfRange},
 		{"journal.CutError", &journal.CutError{First: 7}, connect.CodeOutOfRange},
 		{"request.ErrDamaged", request.ErrDamaged, connect.CodeDataLoss},
 		{"request.ErrUnsupported", request.ErrUnsupported, connect.CodeUnimplemented},
