@@ -232,6 +232,6 @@ func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.Fit
 			v.Truncated = append(v.Truncated, d)
 		}
 	}
-	_, err := p.metadata.Do(ctx, meta.PutVerified(p.b.EntityType, v))
+	_, _, err := p.repeat(ctx, meta.PutVerified(p.b.EntityType, v))
 	return err
 }

@@ -254,7 +254,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	if err != nil {
 		return 0, err
 	}
-	res, err := s.metadata.Do(ctx, command)
+	res, _, err := s.repeat(ctx, command) // of what is bound so already, it says the revision
 	if err != nil {
 		return 0, err
 	}

@@ -17,7 +17,16 @@ func WithCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerKey{}, true)
 }
 
+// WithoutCaller marks the context of work that is done whether or not the
+// caller still waits, such as undoing what its call has begun.
+func WithoutCaller(ctx context.Context) context.Context {
+	return context.WithValue(ctx, callerKey{}, false)
+}
+
 // HasCaller reports whether a caller waits, who is told after LeaderPatience
 // that nothing was done. The node's own work waits for a leader as long as it
 // may.
-func HasCaller(ctx context.Context) bool { return ctx.Value(callerKey{}) != nil }
+func HasCaller(ctx context.Context) bool {
+	waits, _ := ctx.Value(callerKey{}).(bool)
+	return waits
+}

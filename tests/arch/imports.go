@@ -79,6 +79,7 @@ var bans = []ban{
 	{
 		from:   []string{"host/modules"},
 		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/region", "host/router", "host/forward", "host/deliver", "host/backup"},
+		tests:  true,
 		reason: "modules are brought to nodes without knowing what is decided by them",
 	},
 	{

@@ -1,0 +1,111 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/signing"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// failing is a log of the metadata of one voter that loses its leadership right
+// after some of the commands that are proposed, and is elected again later.
+type failing struct {
+	w        *signedWorld
+	m        *cluster.Metadata
+	term     sharding.Term
+	index    uint64
+	failures int           // commands whose outcome nobody hears of
+	leader   time.Duration // how long there is none then
+}
+
+func (f *failing) elect() {
+	f.term++
+	f.m.LeaderChanged(f.term, 1, true)
+	f.index++
+	f.m.Applied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, NoOp: true})
+}
+
+func (f *failing) Propose(_ sharding.ShardID, _ sharding.Term, number uint64, data []byte) error {
+	e, err := journal.DecodeEntry(data)
+	if err != nil {
+		return err
+	}
+	fails := f.failures > 0
+	f.failures--
+	go func() {
+		f.index++
+		_, result, _ := f.w.state.Apply(f.index, e.Body)
+		if fails {
+			f.m.LeaderChanged(f.term, 0, false)
+			time.Sleep(f.leader)
+			f.elect()
+			return
+		}
+		f.m.Applied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, Proposal: number, Meta: result})
+	}()
+	return nil
+}
+
+func (f *failing) ReadIndex(_ sharding.ShardID, token uint64) error {
+	go f.m.ReadConfirmed(token, f.index)
+	return nil
+}
+
+func newFailing(t *testing.T) (*failing, *holds) {
+	w := newSignedWorld(t, signing.Off)
+	f := &failing{w: w, index: w.state.View().Index()}
+	f.m = cluster.NewMetadata(w.state, f.index)
+	f.m.Start(f, nil, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n1", true })
+	f.elect()
+	w.types.logger = slog.New(slog.DiscardHandler)
+	return f, &holds{Service: &Service{metadata: f.m, types: w.types}}
+}
+
+// TestHoldsOutliveTheMetadatasLeader: a type is held, and released, although
+// the leader of the metadata changes while that is asked for: the one does not
+// fail then, and the other is not left to the coordinator.
+func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, h := newFailing(t)
+		ctx := request.WithCaller(t.Context())
+		f.failures, f.leader = 1, 500*time.Millisecond
+		at, err := h.hold(ctx, "a", 1)
+		b, _ := f.m.View().Binding("a")
+		if err != nil || at != b.Held || at == 0 {
+			t.Fatalf("held since %d, %v: %+v", at, err, b)
+		}
+		f.failures, f.leader = 2, 3*time.Second // which nobody waits for who has a caller
+		h.release(ctx, context.Canceled)
+		if b, _ = f.m.View().Binding("a"); b.Held != 0 || b.Digest != (meta.Digest{1}) {
+			t.Fatalf("it is held: %+v", b)
+		}
+	})
+}
+
+// TestHoldsOfUnknownOutcomeAreReleased: a type that may be held although the
+// call has failed is not held on.
+func TestHoldsOfUnknownOutcomeAreReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, h := newFailing(t)
+		ctx := request.WithCaller(t.Context())
+		f.failures, f.leader = 1, 3*time.Second
+		_, err := h.hold(ctx, "a", 1)
+		if b, _ := f.m.View().Binding("a"); !errors.Is(err, cluster.ErrUnknownOutcome) || b.Held == 0 {
+			t.Fatalf("%v: %+v", err, b)
+		}
+		h.release(ctx, err)
+		if b, _ := f.m.View().Binding("a"); b.Held != 0 {
+			t.Fatalf("it is held: %+v", b)
+		}
+	})
+}

@@ -1,0 +1,45 @@
+// Slow is Fixed whose events take long to evolve: it makes the same states.
+package main
+
+import (
+	"strings"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// State of a ledger.
+type State struct {
+	Total int64 `json:"total"`
+}
+
+// Added is the event.
+type Added struct {
+	Amount int64 `json:"amount"`
+}
+
+// reply is so long that a few of them fill what is remembered of commands, so
+// that events are cut early.
+var reply = strings.Repeat("x", 200_000)
+
+var spent int
+
+// Type declares the entity type.
+func Type() *hostd.Type[State] {
+	ledger := hostd.Entity[State]("ledger", hostd.JSON, hostd.SnapshotEvery(5), hostd.RetainSnapshots(1), hostd.CutEvents())
+	hostd.Event(ledger, "added", func(s *State, e Added) {
+		for range 3_000_000 {
+			spent++
+		}
+		s.Total += e.Amount
+	})
+	hostd.Command(ledger, "add", func(c *hostd.Context, s *State, cmd Added) (string, error) {
+		c.Emit(cmd)
+		return reply, nil
+	})
+	hostd.Query(ledger, "total", func(_ *hostd.View, s *State, _ hostd.None) (int64, error) { return s.Total, nil })
+	return ledger
+}
+
+var _ = hostd.Serve("ledger", "1.0.2", Type())
+
+func main() {}
