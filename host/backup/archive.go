@@ -181,10 +181,18 @@ func (in *importing) bind(b meta.Binding) error {
 	if slices.Equal(served(have), served(b)) && have.Limits == b.Limits {
 		return nil
 	}
-	for _, h := range unbound(have, b) {
-		if _, err := in.Metadata.Do(ctx, meta.Bind(b.EntityType, h.Digest, h.At)); err != nil {
+	revision, level := have.Revision, in.Metadata.Level()
+	for i := len(b.History) - len(unbound(have, b)); i < len(b.History); i++ {
+		h := b.History[i]
+		command := meta.Bind(b.EntityType, h.Digest, h.At)
+		if proved := b.HistoryProvedElsewhere(i); level >= sharding.LevelSnapshotProofs && len(proved.Truncated) > 0 {
+			command = meta.BindRestored(b.EntityType, h.Digest, h.At, revision, nil, proved)
+		}
+		res, err := in.Metadata.Do(ctx, command)
+		if err != nil {
 			return err
 		}
+		revision = res.Revision
 	}
 	limits := rpc.Limits(b.Limits)
 	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.ProvedElsewhere()})

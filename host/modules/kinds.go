@@ -81,7 +81,7 @@ func refused(err error) error {
 func order(view *meta.View, b meta.Binding, a rpc.Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
-	case view.Level() >= sharding.LevelSnapshotProofs && len(a.Restored) > 0:
+	case view.Level() >= sharding.LevelSnapshotProofs && len(a.Restored.Truncated) > 0:
 		return meta.BindRestored(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.Restored)
 	case view.Level() >= sharding.LevelBindOver:
 		return meta.BindForced(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.ForcedBy)

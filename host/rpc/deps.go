@@ -307,7 +307,7 @@ type Activation struct {
 	Truncated
 	// Restored are modules of which another cluster has proved that the module
 	// reads their snapshots, where the entities come from there.
-	Restored []meta.Digest
+	Restored meta.Restored
 }
 
 // Truncated says what a module that takes the place of another one does on

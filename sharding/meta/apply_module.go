@@ -135,6 +135,7 @@ func (t *transition) bind(c command) (Result, error) {
 		return Result{}, err
 	}
 	snapshots, truncated := t.view.snapshotsFor(b, digest), t.view.truncatedFor(b, digest)
+	assumed := b.Digest == digest && b.Assumed
 	if over != nil && len(over.Truncated) > 0 {
 		if level := t.view.Level(); level < sharding.LevelSnapshotProofs {
 			return Result{}, fmt.Errorf("%w: a binding of level %d names no snapshots", ErrLevel, level)
@@ -142,7 +143,7 @@ func (t *transition) bind(c command) (Result, error) {
 		if len(over.Truncated) > MaxTruncatedModules {
 			return Result{}, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(over.Truncated), MaxTruncatedModules)
 		}
-		truncated = union(truncated, over.Truncated)
+		truncated, assumed = union(truncated, over.Truncated), assumed || over.Assumed
 	}
 	proved := t.view.Level() >= sharding.LevelSnapshotProofs && (!bound || b.Digest != digest || b.Proved)
 	same := limits == nil || *limits == b.Limits
@@ -173,7 +174,7 @@ func (t *transition) bind(c command) (Result, error) {
 	case len(t.view.bindings) >= MaxBindings:
 		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
 	}
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved, Assumed: assumed}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
 // rebind makes to what serves b's entity type, under the next revision; why

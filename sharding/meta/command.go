@@ -113,8 +113,9 @@ type settingSet struct {
 type overSet struct {
 	Revision uint64 `json:"revision"`
 	ForcedBy string `json:"forcedBy,omitempty"`
-	// Truncated are added to those of the Bound.
+	// Truncated are added to those of the Bound, and Assumed is of it.
 	Truncated []Digest `json:"truncated,omitempty"`
+	Assumed   bool     `json:"assumed,omitempty"`
 }
 
 type statusSet struct {
@@ -283,8 +284,8 @@ func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits
 // sharding.LevelSnapshotProofs on: what was proved there of the modules whose
 // snapshots stand for truncated histories holds here, because the entities come
 // with it.
-func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, truncated []Digest) []byte {
-	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: truncated}, Limits: l})
+func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r Restored) []byte {
+	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: r.Truncated, Assumed: r.Assumed}, Limits: l})
 }
 
 // BindForced is BindOver that keeps who had the module bound although it does

@@ -156,10 +156,12 @@ type Bound struct {
 	// Truncated are the modules whose snapshots it loads if the first events of an
 	// entity are gone, at most MaxTruncatedModules: it was proved on all such
 	// entities that it reads their states. Proved says that nothing else was
-	// assumed; see Binding.TruncatedModules. Both from
+	// assumed later, unless Assumed does: then some of the list are from before
+	// there were proofs. See Binding.TruncatedModules. All three from
 	// sharding.LevelSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
+	Assumed   bool     `json:"assumed,omitempty"`
 	// First is the part that it served first, where it came by a Rollout; nil
 	// where it came at once. From sharding.LevelRollouts on.
 	First *Part `json:"first,omitempty"`

@@ -34,12 +34,31 @@ const MaxTruncatedModules = 64
 // next module that serves the type needs a proof.
 func (b *Binding) TruncatedModules() []Digest { return b.settled(b.Bound).Truncated }
 
-// ProvedElsewhere are the modules whose snapshots the module of a binding loads
-// of entities whose first events are gone, for a cluster that gets these
-// entities.
-func (b *Binding) ProvedElsewhere() []Digest { return union(b.Snapshots, b.TruncatedModules()) }
+// Restored is what a binding is given that served a type in another cluster,
+// together with the entities from there.
+type Restored struct {
+	// Truncated are the modules whose snapshots its module loads of entities whose
+	// first events are gone. Assumed: nobody compared some of them.
+	Truncated []Digest
+	Assumed   bool
+}
 
-// RolloutProvedElsewhere is that of the module of the rollout.
+// ProvedElsewhere is what the module of a binding loads, for a cluster that gets
+// the entities.
+func (b *Binding) ProvedElsewhere() Restored { return b.settled(b.Bound).restored() }
+
+// HistoryProvedElsewhere is that of a module of the history, if the type went
+// back to it now.
+func (b *Binding) HistoryProvedElsewhere(i int) Restored {
+	return b.unproved(b.settled(b.History[i])).restored()
+}
+
+func (to Bound) restored() Restored {
+	return Restored{union(to.Snapshots, to.Truncated), to.Assumed}
+}
+
+// RolloutProvedElsewhere are the modules whose snapshots the module of the
+// rollout loads then.
 func (b *Binding) RolloutProvedElsewhere() []Digest {
 	return union(b.Rollout.Snapshots, b.RolloutTruncatedModules())
 }
@@ -71,7 +90,7 @@ func (b *Binding) settled(to Bound) Bound {
 	to.Proved, to.Truncated = true, nil
 	for _, h := range b.History {
 		if h.Digest != to.Digest {
-			to.Truncated = union(to.Truncated, []Digest{h.Digest})
+			to.Truncated, to.Assumed = union(to.Truncated, []Digest{h.Digest}), true
 		}
 	}
 	return to
@@ -84,6 +103,30 @@ func (to Bound) without(modules ...Digest) Bound {
 	to.Snapshots = slices.DeleteFunc(slices.Clone(to.Snapshots), drop)
 	to.Truncated = slices.DeleteFunc(slices.Clone(to.Truncated), drop)
 	return to
+}
+
+// LoadsByProof reports that a module has loaded the snapshots of others only by
+// proof as long as it has served a type, or entities of it. It is false of a
+// module that served before sharding.LevelSnapshotProofs, when any snapshot was
+// loaded whose module was not known better, and of one that the metadata knows
+// too little about: it keeps the last bindings only.
+func (v *View) LoadsByProof(entityType string, digest Digest) bool {
+	b := v.bindings[entityType]
+	one, known := v.Verified(entityType, digest)
+	if known = known && one.Proved; b.Rollout != nil && b.Rollout.Digest == digest {
+		if known = true; !b.Rollout.Proved {
+			return false
+		}
+	}
+	for _, to := range append(slices.Clone(b.History), b.Bound) {
+		if to.Digest != digest {
+			continue
+		}
+		if known = true; !to.Proved || to.Assumed {
+			return false
+		}
+	}
+	return known
 }
 
 // unproved is a binding from before b, which the type goes back to, without the

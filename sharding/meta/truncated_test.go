@@ -141,3 +141,31 @@ func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
 	run(t, s, meta.Rollback("a", 5))
 	readsTruncated(t, s)
 }
+
+// TestTakeoversBeforeProofsAreKnown: a module that served before there were
+// proofs may have loaded any snapshot, and stays known for that, here and where
+// its entities are imported; one that has only served since has not.
+func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
+	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
+	check := func(step string, want ...bool) {
+		t.Helper()
+		for i, want := range want {
+			if got := s.View().LoadsByProof("a", digest(byte(i+1))); got != want {
+				t.Errorf("%s: module %d loads by proof: %t", step, i+1, got)
+			}
+		}
+	}
+	check("before", false, false, false)
+	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)), meta.HoldType("a", 2), meta.ReleaseType("a", 3))
+	check("under another revision", false, false, false)
+	run(t, s, proved(s, 3, 2), meta.Bind("a", digest(3), 3))
+	check("another one serves", false, false, true)
+	b, _ := s.View().Binding("a")
+	if of := b.HistoryProvedElsewhere(1); !of.Assumed || len(of.Truncated) != 1 || of.Truncated[0] != digest(1) {
+		t.Errorf("what the second one loads elsewhere: %+v", of)
+	}
+	other := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
+	run(t, other, meta.BindRestored("a", digest(2), 2, 1, nil, b.HistoryProvedElsewhere(1)), meta.BindRestored("a", digest(3), 3, 2, nil, b.ProvedElsewhere()))
+	s = other
+	check("imported", true, false, true)
+}
