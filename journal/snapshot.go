@@ -157,3 +157,17 @@ func (s *Snapshot) Decode(raw []byte) error {
 	}
 	return nil
 }
+
+// Takeover is where, in what is left of an entity whose first records were cut,
+// a module has made a snapshot although another one wrote what came before. The
+// state in that snapshot is right if the module read the other one's events, or
+// its snapshot as it was meant. Nothing that is left can tell.
+type Takeover struct {
+	// Sequence is the earliest that is left of Before: of a record or a snapshot.
+	Sequence Sequence
+	Before   Digest
+	// Snapshot is the sequence of the next snapshot, which another module, By, has
+	// made.
+	Snapshot Sequence
+	By       Digest
+}

@@ -48,7 +48,7 @@ func newEntityList(std cli.Stdio) *cobra.Command {
 
 // entityStatuses are what entities can be listed by.
 func entityStatuses() []string {
-	return []string{"active", "parked", "deleted", "resident", "passivated"}
+	return []string{"active", "parked", "deleted", "resident", "passivated", unprovedStatus}
 }
 
 // servedTypes are the entity types that some module serves, in order.
@@ -65,6 +65,9 @@ func servedTypes(ctx context.Context, c *client.Client) ([]string, error) {
 	return types, nil
 }
 
+// unprovedStatus lists what another module may have misread.
+const unprovedStatus = "unproved"
+
 // entityList is a listing of one type or of several.
 type entityList struct {
 	Entities []entityLine `json:"entities"`
@@ -78,6 +81,16 @@ type entityLine struct {
 	Sequence   uint64 `json:"sequence"`
 	Status     string `json:"status"`
 	Resident   bool   `json:"resident"`
+	// Of an unproved one.
+	Takeover *takeover `json:"takeover,omitempty"`
+}
+
+// takeover is where one module made a snapshot after another one.
+type takeover struct {
+	Sequence         uint64 `json:"sequence"`
+	ModuleDigest     string `json:"moduleDigest"`
+	SnapshotSequence uint64 `json:"snapshotSequence"`
+	SnapshotDigest   string `json:"snapshotDigest"`
 }
 
 // list adds the entities of the types, one type after another, until there are
@@ -91,7 +104,11 @@ func (v *entityList) list(ctx context.Context, c *client.Client, req *entityv1.L
 			if v.more = limit > 0 && len(v.Entities) == limit; v.more {
 				return nil
 			}
-			v.Entities = append(v.Entities, entityLine{req.GetEntityType(), e.GetEntityId(), e.GetSequence(), e.GetStatus(), e.GetResident()})
+			line := entityLine{EntityType: req.GetEntityType(), EntityID: e.GetEntityId(), Sequence: e.GetSequence(), Status: e.GetStatus(), Resident: e.GetResident()}
+			if t := e.GetTakeover(); t != nil {
+				line.Takeover = &takeover{t.GetSequence(), t.GetModuleDigest(), t.GetSnapshotSequence(), t.GetSnapshotDigest()}
+			}
+			v.Entities = append(v.Entities, line)
 		}
 	}
 	return nil
@@ -103,9 +120,17 @@ func (v entityList) write(w io.Writer) {
 	if v.several {
 		head = "TYPE\t" + head
 	}
+	takeovers := len(v.Entities) > 0 && v.Entities[0].Takeover != nil
+	if takeovers {
+		head += "\tWRITTEN BY\tUP TO\tSNAPSHOT BY\tOF"
+	}
 	cli.Table(w, head, func(row func(...any)) {
 		for _, e := range v.Entities {
-			if cells := []any{e.EntityType, e.EntityID, e.Sequence, e.Status, e.Resident}; v.several {
+			cells := []any{e.EntityType, e.EntityID, e.Sequence, e.Status, e.Resident}
+			if t := e.Takeover; takeovers {
+				cells = append(cells, t.ModuleDigest, t.Sequence, t.SnapshotDigest, t.SnapshotSequence)
+			}
+			if v.several {
 				row(cells...)
 			} else {
 				row(cells[1:]...)

@@ -8,6 +8,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 const (
@@ -22,6 +23,9 @@ const (
 func (s entities) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
 	if q.Status == "parked" {
 		return s.parked(ctx, shard, q)
+	}
+	if q.Status == unproved {
+		return s.unproved(ctx, shard, q)
 	}
 	var out rpc.EntityPage
 	looks := listHeads
@@ -96,6 +100,49 @@ func wanted(sum rpc.EntitySummary, q rpc.EntityQuery) bool {
 		return !sum.Resident && sum.Status == "active"
 	}
 	return sum.Status == q.Status
+}
+
+const (
+	// unproved is the status of entities that a module may have misread.
+	unproved = "unproved"
+	// unprovedEntities bounds the truncated histories that one part of a listing
+	// looks into: each takes a record and up to four snapshots.
+	unprovedEntities = 64
+)
+
+// unproved lists the entities of a shard whose first events are gone and of
+// which a module has made a snapshot after another one had written them, if the
+// module served at a time when nobody compared what it made of the other's
+// snapshots. One part looks at few of them, so that whoever wants all of them
+// asks often, and others are served in between.
+func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) (out rpc.EntityPage, err error) {
+	view, left := s.Metadata.View(), unprovedEntities
+	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listHeads})
+	if err != nil {
+		return out, err
+	}
+	for i := range page.Entities {
+		e := &page.Entities[i]
+		if e.Cut == nil {
+			continue
+		}
+		if left--; left < 0 || len(out.Entities) == q.Limit {
+			out.Next = page.Entities[i-1].Entity.ID
+			return out, nil
+		}
+		all, err := s.Machine.Takeovers(ctx, shard, e.Entity)
+		if err != nil {
+			return out, err
+		}
+		for _, t := range all {
+			if !view.LoadsByProof(q.Type, meta.Digest(t.By)) {
+				out.Entities = append(out.Entities, rpc.EntitySummary{ID: e.Entity.ID, Sequence: e.Sequence, Status: unproved, Takeover: &t})
+				break
+			}
+		}
+	}
+	out.Next = page.Next
+	return out, nil
 }
 
 // parked lists the parked entities of a shard: its lane knows them all.

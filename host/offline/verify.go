@@ -17,6 +17,7 @@ import (
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Verify checks everything that a stopped node has on disk: the write-ahead
@@ -62,8 +63,36 @@ func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err err
 		return faults, err
 	}
 	faults += bad
-	bad, err = verifyModules(dir, recovered, unread+bad == 0, out)
+	var view *meta.View
+	if unread+bad == 0 {
+		if view, err = verifiedMetadata(dir, recovered); err != nil {
+			return faults, fmt.Errorf("read the metadata: %w", err)
+		}
+	}
+	if faults == 0 && hasStore(dir) && recovered.rec != nil {
+		if err := noteTakeovers(ctx, dir, recovered, view, out); err != nil {
+			return faults, err
+		}
+	}
+	bad, err = verifyModules(dir, view, out)
 	return faults + bad, err
+}
+
+func hasStore(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, datadir.StoreDir))
+	return err == nil
+}
+
+// verifiedMetadata is the node's; nil if it has none.
+func verifiedMetadata(dir string, log recoveredLog) (*meta.View, error) {
+	if log.err != nil || log.rec == nil || !hasStore(dir) {
+		return nil, nil
+	}
+	state, _, err := metadataState(dir, log.rec)
+	if err != nil || state == nil {
+		return nil, err
+	}
+	return state.View(), nil
 }
 
 // recoveredLog is what the raft groups make of a log.

@@ -17,9 +17,9 @@ import (
 )
 
 // verifyModules checks the module files, and that there is one for each module
-// that the metadata knows, as far as the node has metadata that can be read. A
+// that the metadata knows; view is nil if the node has none that can be read. A
 // member of a cluster fetches what it lacks from the others.
-func verifyModules(dir string, log recoveredLog, sound bool, out io.Writer) (faults int, err error) {
+func verifyModules(dir string, view *meta.View, out io.Writer) (faults int, err error) {
 	digests, err := moduleFiles(filepath.Join(dir, datadir.ModulesDir), func(fault error) {
 		fmt.Fprintf(out, "FAULT %s: %v\n", datadir.ModulesDir, fault)
 		faults++
@@ -27,15 +27,8 @@ func verifyModules(dir string, log recoveredLog, sound bool, out io.Writer) (fau
 	if err != nil {
 		return faults, err
 	}
-	_, stored := os.Stat(filepath.Join(dir, datadir.StoreDir))
-	if log.err == nil && log.rec != nil && sound && stored == nil {
-		state, _, err := metadataState(dir, log.rec)
-		if err != nil {
-			return faults, fmt.Errorf("read the metadata: %w", err)
-		}
-		if state != nil {
-			faults += missingModules(state.View(), digests, out)
-		}
+	if view != nil {
+		faults += missingModules(view, digests, out)
 	}
 	fmt.Fprintf(out, "%s: %d modules\n", datadir.ModulesDir, len(digests))
 	return faults, nil

@@ -208,8 +208,8 @@ type EntityQuery struct {
 	Type         string
 	IDPrefix     string
 	ResidentOnly bool
-	// Status: only entities that are "active", "deleted", "parked", "resident"
-	// or "passivated"; empty is all but those that are deleted.
+	// Status: only entities that are "active", "deleted", "parked", "resident",
+	// "passivated" or "unproved"; empty is all but those that are deleted.
 	Status string
 	After  string // only ids greater than this
 	Limit  int    // at least 1
@@ -227,6 +227,7 @@ type EntitySummary struct {
 	Sequence journal.Sequence
 	Status   string // "active", "deleted" or "parked"
 	Resident bool
+	Takeover *journal.Takeover // of an "unproved" one
 }
 
 // Modules stores modules and binds entity types to them.

@@ -145,8 +145,11 @@ func (s *entityService) list(ctx context.Context, m *entityv1.ListEntitiesReques
 
 // checkListing refuses what the message's own rules let through.
 func checkListing(m *entityv1.ListEntitiesRequest) error {
-	if m.GetResidentOnly() && (m.GetStatus() == "deleted" || m.GetStatus() == "passivated") {
-		return status.Argument("no entity is in memory and " + m.GetStatus())
+	switch s := m.GetStatus(); {
+	case m.GetResidentOnly() && (s == "deleted" || s == "passivated"):
+		return status.Argument("no entity is in memory and " + s)
+	case m.GetResidentOnly() && s == "unproved":
+		return status.Argument("entities that are unproved are listed whether or not they are in memory")
 	}
 	return nil
 }

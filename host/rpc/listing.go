@@ -121,6 +121,11 @@ func (s *entityService) listLocal(ctx context.Context, at position, m *entityv1.
 	page := shardPage{entries: make([]*entry, len(found.Entities)), next: found.Next}
 	for i, e := range found.Entities {
 		page.entries[i] = &entry{EntityId: e.ID, Sequence: uint64(e.Sequence), Status: e.Status, Resident: e.Resident}
+		if t := e.Takeover; t != nil {
+			page.entries[i].Takeover = &entityv1.ListEntitiesResponse_Takeover{
+				Sequence: uint64(t.Sequence), ModuleDigest: t.Before.String(), SnapshotSequence: uint64(t.Snapshot), SnapshotDigest: t.By.String(),
+			}
+		}
 	}
 	return page, err
 }

@@ -197,3 +197,14 @@ func (r *Reader) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at jo
 	}
 	return snap.Sequence, len(snap.State), nil
 }
+
+// Takeovers returns where modules have made snapshots of an entity after others
+// in what is left of its truncated history; none of any other entity.
+func (r *Reader) Takeovers(ctx context.Context, id sharding.ShardID, e sharding.EntityID) ([]journal.Takeover, error) {
+	s, err := r.entity(id, e)
+	if err != nil {
+		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
+	}
+	defer s.View.Close()
+	return s.Takeovers(ctx)
+}

@@ -2336,7 +2336,10 @@ type ListEntitiesRequest struct {
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only entities with this status: "active", "deleted" or "parked"; "resident"
 	// are those whose state is in memory, "passivated" those that are active and
-	// not in memory. Empty is all that are not deleted.
+	// not in memory. "unproved" are those whose first events were cut and that may
+	// have lost a part of their state when another module began to serve them
+	// under a release that did not compare states. Empty is all that are not
+	// deleted.
 	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4653,6 +4656,80 @@ func (x *ReadRecordsResponse_Refusal) GetCommand() string {
 	return ""
 }
 
+// Takeover is where a module made a snapshot of an entity after another one
+// had written it.
+type ListEntitiesResponse_Takeover struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is left of the earlier module: the number of an event.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The SHA-256 of the earlier module, in hexadecimal.
+	ModuleDigest string `protobuf:"bytes,2,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
+	// The event that the later module's snapshot is of.
+	SnapshotSequence uint64 `protobuf:"varint,3,opt,name=snapshot_sequence,json=snapshotSequence,proto3" json:"snapshot_sequence,omitempty"`
+	// The SHA-256 of the module that made it, in hexadecimal.
+	SnapshotDigest string `protobuf:"bytes,4,opt,name=snapshot_digest,json=snapshotDigest,proto3" json:"snapshot_digest,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListEntitiesResponse_Takeover) Reset() {
+	*x = ListEntitiesResponse_Takeover{}
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEntitiesResponse_Takeover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEntitiesResponse_Takeover) ProtoMessage() {}
+
+func (x *ListEntitiesResponse_Takeover) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEntitiesResponse_Takeover.ProtoReflect.Descriptor instead.
+func (*ListEntitiesResponse_Takeover) Descriptor() ([]byte, []int) {
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24, 0}
+}
+
+func (x *ListEntitiesResponse_Takeover) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ListEntitiesResponse_Takeover) GetModuleDigest() string {
+	if x != nil {
+		return x.ModuleDigest
+	}
+	return ""
+}
+
+func (x *ListEntitiesResponse_Takeover) GetSnapshotSequence() uint64 {
+	if x != nil {
+		return x.SnapshotSequence
+	}
+	return 0
+}
+
+func (x *ListEntitiesResponse_Takeover) GetSnapshotDigest() string {
+	if x != nil {
+		return x.SnapshotDigest
+	}
+	return ""
+}
+
 // Entity is one line of the listing.
 type ListEntitiesResponse_Entity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4663,14 +4740,16 @@ type ListEntitiesResponse_Entity struct {
 	// "active", "deleted" or "parked".
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	// True while its state is in memory.
-	Resident      bool `protobuf:"varint,4,opt,name=resident,proto3" json:"resident,omitempty"`
+	Resident bool `protobuf:"varint,4,opt,name=resident,proto3" json:"resident,omitempty"`
+	// Of an "unproved" entity: the first takeover that nobody compared.
+	Takeover      *ListEntitiesResponse_Takeover `protobuf:"bytes,5,opt,name=takeover,proto3" json:"takeover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListEntitiesResponse_Entity) Reset() {
 	*x = ListEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[56]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +4761,7 @@ func (x *ListEntitiesResponse_Entity) String() string {
 func (*ListEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[56]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +4774,7 @@ func (x *ListEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
 func (*ListEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
-	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24, 0}
+	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{24, 1}
 }
 
 func (x *ListEntitiesResponse_Entity) GetEntityId() string {
@@ -4726,6 +4805,13 @@ func (x *ListEntitiesResponse_Entity) GetResident() bool {
 	return false
 }
 
+func (x *ListEntitiesResponse_Entity) GetTakeover() *ListEntitiesResponse_Takeover {
+	if x != nil {
+		return x.Takeover
+	}
+	return nil
+}
+
 // EntityTimer is a timer of an entity.
 type ListTimersResponse_EntityTimer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4743,7 +4829,7 @@ type ListTimersResponse_EntityTimer struct {
 
 func (x *ListTimersResponse_EntityTimer) Reset() {
 	*x = ListTimersResponse_EntityTimer{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[57]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4755,7 +4841,7 @@ func (x *ListTimersResponse_EntityTimer) String() string {
 func (*ListTimersResponse_EntityTimer) ProtoMessage() {}
 
 func (x *ListTimersResponse_EntityTimer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[57]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +4914,7 @@ type ListSendsResponse_PendingSend struct {
 
 func (x *ListSendsResponse_PendingSend) Reset() {
 	*x = ListSendsResponse_PendingSend{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[58]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +4926,7 @@ func (x *ListSendsResponse_PendingSend) String() string {
 func (*ListSendsResponse_PendingSend) ProtoMessage() {}
 
 func (x *ListSendsResponse_PendingSend) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[58]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +5037,7 @@ type HotEntitiesResponse_Entity struct {
 
 func (x *HotEntitiesResponse_Entity) Reset() {
 	*x = HotEntitiesResponse_Entity{}
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5049,7 @@ func (x *HotEntitiesResponse_Entity) String() string {
 func (*HotEntitiesResponse_Entity) ProtoMessage() {}
 
 func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
+	mi := &file_hostd_entity_v1_entity_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5372,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12#\n" +
 	"\rmodule_digest\x18\x04 \x01(\tR\fmoduleDigest\x12\x19\n" +
 	"\adeleted\x18\xa4\x03 \x01(\bR\adeletedB\t\n" +
-	"\apayload\"\xab\x03\n" +
+	"\apayload\"\xb4\x03\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12{\n" +
@@ -5295,16 +5381,22 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\rresident_only\x18\x04 \x01(\bR\fresidentOnly\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12M\n" +
-	"\x06status\x18\a \x01(\tB5\xbaH2r02.^(active|deleted|parked|resident|passivated)?$R\x06status\"\xff\x01\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12V\n" +
+	"\x06status\x18\a \x01(\tB>\xbaH;r927^(active|deleted|parked|resident|passivated|unproved)?$R\x06status\"\xf0\x03\n" +
 	"\x14ListEntitiesResponse\x12H\n" +
 	"\bentities\x18\x01 \x03(\v2,.hostd.entity.v1.ListEntitiesResponse.EntityR\bentities\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1au\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xa1\x01\n" +
+	"\bTakeover\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12#\n" +
+	"\rmodule_digest\x18\x02 \x01(\tR\fmoduleDigest\x12+\n" +
+	"\x11snapshot_sequence\x18\x03 \x01(\x04R\x10snapshotSequence\x12'\n" +
+	"\x0fsnapshot_digest\x18\x04 \x01(\tR\x0esnapshotDigest\x1a\xc1\x01\n" +
 	"\x06Entity\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\tR\x06status\x12\x1a\n" +
-	"\bresident\x18\x04 \x01(\bR\bresident\"\xcb\x01\n" +
+	"\bresident\x18\x04 \x01(\bR\bresident\x12J\n" +
+	"\btakeover\x18\x05 \x01(\v2..hostd.entity.v1.ListEntitiesResponse.TakeoverR\btakeover\"\xcb\x01\n" +
 	"\x10PassivateRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -5477,7 +5569,7 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                        // 0: hostd.entity.v1.Consistency
 	(*SendRequest)(nil),                     // 1: hostd.entity.v1.SendRequest
@@ -5536,104 +5628,106 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*ReadRecordsResponse_Send)(nil),        // 54: hostd.entity.v1.ReadRecordsResponse.Send
 	(*ReadRecordsResponse_TimerChange)(nil), // 55: hostd.entity.v1.ReadRecordsResponse.TimerChange
 	(*ReadRecordsResponse_Refusal)(nil),     // 56: hostd.entity.v1.ReadRecordsResponse.Refusal
-	(*ListEntitiesResponse_Entity)(nil),     // 57: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*ListTimersResponse_EntityTimer)(nil),  // 58: hostd.entity.v1.ListTimersResponse.EntityTimer
-	(*ListSendsResponse_PendingSend)(nil),   // 59: hostd.entity.v1.ListSendsResponse.PendingSend
-	(*HotEntitiesResponse_Entity)(nil),      // 60: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),                  // 61: google.protobuf.Value
-	(*anypb.Any)(nil),                       // 62: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),           // 63: google.protobuf.Timestamp
+	(*ListEntitiesResponse_Takeover)(nil),   // 57: hostd.entity.v1.ListEntitiesResponse.Takeover
+	(*ListEntitiesResponse_Entity)(nil),     // 58: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*ListTimersResponse_EntityTimer)(nil),  // 59: hostd.entity.v1.ListTimersResponse.EntityTimer
+	(*ListSendsResponse_PendingSend)(nil),   // 60: hostd.entity.v1.ListSendsResponse.PendingSend
+	(*HotEntitiesResponse_Entity)(nil),      // 61: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),                  // 62: google.protobuf.Value
+	(*anypb.Any)(nil),                       // 63: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),           // 64: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	61, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	61, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
+	62, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
+	62, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
 	49, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
 	50, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
-	62, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	61, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
+	63, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	62, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
 	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	61, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
-	61, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	63, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	62, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	62, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	64, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
 	51, // 11: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
-	61, // 12: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	63, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	62, // 12: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
+	64, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 14: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
 	21, // 15: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
 	20, // 16: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	63, // 17: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
-	63, // 18: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
-	63, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	61, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	57, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	64, // 17: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
+	64, // 18: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	64, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	62, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	58, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
 	42, // 22: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	63, // 23: hostd.entity.v1.ListTimersRequest.due_by:type_name -> google.protobuf.Timestamp
-	58, // 24: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
-	59, // 25: hostd.entity.v1.ListSendsResponse.sends:type_name -> hostd.entity.v1.ListSendsResponse.PendingSend
-	63, // 26: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
-	60, // 27: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
+	64, // 23: hostd.entity.v1.ListTimersRequest.due_by:type_name -> google.protobuf.Timestamp
+	59, // 24: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
+	60, // 25: hostd.entity.v1.ListSendsResponse.sends:type_name -> hostd.entity.v1.ListSendsResponse.PendingSend
+	64, // 26: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	61, // 27: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
 	1,  // 28: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
 	2,  // 29: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
 	5,  // 30: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
 	52, // 31: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
-	63, // 32: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
+	64, // 32: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 33: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
 	53, // 34: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
-	61, // 35: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
+	62, // 35: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
 	54, // 36: hostd.entity.v1.ReadRecordsResponse.Record.sends:type_name -> hostd.entity.v1.ReadRecordsResponse.Send
 	55, // 37: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
 	56, // 38: hostd.entity.v1.ReadRecordsResponse.Record.refusal:type_name -> hostd.entity.v1.ReadRecordsResponse.Refusal
-	61, // 39: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
-	63, // 40: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
+	62, // 39: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
+	64, // 40: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
 	21, // 41: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
-	21, // 42: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
-	63, // 43: hostd.entity.v1.ListSendsResponse.PendingSend.made_at:type_name -> google.protobuf.Timestamp
-	1,  // 44: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 45: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 46: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
-	11, // 47: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	13, // 48: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
-	16, // 49: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
-	18, // 50: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	22, // 51: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	24, // 52: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	47, // 53: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	26, // 54: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
-	28, // 55: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	30, // 56: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
-	32, // 57: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	34, // 58: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
-	38, // 59: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
-	40, // 60: hostd.entity.v1.EntityService.ListSends:input_type -> hostd.entity.v1.ListSendsRequest
-	36, // 61: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	43, // 62: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	45, // 63: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 64: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 65: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 66: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
-	12, // 67: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 68: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
-	17, // 69: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
-	19, // 70: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	23, // 71: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	25, // 72: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	48, // 73: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	27, // 74: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
-	29, // 75: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	31, // 76: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
-	33, // 77: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	35, // 78: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
-	39, // 79: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
-	41, // 80: hostd.entity.v1.EntityService.ListSends:output_type -> hostd.entity.v1.ListSendsResponse
-	37, // 81: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	44, // 82: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	46, // 83: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	64, // [64:84] is the sub-list for method output_type
-	44, // [44:64] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	57, // 42: hostd.entity.v1.ListEntitiesResponse.Entity.takeover:type_name -> hostd.entity.v1.ListEntitiesResponse.Takeover
+	21, // 43: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
+	64, // 44: hostd.entity.v1.ListSendsResponse.PendingSend.made_at:type_name -> google.protobuf.Timestamp
+	1,  // 45: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
+	3,  // 46: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
+	9,  // 47: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	11, // 48: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 49: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
+	16, // 50: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	18, // 51: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	22, // 52: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	24, // 53: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	47, // 54: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
+	26, // 55: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	28, // 56: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	30, // 57: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
+	32, // 58: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	34, // 59: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	38, // 60: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
+	40, // 61: hostd.entity.v1.EntityService.ListSends:input_type -> hostd.entity.v1.ListSendsRequest
+	36, // 62: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	43, // 63: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	45, // 64: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 65: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
+	4,  // 66: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
+	10, // 67: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	12, // 68: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 69: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
+	17, // 70: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	19, // 71: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	23, // 72: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	25, // 73: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	48, // 74: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
+	27, // 75: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	29, // 76: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	31, // 77: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
+	33, // 78: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	35, // 79: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	39, // 80: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
+	41, // 81: hostd.entity.v1.EntityService.ListSends:output_type -> hostd.entity.v1.ListSendsResponse
+	37, // 82: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	44, // 83: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	46, // 84: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	65, // [65:85] is the sub-list for method output_type
+	45, // [45:65] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }
@@ -5688,7 +5782,7 @@ func file_hostd_entity_v1_entity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_entity_v1_entity_proto_rawDesc), len(file_hostd_entity_v1_entity_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,16 +21,15 @@ type Added struct {
 // that events are cut early.
 var reply = strings.Repeat("x", 200_000)
 
-var spent int
-
 // Type declares the entity type.
 func Type() *hostd.Type[State] {
 	ledger := hostd.Entity[State]("ledger", hostd.JSON, hostd.SnapshotEvery(5), hostd.RetainSnapshots(1), hostd.CutEvents())
 	hostd.Event(ledger, "added", func(s *State, e Added) {
-		for range 3_000_000 {
-			spent++
+		spent := 0
+		for i := range 3_000_000 {
+			spent ^= i
 		}
-		s.Total += e.Amount
+		s.Total += e.Amount + int64(spent>>32)
 	})
 	hostd.Command(ledger, "add", func(c *hostd.Context, s *State, cmd Added) (string, error) {
 		c.Emit(cmd)

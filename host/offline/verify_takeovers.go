@@ -1,0 +1,88 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog/history"
+	"github.com/hostd/hostd/journal/eventlog/kv"
+	"github.com/hostd/hostd/journal/eventlog/rows"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// maxNamedTakeovers bounds the entities that are named; the others are counted.
+const maxNamedTakeovers = 100
+
+// noteTakeovers names the entities whose first events are gone and of which a
+// module has made a snapshot after another one had written them, if nothing in
+// the metadata says that what it read was compared. They are no faults: whether
+// such a state lacks something only a person can tell. view is nil if the node
+// has no metadata. It reads all that the store has, of after the last cut of the
+// log too.
+func noteTakeovers(ctx context.Context, dir string, log recoveredLog, view *meta.View, out io.Writer) error {
+	st, err := openToRead(filepath.Join(dir, datadir.StoreDir), log.rec.Watermark)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	from, err := kv.Of(st).ViewAt(st.MaxVersion())
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	var found int
+	for _, g := range log.generations(filepath.Join(dir, datadir.SnapshotDir)) {
+		if g.Gone || g.Shard == sharding.MetaShard {
+			continue
+		}
+		err := takeovers(ctx, from, g.Shard, g.Generation, func(id sharding.EntityID, t journal.Takeover) {
+			if view != nil && view.LoadsByProof(id.Type, meta.Digest(t.By)) {
+				return
+			}
+			if found++; found <= maxNamedTakeovers {
+				fmt.Fprintf(out, "note  %s: %s/%s may lack a part of its state: its first events are gone, and module %s made the snapshot of event %d after module %s had written it up to event %d\n",
+					datadir.StoreDir, id.Type, id.ID, t.By, t.Snapshot, t.Before, t.Sequence)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("look at truncated histories of shard %d: %w", g.Shard, err)
+		}
+	}
+	if found > maxNamedTakeovers {
+		fmt.Fprintf(out, "note  %s: %d more entities may lack a part of their state\n", datadir.StoreDir, found-maxNamedTakeovers)
+	}
+	return nil
+}
+
+// takeovers reads the heads of a shard, and what is left of the histories of
+// those whose first records were cut.
+func takeovers(ctx context.Context, view kv.View, shard sharding.ShardID, generation uint32, each func(sharding.EntityID, journal.Takeover)) error {
+	known := rows.New(shard, generation, 0, func(err error) error { return err })
+	prefix := store.AppendPrefix(nil, shard, generation, store.ClassEntity)
+	return view.Scan(prefix, nil, func(key, body []byte) error {
+		head, err := store.DecodeHead(body)
+		if err != nil || head.Cut == nil {
+			return err
+		}
+		id, _, err := store.SplitEntity(string(key[len(prefix):]))
+		if err != nil {
+			return err
+		}
+		e := history.Entity{Head: head, Exists: true, View: view, Rows: known, Key: store.AppendEntityID(nil, id)}
+		all, err := e.Takeovers(ctx)
+		if errors.Is(err, journal.ErrDamaged) {
+			err = nil // it was written after the last cut of the log, and not whole
+		}
+		for _, t := range all {
+			each(id, t)
+		}
+		return err
+	})
+}
