@@ -126,6 +126,10 @@ const (
 	// stand for truncated histories, by what was proved of them, and results of
 	// verifications name them too. A type is held while a rollout is under way.
 	LevelSnapshotProofs = Level3
+	// LevelSnapshotStates: the cluster takes modules whose event-sourced types list
+	// the forms of states that they read in snapshots, and keeps modules as long as
+	// another one reads snapshots of theirs.
+	LevelSnapshotStates = Level3
 	// LevelAnswers: records of messages whose outcome is wanted, and the messages
 	// that bring it back, are marked. Types take messages from types of other
 	// owners only if their manifests name them.

@@ -64,7 +64,7 @@ type EntityType struct {
 	State        json.RawMessage
 	StateVersion int
 	Unchecked    bool
-	// ReadsStates are the earlier forms of its states that a durable-state type
+	// ReadsStates are the earlier forms of its states that a type
 	// reads, by version; see StateEvent.
 	ReadsStates []StateForm
 

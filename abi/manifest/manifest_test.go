@@ -104,7 +104,7 @@ func TestFaultsAsText(t *testing.T) {
 		entity(`,"events":[{"type":"a","upcastTo":"b"}]`), entity(`,"events":[{"type":"a","upcastTo":7}]`), entity(`,"events":[{"type":"a","upcastTo":"b"},{"type":"b","upcastTo":"a"}]`),
 		entity(`,"commands":[` + many(`{"name":"x"}`, MaxNames+1) + `]`),
 		entity(`,"commands":[{"name":"a","rejections":"b"}]`), entity(`,"commands":[{"name":"a","rejections":["b",""]}]`), entity(`,"commands":[{"name":"a","rejections":["b","b"]}]`),
-		entity(`,"readsStates":[]`), durable(`,"readsStates":{}`), durable(`,"readsStates":[1]`), durable(`,"readsStates":[{}]`), durable(`,"readsStates":[{"version":0}]`), durable(`,"readsStates":[{"version":1}]`),
+		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"transient","encoding":"json","readsStates":[]}]}`, durable(`,"readsStates":{}`), durable(`,"readsStates":[1]`), durable(`,"readsStates":[{}]`), durable(`,"readsStates":[{"version":0}]`), durable(`,"readsStates":[{"version":1}]`),
 		durable(`,"stateVersion":2,"readsStates":[{"version":2}]`), durable(`,"stateVersion":2,"readsStates":[{"version":1},{"version":1}]`), durable(`,"readsStates":[` + many(`{"version":2}`, MaxReadsStates+1) + `]`),
 		entity(`,"stateVersion":-1`), entity(`,"stateVersion":1000000001`), entity(`,"validate":"no"`), `{"abi":1,"name":"m","entityTypes":[],"$defs":[]}`, entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// StateForm is a form that the states of a durable-state type had: its version,
-// and its schema, which is nil where nobody says.
+// StateForm is a form that the states of a type had: its version, and its
+// schema, which is nil if nobody says.
 type StateForm struct {
 	Version int
 	Schema  json.RawMessage
@@ -72,6 +72,9 @@ func (s *States) Event() string {
 	return s.event
 }
 
+// Migrates reports that the type reads states of other versions than its own.
+func (s *States) Migrates() bool { return len(s.reads) > 0 }
+
 // Check returns an *UnreadStateError for a state of a version that the type
 // does not read. Version 0 is its own.
 func (s *States) Check(version int) error {
@@ -90,10 +93,14 @@ func (s *States) Given(version int) uint64 {
 	return uint64(version)
 }
 
-// UnreadStateError says that a module does not read states of a version.
+// UnreadStateError says that a module does not read states of a version, which
+// is negative if nobody knows it.
 type UnreadStateError struct{ Version int }
 
 func (e *UnreadStateError) Error() string {
+	if e.Version < 0 {
+		return "the version of the state is not known, as the module that made it was removed"
+	}
 	return fmt.Sprintf("the module reads no states of version %d", e.Version)
 }
 
@@ -137,8 +144,8 @@ func marshalStates(parent *writer, states []StateForm) []json.RawMessage {
 // validateStates checks the list: who may have one, how many, each version,
 // none twice.
 func (t *EntityType) validateStates(path string) error {
-	if t.ReadsStates != nil && t.Kind != DurableState {
-		return &Error{path, fmt.Sprintf("is for types whose kind is %q", DurableState)}
+	if t.ReadsStates != nil && t.Kind == Transient {
+		return &Error{path, fmt.Sprintf("is for types that are stored, and the kind of this one is %q", Transient)}
 	}
 	if len(t.ReadsStates) > MaxReadsStates {
 		return &Error{path, fmt.Sprintf("%d entries, limit %d", len(t.ReadsStates), MaxReadsStates)}

@@ -17,7 +17,7 @@ type stateForms struct {
 	older   []migration // by version, once linked
 }
 
-// migration makes a form of a durable state that of the version after it.
+// migration makes a form of a state that of the version after it.
 type migration struct {
 	version int
 	in      codec
@@ -27,8 +27,7 @@ type migration struct {
 	run     func(old unsafe.Pointer) unsafe.Pointer
 }
 
-// MigrateState declares that the states of a durable type have had another form
-// before: version is its number, from 1 on, Old the Go type that it was written
+// MigrateState declares that the states of a type have had another form before: version is its number, from 1 on, Old the Go type that it was written
 // by, and up makes the form of the version after it. The state of the type is
 // the version after the last that is migrated, whether or not StateVersion says
 // so. States that were written before any version was declared are of version
@@ -41,10 +40,14 @@ type migration struct {
 // up must be deterministic and must not fail. What is stored stays as it is
 // until a command changes the entity's state: until then it is migrated each
 // time that the entity is loaded.
+//
+// The states of an event-sourced type are stored in its snapshots. They are
+// migrated if the first events of an entity are gone, so that its state cannot
+// be made of its events, and each until the next snapshot.
 func MigrateState[S, Old, New any](t *Type[S], version int, up func(Old) New) {
 	d := t.def
-	if !d.durable || d.transient {
-		panic("hostd: " + d.name + ": a type that does not keep its latest state has none to migrate")
+	if d.transient {
+		panic("hostd: " + d.name + ": a transient type stores no state to migrate")
 	}
 	if version < 1 || version > maxEventVersion {
 		panic("hostd: " + d.name + ": a version of a state is 1 to " + strconv.Itoa(maxEventVersion))

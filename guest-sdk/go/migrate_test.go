@@ -129,9 +129,36 @@ func TestMigrationsThatDoNotFit(t *testing.T) {
 	if got := panicked(func() { hostd.NewGuest("shop", "", drafts(hostd.StateVersion(3))) }); got != "" {
 		t.Errorf("panicked with %q", got)
 	}
-	for _, d := range []*T{hostd.Entity[draft3]("draft", hostd.JSON), hostd.Transient[draft3]("draft", hostd.JSON)} {
-		if got := panicked(func() { hostd.MigrateState(d, 2, upDraft2) }); !strings.Contains(got, "has none to migrate") {
-			t.Errorf("panicked with %q", fmt.Sprint(got))
-		}
+	if got := panicked(func() { hostd.MigrateState(hostd.Transient[draft3]("draft", hostd.JSON), 2, upDraft2) }); !strings.Contains(got, "stores no state to migrate") {
+		t.Errorf("panicked with %q", fmt.Sprint(got))
+	}
+}
+
+type counted struct{ N int }
+
+type counterV1 struct{ Sum int }
+
+type counter struct{ Total int }
+
+// TestSnapshotsAreMigrated: the state of an event-sourced type is that of a
+// snapshot of an earlier form, and of the events behind it.
+func TestSnapshotsAreMigrated(t *testing.T) {
+	c := hostd.Entity[counter]("counter", hostd.JSON)
+	hostd.MigrateState(c, 1, func(old counterV1) counter { return counter{old.Sum} })
+	hostd.Event(c, "counted", func(s *counter, e counted) { s.Total += e.N })
+	hostd.Command(c, "count", func(x *hostd.Context, _ *counter, e counted) (hostd.None, error) {
+		x.Emit(e)
+		return hostd.None{}, nil
+	})
+	d := hostdtest.New(t, c).GivenState(1, counterV1{40}).Given(counted{1})
+	d.Then(counter{41})
+	d.When("count", counted{1})
+	d.Then(counter{42})
+	m, err := manifest.Parse(hostd.NewGuest("shop", "", c).Describe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if about := m.EntityTypes[0]; about.StateVersion != 2 || len(about.ReadsStates) != 1 || about.ReadsStates[0].Version != 1 {
+		t.Errorf("the manifest says %+v", about)
 	}
 }

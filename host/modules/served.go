@@ -125,12 +125,39 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 		},
 		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType)},
 	}
+	if s.Snapshots.Versions, err = t.stateVersions(ctx, &s.Type); err != nil {
+		return nil, err
+	}
 	s.limit(t.limits, b.Limits)
 	s.boundMemory(m, bounds)
 	if about.Encoding == manifest.Bytes {
 		s.API.Encoding = codec.Bytes
 	}
 	return s, nil
+}
+
+// stateVersions are those of the states in the snapshots of other modules that a
+// type's module loads; nil if it reads one version alone. Only the manifests
+// have them.
+func (t *Types) stateVersions(ctx context.Context, b *binding.Type) (map[journal.Digest]int, error) {
+	if b.Durable || !b.States.Migrates() {
+		return nil, nil
+	}
+	out := map[journal.Digest]int{}
+	for _, digest := range slices.Concat(b.Snapshots.Of, b.Snapshots.OfTruncated) {
+		if _, known := t.metadata.View().Module(meta.Digest(digest)); !known {
+			continue // it was removed before the cluster kept such modules
+		}
+		m, err := t.modules.Module(ctx, digest, "")
+		if err != nil {
+			return nil, fmt.Errorf("read the version of states of module %s: %w", digest, err)
+		}
+		if about, _, ok := m.Manifest().Type(b.Name); ok {
+			states := about.States()
+			out[digest] = states.Version()
+		}
+	}
+	return out, nil
 }
 
 func digests(list []meta.Digest) (out []journal.Digest) {

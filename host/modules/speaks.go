@@ -59,6 +59,9 @@ func asks(t *manifest.EntityType) (what string, of sharding.Level) {
 	if t.RecordPrincipal {
 		return "keeps who made its commands", sharding.LevelRecordPrincipal
 	}
+	if t.ReadsStates != nil && t.Kind == manifest.EventSourced {
+		return "lists the forms of states in snapshots", sharding.LevelSnapshotStates
+	}
 	if t.ReadsStates != nil || t.Kind == manifest.DurableState && t.StateVersion > 1 {
 		return "numbers the forms of its states", sharding.LevelStateVersions
 	}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -28,9 +29,10 @@ type fold struct {
 	digest  journal.Digest
 	use     journal.SnapshotUse // of begin; nil: snapshots of the module alone
 	index   uint32
-	states  manifest.States        // versions of those of a durable type
-	bounds  engine.InstanceOptions // of memory, those of the type
-	most    int64                  // bytes of memory from which on the instance is left; 0: none
+	states  manifest.States          // versions of those of a durable type, and in snapshots
+	version func(journal.Digest) int // of the states in snapshots that use accepts; nil: all are the module's own
+	bounds  engine.InstanceOptions   // of memory, those of the type
+	most    int64                    // bytes of memory from which on the instance is left; 0: none
 	batches batches
 	loaded  bool
 	input   []byte // of load
@@ -130,6 +132,35 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 	return err
 }
 
+// aside is the handle of a state that is only looked at.
+const aside = handle + 1
+
+// migrate is what the module makes of a state of another version, beside the one
+// that it has. An instance whose guest failed is closed.
+func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([]byte, error) {
+	if f.guest == nil {
+		return nil, engine.ErrInstanceDead
+	}
+	input := abi.AppendSequence(abi.AppendEntityID(nil, id.ID), uint64(at))
+	input = abi.AppendStateVersion(abi.AppendSnapshot(input, from.state), f.states.Given(from.version))
+	status, err := f.guest.Load(f.index, aside, input)
+	if err == nil && status != abi.LoadDone {
+		return nil, errRefused
+	}
+	var state []byte
+	if err == nil {
+		state, err = f.guest.Snapshot(aside)
+		state = bytes.Clone(state)
+	}
+	if err == nil {
+		err = f.guest.Drop(aside)
+	}
+	if err != nil {
+		f.close()
+	}
+	return state, err
+}
+
 // begin makes the state that events are applied to, and returns its sequence:
 // of the newest snapshot of the module below a sequence that the guest takes,
 // as a lane does, or the initial one. below 0 is any.
@@ -147,7 +178,11 @@ func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.Sh
 			return 0, f.start(ctx, id, 0, given{})
 		}
 		below = snap.Sequence
-		if err := f.start(ctx, id, below, given{state: snap.State}); !guestFails(err) || ctx.Err() != nil {
+		from := given{state: snap.State}
+		if f.version != nil && snap.Module != f.digest {
+			from.version = f.version(snap.Module)
+		}
+		if err := f.start(ctx, id, below, from); !guestFails(err) || ctx.Err() != nil {
 			return below, err
 		}
 	}

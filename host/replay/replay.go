@@ -191,7 +191,7 @@ func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
 	}
 	p.fold.module, p.fold.digest, p.fold.index, p.fold.states = m, digest, uint32(index), t.States()
 	if p.serves != nil && p.serves.Digest == digest && !p.serves.Durable {
-		p.fold.use = p.serves.SnapshotUse
+		p.fold.use, p.fold.version = p.serves.SnapshotUse, p.serves.SnapshotVersion
 	}
 	switch {
 	case p.ended:

@@ -146,6 +146,9 @@ func upcastsOf(t *manifest.EntityType) upcasts {
 		}
 	}
 	states := t.States()
+	if t.Kind != manifest.DurableState {
+		return about // states of others are in no event
+	}
 	for i := range t.ReadsStates {
 		about.old[manifest.StateEvent(t.ReadsStates[i].Version)] = states.Event()
 		about.most = limits.SnapshotBytes

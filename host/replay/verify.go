@@ -90,6 +90,7 @@ type verifier struct {
 	served      *modules.Served
 
 	tried, serving fold
+	id             sharding.EntityID    // that is replayed
 	stepwise       bool                 // the states are compared after each event
 	alike          bool                 // both are the same module
 	out            *verification.Entity // what comes of the entity that is replayed
@@ -291,7 +292,12 @@ func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, b
 	var state given
 	if base != nil {
 		from, state.state = base.Sequence, base.State
+		var err error
+		if state.version, err = v.versionOf(ctx, base.Module); err != nil {
+			return err
+		}
 	}
+	v.id = w.id
 	if err := v.start(ctx, w.id, from, state); err != nil {
 		return err
 	}
@@ -304,13 +310,54 @@ func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, b
 	return v.reload(ctx, w.id, w.at)
 }
 
+// unknownVersion is of states in the snapshots of a module that was removed.
+const unknownVersion = -1
+
+// versionOf is the version of the states in a module's snapshots; 0 if it does
+// not matter.
+func (v *verifier) versionOf(ctx context.Context, digest journal.Digest) (int, error) {
+	if v.kind != manifest.EventSourced || !v.tried.states.Migrates() && !v.serving.states.Migrates() {
+		return 0, nil
+	}
+	m, err := v.Modules.Module(ctx, digest, "")
+	if errors.Is(err, request.ErrUnknownModule) {
+		return unknownVersion, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	about, _, ok := m.Manifest().Type(v.entityType)
+	if !ok {
+		return unknownVersion, nil
+	}
+	states := about.States()
+	return states.Version(), nil
+}
+
+// migrates reports that the tried module reads the states of the one that
+// serves as those of an earlier version.
+func (v *verifier) migrates() (from int, ok bool) {
+	from = v.serving.states.Version()
+	ok = v.kind == manifest.EventSourced && v.tried.states.Migrates() && v.tried.states.Given(from) != 0 && v.tried.states.Check(from) == nil
+	return from, ok
+}
+
 // start implements folder, for both modules.
 func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
-	if err := v.tried.start(ctx, id, at, from); err != nil {
+	if err := v.tried.start(ctx, id, at, v.givenTo(&v.tried, from)); err != nil {
 		return v.differs(at, err)
 	}
 	// What the serving module cannot do is no fault of the other.
-	return v.serving.spoilt(v.serving.start(ctx, id, at, from))
+	return v.serving.spoilt(v.serving.start(ctx, id, at, v.givenTo(&v.serving, from)))
+}
+
+// givenTo is a state as a module is given it. One whose event-sourced type lists
+// no versions gets states as they are: that it reads them is compared.
+func (v *verifier) givenTo(f *fold, from given) given {
+	if v.kind == manifest.EventSourced && !f.states.Migrates() {
+		from.version = 0
+	}
+	return from
 }
 
 // add implements folder.
@@ -346,7 +393,9 @@ func (v *verifier) flush() error {
 	return v.serving.spoilt(v.serving.flush())
 }
 
-// compare looks whether both states are the same.
+// compare looks whether both states are the same. If the tried module migrates
+// those of the one that serves, its state must be what it makes of that one's:
+// to evolve and then migrate comes to the same as to migrate and then evolve.
 func (v *verifier) compare(at journal.Sequence) error {
 	if !v.serving.loaded {
 		return nil
@@ -356,12 +405,18 @@ func (v *verifier) compare(at journal.Sequence) error {
 		return v.serving.spoilt(err)
 	}
 	now = bytes.Clone(now)
+	other := ", by the module that serves "
+	if version, ok := v.migrates(); ok {
+		if now, err = v.tried.migrate(v.id, at, given{now, version}); err != nil {
+			return v.differs(at, fmt.Errorf("today's state of the module that serves: %w", err))
+		}
+		other = ", migrated from that of the module that serves "
+	}
 	then, err := v.tried.snapshot()
 	if err != nil {
 		return v.differs(at, err)
 	}
 	if !v.same(now, then) {
-		other := ", by the module that serves "
 		if v.alike {
 			other = ", and "
 		}

@@ -56,6 +56,32 @@ func (b *Binding) digests() []Digest {
 	return out
 }
 
+// reads are the modules whose snapshots the binding's modules load: what the
+// states in these are, their manifests say.
+func (b *Binding) reads() []Digest {
+	out := slices.Concat(b.Snapshots, b.Truncated)
+	if b.Rollout != nil {
+		out = append(append(out, b.Rollout.Snapshots...), b.Rollout.Truncated...)
+	}
+	for i := range b.History {
+		out = append(append(out, b.History[i].Snapshots...), b.History[i].Truncated...)
+	}
+	return out
+}
+
+// readBy is an entity type of which a module loads snapshots of this one.
+func (v *View) readBy(digest Digest) (entityType string, ok bool) {
+	if v.Level() < sharding.LevelSnapshotStates {
+		return "", false
+	}
+	for _, b := range v.Bindings() {
+		if slices.Contains(b.reads(), digest) {
+			return b.EntityType, true
+		}
+	}
+	return "", false
+}
+
 // needed are the modules that some entity type needs, or that decide a share of
 // its commands too.
 func (v *View) needed() map[Digest]bool {
@@ -63,6 +89,11 @@ func (v *View) needed() map[Digest]bool {
 	for _, b := range v.bindings {
 		for _, digest := range b.digests() {
 			out[digest] = true
+		}
+		if v.Level() >= sharding.LevelSnapshotStates {
+			for _, digest := range b.reads() {
+				out[digest] = true
+			}
 		}
 	}
 	for _, s := range v.settings {

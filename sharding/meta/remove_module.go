@@ -47,6 +47,9 @@ func (t *transition) removeModule(digest Digest) error {
 	case needed:
 		return fmt.Errorf("%w: a rollback of entity type %s may come back to the module", ErrConflict, entityType)
 	}
+	if entityType, ok := t.view.readBy(digest); ok {
+		return fmt.Errorf("%w: a module of entity type %s loads snapshots of the module", ErrConflict, entityType)
+	}
 	if entityType, ok := t.view.ShadowedBy(digest); ok {
 		return fmt.Errorf("%w: the module decides commands of entity type %s too: hostd module activate %s %s --shadow off", ErrConflict, entityType, entityType, digest)
 	}

@@ -3,6 +3,7 @@ package meta_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -168,4 +169,23 @@ func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
 	run(t, other, meta.BindRestored("a", digest(2), 2, 1, nil, b.HistoryProvedElsewhere(1)), meta.BindRestored("a", digest(3), 3, 2, nil, b.ProvedElsewhere()))
 	s = other
 	check("imported", true, false, true)
+}
+
+// TestModulesWhoseSnapshotsAreReadStay: a module is not removed while another
+// one loads its snapshots, even if the type cannot come back to it.
+func TestModulesWhoseSnapshotsAreReadStay(t *testing.T) {
+	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
+	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // 1 serves, and 2 is no part of its history
+	readsTruncated(t, s, 2)
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2)))
+	const month = int64(30 * 24 * time.Hour)
+	for at := int64(1); at < 10*month; at += month {
+		run(t, s, meta.CollectModules(at))
+	}
+	if _, known := s.View().Module(digest(2)); !known {
+		t.Error("a module whose snapshots are read was collected")
+	}
+	run(t, s, meta.PutModule(module(3, "a")), meta.Bind("a", digest(3), 4), meta.Rollback("a", 5))
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // 1 still reads them
+	run(t, s, meta.RemoveModule(digest(3)))
 }

@@ -154,13 +154,17 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 	return d
 }
 
-// GivenState makes the stored state of a durable-state type be one of a
-// version: 0 is that of the type, another one that it has a MigrateState of.
-// The state is a value of the Go type of that version.
+// GivenState makes the stored state of the type be one of a version: 0 is that
+// of the type, another one that it has a MigrateState of. The state is a value
+// of the Go type of that version. Of an event-sourced type it is the snapshot
+// that the events given after it come behind.
 func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
 	d.t.Helper()
-	if !d.typ.IsDurable() {
-		d.t.Fatal("the type keeps no latest state")
+	if d.typ.IsTransient() {
+		d.t.Fatal("the type stores no state")
+	}
+	if len(d.history) > 0 && !d.typ.IsDurable() {
+		d.t.Fatal("a snapshot comes before the events: give it first")
 	}
 	d.durable, d.version = append([]byte{}, d.encode(state)...), uint64(version)
 	d.reload(live)

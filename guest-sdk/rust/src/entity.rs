@@ -149,16 +149,16 @@ impl<S: Json + 'static> Entity<S> {
         self
     }
 
-    /// Declares that the states of a durable-state type have had another form
-    /// before: `version` is its number, from 1 on, and `up` makes the form of
+    /// Declares that the states of a type have had another form before: `version` is its number, from 1 on, and `up` makes the form of
     /// the version after it, deterministically. The state is the version after
     /// the last that is migrated. States that were stored before a version was
     /// declared are of version 1.
     ///
     /// What is stored stays as it is until a command changes the entity's
-    /// state: until then it is migrated each time that the entity is loaded.
+    /// state: until then it is migrated each time that the entity is loaded. The
+    /// states of an event-sourced type are stored in its snapshots, and are
+    /// migrated if the first events of an entity are gone.
     pub fn migrate_state<Old: Json + 'static, New: Json + 'static>(mut self, version: u32, up: impl Fn(Old) -> New + 'static) -> Self {
-        assert!(self.options.durable, "hostd: {}: a type that does not keep its latest state has none to migrate", self.name);
         self.migrations.push(Upcast::new(STATE, version, up));
         self
     }

@@ -124,7 +124,7 @@ export class Definition {
   }
 
   addMigration(version: number, migration: Omit<Upcast, "version">): void {
-    if (this.kind !== "durable-state") throw new TypeError(`${this.name}: a ${this.kind} type has no states to migrate`);
+    if (this.kind === "transient") throw new TypeError(`${this.name}: a transient type stores no states to migrate`);
     if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: a version of a state is 1 to 1000`);
     if (this.migrations.some((m) => m.version === version)) throw new TypeError(`${this.name}: the state of version ${version} is migrated twice`);
     this.migrations.push({ version, ...migration });
@@ -161,7 +161,7 @@ export class Definition {
     }
     this.migrations.forEach((m, i) => {
       if (i > 0 && m.version !== this.migrations[i - 1]!.version + 1) throw new TypeError(`${this.name}: the state of version ${m.version - 1} is not migrated`);
-      this.older.set(versioned(stateName, m.version), { next: versioned(stateName, m.version + 1), upcast: m });
+      if (this.kind === "durable-state") this.older.set(versioned(stateName, m.version), { next: versioned(stateName, m.version + 1), upcast: m });
     });
     const said = this.options.stateVersion;
     if (said !== undefined && this.migrations.length > 0 && said !== this.stateVersion) {
@@ -212,8 +212,9 @@ export class Definition {
    */
   read(stored: unknown, version: number): { state: unknown } | undefined {
     if (version !== 0 && version !== this.stateVersion) {
-      if (!this.migrations.some((m) => m.version === version)) return undefined;
-      stored = this.newest(versioned(stateName, version), stored)[1];
+      const first = this.migrations.findIndex((m) => m.version === version);
+      if (first < 0) return undefined;
+      for (const m of this.migrations.slice(first)) stored = upcasted(m, stored, `${this.name}: ${versioned(stateName, m.version)}`);
     }
     return { state: this.revive(stored) };
   }
@@ -331,14 +332,16 @@ export class EntityType<S, E, V> {
   }
 
   /**
-   * Declares that the states of a durable type have had another form before:
+   * Declares that the states of a type have had another form before:
    * version is its number, from 1 on, and up makes the form of the version after
    * it. The state is the version after the last that is migrated; stateVersion
    * may be left out. States that were stored before a version was declared are
    * of version 1. up must be deterministic and must not fail.
    *
    * What is stored stays as it is until a command changes the entity's state:
-   * until then it is migrated each time that the entity is loaded.
+   * until then it is migrated each time that the entity is loaded. The states of
+   * an event-sourced type are stored in its snapshots, and are migrated if the
+   * first events of an entity are gone.
    */
   migrateState(version: number, up: (old: any) => unknown): this;
   migrateState<O>(version: number, schema: Schema<O>, up: (old: O) => unknown): this;

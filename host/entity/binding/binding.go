@@ -117,6 +117,10 @@ type Snapshots struct {
 	// records of an entity are gone and no better snapshot is left: it was proved
 	// on all such entities that it reads their states.
 	OfTruncated []journal.Digest
+	// Versions are those of the states in them if the module reads other versions
+	// than its own. Those of a module that is not there are not known, and not
+	// loaded.
+	Versions map[journal.Digest]int
 }
 
 // SnapshotUse is what the type's module does with snapshots. That of a module
@@ -125,6 +129,8 @@ type Snapshots struct {
 // from it where the history goes on, and the state from the record there.
 func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.SnapshotRank {
 	switch {
+	case module != t.Digest && !t.Durable && t.States.Migrates() && t.Snapshots.Versions[module] == 0:
+		return journal.SnapshotUnread
 	case t.LoadsSnapshotsOf(module):
 		return journal.SnapshotLoads
 	case truncated && (t.Durable || slices.Contains(t.Snapshots.OfTruncated, module)):
@@ -132,6 +138,10 @@ func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.Snapsh
 	}
 	return journal.SnapshotUnread
 }
+
+// SnapshotVersion is the version of the states in a module's snapshots; 0 if
+// that is the one of the type's own, or none is known.
+func (t *Type) SnapshotVersion(module journal.Digest) int { return t.Snapshots.Versions[module] }
 
 // LoadsSnapshotsOf reports that the type's module loads all snapshots of a
 // module.
@@ -154,7 +164,8 @@ type Room struct {
 // Ways are where commands of a type's entities come from, and go to, and in
 // which forms their states are kept.
 type Ways struct {
-	// States are the versions of the states of a Durable type.
+	// States are the versions of the states of a Durable type, and of those in
+	// snapshots.
 	States manifest.States
 	// Internal are the commands that come from entities and timers only.
 	Internal map[string]bool

@@ -39,8 +39,12 @@ func (l *Load) Step(s *Step, ch *Chunk) {
 	s.begin = abi.AppendSequence(s.begin, uint64(max(l.from, ch.start)))
 	if ch.snapshot != nil {
 		s.begin, s.stored = abi.AppendSnapshot(s.begin, ch.snapshot.State), true
-		s.unread = l.Type.States.Check(ch.version)
-		if version := l.Type.States.Given(ch.version); version != 0 {
+		stored := ch.version
+		if !l.Type.Durable {
+			stored = l.Type.SnapshotVersion(ch.snapshot.Module)
+		}
+		s.unread = l.Type.States.Check(stored)
+		if version := l.Type.States.Given(stored); version != 0 {
 			s.begin = abi.AppendStateVersion(s.begin, version)
 		}
 	}

@@ -467,6 +467,9 @@ func TestStatesAreMigrated(t *testing.T) {
 		{0, 1, `{`, "", abi.LoadUnreadable},
 		{1, 1, `{"text":"a b"}`, `{"words":["a","b"]}`, abi.LoadDone},
 		{1, 2, `{"words":[]}`, `{"words":[]}`, abi.LoadDone},
+		{2, 1, `{"sum":4}`, `{"total":4,"last":"?"}`, abi.LoadDone},
+		{2, 0, `{"total":4,"last":"x"}`, `{"total":4,"last":"x"}`, abi.LoadDone},
+		{2, 3, `{"total":4,"last":"x"}`, "", abi.LoadUnreadable},
 	} {
 		input := abi.AppendSnapshot(abi.AppendEntityID(nil, "old"), []byte(test.stored))
 		if test.version != 0 {
@@ -495,6 +498,7 @@ func TestStatesAreMigrated(t *testing.T) {
 		{2, "placed.v2", `{"count":"900719925474099100","item":""}`, "placed.v3", `{"count":1801439850948198200,"item":""}`},
 		{2, "placed.v3", `{ "count":9007199254740993}`, "placed.v3", `{ "count":9007199254740993}`},
 		{2, "unheard", `{}`, "unheard", `{}`},
+		{2, "state", `{"sum":1}`, "state", `{"sum":1}`}, // an event of the type's own
 		{2, "unheard", ``, "unheard", ``},
 	} {
 		answer, err := g.Upcast(e.typ, abi.AppendInputEvent(nil, 1, 2, e.stored, []byte(e.payload)))
@@ -506,6 +510,9 @@ func TestStatesAreMigrated(t *testing.T) {
 		}
 	}
 	about := m.Manifest().EntityTypes
+	if of := about[2]; of.StateVersion != 2 || len(of.ReadsStates) != 1 || of.ReadsStates[0].Version != 1 || len(of.Events) != 3 {
+		t.Errorf("the manifest says of snapshots %+v", of)
+	}
 	if about[0].StateVersion != 3 || len(about[0].ReadsStates) != 2 || about[1].StateVersion != 2 || about[1].ReadsStates[0].Version != 1 {
 		t.Errorf("the manifest says %+v", about)
 	}

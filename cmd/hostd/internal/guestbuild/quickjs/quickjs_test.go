@@ -174,7 +174,7 @@ func TestScriptsThatDoNotLoad(t *testing.T) {
 		"command twice":   {begin + "entity('a').command('b', () => 1).command('b', () => 1);", "command b is declared twice"},
 		"upcast of none":  {begin + "serve('a', '1', entity('a').upcast('b', 1, () => 1));", "event b is upcast and not declared"},
 		"upcast with gap": {begin + "serve('a', '1', entity('a').event('b', () => 1).upcast('b', 1, () => 1).upcast('b', 3, () => 1));", "version 2 is not upcast"},
-		"migrated events": {begin + "serve('a', '1', entity('a').migrateState(1, () => 1));", "a event-sourced type has no states to migrate"},
+		"migrated events": {"import { serve, transient } from '@hostd/guest';\nserve('a', '1', transient('a').migrateState(1, () => 1));", "a transient type stores no states to migrate"},
 		"migrated gap":    {migrate + "durable('a').migrateState(3, () => 1).migrateState(1, () => 1));", "the state of version 2 is not migrated"},
 		"migrated twice":  {migrate + "durable('a').migrateState(1, () => 1).migrateState(1, () => 1));", "the state of version 1 is migrated twice"},
 		"migrated to two": {migrate + "durable('a', { stateVersion: 3 }).migrateState(1, () => 1));", "the state is of version 2, and stateVersion is 3"},

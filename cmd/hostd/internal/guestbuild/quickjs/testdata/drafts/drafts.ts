@@ -29,6 +29,7 @@ const order = entity<{ total: bigint; last: string }>("order", {
   })
   .upcast("placed", 1, schema({ item: "string" }), (old) => ({ count: 1n, item: old.item }))
   .upcast("placed", 2, schema({ count: int64(), item: "string" }), (old) => ({ count: 2n * old.count, item: old.item, note: undefined }))
+  .migrateState(1, schema({ sum: int64() }), (old) => ({ total: old.sum, last: "?" }))
   .command("place", schema({ item: "string" }), (c, _, cmd) => { c.emit("placed", { count: 3n, item: cmd.item }); })
   .query("state", (_, s) => s);
 
