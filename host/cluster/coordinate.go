@@ -26,6 +26,11 @@ const (
 	pushTimeout = time.Second
 	// requestTime is how long a leadership that was asked for is still wanted.
 	requestTime = 2 * time.Second
+	// refusedSteps is after how many steps in a row with a refused command that is
+	// logged, and steps are idlePeriod apart: one that is refused was overtaken and
+	// is not asked for again, as a rule. It is logged again after refusedAgain.
+	refusedSteps = 20
+	refusedAgain = time.Minute
 )
 
 // leading runs the coordinator while this node leads the metadata shard.
@@ -42,6 +47,7 @@ type leading struct {
 	transfers   map[sharding.NodeID][]handover   // for their next report
 	pushing     map[sharding.NodeID]bool         // nodes that are being asked for some
 	outside     map[sharding.NodeID]bool         // nodes without a part in the metadata shard
+	given       map[uint64]coordinator.Operation // that are not done
 	awaited     map[uint64]*coordinator.Progress // by operation; nil until its caller can be answered
 	stepped     chan struct{}                    // closed and made anew after each step
 	viewChanges viewChanges
@@ -53,6 +59,9 @@ type leading struct {
 	view  *meta.View
 	reach map[sharding.NodeID]bool
 	news  bool
+
+	refused     int       // steps in a row in which the metadata refused a command
+	toldRefused time.Time // when that was logged
 }
 
 // handover asks for a leadership. An old one is void: the coordinator has
@@ -76,10 +85,23 @@ func (l *leading) init(m *Member) {
 
 // forget begins anew, as a coordinator that knows nothing.
 func (l *leading) forget() {
+	l.endOrders()
+	l.refused = 0
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
 	l.transfers, l.operations, l.awaited = map[sharding.NodeID][]handover{}, nil, map[uint64]*coordinator.Progress{}
 	l.outside, l.view, l.news, l.viewChanges, l.troubles, l.pending = nil, nil, true, viewChanges{}, nil, nil
 	l.coord = coordinator.New(l.m.opts.Coordinator)
+}
+
+// endOrders logs the orders that end with this coordinator: the metadata has the
+// others. It is called with the lock held.
+func (l *leading) endOrders() {
+	for _, o := range l.given {
+		if o.Kind == coordinator.OperationMove || o.Kind == coordinator.OperationRebalance {
+			l.m.opts.Logger.Warn("an order ended with the coordinator that took it: give it again", "order", o.String())
+		}
+	}
+	l.given = map[uint64]coordinator.Operation{}
 }
 
 // leads is called with the lock held. A new leadership begins anew.
@@ -148,6 +170,7 @@ func (l *leading) run(ctx context.Context) {
 func (l *leading) step(ctx context.Context) {
 	l.mu.Lock()
 	if !l.leads() {
+		l.endOrders()
 		l.endStep() // for those who wait for a step that does not come
 		l.mu.Unlock()
 		return
@@ -182,18 +205,56 @@ func (l *leading) step(ctx context.Context) {
 		l.pending, l.viewChanges.stale = plan.Pending, true
 	}
 	for _, p := range plan.Progress {
-		// A step says it once, and the caller may sleep through the next ones.
-		if answer, waits := l.awaited[p.ID]; waits && answer == nil && (p.Stands || p.Done) {
-			l.awaited[p.ID] = &p
-		}
+		l.tell(p)
 	}
 	l.endStep()
 	l.ask(ctx, plan.Transfers)
 	l.mu.Unlock()
+	refused := error(nil)
 	for _, command := range plan.Commands {
-		if !l.propose(ctx, term, command) {
+		why, goesOn := l.propose(ctx, term, command)
+		if !goesOn {
 			return
 		}
+		if why != nil {
+			refused = why
+		}
+	}
+	l.noteRefused(refused)
+}
+
+// tell answers the caller of an operation, or the log where the caller is gone
+// that was told that the operation stands. It is called with the lock held.
+func (l *leading) tell(p coordinator.Progress) {
+	// A step says it once, and the caller may sleep through the next ones.
+	answer, waits := l.awaited[p.ID]
+	if waits && answer == nil && (p.Stands || p.Done) {
+		l.awaited[p.ID] = &p
+	} else if p.Done && p.Err != nil {
+		l.m.opts.Logger.Warn("an order that was accepted is not carried out", "order", l.given[p.ID].String(), "error", p.Err)
+	}
+	if p.Done {
+		delete(l.given, p.ID)
+	}
+}
+
+// noteRefused counts steps in a row in which the metadata refused a command.
+// The next step asks for the same again: if that goes on, people have to know,
+// and the log of the metadata need not fill with it.
+func (l *leading) noteRefused(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if why == nil {
+		l.refused = 0
+		return
+	}
+	if l.refused++; l.refused < refusedSteps {
+		return
+	}
+	l.news = false
+	if now := time.Now(); now.Sub(l.toldRefused) >= refusedAgain {
+		l.toldRefused = now
+		l.m.opts.Logger.Warn("the metadata refuses what the coordinator asks for, again and again", "steps", l.refused, "error", why)
 	}
 }
 
@@ -253,27 +314,27 @@ func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.
 	}
 }
 
-// propose carries one command of a plan out; false when the rest of the plan
-// is void.
-func (l *leading) propose(ctx context.Context, term sharding.Term, command []byte) bool {
+// propose carries one command of a plan out, and returns why the metadata
+// refused it, if it did. goesOn is false when the rest of the plan is void.
+func (l *leading) propose(ctx context.Context, term sharding.Term, command []byte) (refused error, goesOn bool) {
 	if now, leads := l.m.opts.Metadata.Leads(); !leads || now != term {
-		return false
+		return nil, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	result, err := l.m.opts.Metadata.DoHere(ctx, command)
-	if err == nil {
-		r, err := meta.DecodeResult(result)
-		if err != nil {
-			l.m.opts.Logger.Debug("the metadata refused the coordinator", "error", err)
-		}
-		if len(r.Collected) > 0 {
-			l.m.opts.Collected(r.Collected)
-		}
-		return true
+	if err != nil {
+		l.m.opts.Logger.Debug("the coordinator's command is not confirmed", "error", err)
+		return nil, false
 	}
-	l.m.opts.Logger.Debug("the coordinator's command is not confirmed", "error", err)
-	return false
+	r, refused := meta.DecodeResult(result)
+	if refused != nil {
+		l.m.opts.Logger.Debug("the metadata refused the coordinator", "error", refused)
+	}
+	if len(r.Collected) > 0 {
+		l.m.opts.Collected(r.Collected)
+	}
+	return refused, true
 }
 
 // reachable are the members that this node hears, and itself.
@@ -302,6 +363,7 @@ func (l *leading) operate(ctx context.Context, o coordinator.Operation) (remaini
 	o.ID = l.number
 	term := l.term
 	l.operations = append(l.operations, o)
+	l.given[o.ID] = o
 	awaited := l.awaited
 	awaited[o.ID] = nil
 	defer func() {

@@ -50,6 +50,27 @@ type Operation struct {
 	Node  sharding.NodeID
 }
 
+// String is for logs.
+func (o Operation) String() string {
+	switch o.Kind {
+	case OperationMove:
+		return fmt.Sprintf("move shard %d to node %s", o.Shard, o.Node)
+	case OperationDrain:
+		return fmt.Sprintf("drain node %s", o.Node)
+	case OperationResume:
+		return fmt.Sprintf("resume node %s", o.Node)
+	case OperationLeave:
+		return fmt.Sprintf("let node %s leave", o.Node)
+	case OperationDown:
+		return fmt.Sprintf("put node %s down", o.Node)
+	case OperationRebalance:
+		return "rebalance"
+	case OperationRenew:
+		return fmt.Sprintf("renew the data of node %s", o.Node)
+	}
+	return fmt.Sprintf("order of kind %d", o.Kind)
+}
+
 // Progress is how far an operation is.
 type Progress struct {
 	ID   uint64

@@ -145,7 +145,9 @@ func (s *stepView) shrink(sh *shard) {
 		return // there is a host for another copy, it is only out of reach
 	}
 	c := meta.Change{Retire: ids(leave)}
-	if sh.index < 0 {
+	if sh.index < 0 || len(stay) <= sh.voters/2 {
+		// The metadata drops no more than a minority of a shard's copies in one
+		// change. Of a data shard the rest leave as learners, which nothing counts on.
 		c.Retire, c.Demote = nil, c.Retire
 	}
 	if extra := len(stay) - s.votes(); extra > 0 {

@@ -122,3 +122,34 @@ func TestReplicationFallsWithDeadVoters(t *testing.T) {
 		})
 	}
 }
+
+// Nodes that leave at once leave, also where they are most of the voters: the
+// metadata refuses to drop most copies of a shard in one change.
+func TestMostVotersLeaveAtOnce(t *testing.T) {
+	for _, tt := range []struct{ nodes, replication, stay int }{{3, 3, 1}, {5, 5, 2}, {5, 5, 1}, {7, 7, 3}, {3, 1, 1}} {
+		t.Run(fmt.Sprintf("%d of %d stay, replication %d", tt.stay, tt.nodes, tt.replication), func(t *testing.T) {
+			w := calmWorld(t, tt.nodes, 3)
+			w.replicate(max(tt.replication, 3))
+			w.until(t, "all vote", func() bool { return w.votersEverywhere(max(tt.replication, 3)) })
+			w.replicate(tt.replication)
+			left := func() bool {
+				return !slices.ContainsFunc(w.hosts[tt.stay:], func(h *host) bool { _, is := w.state.View().Member(h.id); return is })
+			}
+			taken := -1
+			w.until(t, "the others have left", func() bool {
+				if taken != w.stats["coordinators"] { // an order ends with its coordinator unless it stands
+					taken = w.stats["coordinators"]
+					for i, h := range w.hosts[tt.stay:] {
+						h.leaving = true
+						w.operations = append(w.operations, coordinator.Operation{ID: uint64(1000*taken + i + 1), Kind: coordinator.OperationLeave, Node: h.id})
+					}
+				}
+				return left()
+			})
+			w.until(t, "those that stay serve", func() bool { return w.whole() && w.votersEverywhere((min(tt.stay, tt.replication)-1)/2*2+1) })
+			if refused := w.stats["refused"]; refused > 20 {
+				t.Errorf("the metadata refused %d commands", refused)
+			}
+		})
+	}
+}
