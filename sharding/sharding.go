@@ -201,10 +201,14 @@ func (e *NotLeaderError) Error() string {
 	if e.Leader == "" && len(e.Unheard) > 0 {
 		return fmt.Sprintf("shard %d has no leader that the answering node reaches: it hears nothing of %s", e.Shard, list(e.Unheard))
 	}
-	if e.Leader == "" {
-		return fmt.Sprintf("shard %d has no known leader (term %d)", e.Shard, e.Term)
+	in := ""
+	if e.Term != 0 {
+		in = fmt.Sprintf(" (term %d)", e.Term)
 	}
-	return fmt.Sprintf("shard %d is led by node %s (term %d)", e.Shard, e.Leader, e.Term)
+	if e.Leader == "" {
+		return fmt.Sprintf("shard %d has no known leader%s", e.Shard, in)
+	}
+	return fmt.Sprintf("shard %d is led by node %s%s", e.Shard, e.Leader, in)
 }
 
 // list names nodes for people, a bounded number of them.

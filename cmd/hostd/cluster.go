@@ -142,7 +142,7 @@ func newClusterRebalance(std cli.Stdio) *cobra.Command {
 	return cli.Order(std, "rebalance", "Even out leaders and replicas now", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (string, error) {
 		moves, err := s.Rebalance(ctx)
 		if moves == 0 {
-			return "the cluster is even: nothing moves", err
+			return "nothing moves: the cluster is as even as nodes take shards", err
 		}
 		return fmt.Sprintf("%d moves started; 'hostd cluster watch' shows them", moves), err
 	})

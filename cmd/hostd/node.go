@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -42,8 +43,8 @@ type nodeList struct {
 // Remark implements cli.Remark.
 func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), nil }
 
-// orderAttempt is how long one call waits for an order before the progress is
-// told and the next one waits on.
+// orderAttempt is how long one call waits for an order at most before the progress
+// is told and the next one waits on.
 const orderAttempt = 5 * time.Second
 
 func newNodeDrain(std cli.Stdio) *cobra.Command {
@@ -78,31 +79,48 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 	c := cli.Order(std, use, short, 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
+		kind, _, _ := strings.Cut(use, " ")
+		pending := ""
 		for {
-			attempt, stop := context.WithTimeout(ctx, orderAttempt)
+			attempt, stop := context.WithTimeout(ctx, min(orderAttempt, s.Timeout/2))
 			done, err := give(attempt, s, args[0])
 			stop()
-			if client.CodeOf(err) != connect.CodeDeadlineExceeded || ctx.Err() != nil {
+			switch {
+			case client.CodeOf(err) != connect.CodeDeadlineExceeded:
+				return done, err
+			case ctx.Err() == nil:
+				pending = tellProgress(ctx, s, kind, args[0])
+			case pending != "":
+				return "", fmt.Errorf("the order stands, and 'hostd cluster status' shows it until it is carried out: %s", pending)
+			default:
 				return done, err
 			}
-			tellProgress(ctx, s, args[0])
 		}
 	})
 	cli.SetTimeout(c, 10*time.Minute)
 	return c
 }
 
-// tellProgress says what a node still leads and holds.
-func tellProgress(ctx context.Context, s *cli.Session, node string) {
+// tellProgress says what a node still leads and holds, and what the order about
+// it waits for, which it returns.
+func tellProgress(ctx context.Context, s *cli.Session, kind, node string) (waits string) {
 	res, err := s.Cluster(ctx)
 	if err != nil {
-		return
+		return ""
+	}
+	after := ""
+	for _, p := range res.GetPendingOrders() {
+		if p.GetNodeId() == node && p.GetKind() == kind {
+			waits = cli.Clean(p.GetReason())
+			after = ": " + waits
+		}
 	}
 	for _, m := range res.GetMembers() {
 		if m.GetNodeId() == node {
-			fmt.Fprintf(s.Std.Err, "%s still leads %d shards and holds %d replicas\n", node, m.GetLeaderCount(), m.GetReplicaCount())
+			fmt.Fprintf(s.Std.Err, "%s still leads %d shards and holds %d replicas%s\n", node, m.GetLeaderCount(), m.GetReplicaCount(), after)
 		}
 	}
+	return waits
 }
 
 func newNodeResume(std cli.Stdio) *cobra.Command {

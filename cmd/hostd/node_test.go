@@ -21,6 +21,23 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
+// checkOrderThatWaits: a drain that the cluster cannot carry out ends with the
+// reason, and not as an order of which nothing is known.
+func checkOrderThatWaits(t *testing.T) {
+	t.Helper()
+	reason := "no other voter of shard"
+	got := hostd(t, "node", "drain", "n1", "--timeout", "4s")
+	if got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd: drain: the order stands") || strings.Count(got.err, reason) < 2 {
+		t.Errorf("drain of the only node: %+v", got)
+	}
+	if status := hostd(t, "cluster", "status"); !strings.Contains(status.out, reason) {
+		t.Errorf("cluster status: %+v", status)
+	}
+	if got := hostd(t, "node", "resume", "n1"); got.code != cli.ExitDone {
+		t.Errorf("resume: %+v", got)
+	}
+}
+
 // A node in development: what the client commands print, what is left when the
 // node is killed, and what verify says of the data.
 func TestDevelopmentNode(t *testing.T) {
@@ -35,6 +52,7 @@ func TestDevelopmentNode(t *testing.T) {
 	checkProfiles(t)
 	checkTop(t)
 	checkGuestProfiles(t)
+	checkOrderThatWaits(t)
 
 	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

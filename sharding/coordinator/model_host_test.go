@@ -238,13 +238,13 @@ func (w *world) coordinate() {
 	in := coordinator.Input{Now: w.now, View: w.views[l.applied], Operations: w.operations, Reachable: map[sharding.NodeID]bool{}}
 	w.operations = nil
 	for _, h := range w.hosts {
-		in.Reachable[h.id] = w.hears(l.node, h.id)
+		in.Reachable[h.id] = w.hears(l.node, h.id) && !h.apart
 	}
 	w.messages = slices.DeleteFunc(w.messages, func(m message) bool {
 		if m.due.After(w.now) {
 			return false
 		}
-		if w.hears(l.node, m.report.Node) {
+		if h := w.host(m.report.Node); w.hears(l.node, h.id) && !h.apart {
 			in.Reports = append(in.Reports, m.report)
 		}
 		return true

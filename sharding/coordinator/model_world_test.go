@@ -28,6 +28,7 @@ type host struct {
 	zone        string
 	running     bool
 	cut         bool // hears and is heard by nobody
+	apart       bool // it and the coordinator do not hear each other
 	dead        bool // for good, or its disk was lost
 	gone        bool // left the cluster
 	leaving     bool

@@ -165,6 +165,10 @@ func (s *stepView) begin(o *operation) {
 			o.refuse("%s", why)
 		}
 	case OperationRebalance:
+		if s.unrest != "" {
+			o.refuse("replicas do not move for balance now: %s", s.unrest)
+			return
+		}
 		clear(s.pins)
 	case OperationDown:
 		o.keepLast(n, s.nodes)
@@ -324,8 +328,9 @@ func (s *stepView) progress(o *operation) Progress {
 			return Progress{ID: o.ID, Done: true}
 		}
 		all, movable := s.leading(o.Node)
-		idle, ended := movable == 0 && n.heard != nil, o.stood && !m.Draining // ended by a new start
-		return Progress{ID: o.ID, Remaining: all, Stands: m.Draining, Done: m.Draining && idle || ended}
+		unseen, _ := s.unseen(n)
+		idle, ended := movable+unseen == 0 && n.heard != nil, o.stood && !m.Draining // ended by a new start
+		return Progress{ID: o.ID, Remaining: all + unseen, Stands: m.Draining, Done: m.Draining && idle || ended}
 	case OperationResume:
 		p.Done = !member || m.Status != meta.StatusLeaving && !m.Draining
 	case OperationLeave:
@@ -340,7 +345,7 @@ func (s *stepView) progress(o *operation) Progress {
 	case OperationRebalance:
 		p.Stands = true
 		p.Remaining = s.building + len(s.moving)
-		if o.quiet++; p.Remaining > 0 || len(s.plan.Commands)+len(s.plan.Transfers) > 0 {
+		if o.quiet++; p.Remaining > 0 || s.unrest != "" || len(s.plan.Commands)+len(s.plan.Transfers) > 0 {
 			o.quiet = 0
 		}
 		p.Done = o.quiet >= 2

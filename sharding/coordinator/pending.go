@@ -50,15 +50,21 @@ func (s *stepView) findPending() {
 		switch o.Kind {
 		case OperationMove:
 			p := Pending{Kind: PendingMove, Node: o.Node, Shard: o.Shard, Remaining: 1, Reason: "the leadership is being transferred"}
-			if sh := s.shard(o.Shard); sh != nil {
+			if sh, n := s.shard(o.Shard), s.byID[o.Node]; n != nil && !n.works() {
+				p.Reason = fmt.Sprintf("the coordinator hears nothing of node %s", o.Node)
+			} else if sh != nil {
 				if r, holds := sh.On(o.Node); sh.lead == nil || !holds || r.State != meta.ReplicaVoter {
 					p.Reason = s.holdUp(sh)
 				}
 			}
 			s.plan.Pending = append(s.plan.Pending, p)
 		case OperationRebalance:
-			if left := s.building + len(s.moving); left > 0 {
-				s.plan.Pending = append(s.plan.Pending, Pending{Kind: PendingRebalance, Remaining: left, Reason: "replicas are being copied and leaderships transferred"})
+			p := Pending{Kind: PendingRebalance, Remaining: s.building + len(s.moving), Reason: "replicas are being copied and leaderships transferred"}
+			if p.Remaining == 0 && s.unrest != "" {
+				p.Remaining, p.Reason = 1, s.unrest
+			}
+			if p.Remaining > 0 {
+				s.plan.Pending = append(s.plan.Pending, p)
 			}
 		}
 	}
@@ -110,6 +116,10 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 				}
 			}
 		}
+		if unseen, sh := s.unseen(n); unseen > 0 {
+			p.Remaining += unseen
+			p.Reason = s.leaderless(sh)
+		}
 		return p, p.Remaining > 0
 	default:
 		return p, false
@@ -140,7 +150,7 @@ func (s *stepView) holdUp(sh *shard) string {
 	missing := sh.copies < s.policy.Replication || len(sh.badVoters) > 0
 	switch {
 	case sh.lead == nil:
-		return fmt.Sprintf("shard %d has no leader: a majority of its voters must answer", sh.Shard)
+		return s.leaderless(sh)
 	case building:
 		return fmt.Sprintf("a replica of shard %d is being copied", sh.Shard)
 	case missing && s.hosts < s.policy.Replication:
@@ -153,6 +163,17 @@ func (s *stepView) holdUp(sh *shard) string {
 		return fmt.Sprintf("shard %d waits until fewer replicas are being copied", sh.Shard)
 	}
 	return fmt.Sprintf("the members of shard %d are being changed", sh.Shard)
+}
+
+// leaderless says why no leader of the shard is known. One that the coordinator
+// does not hear may lead on: the others hear it.
+func (s *stepView) leaderless(sh *shard) string {
+	if last := s.leaders[sh.Shard]; last != nil {
+		if n := s.byID[last.report.Node]; n != nil && !n.fresh {
+			return fmt.Sprintf("the coordinator hears nothing of node %s, which led shard %d last", n.Node, sh.Shard)
+		}
+	}
+	return fmt.Sprintf("shard %d has no leader: a majority of its voters must answer", sh.Shard)
 }
 
 // rejectedOn is the first node that could hold a replica of the shard but gets

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // pendingFor is the pending order of a kind about a node.
@@ -76,4 +78,98 @@ func TestLeaveAndDrainArePending(t *testing.T) {
 		p, is := w.pendingFor(coordinator.PendingDrain, 2)
 		return is && strings.Contains(p.Reason, "no other voter of shard")
 	})
+}
+
+// A node that leads on while the coordinator does not hear it leads nothing only
+// once it, or another leader, has said so.
+func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
+	w := calmWorld(t, 5, 3)
+	w.until(t, "whole", w.whole)
+	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && w.led(h.id) > 0 })
+	w.hosts[at].apart = true
+	for range 14 { // no report counts any more
+		w.tick()
+	}
+	led := w.led(w.hosts[at].id)
+	if led == 0 {
+		t.Fatal("it leads nothing")
+	}
+	const id = 1 << 40
+	w.operations = append(w.operations, coordinator.Operation{ID: id, Kind: coordinator.OperationDrain, Node: w.hosts[at].id})
+	w.until(t, "the order stands", func() bool { return w.done[id].Stands })
+	for range 4 {
+		w.tick()
+	}
+	p, is := w.pendingFor(coordinator.PendingDrain, at)
+	if w.done[id].Done || !is || p.Remaining != led || !strings.Contains(p.Reason, "hears nothing of node "+string(w.hosts[at].id)) {
+		t.Errorf("it leads %d shards: %+v, pending %v %+v", led, w.done[id], is, p)
+	}
+	w.hosts[at].apart = false
+	w.until(t, "drained", func() bool { return w.done[id].Done && w.led(w.hosts[at].id) == 0 })
+
+	// One that has ended leads nothing once others do.
+	w = calmWorld(t, 5, 3)
+	w.until(t, "whole", w.whole)
+	at = slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && w.led(h.id) > 0 })
+	w.kill(at)
+	w.operations = append(w.operations, coordinator.Operation{ID: id, Kind: coordinator.OperationDrain, Node: w.hosts[at].id})
+	w.until(t, "drained", func() bool { return w.done[id].Done })
+}
+
+// Nothing is balanced while a node is not heard, and an order to do it does not
+// end as if the cluster were even.
+func TestRebalanceWhileANodeIsNotHeard(t *testing.T) {
+	w := calmWorld(t, 4, 3)
+	w.until(t, "whole", w.whole)
+	const id = 1 << 40
+	w.hosts[3].apart = true
+	for range 14 {
+		w.tick()
+	}
+	w.operations = append(w.operations, coordinator.Operation{ID: id, Kind: coordinator.OperationRebalance})
+	w.until(t, "an answer", func() bool { return w.done[id].Done })
+	if err := w.done[id].Err; err == nil || !strings.Contains(err.Error(), "hears nothing of node n4") {
+		t.Errorf("asked while n4 is not heard: %v", err)
+	}
+
+	// One under way waits.
+	w = calmWorld(t, 3, 3)
+	w.until(t, "whole", w.whole)
+	w.propose(meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: 3}))
+	w.addHost()
+	up := func() bool { m, _ := w.state.View().Member("n4"); return m.Status == meta.StatusUp }
+	w.until(t, "a fourth node without replicas", func() bool { return up() && w.nothingPending() })
+	w.operations = append(w.operations, coordinator.Operation{ID: id, Kind: coordinator.OperationRebalance})
+	w.until(t, "replicas are being copied", func() bool { _, is := w.pendingFor(coordinator.PendingRebalance, -1); return is })
+	w.hosts[3].apart = true
+	for range 14 {
+		w.tick()
+	}
+	if _, is := w.pendingFor(coordinator.PendingRebalance, -1); w.done[id].Done || !is {
+		t.Errorf("n4 is not heard: %+v, pending %v", w.done[id], is)
+	}
+	w.hosts[3].apart = false
+	w.until(t, "even", func() bool { return w.done[id].Done })
+	if got := len(w.state.View().HostedBy("n4")); got != 4 {
+		t.Errorf("n4 holds %d replicas", got)
+	}
+}
+
+// Where a shard is to be led by a node that is not heard, that is the reason.
+func TestMoveToANodeThatIsNotHeard(t *testing.T) {
+	w := calmWorld(t, 3, 3)
+	w.until(t, "whole", w.whole)
+	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at })
+	w.hosts[at].apart = true
+	shard := sharding.ShardID(1)
+	for w.leaderOf(shard) == w.hosts[at].id {
+		shard++
+	}
+	w.operations = append(w.operations, coordinator.Operation{ID: 1 << 40, Kind: coordinator.OperationMove, Shard: shard, Node: w.hosts[at].id})
+	for range 14 {
+		w.tick()
+	}
+	if p, is := w.pendingFor(coordinator.PendingMove, at); !is || !strings.Contains(p.Reason, "hears nothing of node "+string(w.hosts[at].id)) {
+		t.Errorf("%v %+v", is, p)
+	}
 }

@@ -326,7 +326,7 @@ func (s *stepView) rebalance() {
 	if !s.policy.Rebalance && !forced {
 		return
 	}
-	if !s.calm {
+	if s.unrest != "" {
 		for i := range s.state.Shards {
 			s.state.Shards[i].Pinned = true
 		}

@@ -56,3 +56,22 @@ func (s *stepView) leading(id sharding.NodeID) (all, movable int) {
 	}
 	return all, movable
 }
+
+// unseen counts the shards that a node which is not heard may lead: it said so
+// last, or nobody has said since this coordinator began who does.
+func (s *stepView) unseen(n *node) (shards int, first *shard) {
+	if n.fresh {
+		return 0, nil
+	}
+	for _, sh := range s.shards {
+		r, on := sh.On(n.Node)
+		last := s.leaders[sh.Shard]
+		if sh.lead != nil || !on || r.State != meta.ReplicaVoter || last != nil && last.report.Node != n.Node {
+			continue
+		}
+		if shards++; first == nil {
+			first = sh
+		}
+	}
+	return shards, first
+}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -27,8 +28,9 @@ type stepView struct {
 	state *placement.State
 	// building counts the replicas that are being built.
 	building int
-	// calm: nothing is being repaired and every host is heard.
-	calm bool
+	// unrest says what is being repaired, or which node is not heard; empty: nothing
+	// and none, and replicas may move for balance.
+	unrest string
 	// electing: some shard's leader is not known, and may be in a moment.
 	electing bool
 	// writes: an operation is being written down.
@@ -111,7 +113,15 @@ func (c *Coordinator) look(in Input) *stepView {
 		s.lookAt(&shards[i])
 	}
 	s.lookForSurplus()
-	s.calm = s.calm && !slices.ContainsFunc(s.shards, func(sh *shard) bool { return sh.index >= 0 && (len(sh.badVoters) > 0 || sh.lead == nil) })
+	for _, sh := range s.shards {
+		switch {
+		case s.unrest != "" || sh.index < 0:
+		case sh.lead == nil:
+			s.unrest = s.leaderless(sh)
+		case len(sh.badVoters) > 0:
+			s.unrest = fmt.Sprintf("voters of shard %d are being replaced", sh.Shard)
+		}
+	}
 	return s
 }
 
@@ -165,7 +175,6 @@ func (c *Coordinator) disown(h *heard) {
 }
 
 func (s *stepView) lookAtNodes(in Input) {
-	s.calm = true
 	for _, m := range in.View.Members() {
 		n := &node{Member: m, linked: in.Reachable[m.Node], reachable: in.Reachable[m.Node]}
 		if h := s.Coordinator.nodes[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
@@ -178,9 +187,14 @@ func (s *stepView) lookAtNodes(in Input) {
 		}
 		if n.host() {
 			s.hosts++
-			s.calm = s.calm && n.fresh
 		}
-		s.calm = s.calm && (n.Status == meta.StatusUp || n.Status == meta.StatusJoining)
+		switch {
+		case s.unrest != "":
+		case n.host() && !(n.linked && n.fresh):
+			s.unrest = fmt.Sprintf("the coordinator hears nothing of node %s", n.Node)
+		case n.Status != meta.StatusUp && n.Status != meta.StatusJoining:
+			s.unrest = fmt.Sprintf("node %s is %s", n.Node, n.Status)
+		}
 		s.nodes = append(s.nodes, n)
 		s.byID[m.Node] = n
 		s.state.Nodes = append(s.state.Nodes, placement.Node{ID: m.Node, Zone: m.Zone, Hosts: n.able() && !n.behind, Leads: n.able()})
