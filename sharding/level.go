@@ -139,6 +139,9 @@ const (
 	LevelFingerprints = Level3
 	// LevelLeft: the metadata keeps which nodes were members and have left.
 	LevelLeft = Level3
+	// LevelLeaving: members of the metadata have the member "leaving", so that an
+	// order to leave outlives that its node is down, starts anew or loses its disk.
+	LevelLeaving = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -152,7 +152,7 @@ func (s *stepView) begin(o *operation) {
 			}
 		}
 	case OperationLeave:
-		if n.Status == meta.StatusDown {
+		if n.Status == meta.StatusDown && !n.Leaving {
 			p, _ := s.pendingOf(n)
 			o.refuse("node %s is down and is removed once no shard counts on it; %d still do: %s", o.Node, p.Remaining, p.Reason)
 		}
@@ -213,7 +213,7 @@ func (s *stepView) insist(o *operation) {
 			s.setStatus(n, meta.StatusUp)
 		}
 	case OperationLeave:
-		if n.Status != meta.StatusLeaving {
+		if n.Status != meta.StatusLeaving && !n.Leaving {
 			s.setStatus(n, meta.StatusLeaving)
 		}
 	case OperationDown, OperationRenew:
@@ -337,7 +337,7 @@ func (s *stepView) progress(o *operation) Progress {
 		if n == nil {
 			return Progress{ID: o.ID, Done: true}
 		}
-		p.Remaining, p.Stands = n.replicas+1, m.Status == meta.StatusLeaving
+		p.Remaining, p.Stands = n.replicas+1, m.Status == meta.StatusLeaving || m.Leaving
 	case OperationDown, OperationRenew:
 		p.Done = !member || m.Downed
 	case OperationMove:

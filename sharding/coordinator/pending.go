@@ -99,7 +99,7 @@ func (s *stepView) pendingReplication() []Pending {
 func (s *stepView) pendingOf(n *node) (Pending, bool) {
 	p := Pending{Node: n.Node}
 	switch {
-	case n.Status == meta.StatusLeaving:
+	case n.Status == meta.StatusLeaving, n.Leaving:
 		p.Kind = PendingLeave
 	case n.Status == meta.StatusDown:
 		p.Kind = PendingDown

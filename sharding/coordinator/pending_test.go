@@ -173,3 +173,38 @@ func TestMoveToANodeThatIsNotHeard(t *testing.T) {
 		t.Errorf("%v %+v", is, p)
 	}
 }
+
+// An order to leave stands while its node is down, and may be given again.
+func TestLeaveOfANodeThatDies(t *testing.T) {
+	w := calmWorld(t, 4, 3)
+	w.until(t, "whole", w.whole)
+	var speakers []meta.Speaker
+	for _, h := range w.hosts {
+		speakers = append(speakers, meta.Speaker{Node: h.id, Incarnation: h.incarnation, Speaks: sharding.Levels{Min: 1, Max: sharding.LevelLeaving}})
+	}
+	w.propose(meta.RaiseLevel(sharding.LevelLeaving, speakers...))
+	w.until(t, "raised", func() bool { return w.state.Level() == sharding.LevelLeaving })
+	const drain, first, again = 1 << 40, 1<<40 + 1, 1<<40 + 2
+	w.operations = append(w.operations, coordinator.Operation{ID: drain, Kind: coordinator.OperationDrain, Node: w.hosts[3].id}) // nothing replaces n2
+	w.until(t, "drained", func() bool { return w.done[drain].Done })
+	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && h != w.hosts[3] && len(w.state.View().HostedBy(h.id)) > 1 })
+	w.operations = append(w.operations, coordinator.Operation{ID: first, Kind: coordinator.OperationLeave, Node: w.hosts[at].id})
+	w.until(t, "the order stands", func() bool { return w.done[first].Stands })
+	w.kill(at)
+	w.until(t, "down", func() bool {
+		m, _ := w.state.View().Member(w.hosts[at].id)
+		return m.Status == meta.StatusDown
+	})
+	w.operations = append(w.operations, coordinator.Operation{ID: again, Kind: coordinator.OperationLeave, Node: w.hosts[at].id})
+	w.until(t, "the order stands again", func() bool { return w.done[again].Stands })
+	if _, is := w.pendingFor(coordinator.PendingLeave, at); !is || w.done[again].Err != nil {
+		t.Errorf("%+v, pending %+v", w.done[again], w.pending)
+	}
+	refused := w.stats["refused"]
+	for range 40 {
+		w.tick()
+	}
+	if w.stats["refused"] != refused {
+		t.Error("the metadata refuses what is asked for again and again")
+	}
+}

@@ -41,7 +41,7 @@ func (t *transition) admit(m Member) error {
 }
 
 func (t *transition) join(m Member) (Result, error) {
-	m.Status, m.Downed, m.Draining = StatusJoining, false, false
+	m.Status, m.Downed, m.Draining, m.Leaving = StatusJoining, false, false, false
 	if err := checkMember(m); err != nil {
 		return Result{}, err
 	}
@@ -74,6 +74,9 @@ func (t *transition) join(m Member) (Result, error) {
 		if fresh {
 			m.Status = StatusJoining
 		}
+	}
+	if m.Leaving = old.Leaving; m.Leaving {
+		m.Status = StatusLeaving
 	}
 	if err := t.admit(m); err != nil {
 		return Result{}, err
@@ -142,6 +145,15 @@ func (t *transition) setStatus(s statusSet) error {
 	case s.Status == m.Status:
 	case !slices.Contains(successors[m.Status], s.Status) || m.Downed:
 		return fmt.Errorf("%w: node %s is %s and cannot become %.40q", ErrConflict, m.Node, m.Status, string(s.Status))
+	}
+	switch {
+	case t.view.Level() < sharding.LevelLeaving:
+	case s.Status == StatusLeaving:
+		m.Leaving = true
+	case s.Status == StatusUp && m.Leaving && m.Status == StatusDown:
+		s.Status = StatusLeaving // it is heard again, and goes on leaving
+	case s.Status == StatusUp:
+		m.Leaving = false
 	}
 	m.Status, m.Downed = s.Status, m.Downed || s.Downed
 	return t.admit(m)

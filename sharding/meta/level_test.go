@@ -298,6 +298,10 @@ func TestGoldenLevel3(t *testing.T) {
 		meta.PutRollouts(meta.ChangeCanary, 14, putRollout("left", 4, func(r *meta.Rollout) { r.Digest, r.Accept = digest(0xac), true })),
 		meta.HoldType("left", 5),
 		meta.PutRollouts(meta.ChangePromote, 15, meta.PutRollout{EntityType: "left", Over: 5, Promote: true}),
+		meta.Join(speaking("n2", 5, 1, 3)),
+		meta.SetStatus("n2", 5, meta.StatusLeaving),
+		meta.SetStatus("n2", 5, meta.StatusDown),
+		meta.SetStatus("n2", 5, meta.StatusUp),
 	} {
 		golden(t, s, &out, uint64(i+1), body)
 	}

@@ -70,6 +70,10 @@ type Member struct {
 	// Draining is an operator's word that the node is to lead nothing and to be
 	// given nothing. It holds until it is taken back, or the node starts anew.
 	Draining bool `json:"draining,omitempty"`
+	// Leaving is an operator's word that the node is to leave. It holds until it is
+	// taken back, also while the node is down, over a new start and on another
+	// disk. The metadata keeps it from sharding.LevelLeaving on.
+	Leaving bool `json:"leaving,omitempty"`
 	// Speaks are the levels that the node's release can write and read. The
 	// metadata keeps them from sharding.LevelMemberSpeaks on.
 	Speaks sharding.Levels `json:"speaks,omitzero"`
@@ -85,7 +89,7 @@ func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
 func (m Member) Equal(o Member) bool {
 	roles := slices.Equal(m.Roles, o.Roles)
 	return roles && m.Node == o.Node && m.Address == o.Address && m.PeerAddress == o.PeerAddress && m.Status == o.Status && m.Disk == o.Disk &&
-		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining && m.Speaks == o.Speaks
+		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining && m.Leaving == o.Leaving && m.Speaks == o.Speaks
 }
 
 // Joined is what a node that joins needs to begin.

@@ -309,3 +309,64 @@ func TestSettingsHaveRevisions(t *testing.T) {
 		t.Fatalf("got %+v at revision %d", a, s.View().SettingRevision())
 	}
 }
+
+// An order to leave holds until it is taken back, whatever becomes of the node
+// meanwhile.
+func TestAnOrderToLeaveHolds(t *testing.T) {
+	start := func(incarnation uint64, disk string) meta.Member {
+		m := speaking("n2", incarnation, 1, 3)
+		m.Disk = disk
+		return m
+	}
+	leaving := func(t *testing.T, level sharding.Level) *meta.State {
+		s := created(t)
+		if level > 1 {
+			run(t, s, meta.RaiseLevel(level, speaker("n1", 0, level)))
+		} else {
+			start = func(incarnation uint64, disk string) meta.Member {
+				m := node("n2", "n2", incarnation)
+				m.Disk = disk
+				return m
+			}
+		}
+		run(t, s, meta.Join(start(5, "d")))
+		run(t, s, meta.SetStatus("n2", 5, meta.StatusUp))
+		run(t, s, meta.SetStatus("n2", 5, meta.StatusLeaving))
+		return s
+	}
+	status := func(t *testing.T, s *meta.State, want meta.MemberStatus) {
+		t.Helper()
+		if m, _ := s.View().Member("n2"); m.Status != want {
+			t.Errorf("n2 is %s, not %s", m.Status, want)
+		}
+	}
+	for name, commands := range map[string][][]byte{
+		"heard again":               {meta.SetStatus("n2", 5, meta.StatusDown), meta.SetStatus("n2", 5, meta.StatusUp)},
+		"down, and started anew":    {meta.SetStatus("n2", 5, meta.StatusDown), meta.Join(start(6, "d"))},
+		"put down, started anew":    {meta.Down("n2"), meta.Join(start(6, "d"))},
+		"on another disk":           {meta.Join(start(6, "other"))},
+		"down, and on another disk": {meta.SetStatus("n2", 5, meta.StatusDown), meta.Join(start(6, "other"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := leaving(t, 3)
+			for _, c := range commands {
+				run(t, s, c)
+			}
+			status(t, s, meta.StatusLeaving)
+			loaded := meta.New()
+			if err := loaded.Load(s.View().Index(), s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
+				t.Fatalf("loaded: %v", err)
+			}
+			m, _ := s.View().Member("n2")
+			run(t, s, meta.SetStatus("n2", 0, meta.StatusUp)) // it is resumed
+			status(t, s, meta.StatusUp)
+			run(t, s, meta.Join(start(m.Incarnation+1, m.Disk)))
+			status(t, s, meta.StatusUp)
+		})
+	}
+	// The release before could not read it.
+	s := leaving(t, 1)
+	run(t, s, meta.SetStatus("n2", 5, meta.StatusDown))
+	run(t, s, meta.SetStatus("n2", 5, meta.StatusUp))
+	status(t, s, meta.StatusUp)
+}
