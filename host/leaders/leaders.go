@@ -188,13 +188,15 @@ func (l *Leaders) Candidates(shard sharding.ShardID) []sharding.NodeID {
 func (l *Leaders) Stopped(shard sharding.ShardID) sharding.StopReason { return l.stopped(shard) }
 
 // Quorum implements router.Leaders. The raft group of a replica here knows. A
-// node without a replica that works goes by the nodes with one: those it hears
-// must be enough for a majority, unless it hears the leader itself. A shard of
-// which nothing is known here may have a quorum.
+// node without a replica that works goes by the nodes with one. Those that the
+// node hears must be enough for a majority, unless it hears the leader itself:
+// that one hears others, and answers where it does not. A shard of which nothing
+// is known here may have a quorum.
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	at, stopped := l.at(shard), l.stopped(shard)
 	if at.here && stopped == sharding.NotStopped {
-		return l.region.Lead(shard).Quorum && !l.stands.Load()
+		lead := l.region.Lead(shard)
+		return (lead.Quorum || l.hearsLeader(at, lead)) && !l.stands.Load()
 	}
 	if _, known := l.toldOf(shard); known || len(at.nodes) == 0 {
 		return true
@@ -209,6 +211,13 @@ func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 		}
 	}
 	return able > voters/2
+}
+
+// hearsLeader reports whether the replica here follows a leader on a node that
+// this one hears.
+func (l *Leaders) hearsLeader(at place, lead region.Lead) bool {
+	node, known := at.node(lead.Leader)
+	return known && !lead.Self && node != l.self && l.heard(node)
 }
 
 // canVote reports whether the voter of a node may elect a leader: this node

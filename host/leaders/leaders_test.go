@@ -119,6 +119,33 @@ func TestQuorumWithoutAReplica(t *testing.T) {
 	}
 }
 
+// TestQuorumOfAFollower: who hears the leader need not hear the others that it
+// hears. Some may be of a membership that this node's metadata does not have yet.
+func TestQuorumOfAFollower(t *testing.T) {
+	w := newWorld(t)
+	w.Learn(w.state.View(), 2)
+	placement, _ := w.state.View().Placement(1)
+	at := func(node sharding.NodeID) sharding.ReplicaID { r, _ := placement.On(node); return r.ID }
+	quorum := func(when string, want bool) {
+		t.Helper()
+		if got := w.Quorum(1); got != want {
+			t.Errorf("%s: quorum %v", when, got)
+		}
+	}
+	quorum("no leader, and too few are heard", false)
+	w.silent["n3"] = true
+	w.region.LeaderChanged(1, 7, at("n2"), false)
+	quorum("the leader is heard", true)
+	w.Stand(true)
+	quorum("the groups here stand still", false)
+	w.Stand(false)
+	w.silent["n2"] = true
+	quorum("the leader is not heard", false)
+	w.silent["n2"] = false
+	w.region.LeaderChanged(1, 8, at("n1"), true)
+	quorum("this node leads, and hears too few", false)
+}
+
 // TestQuorumWithAStoppedReplica: a replica that has stopped hears of no quorum,
 // so that its node goes by the others, and by its own vote if it still has one.
 func TestQuorumWithAStoppedReplica(t *testing.T) {
