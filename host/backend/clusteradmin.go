@@ -36,10 +36,14 @@ func (s clusterAdmin) MoveShard(ctx context.Context, shard sharding.ShardID, to 
 }
 
 func (s clusterAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
-	return s.aboutNode(ctx, coordinator.OperationDrain, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+	err := s.aboutNode(ctx, coordinator.OperationDrain, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 		_, err := c.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: string(node)}))
 		return err
 	})
+	if err != nil || leaderproxy.FromPeer(ctx) {
+		return err
+	}
+	return s.Member.AwaitTold(ctx) // whether the order is pending is seen here next
 }
 
 func (s clusterAdmin) Resume(ctx context.Context, node sharding.NodeID) error {

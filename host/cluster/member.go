@@ -112,6 +112,7 @@ type Member struct {
 	outside     atomic.Bool                                            // the coordinator misses this node in the metadata shard
 	left        atomic.Bool                                            // this node was asked to leave, and has left
 	down        atomic.Bool                                            // an operator put this start down, and the cluster went on without it
+	answered    atomic.Int64                                           // when the last report that was answered was sent, in Unix nanoseconds
 	seq         uint64                                                 // of reports, as sent of the reporting goroutine
 	sent        sent
 
@@ -171,6 +172,22 @@ func wake(slot chan struct{}) {
 	case slot <- struct{}{}:
 	default:
 	}
+}
+
+// AwaitTold waits until the view of the cluster here is one of after the call.
+func (m *Member) AwaitTold(ctx context.Context) error {
+	began := time.Now().UnixNano()
+	every := time.NewTicker(2 * reportRest)
+	defer every.Stop()
+	for m.answered.Load() < began {
+		wake(m.told)
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // Drain makes this node hand all its leaderships over; it is about to stop.

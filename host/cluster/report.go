@@ -123,7 +123,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 	} else if !known || leader == m.opts.Node {
 		return
 	}
-	last := m.sent
+	last, asked := m.sent, time.Now().UnixNano()
 	m.sent.to = "" // unless this one is answered
 	same := last.to == leader && last.clusterView != 0 && o.like(last.observed)
 	var r *peerv1.ReportResponse
@@ -143,6 +143,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 		return
 	}
 	m.obey(r)
+	m.answered.Store(asked)
 }
 
 // like says whether two reports of a start differ in their numbers only.

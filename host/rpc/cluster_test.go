@@ -229,6 +229,11 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	}
 	for s.world.Nodes.Step() { // the orders stand
 	}
+	// Of n1, which nobody is known to hear, another node says that it leads nothing.
+	s.world.Nodes.Pend(&clusterv1.PendingOrder{Kind: "drain", NodeId: "n1", Remaining: 2, Reason: "nothing is heard of it"})
+	if _, body := s.post(t, clusterPath+"Drain", `{"nodeId":"n1"}`); !strings.Contains(body, "n1 may still lead 2 shards: nothing is heard of it") {
+		t.Errorf("the drain is pending: %s", body)
+	}
 	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[0].Leaders != 0 || len(o.Members) != 2 {
 		t.Errorf("%+v", o.Members)
 	}

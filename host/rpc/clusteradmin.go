@@ -64,16 +64,28 @@ func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1
 	if err == nil {
 		err = await(ctx, func() (string, error) {
 			left, err := s.leaders(ctx, node)
-			if left == 0 {
-				return "", err
+			if left == 0 && err == nil {
+				return s.pendingDrain(ctx, node)
 			}
-			return fmt.Sprintf("%s still leads %d of %d shards and goes on handing them over; hostd node ls shows it", node, left, max(left, before)), nil
+			return fmt.Sprintf("%s still leads %d of %d shards and goes on handing them over; hostd node ls shows it", node, left, max(left, before)), err
 		})
 	}
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.DrainResponse{Moved: before}), nil
+}
+
+// pendingDrain says what the drain of a node that is not known to lead waits for;
+// empty where it is done. The coordinator may not hear the node, which leads on.
+func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (string, error) {
+	o, err := s.cluster.Overview(ctx)
+	for _, p := range o.PendingOrders {
+		if p.GetKind() == "drain" && p.GetNodeId() == string(node) {
+			return fmt.Sprintf("%s may still lead %d shards: %s", node, p.GetRemaining(), p.GetReason()), err
+		}
+	}
+	return "", err
 }
 
 // Resume lets a node lead again.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/sharding"
 )
@@ -29,6 +30,7 @@ type Cluster struct {
 	err      error // of every call
 	founding rpc.Founding
 	ordered  int // calls of Initialize
+	pending  []*clusterv1.PendingOrder
 }
 
 // move is a shard that gets another leader, or, without a shard, a member that
@@ -82,6 +84,13 @@ func (c *Cluster) Step() bool {
 	return true
 }
 
+// Pend has orders pending.
+func (c *Cluster) Pend(orders ...*clusterv1.PendingOrder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = orders
+}
+
 // Overview implements rpc.Cluster.
 func (c *Cluster) Overview(context.Context) (rpc.Overview, error) {
 	c.mu.Lock()
@@ -94,7 +103,7 @@ func (c *Cluster) Overview(context.Context) (rpc.Overview, error) {
 			}
 		}
 	}
-	return rpc.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy}, c.err
+	return rpc.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy, PendingOrders: c.pending}, c.err
 }
 
 // Leaders implements rpc.Cluster.
