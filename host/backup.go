@@ -28,7 +28,7 @@ func (n *Node) newPart() *backup.Part {
 
 // openBackups opens the way to the parts of all nodes.
 func (n *Node) openBackups() {
-	_, handler := backup.Handler(n.backup.part)
+	_, handler := backup.Handler(n.backup.part, carried{n})
 	n.ports.backups.handler = n.peers.Admit(handler)
 	n.backup.service = backup.NewService(backup.Options{
 		Self: n.id.Node, Cluster: n.id.Now().Cluster, Shards: n.shards, Part: n.backup.part, Client: n.peers.Client,

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/replay"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/watchstats"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
@@ -37,7 +40,7 @@ func (n *Node) openPeers() error {
 	n.membership.openFounding()
 	peers, err := peer.New(peer.Options{
 		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
-		Refused: n.peerRefused,
+		Refused: n.peerRefused, Around: []connect.Interceptor{carried{n}}, Caller: leaderproxy.HeaderOf,
 		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, OnGone: n.replicas.raft.gone, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
 		SilentAfter: n.cfg.SilentAfter, Beat: n.cfg.SilentAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SilentAfter),
 	})

@@ -53,10 +53,12 @@ func (n *Node) openServer(ctx context.Context) error {
 		Certificates: n.certs, TLSOnly: n.cfg.TLS() == config.TLSRequire,
 		PeersAt: n.membership.referral, PeerCertificates: n.peerCerts,
 		Internal: map[string]http.Handler{
-			path:             peers,
-			forwardPath:      &n.ports.forwarded,
-			backupPath:       &n.ports.backups,
-			leaderproxy.Path: n.peers.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.ports.server.ForPeers().ServeHTTP(w, r) })),
+			path:        peers,
+			forwardPath: &n.ports.forwarded,
+			backupPath:  &n.ports.backups,
+			leaderproxy.Path: n.peers.Admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				n.ports.server.ForPeers().ServeHTTP(w, r.WithContext(leaderproxy.WithNode(r.Context(), peer.CallerOf(r.Context()).Node)))
+			})),
 		},
 	}
 	if err := n.openAuthentication(&opts); err != nil {
@@ -105,6 +107,9 @@ func (n *Node) openRequests(context.Context) (err error) {
 	serving := forward.ServerOptions{
 		Local: n.routing.traced(n.region), Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
 		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node }, MayLead: n.routing.leaders.MayLead,
+	}
+	if n.cfg.AuditLevel() == config.AuditAll {
+		serving.Passed = n.passed
 	}
 	if n.roles != nil {
 		serving.Allows = n.roles.Passed

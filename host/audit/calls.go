@@ -16,6 +16,7 @@ import (
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/principal"
 )
 
 // Calls writes what is called into a log. It is safe for concurrent use.
@@ -41,8 +42,10 @@ type CallOptions struct {
 	// Continue lets changes through that the log has no line of. Without it they
 	// are refused with unavailable.
 	Continue bool
-	// Skip passes over calls that another node has written already. Required.
-	Skip func(ctx context.Context) bool
+	// Passed returns the node that has passed a call on, and who it says made it;
+	// an empty node for a call of a client. A nil caller is nobody who was asked.
+	// Required.
+	Passed func(ctx context.Context) (node string, caller *principal.Principal)
 }
 
 // errUnwritten is answered to changes that the log could not be told of.
@@ -187,13 +190,39 @@ func (c *Calls) Changes() connect.Interceptor { return received{c} }
 // enter makes the entry of a call; nil where it is not written.
 func (c *Calls) enter(ctx context.Context, spec connect.Spec, peer connect.Peer) *call {
 	verb, known := c.verbs[spec.Procedure]
-	if !known || c.opts.Skip(ctx) {
+	if !known {
 		return nil
 	}
-	p := authn.Of(ctx)
+	by := authn.Of(ctx)
+	p := Principal{Kind: string(by.Kind), Name: by.Name}
+	node, caller := c.opts.Passed(ctx)
+	if node != "" && caller != nil {
+		p = Principal{Kind: string(caller.Kind), Name: caller.Name}
+	}
 	return &call{entry: Entry{
-		Principal: Principal{Kind: string(p.Kind), Name: p.Name}, Address: peer.Addr, Method: spec.Procedure, Verb: verb.text,
+		Principal: p, Via: Via(node), Address: peer.Addr, Method: spec.Procedure, Verb: verb.text,
 	}}
+}
+
+// Carry writes what this node is about to do for another one, and returns what
+// is to be told of its end. It fails if that must not be done, because the log
+// cannot be told. A nil Calls writes nothing.
+func (c *Calls) Carry(ctx context.Context, e Entry) (end func(error), err error) {
+	if c == nil {
+		return func(error) {}, nil
+	}
+	k := &call{entry: e}
+	if err := c.begin(ctx, k); err != nil {
+		return nil, err
+	}
+	return func(err error) { c.write(k, err) }, nil
+}
+
+// Pass writes a request for an entity that another node brings, where every call
+// is written. Its outcome is in the log of that node.
+func (c *Calls) Pass(e Entry) {
+	e.Verb, e.Stage = c.verbs[e.Method].text, StageReceived
+	c.log.Add(e)
 }
 
 // leave writes what came of a call.

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"github.com/hostd/hostd/host/principal"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -115,13 +116,13 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func never(context.Context) bool { return false }
+func never(context.Context) (string, *principal.Principal) { return "", nil }
 
 // A change has a line before it is made and one after it, a refusal has one, and
 // what only reads has none unless all is asked for.
 func TestCallsAreWritten(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		_, _, at, ended := serve(t, CallOptions{All: all, Skip: never})
+		_, _, at, ended := serve(t, CallOptions{All: all, Passed: never})
 		clusters := clusterv1connect.NewClusterServiceClient(http.DefaultClient, at)
 		ctx := t.Context()
 		put := func(key string) error {
@@ -188,7 +189,7 @@ func TestCallsAreWritten(t *testing.T) {
 // operator may choose otherwise.
 func TestChangesNeedTheLog(t *testing.T) {
 	for _, goOn := range []bool{false, true} {
-		c, l, at, ended := serve(t, CallOptions{Continue: goOn, Skip: never})
+		c, l, at, ended := serve(t, CallOptions{Continue: goOn, Passed: never})
 		clusters := clusterv1connect.NewClusterServiceClient(http.DefaultClient, at)
 		if err := l.Write(t.Context(), Entry{}); err != nil {
 			t.Fatal(err)
@@ -211,15 +212,24 @@ func TestChangesNeedTheLog(t *testing.T) {
 	}
 }
 
-// What another node asks for its caller is written there.
-func TestCallsOfNodesAreWrittenOnce(t *testing.T) {
-	_, _, at, ended := serve(t, CallOptions{All: true, Skip: func(context.Context) bool { return true }})
+// What another node asks for a caller is written with the caller that it names,
+// and with the node.
+func TestCallsOfNodesNameThem(t *testing.T) {
+	_, _, at, ended := serve(t, CallOptions{Passed: func(context.Context) (string, *principal.Principal) {
+		return "n2", &principal.Principal{Kind: principal.Token, Name: "root"}
+	}})
 	clusters := clusterv1connect.NewClusterServiceClient(http.DefaultClient, at)
 	if _, err := clusters.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "a"})); err != nil {
 		t.Fatal(err)
 	}
-	if got := ended(); len(got) != 0 {
-		t.Errorf("%+v", got)
+	got := ended()
+	if len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for _, e := range got {
+		if e.Via != "node:n2" || e.Principal != (Principal{Kind: "token", Name: "root"}) {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 
@@ -227,7 +237,7 @@ func TestCallsOfNodesAreWrittenOnce(t *testing.T) {
 func TestRefusedCredentialsAreWritten(t *testing.T) {
 	path := logPath(t)
 	l, stop := started(t, Options{Path: path, Node: "n1"})
-	calls := NewCalls(l, CallOptions{Services: []protoreflect.ServiceDescriptor{clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0)}, Skip: never})
+	calls := NewCalls(l, CallOptions{Services: []protoreflect.ServiceDescriptor{clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0)}, Passed: never})
 	r := httptest.NewRequest(http.MethodPost, clusterv1connect.ClusterServiceDrainProcedure, nil)
 	r.RemoteAddr = "127.9.9.9:4000"
 	r.Header.Set("Authorization", "Bearer hst_secret")

@@ -13,6 +13,14 @@ const (
 	StageComplete = "complete" // it has ended, with Code
 )
 
+// Via is an Entry's for what a node has passed on; empty for none.
+func Via(node string) string {
+	if node == "" {
+		return ""
+	}
+	return KindNode + ":" + node
+}
+
 // KindNode is the kind of a node that does something by itself.
 const KindNode = "node"
 
@@ -28,6 +36,7 @@ type Entry struct {
 	Stage     string    `json:"stage"`
 	Call      string    `json:"call,omitempty"` // the same in both lines of a call
 	Principal Principal `json:"principal"`
+	Via       string    `json:"via,omitempty"`     // node:NAME, the node that has passed it on and says who asked
 	Address   string    `json:"address"`           // of the caller, host:port
 	Method    string    `json:"method"`            // /package.Service/Method
 	Verb      string    `json:"verb,omitempty"`    // of hostd.auth.v1
@@ -64,7 +73,7 @@ const (
 
 // cut bounds the texts, which callers choose.
 func (e *Entry) cut() {
-	for _, s := range []*string{&e.Principal.Name, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Result, &e.Reason} {
+	for _, s := range []*string{&e.Principal.Name, &e.Via, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Result, &e.Reason} {
 		*s = cutAt(*s, maxText)
 	}
 	e.Target = cutAt(e.Target, maxTarget)

@@ -58,8 +58,8 @@ func (h local) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) e
 const maxMessageBytes = 4 << 20
 
 // Handler serves a Part to other nodes.
-func Handler(p *Part) (path string, handler http.Handler) {
-	return peerv1connect.NewTransferServiceHandler(service{p}, connect.WithReadMaxBytes(maxMessageBytes), connect.WithCompression("gzip", nil, nil))
+func Handler(p *Part, around ...connect.Interceptor) (path string, handler http.Handler) {
+	return peerv1connect.NewTransferServiceHandler(service{p}, connect.WithInterceptors(around...), connect.WithReadMaxBytes(maxMessageBytes), connect.WithCompression("gzip", nil, nil))
 }
 
 // service answers the calls of other nodes with the shards that are led here.

@@ -162,6 +162,7 @@ func (st *serverStream) submit(b *batch) error {
 			it.req.Result.Err = st.server.opts.Allows(&it.req)
 		}
 		if it.req.Result.Err == nil {
+			st.server.opts.Passed(st.name.node, &it.req)
 			b.submit = append(b.submit, &it.req)
 		}
 	}

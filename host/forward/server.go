@@ -35,6 +35,10 @@ type ServerOptions struct {
 	// block; nil lets all.
 	Allows func(*request.Request) error
 
+	// Passed is told of each request that another node brings before it runs here,
+	// and does not block. Nil: nobody is told.
+	Passed func(from sharding.NodeID, r *request.Request)
+
 	// StreamRequests and StreamBytes bound what one stream has that is not
 	// answered (16,384; 32 MiB); the server stops reading there.
 	StreamRequests, StreamBytes int
@@ -79,6 +83,9 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	}
 	if opts.Allows == nil {
 		opts.Allows = func(*request.Request) error { return nil }
+	}
+	if opts.Passed == nil {
+		opts.Passed = func(sharding.NodeID, *request.Request) {}
 	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -32,6 +33,11 @@ type caller struct {
 func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	c.peers.hello().write(r.Header)
+	if _, told := r.Header[principal.Header]; !told {
+		if caller := c.peers.opts.Caller(r.Context()); caller != "" {
+			r.Header[principal.Header] = []string{caller}
+		}
+	}
 	if c.to != nil {
 		r.Header[headerTo] = []string{string(c.to.id)}
 	}

@@ -124,6 +124,9 @@ func (p *Peers) encodeError(err error) *connect.Error {
 	return withFault(code, err, &peerv1.Fault{Kind: peerv1.Fault_KIND_UNKNOWN_OUTCOME})
 }
 
+// Fault is an error as it goes to the node that calls.
+func (p *Peers) Fault(err error) error { return p.encodeError(err) }
+
 func withFault(code connect.Code, err error, fault *peerv1.Fault) *connect.Error {
 	out := connect.NewError(code, err)
 	if detail, err := connect.NewErrorDetail(fault); err == nil {

@@ -1,11 +1,14 @@
 package peer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/sharding"
@@ -62,6 +65,11 @@ type Options struct {
 	// node that makes it as far as that is known, and why. It must not block. Nil:
 	// nobody is told.
 	Refused func(r *http.Request, node sharding.NodeID, why error)
+	// Around are interceptors of the calls that are served, but for links.
+	Around []connect.Interceptor
+	// Caller is what another node is told of for whom a context's calls are made,
+	// as principal.HeaderOf has it; empty for nobody. Nil: nothing is told.
+	Caller func(ctx context.Context) string
 	// Control answers the calls of other nodes; nil refuses them.
 	Control Control
 	// Logger gets what operators should see; nil discards it.
@@ -124,6 +132,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Turns == nil {
 		o.Turns = func() uint64 { return 0 }
+	}
+	if o.Caller == nil {
+		o.Caller = func(context.Context) string { return "" }
 	}
 	if o.Refused == nil {
 		o.Refused = func(*http.Request, sharding.NodeID, error) {}

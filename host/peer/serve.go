@@ -31,7 +31,7 @@ var noCompression = connect.WithAcceptCompression("gzip", nil, nil)
 func (p *Peers) newHandler() http.Handler {
 	common := connect.WithHandlerOptions(connect.WithCompression("gzip", nil, nil))
 	mux := http.NewServeMux()
-	path, calls := peerv1connect.NewPeerServiceHandler(&controlService{peers: p}, common,
+	path, calls := peerv1connect.NewPeerServiceHandler(&controlService{peers: p}, common, connect.WithInterceptors(p.opts.Around...),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			if needs[spec.Procedure] == needNothing {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(maxOpenBytes)}

@@ -25,6 +25,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/audit"
+	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/command"
@@ -154,7 +155,9 @@ func publicServices() []protoreflect.ServiceDescriptor {
 
 // Audited are the options by which calls of this API are written.
 func Audited(all, goOn bool) audit.CallOptions {
-	return audit.CallOptions{Services: publicServices(), All: all, Continue: goOn, Skip: leaderproxy.FromPeer}
+	return audit.CallOptions{Services: publicServices(), All: all, Continue: goOn, Passed: func(ctx context.Context) (string, *principal.Principal) {
+		return string(leaderproxy.NodeOf(ctx)), leaderproxy.Caller(ctx)
+	}}
 }
 
 // mountService mounts every procedure of a service: on its own handler where

@@ -6,11 +6,31 @@ import (
 
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // peerKey is the context's key for the *principal.Said of a call that came from
 // another node.
 type peerKey struct{}
+
+// nodeKey is the context's key for the node from which a call came.
+type nodeKey struct{}
+
+// WithNode notes the node from which a call comes.
+func WithNode(ctx context.Context, node sharding.NodeID) context.Context {
+	return context.WithValue(ctx, nodeKey{}, node)
+}
+
+// NodeOf is the node from which a call came; empty for a call of a client.
+func NodeOf(ctx context.Context) sharding.NodeID {
+	node, _ := ctx.Value(nodeKey{}).(sharding.NodeID)
+	return node
+}
+
+// HeaderOf is what another node is told of who makes the calls of a context.
+func HeaderOf(ctx context.Context) string {
+	return principal.HeaderOf(principal.Said{Caller: Caller(ctx), Roles: RolesOf(ctx)})
+}
 
 // rolesKey is the context's key for the revision of roles that allow a call.
 type rolesKey struct{}
@@ -78,7 +98,7 @@ type teller struct{ next http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (t teller) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
-	value := principal.HeaderOf(principal.Said{Caller: Caller(ctx), Roles: RolesOf(ctx)})
+	value := HeaderOf(ctx)
 	if value == "" {
 		return t.next.RoundTrip(r)
 	}

@@ -50,6 +50,8 @@ type forger struct {
 	node    string            // whose certificate it is
 	starts  map[string]uint64 // of the members
 	own     authority
+
+	principal string // the caller that it names, where it is not empty
 }
 
 // call calls a node as another one, and returns what comes of it.
@@ -75,6 +77,9 @@ func (f forger) call(to *testkit.Node, as string, incarnation uint64, path strin
 			"Hostd-Node": as, "Hostd-Incarnation": strconv.FormatUint(incarnation, 10), "Hostd-Cluster": f.cluster,
 		} {
 			r.Header.Set(name, value)
+		}
+		if f.principal != "" {
+			r.Header.Set("Hostd-Principal", f.principal)
 		}
 		res, err := transport.RoundTrip(r)
 		if err != nil {

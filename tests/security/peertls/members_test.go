@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -19,6 +20,8 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -59,10 +62,15 @@ func (f forger) as(node string) forger {
 // audited are three nodes with audit logs that require TLS of each other.
 func audited(t *testing.T) (*world, forger) {
 	t.Helper()
+	return auditing(t, "changes")
+}
+
+func auditing(t *testing.T, level string) (*world, forger) {
+	t.Helper()
 	own := newAuthority(t)
 	w := newWorld(t, own)
 	for i := range w.Nodes() {
-		w.flags[i] = append(w.flags[i], "--audit", "changes")
+		w.flags[i] = append(w.flags[i], "--audit", level)
 		w.mode(i, "require")
 	}
 	w.Start()
@@ -289,4 +297,86 @@ func TestClusterStartsWithoutALeader(t *testing.T) {
 	w.begin("counter")
 	w.goesOn("after")
 	w.end()
+}
+
+// lines are those of a node's audit log that have all of some texts.
+func lines(t *testing.T, n *testkit.Node, texts ...string) (found int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.DataDir(), "audit", "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			found++
+		}
+	}
+	return found
+}
+
+// Whatever a node does for another one is in its audit log, with the caller that
+// the other one names and with its own name: a member that makes callers up is
+// found out.
+func TestForgedCallersLeaveALine(t *testing.T) {
+	w, f := audited(t)
+	leader := w.Leader(uint32(sharding.MetaShard))
+	n, other := w.Node(leader), w.Node((leader+1)%3)
+	f = f.as(other.ID())
+	f.principal = `{"kind":"token","name":"root"}`
+	start := f.starts[f.node]
+	via := []string{`"principal":{"kind":"token","name":"root"},"via":"node:` + f.node + `"`}
+	for _, tt := range []struct {
+		name, path string
+		request    proto.Message
+		line       []string
+	}{
+		{"it passes on a setting", "/hostd.hop/hostd.cluster.v1.ClusterService/PutSetting", &clusterv1.PutSettingRequest{Key: "log.level", Value: `"debug"`},
+			[]string{`"method":"/hostd.cluster.v1.ClusterService/PutSetting","verb":"settings"`, "key=log.level"}},
+		{"it proposes a setting", peerv1connect.PeerServiceProposeProcedure, &peerv1.ProposeRequest{Command: meta.PutSetting("log.for", []byte(`"1h"`))},
+			[]string{`"method":"/hostd.peer.v1.PeerService/Propose","verb":"settings"`, "op=put_setting key=log.for"}},
+		{"it proposes an admin", peerv1connect.PeerServiceProposeProcedure, &peerv1.ProposeRequest{Command: meta.PutRoleBinding(access.Binding{Subject: "token:eve", Roles: []string{"admin"}})},
+			[]string{`"method":"/hostd.peer.v1.PeerService/Propose","verb":"security"`, "op=put_role_binding subject=token:eve roles=admin"}},
+		{"it cuts a shard", peerv1connect.TransferServiceCutProcedure, &peerv1.CutRequest{Export: "mine", Shards: []uint32{1, 2, 3}},
+			[]string{`"method":"/hostd.peer.v1.TransferService/Cut","verb":"export"`}},
+		{"it holds the executors", peerv1connect.TransferServiceHoldProcedure, &peerv1.HoldRequest{Export: "mine", Milliseconds: 1},
+			[]string{`"method":"/hostd.peer.v1.TransferService/Hold","verb":"export"`}},
+	} {
+		f.call(n, f.node, start, tt.path, tt.request)
+		for _, stage := range []string{"received", "complete"} {
+			texts := slices.Concat(via, tt.line, []string{`"stage":"` + stage + `"`})
+			n.Await(tt.name+" is in the audit log, "+stage, func() bool { return lines(t, n, texts...) == 1 })
+		}
+	}
+}
+
+// Where every call is written, so are the commands and queries that a node
+// brings for its callers.
+func TestForwardedCallsAreAudited(t *testing.T) {
+	w, f := auditing(t, "all")
+	at := w.Node(w.Leader(1))
+	f = f.as(w.Node((w.Leader(1) + 1) % 3).ID())
+	e := entity("read-", 1, 3)
+	f.forward(at, &peerv1.ForwardRequest_Item{
+		Correlation: 1, Kind: peerv1.ForwardKind_QUERY, EntityType: e.Type, EntityId: e.ID, Name: "total", RemainingMicros: uint64(testkit.Patience.Microseconds()),
+	})
+	at.Await("a query is in the audit log", func() bool {
+		return lines(t, at, `"via":"node:`+f.node+`"`, `"method":"/hostd.entity.v1.EntityService/Query","verb":"query"`, `"id":"`+e.ID+`"`) > 0
+	})
+}
+
+// A change that a client asks of a node which does not lead the metadata has its
+// lines there, and one pair where it is carried out.
+func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
+	w, _ := audited(t)
+	leader := w.Leader(uint32(sharding.MetaShard))
+	n, other := w.Node(leader), w.Node((leader+1)%3)
+	if text, code := other.Run("setting", "put", "log.level", "debug", "--addr", other.API()); code != 0 {
+		t.Fatalf("setting put: %d, %s", code, text)
+	}
+	n.Await("it is in the log of the leader", func() bool {
+		return lines(t, n, `"via":"node:`+other.ID()+`"`, "key=log.level") == 2
+	})
+	if got := lines(t, other, "key=log.level"); got != 2 {
+		t.Errorf("%d lines at the node that was asked", got)
+	}
 }
