@@ -18,7 +18,7 @@ func (n *Node) openPeerCertificates() (err error) {
 	}
 	n.peerCerts, err = certs.OpenPeers(certs.PeerOptions{
 		Options: certs.Options{
-			Files:  certs.Files{Cert: n.cfg.PeerCertFile, Key: n.cfg.PeerKeyFile, ClientCA: n.cfg.PeerCAFile},
+			Files:  certs.Files{Cert: n.cfg.PeerCertFile, Key: n.cfg.PeerKeyFile, ClientCA: n.cfg.PeerCAFile, CRL: n.cfg.PeerCRLFile},
 			Logger: n.logger, Registerer: n.metrics.registry,
 		},
 		Cluster: n.cfg.ClusterName, Node: string(n.id.Node), Allow: n.cfg.PeerTLS() == config.TLSAllow, Dial: n.around.Network.Dial,

@@ -22,12 +22,13 @@ const maxFileBytes = 1 << 20
 type Files struct {
 	Cert, Key string // PEM: the chain, the leaf first, and its key
 	ClientCA  string // PEM: a bundle of the authorities of clients, or of nodes; none where it is empty
+	CRL       string // PEM or DER: what these authorities have revoked; none where it is empty
 }
 
 // dirs are the directories that the files lie in, each once.
 func (f Files) dirs() []string {
 	var out []string
-	for _, file := range []string{f.Cert, f.Key, f.ClientCA} {
+	for _, file := range []string{f.Cert, f.Key, f.ClientCA, f.CRL} {
 		if dir := filepath.Dir(file); file != "" && !slices.Contains(out, dir) {
 			out = append(out, dir)
 		}
@@ -42,6 +43,7 @@ type material struct {
 	pool        *x509.CertPool // of the authorities; nil where there is no file
 	pairSum     [sha256.Size]byte
 	poolSum     [sha256.Size]byte
+	revoked     revocations
 }
 
 // read reads the files and holds them to what they must be. Errors have paths
@@ -73,7 +75,10 @@ func read(f Files) (*material, error) {
 	for _, a := range m.authorities {
 		m.pool.AddCert(a)
 	}
-	return m, nil
+	if f.CRL != "" {
+		m.revoked, err = readRevocations(f.CRL, m.authorities)
+	}
+	return m, err
 }
 
 func readFile(path string) ([]byte, error) {

@@ -21,7 +21,7 @@ func newMetrics(to prometheus.Registerer) metrics {
 		}, []string{"use"}),
 		ends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "hostd_tls_cert_not_after_seconds",
-			Help: "Unix time until which a certificate is good: server is the node's for clients, peer that for other nodes; client-ca and peer-ca are the first of the authorities to end.",
+			Help: "Unix time until which a certificate is good: server is the node's for clients, peer that for other nodes; client-ca and peer-ca are the first of the authorities to end, and peer-crl is the first of the revocation lists.",
 		}, []string{"use"}),
 	}
 	if to != nil {

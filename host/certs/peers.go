@@ -78,7 +78,7 @@ type Peers struct {
 func OpenPeers(o PeerOptions) (*Peers, error) {
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeout)
 	o.ClientAuth = tls.RequireAndVerifyClientCert
-	r, err := openAs(role{own: "peer", authorities: "peer-ca", protocols: []string{PeerProtocol}, verify: nodesOf(o.Cluster), fits: fitsNode(o.Node, o.Cluster)}, o.Options)
+	r, err := openAs(role{own: "peer", authorities: "peer-ca", revoked: "peer-crl", protocols: []string{PeerProtocol}, verify: nodesOf(o.Cluster), fits: fitsNode(o.Node, o.Cluster)}, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +116,9 @@ func nodesOf(cluster string) verifier {
 	return func(m *material, chain []*x509.Certificate, now time.Time) error {
 		if _, err := nodeOf(chain[0], cluster); err != nil {
 			return err
+		}
+		if m.revoked.has(chain) {
+			return errRevoked
 		}
 		if err := m.verify(chain, x509.ExtKeyUsageClientAuth, now); err != nil {
 			return err

@@ -55,6 +55,7 @@ type Watch interface {
 // role is what certificates are for.
 type role struct {
 	own, authorities string // as the metrics name them
+	revoked          string // likewise
 	protocols        []string
 	verify           verifier
 	fits             func(*material) error // says why the own pair will not do; nil: any does
@@ -99,6 +100,9 @@ func openAs(role role, o Options) (*Reloader, error) {
 		return nil, errors.New("certificates of clients are asked for, and there is no authority to hold them to")
 	}
 	m, err := role.read(o.Files)
+	if err == nil {
+		err = m.revoked.check(o.Files.CRL, o.Now())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read certificates: %w", err)
 	}
@@ -173,20 +177,26 @@ func (r *Reloader) Reload() error {
 	if err == nil && m.pairSum != had.pairSum && m.pair.Leaf.NotAfter.Before(r.opts.Now()) {
 		err = fmt.Errorf("%s: ended at %s", r.opts.Files.Cert, m.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
+	if err == nil && m.revoked.sum != had.revoked.sum {
+		err = m.revoked.check(r.opts.Files.CRL, r.opts.Now())
+	}
 	if err != nil {
 		r.metrics.failures.WithLabelValues(r.role.own).Inc()
 		r.opts.Logger.Error("the certificates cannot be read; those in use stay", "use", r.role.own, "error", err)
 		return fmt.Errorf("read certificates: %w", err)
 	}
-	if m.pairSum == had.pairSum && m.poolSum == had.poolSum {
+	if m.pairSum == had.pairSum && m.poolSum == had.poolSum && m.revoked.sum == had.revoked.sum {
 		return nil
 	}
 	r.use(m)
-	retired := 0
+	retired, closed := 0, 0
+	if m.revoked.sum != had.revoked.sum {
+		closed = r.open.closeAll(func(e *connection) bool { return m.revoked.has(e.chain) })
+	}
 	if m.poolSum != had.poolSum {
 		retired = r.open.retire(func(e *connection) bool { return r.role.verify(m, e.chain, r.opts.Now()) != nil }, time.Now())
 	}
-	r.opts.Logger.Info("certificates were read anew", "use", r.role.own, "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "connections_closing", retired)
+	r.opts.Logger.Info("certificates were read anew", "use", r.role.own, "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "revoked", len(m.revoked.by), "connections_closing", retired, "connections_closed", closed)
 	return nil
 }
 
@@ -224,11 +234,12 @@ func (r *Reloader) Run(ctx context.Context) {
 	}
 }
 
-// warn tells of certificates that end soon.
+// warn tells of certificates that end soon, and of lists that have ended: those
+// are replaced often, and hold on.
 func (r *Reloader) warn() {
 	now := r.opts.Now()
 	for use, end := range r.ends() {
-		if end.Sub(now) > warnBefore {
+		if end.Sub(now) > warnBefore || use == r.role.revoked && end.After(now) {
 			delete(r.warned, use)
 			continue
 		}
@@ -236,7 +247,7 @@ func (r *Reloader) warn() {
 			continue
 		}
 		r.warned[use] = now
-		r.opts.Logger.Warn("a certificate ends soon, or has ended", "use", use, "not_after", end)
+		r.opts.Logger.Warn("a certificate or a revocation list ends soon, or has ended", "use", use, "not_after", end)
 	}
 }
 
@@ -246,6 +257,9 @@ func (r *Reloader) ends() map[string]time.Time {
 	out := map[string]time.Time{r.role.own: s.pair.Leaf.NotAfter}
 	if s.pool != nil {
 		out[r.role.authorities] = s.authorityEnd()
+	}
+	if end, ends := s.revoked.end(); ends {
+		out[r.role.revoked] = end
 	}
 	return out
 }

@@ -137,6 +137,7 @@ type Config struct {
 	PeerCertFile       string
 	PeerKeyFile        string
 	PeerCAFile         string
+	PeerCRLFile        string
 	Roles              []Role
 	Zone               string
 	MinMembers         int

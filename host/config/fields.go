@@ -98,6 +98,7 @@ func (c *Config) Fields() []Field {
 		text("peer-cert-file", "`file` with the node's certificate for other nodes, and the chain to its authority, in PEM; read again when it changes", &c.PeerCertFile),
 		text("peer-key-file", "`file` with the key of peer-cert-file, in PEM; read again when it changes", &c.PeerKeyFile),
 		text("peer-ca-file", "`file` with the authorities of the nodes' certificates, one after the other, in PEM; read again when it changes", &c.PeerCAFile),
+		text("peer-crl-file", "`file` with the certificates of nodes that an authority in peer-ca-file has revoked, lists in PEM or one in DER; read again when it changes", &c.PeerCRLFile),
 		list("roles", "what the node takes on, `role` host or proxy: a proxy routes and holds no shards", &c.Roles),
 		text("zone", "`name` of what fails together, [a-z0-9._-]; the replicas of a shard are kept in different ones where that is possible", &c.Zone),
 		number("min-members", "place no shard before this `number` of hosts is up, in a cluster that this one founds; 0: bootstrap-expect, and no more than replication", &c.MinMembers),

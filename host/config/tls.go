@@ -98,7 +98,7 @@ func (c *Config) checkPeerTLS(fault func(key, format string, args ...any)) {
 		return
 	}
 	files := []struct{ key, file string }{{"peer-cert-file", c.PeerCertFile}, {"peer-key-file", c.PeerKeyFile}, {"peer-ca-file", c.PeerCAFile}}
-	some := mode != TLSOff
+	some := mode != TLSOff || c.PeerCRLFile != ""
 	for _, f := range files {
 		some = some || f.file != ""
 	}

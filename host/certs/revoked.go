@@ -1,0 +1,146 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+const pemRevocations = "X509 CRL"
+
+// errRevoked ends a handshake with a certificate that its authority revoked.
+var errRevoked = errors.New("the certificate is revoked, see peer-crl-file")
+
+// revocations are certificates that authorities have revoked. The zero value
+// has none. It is not changed.
+type revocations struct {
+	sum sha256Sum
+	// by has, for each serial number, the authorities that have revoked it.
+	by    map[string][]*x509.Certificate
+	lists []*x509.RevocationList
+}
+
+type sha256Sum = [sha256.Size]byte
+
+// readRevocations reads the lists of a file: one in DER, or some in PEM, each
+// signed by one of the authorities. Whether a list has ended is for check.
+func readRevocations(path string, authorities []*x509.Certificate) (r revocations, err error) {
+	text, err := readFile(path)
+	if err != nil {
+		return r, err
+	}
+	if r.lists, err = parseRevocations(text); err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	r.sum, r.by = sha256.Sum256(text), map[string][]*x509.Certificate{}
+	for i, l := range r.lists {
+		signer := signerOf(l, authorities)
+		if signer == nil {
+			return r, fmt.Errorf("%s: list %d, of %.64q, is not signed by an authority of peer-ca-file", path, i+1, l.Issuer.CommonName)
+		}
+		for _, e := range l.Extensions {
+			// One that must be understood limits what the list is about.
+			if e.Critical {
+				return r, fmt.Errorf("%s: list %d has the critical extension %v, which is not known", path, i+1, e.Id)
+			}
+		}
+		for _, e := range l.RevokedCertificateEntries {
+			serial := string(e.SerialNumber.Bytes())
+			r.by[serial] = append(r.by[serial], signer)
+		}
+	}
+	return r, nil
+}
+
+func parseRevocations(text []byte) (lists []*x509.RevocationList, err error) {
+	if !bytes.Contains(text, []byte("-----BEGIN")) {
+		l, err := x509.ParseRevocationList(text)
+		if err != nil {
+			return nil, fmt.Errorf("is no revocation list in PEM or DER: %w", err)
+		}
+		return []*x509.RevocationList{l}, nil
+	}
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != pemRevocations {
+			return nil, fmt.Errorf("holds a %.64q, must hold revocation lists only", block.Type)
+		}
+		l, err := x509.ParseRevocationList(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("list %d: %w", len(lists)+1, err)
+		}
+		lists = append(lists, l)
+	}
+	if len(lists) == 0 || bytes.Contains(text, []byte("-----BEGIN")) {
+		return nil, fmt.Errorf("what follows list %d is not PEM", len(lists))
+	}
+	return lists, nil
+}
+
+// signerOf is the authority that has signed a list; nil for none of them.
+func signerOf(l *x509.RevocationList, authorities []*x509.Certificate) *x509.Certificate {
+	for _, a := range authorities {
+		if bytes.Equal(a.RawSubject, l.RawIssuer) && a.CheckSignature(l.SignatureAlgorithm, l.RawTBSRevocationList, l.Signature) == nil {
+			return a
+		}
+	}
+	return nil
+}
+
+// check refuses lists that have ended, or that do not hold yet.
+func (r *revocations) check(path string, now time.Time) error {
+	for i, l := range r.lists {
+		if end := l.NextUpdate; !end.IsZero() && end.Before(now) {
+			return fmt.Errorf("%s: list %d ended at %s: put a newer one there", path, i+1, end.UTC().Format(time.RFC3339))
+		}
+		if l.ThisUpdate.After(now) {
+			return fmt.Errorf("%s: list %d holds from %s on; see the clock of this machine", path, i+1, l.ThisUpdate.UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// has reports whether a certificate of a chain is revoked.
+func (r *revocations) has(chain []*x509.Certificate) bool {
+	for _, c := range chain {
+		for _, authority := range r.by[string(c.SerialNumber.Bytes())] {
+			if c.CheckSignatureFrom(authority) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// end is when the first of the lists ends; false for none that does.
+func (r *revocations) end() (end time.Time, ends bool) {
+	for _, l := range r.lists {
+		if !l.NextUpdate.IsZero() && (!ends || l.NextUpdate.Before(end)) {
+			end, ends = l.NextUpdate, true
+		}
+	}
+	return end, ends
+}
+
+// RevocationList makes a list of certificates of the authority that are revoked,
+// by their serial numbers, in PEM. number grows from list to list.
+func (a *Authority) RevocationList(number int64, from, until time.Time, serials ...*big.Int) ([]byte, error) {
+	l := &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: from, NextUpdate: until}
+	for _, s := range serials {
+		l.RevokedCertificateEntries = append(l.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: s, RevocationTime: from})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, l, a.Cert, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("make a revocation list: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemRevocations, Bytes: der}), nil
+}

@@ -1,0 +1,67 @@
+package peertls
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+// A node refuses revoked certificates from the moment that its list names them,
+// and closes what they have open. It does not start with a list that has ended.
+func TestRevokedCertificatesAreRefused(t *testing.T) {
+	own := newAuthority(t)
+	files := newFiles(own, "n1")
+	crl := filepath.Join(t.TempDir(), "peers.crl")
+	shows := own.pair(request("n2"))
+	leaf, err := x509.ParseCertificate(shows.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(text []byte, err error) {
+		if err == nil {
+			err = os.WriteFile(crl+".new", text, 0o600)
+		}
+		if err == nil {
+			err = os.Rename(crl+".new", crl)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, until := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	put(own.RevocationList(1, from, until))
+	n := testkit.StartNode(t, testkit.NodeOptions{Flags: append(files.flags("require"), "--peer-crl-file", crl)})
+	config := as(shows, own)
+	config.ServerName = "n1.example"
+	f := forger{t: t, config: config, node: "n2", own: own, starts: map[string]uint64{"n2": 1}}
+	f.starts = f.members(n)
+	f.starts["n2"] = uint64(time.Now().UnixMilli())
+	open := f.hangs(n)
+	put(own.RevocationList(2, from, until, leaf.SerialNumber))
+	n.Signal(syscall.SIGHUP)
+	n.Await("its link ends", func() bool { return len(open) > 0 })
+	if status, err := callAs(t, config, n.PeerAPI(), probe, "n2", ""); err == nil {
+		t.Errorf("a revoked certificate is answered with %d", status)
+	}
+	put(own.RevocationList(3, from.Add(-2*time.Hour), from))
+	n.Signal(syscall.SIGHUP)
+	n.Await("the node says why it does not take a list", func() bool {
+		return strings.Contains(n.Log(), "those in use stay") && strings.Contains(n.Log(), "list 1 ended at")
+	})
+	if _, err := callAs(t, config, n.PeerAPI(), probe, "n2", ""); err == nil {
+		t.Error("a revoked certificate is taken again")
+	}
+	n.Stop()
+	if err := n.TryStart(); err == nil {
+		t.Error("the node starts with a list that has ended")
+	}
+	if !strings.Contains(n.Log(), "put a newer one there") {
+		t.Errorf("the node does not say why it ends: %s", n.Log())
+	}
+}
