@@ -28,7 +28,7 @@ func TestHealthHasAListener(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	calls := &http.Client{Transport: transport, Timeout: testkit.Patience}
 	for path := range table {
-		if status := call(t, calls, "http://"+at+path, anonymous, ""); status != http.StatusNotFound {
+		if status := call(t, calls, "http://"+at+path, anonymous, "", ""); status != http.StatusNotFound {
 			t.Errorf("%s is answered with %d where the node tells how it is", path, status)
 		}
 	}

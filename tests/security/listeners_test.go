@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -90,11 +91,17 @@ func TestTheTableHasEveryProcedure(t *testing.T) {
 // The body is of a kind that no procedure takes: what is reached says so, and
 // does nothing.
 func TestEachListenerHasItsProcedures(t *testing.T) {
-	node := testkit.StartNode(t, testkit.NodeOptions{})
+	two := testkit.NewCluster(t, 2, testkit.ClusterOptions{})
+	two.Start()
+	node := two.Node(0)
+	if two.Leader(0) != 0 {
+		node = two.Node(1)
+	}
 	transport := network.NewHTTPTransport(network.TCP{}, network.HTTPOptions{})
 	defer transport.CloseIdleConnections()
 	calls := &http.Client{Transport: transport}
-	cluster := clusterOf(t, node)
+	cluster, other := clusterOf(t, node), two.Node(1-two.Place(node.ID())).ID()
+	two.Kill(two.Place(other)) // its links would come between
 	want := map[string]rule{}
 	for p, r := range table {
 		want[p] = r
@@ -109,7 +116,7 @@ func TestEachListenerHasItsProcedures(t *testing.T) {
 	for path, r := range want {
 		for l, url := range map[listener]string{clients: node.API(), peers: node.PeerAPI()} {
 			for _, c := range credentials {
-				status := call(t, calls, url+path, c, cluster)
+				status := call(t, calls, url+path, c, cluster, other)
 				got := reached
 				switch {
 				case status == http.StatusNotFound:
@@ -141,7 +148,7 @@ func clusterOf(t *testing.T, node *testkit.Node) string {
 }
 
 // call returns the status of a call, with what the caller shows.
-func call(t *testing.T, calls *http.Client, url string, as credential, cluster string) int {
+func call(t *testing.T, calls *http.Client, url string, as credential, cluster, joined string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
@@ -156,11 +163,14 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster s
 	r.Header.Set("Content-Type", "text/none")
 	switch as {
 	case anonymous:
-	case hello:
+	case hello, member:
 		r.Header.Set("Hostd-Format", "1")
 		r.Header.Set("Hostd-Levels", fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max))
 		r.Header.Set("Hostd-Node", "n9")
-		r.Header.Set("Hostd-Incarnation", "1")
+		if as == member {
+			r.Header.Set("Hostd-Node", joined)
+		}
+		r.Header.Set("Hostd-Incarnation", strconv.FormatInt(time.Now().UnixMilli(), 10))
 		r.Header.Set("Hostd-Cluster", cluster)
 	default:
 		t.Fatalf("nothing is known of %s", as)

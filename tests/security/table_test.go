@@ -14,13 +14,14 @@ type credential string
 const (
 	anonymous credential = "anonymous" // nothing
 	// hello is the name of a node, in the headers of calls between nodes. Anybody
-	// can say it.
-	hello credential = "hello"
+	// can say it. The node has not joined the cluster; member has.
+	hello  credential = "hello"
+	member credential = "member"
 )
 
 var (
 	listeners   = []listener{clients, peers}
-	credentials = []credential{anonymous, hello}
+	credentials = []credential{anonymous, hello, member}
 )
 
 // access is what becomes of a call.
@@ -37,14 +38,18 @@ type rule map[listener]map[credential]access
 
 // all is the same for whoever calls.
 func all(a access) map[credential]access {
-	return map[credential]access{anonymous: a, hello: a}
+	return map[credential]access{anonymous: a, hello: a, member: a}
 }
 
 var (
 	// forClients: clients call it, and no node does.
 	forClients = rule{clients: all(reached), peers: all(absent)}
-	// betweenNodes: nodes call it, and no client does.
-	betweenNodes = rule{clients: all(absent), peers: {anonymous: refused, hello: reached}}
+	// betweenNodes: members call it, and no client does.
+	betweenNodes = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: reached}}
+	// ofAnyNode: nodes call it that have not joined too.
+	ofAnyNode = rule{clients: all(absent), peers: {anonymous: refused, hello: reached, member: reached}}
+	// ofNoNode: there is no such thing, which members are told.
+	ofNoNode = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: absent}}
 )
 
 // table has every procedure and endpoint. One that is missing fails the test.
@@ -122,17 +127,17 @@ var table = map[string]rule{
 	"/hostd.journal.v1.JournalService/Export": forClients,
 	"/hostd.journal.v1.JournalService/Import": forClients,
 
-	"/hostd.peer.v1.PeerService/Link":          betweenNodes,
-	"/hostd.peer.v1.PeerService/Probe":         betweenNodes,
-	"/hostd.peer.v1.PeerService/Pledge":        betweenNodes,
-	"/hostd.peer.v1.PeerService/Vouch":         betweenNodes,
-	"/hostd.peer.v1.PeerService/Join":          betweenNodes,
+	"/hostd.peer.v1.PeerService/Link":          ofAnyNode,
+	"/hostd.peer.v1.PeerService/Probe":         ofAnyNode,
+	"/hostd.peer.v1.PeerService/Pledge":        ofAnyNode,
+	"/hostd.peer.v1.PeerService/Vouch":         ofAnyNode,
+	"/hostd.peer.v1.PeerService/Join":          ofAnyNode,
 	"/hostd.peer.v1.PeerService/PrepareLevel":  betweenNodes,
 	"/hostd.peer.v1.PeerService/Reach":         betweenNodes,
 	"/hostd.peer.v1.PeerService/Propose":       betweenNodes,
 	"/hostd.peer.v1.PeerService/ReadMeta":      betweenNodes,
 	"/hostd.peer.v1.PeerService/Report":        betweenNodes,
-	"/hostd.peer.v1.PeerService/Renew":         betweenNodes,
+	"/hostd.peer.v1.PeerService/Renew":         ofAnyNode,
 	"/hostd.peer.v1.PeerService/Sizes":         betweenNodes,
 	"/hostd.peer.v1.PeerService/HandOver":      betweenNodes,
 	"/hostd.peer.v1.PeerService/CompareRows":   betweenNodes,
@@ -141,7 +146,7 @@ var table = map[string]rule{
 	"/hostd.peer.v1.PeerService/Counts":        betweenNodes,
 	"/hostd.peer.v1.PeerService/GetBlob":       betweenNodes,
 	"/hostd.peer.v1.PeerService/PutBlob":       betweenNodes,
-	"/hostd.peer.v1.PeerService/SendSnapshot":  betweenNodes,
+	"/hostd.peer.v1.PeerService/SendSnapshot":  ofAnyNode,
 
 	"/hostd.peer.v1.ForwardService/Forward": betweenNodes,
 
@@ -169,11 +174,11 @@ var plain = map[string]rule{
 	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      forClients,
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": forClients,
 	"/":                                {clients: all(absent), peers: all(absent)},
-	"/hostd.peer.v1.PeerService/Other": {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+	"/hostd.peer.v1.PeerService/Other": ofNoNode,
 	"/hostd.peer.v1.OtherService/Link": {clients: all(absent), peers: all(absent)},
-	hopPath + "/hostd.peer.v1.PeerService/Propose":      {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+	hopPath + "/hostd.peer.v1.PeerService/Propose":      ofNoNode,
 	hopPath + "/hostd.module.v1.ModuleService/Verify":   betweenNodes,
 	hopPath + "/hostd.module.v1.ModuleService/Fit":      betweenNodes,
-	hopPath + "/hostd.module.v1.ModuleService/List":     {clients: all(absent), peers: {anonymous: refused, hello: absent}},
-	hopPath + "/hostd.journal.v1.JournalService/Export": {clients: all(absent), peers: {anonymous: refused, hello: absent}},
+	hopPath + "/hostd.module.v1.ModuleService/List":     ofNoNode,
+	hopPath + "/hostd.journal.v1.JournalService/Export": ofNoNode,
 }
