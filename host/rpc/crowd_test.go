@@ -302,3 +302,74 @@ func TestResetsEndAConnection(t *testing.T) {
 		t.Errorf("a neighbour: %d %s", status, body)
 	}
 }
+
+// TestCallsAtATimeAreShared: calls that wait for the rest of their message take
+// memory, and 250 of them fit on a connection. An address has half of what there
+// may be, others and probes are served, and room is made when calls end.
+func TestCallsAtATimeAreShared(t *testing.T) {
+	s := serve(t, rpc.Options{MaxConns: 12, MaxAddressConns: 8})
+	const share = 512 // the least that an address has
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var transports []*http.Transport
+	waiting := make(chan int, share)
+	open := func(from string, n int) {
+		for i := range n {
+			if i%200 == 0 {
+				protocols := new(http.Protocols)
+				protocols.SetUnencryptedHTTP2(true)
+				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+				transports = append(transports, &http.Transport{Protocols: protocols, DialContext: dialer.DialContext})
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/livez", nil)
+				if res, err := transports[len(transports)-1].RoundTrip(r); err != nil { // so that there is one connection
+					t.Fatal(err)
+				} else {
+					res.Body.Close()
+				}
+			}
+			transport := transports[len(transports)-1]
+			go func() {
+				body, _ := io.Pipe() // nothing comes
+				r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.url+entityPath+"Send", body)
+				r.Header.Set("Content-Type", "application/json")
+				res, err := transport.RoundTrip(r)
+				if err != nil {
+					waiting <- 0 // the test has ended
+					return
+				}
+				res.Body.Close()
+				waiting <- res.StatusCode
+			}()
+		}
+	}
+	open("127.0.0.1", share)
+	one, other := s.callerFrom(t, "127.0.0.1"), s.callerFrom(t, "127.0.0.2")
+	until := func(status int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); one.sends() != status; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("a call is never answered with %d", status)
+			}
+		}
+	}
+	until(http.StatusTooManyRequests) // when all have come
+	if status := one.get("/readyz"); status != http.StatusOK {
+		t.Errorf("a probe: %d", status)
+	}
+	if status := other.sends(); status != http.StatusOK {
+		t.Errorf("another address: %d", status)
+	}
+	select {
+	case status := <-waiting:
+		t.Errorf("one of the first %d: %d", share, status)
+	default:
+	}
+	cancel()
+	for range share {
+		<-waiting
+	}
+	until(http.StatusOK)
+	for _, transport := range transports {
+		transport.CloseIdleConnections()
+	}
+}

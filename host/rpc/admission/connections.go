@@ -27,7 +27,16 @@ const (
 	// maxResets bounds the streams that a client resets on a connection in a
 	// second: each has cost a handler.
 	maxResets = 1000
+	// callsEach and leastCalls say how many calls there may be at a time: so many
+	// for each connection that there may be, whichever they are on. One costs about
+	// 20 KB before its message is read, so that 250 on each connection would be
+	// many times the memory that a node has.
+	callsEach  = 4
+	leastCalls = 1024
 )
+
+// errBusy is answered where there are too many calls.
+var errBusy = errors.New("the node has too many calls at a time, or too many from this address; retry after a moment")
 
 // errCrowded is answered where there are too many connections.
 var errCrowded = errors.New("the node has too many connections, or too many from this address: close some")
@@ -40,12 +49,15 @@ var errCrowded = errors.New("the node has too many connections, or too many from
 // busy with strangers is not taken for dead. What is beyond those is closed at
 // once. It is safe for concurrent use.
 type Connections struct {
-	most, mostOf int
+	most, mostOf           int
+	mostCalls, mostCallsOf int
 
-	closed atomic.Uint64 // that had to make room or got none
+	refused atomic.Uint64 // calls
+	closed  atomic.Uint64 // that had to make room or got none
 
 	mu       sync.Mutex
 	total    int
+	calls    int
 	reserved int
 	by       map[string]*address
 	open     map[*connection]struct{}
@@ -57,12 +69,13 @@ type address struct {
 	conns    map[*connection]struct{} // without those of the reserve
 	reserved int
 	streams  int // of Streams
+	calls    int // under way
 }
 
 // NewConnections shares most connections out, of which an address has at most
 // mostOf beside a reserve.
 func NewConnections(most, mostOf int) *Connections {
-	return &Connections{most: most, mostOf: min(most, mostOf), by: map[string]*address{}, open: map[*connection]struct{}{}}
+	return &Connections{most: most, mostOf: min(most, mostOf), mostCalls: max(callsEach*most, leastCalls), mostCallsOf: max(callsEach*min(most, mostOf), leastCalls/2), by: map[string]*address{}, open: map[*connection]struct{}{}}
 }
 
 // connection is one that was accepted.
@@ -206,7 +219,7 @@ func (s *Connections) forget(c *connection) {
 
 // drop forgets an address that has nothing left.
 func (s *Connections) drop(from string) {
-	if a := s.by[from]; a != nil && len(a.conns) == 0 && a.reserved == 0 && a.streams == 0 {
+	if a := s.by[from]; a != nil && len(a.conns) == 0 && a.reserved == 0 && a.streams == 0 && a.calls == 0 {
 		delete(s.by, from)
 	}
 }
@@ -345,8 +358,32 @@ func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok b
 	}), true
 }
 
-// Wrap answers on connections of the reserve only what they are for, and ends
-// connections whose clients reset streams without end. A connection of the
+// enterCall takes one of the calls that there may be at a time; leave gives it
+// back.
+func (s *Connections) enterCall(c *connection) (leave func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.by[c.from]
+	if a == nil { // its connection was closed
+		return func() {}, true
+	}
+	if s.calls >= s.mostCalls || a.calls >= s.mostCallsOf {
+		s.refused.Add(1)
+		return nil, false
+	}
+	s.calls++
+	a.calls++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.calls--
+		a.calls--
+		s.drop(c.from)
+	}, true
+}
+
+// Wrap answers on connections of the reserve only what they are for, refuses
+// calls beyond those that there may be at a time, and ends connections whose clients reset streams without end. A connection of the
 // reserve is kept for further calls between nodes alone, and while apart says
 // that nodes are served elsewhere for none.
 func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, apart func() bool) http.Handler {
@@ -367,6 +404,14 @@ func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, 
 		once := ok && c.reserve && (!isInternal || apart())
 		if once {
 			w.Header().Set("Connection", "close")
+		}
+		if ok && !isInternal && !isProbe(r) {
+			leave, ok := s.enterCall(c)
+			if !ok {
+				refuse.Write(w, r, connect.NewError(connect.CodeResourceExhausted, errBusy))
+				return
+			}
+			defer leave()
 		}
 		next.ServeHTTP(w, r)
 		if once {
@@ -400,5 +445,12 @@ func WatchConnections(r prometheus.Registerer, of ...*Connections) {
 			closed += float64(c.Closed())
 		}
 		return closed
+	}), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "hostd_rpc_calls_refused_total", Help: "Calls refused because there were too many at a time, of all or of their address.",
+	}, func() (refused float64) {
+		for _, c := range of {
+			refused += float64(c.refused.Load())
+		}
+		return refused
 	}))
 }
