@@ -13,8 +13,11 @@ import (
 const (
 	// mostEventTypes bounds what is told apart of one type in one shard.
 	mostEventTypes = 1024
-	// mostCatalogues bounds what is remembered; one more makes room for itself.
+	// mostCatalogues bounds what is remembered; one more makes room for itself. So
+	// does one that has all of them hold more than mostNames event types, each of
+	// up to 255 bytes: a guest may name its events by what callers say.
 	mostCatalogues = 4096
+	mostNames      = 1 << 17
 	// cataloguePage is how many entities are listed at a time, and how many that
 	// have changed are read at a time.
 	cataloguePage = 512
@@ -75,11 +78,29 @@ func (c *catalogues) of(ctx context.Context, machine *eventlog.Machine, key cata
 	if err = r.walk(ctx); err == nil {
 		err = r.follow(ctx)
 	}
+	c.trim(key)
 	look(k.counts)
 	if err != nil && ctx.Err() != nil {
 		return false, nil
 	}
 	return err == nil && !k.more, err
+}
+
+// trim forgets catalogues, except one, while they have too many event types.
+func (c *catalogues) trim(except catalogueKey) {
+	names := 0
+	for _, k := range c.known {
+		names += len(k.counts)
+	}
+	for key, k := range c.known {
+		if names <= mostNames {
+			return
+		}
+		if key != except {
+			names -= len(k.counts)
+			delete(c.known, key)
+		}
+	}
 }
 
 // counting brings one catalogue on.
