@@ -85,12 +85,10 @@ func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 // table; nil if there is none.
 func (m *residents) wakeNext(s *shard, at *int) *entity {
 	for s.dormant.Len() > 0 {
-		for slots := s.dormant.Slots(); *at < len(slots); *at++ {
-			if slots[*at] != 0 {
-				return m.wake(slots[*at], false) // another may have come to its place
-			}
+		p, place := s.dormant.Next(*at)
+		if *at = place; p != 0 {
+			return m.wake(p, false) // another may have come to its place
 		}
-		*at = 0 // the table was made smaller
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ const dormantPage = 256 << 10
 // random, what is dormant fills a good part of the pages, and in the end none
 // is left.
 func TestDormantPages(t *testing.T) {
-	const entities = 6000
+	const entities = 9000 // more than fit in one part of a table
 	j := crowd(entities, 2)
 	c, s := j.core, j.core.shard(worldShard)
 	c.opts.PassivateAfter, c.opts.DormantAfter = time.Hour, 2*time.Second

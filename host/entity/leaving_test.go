@@ -20,7 +20,7 @@ func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 		reopened bool
 	}{"awake": {}, "dormant": {dormant: true}, "reopened": {reopened: true}} {
 		t.Run(name, func(t *testing.T) {
-			const entities, slice = 5000, 100
+			const entities, slice = 9000, 300
 			j := crowd(entities, 1)
 			core, s := j.core, j.core.shard(worldShard)
 			core.opts.LeaveSlice, core.mayLeave = slice, slice

@@ -6,10 +6,25 @@ import "github.com/hostd/hostd/sharding"
 // for each slot, between two eighths and three quarters of which are taken; a
 // map would keep a copy of the name beside it, and never gives room back.
 // Whoever finds its slot taken is in the next.
+//
+// To grow or shrink looks at every entity that is in, a tenth of a microsecond
+// each, with the executor waiting. So a directory that has become large falls
+// into parts by the first bits of the keys, each of which grows by itself.
 type Directory[E Named] struct {
 	slots []E // a power of two, or none
+	parts []Directory[E]
 	len   int
 }
+
+const (
+	// splitSlots is at how many slots a directory, or a Table, that is to grow
+	// falls into parts.
+	splitSlots = 8192
+	partBits   = 8
+)
+
+// partOf is the part that a key is in.
+func partOf(key uint32) int { return int(key >> (32 - partBits)) }
 
 const leastSlots = 8
 
@@ -37,6 +52,9 @@ func KeyOf(salt uint64, id sharding.EntityID) uint32 {
 
 func (d *Directory[E]) Get(id sharding.EntityID, key uint32) E {
 	var none E
+	if d.parts != nil {
+		return d.parts[partOf(key)].Get(id, key)
+	}
 	if len(d.slots) == 0 {
 		return none
 	}
@@ -54,11 +72,32 @@ func (d *Directory[E]) Has(e E) bool { return d.Get(e.ID(), e.Key()) == e }
 
 // Put adds an entity that is not in.
 func (d *Directory[E]) Put(e E) {
+	if d.parts == nil && 4*(d.len+1) > 3*splitSlots {
+		d.split()
+	}
+	if d.parts != nil {
+		d.parts[partOf(e.Key())].put(e)
+		d.len++
+		return
+	}
+	d.put(e)
+}
+
+// put is Put of a part, or of a directory without any.
+func (d *Directory[E]) put(e E) {
 	if 4*(d.len+1) > 3*len(d.slots) {
 		d.resize(max(2*len(d.slots), leastSlots))
 	}
 	d.place(e)
 	d.len++
+}
+
+func (d *Directory[E]) split() {
+	old := d.All()
+	d.slots, d.parts = nil, make([]Directory[E], 1<<partBits)
+	for _, e := range old {
+		d.parts[partOf(e.Key())].put(e)
+	}
 }
 
 func (d *Directory[E]) place(e E) {
@@ -74,6 +113,15 @@ func (d *Directory[E]) place(e E) {
 // Remove takes an entity out and reports whether it was in.
 func (d *Directory[E]) Remove(e E) bool {
 	var none E
+	if d.parts != nil {
+		if !d.parts[partOf(e.Key())].Remove(e) {
+			return false
+		}
+		if d.len--; d.len == 0 {
+			d.parts = nil
+		}
+		return true
+	}
 	if len(d.slots) == 0 {
 		return false
 	}
@@ -117,6 +165,9 @@ func (d *Directory[E]) resize(slots int) {
 func (d *Directory[E]) All() []E {
 	var none E
 	out := make([]E, 0, d.len)
+	for i := range d.parts {
+		out = append(out, d.parts[i].All()...)
+	}
 	for _, e := range d.slots {
 		if e != none {
 			out = append(out, e)

@@ -49,3 +49,45 @@ func TestDirectoryAgreesWithAMap(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeDirectoriesFallIntoParts: no part has more slots than its share, so
+// none looks at many entities when it grows; all that is in is found, and an
+// empty directory keeps nothing.
+func TestLargeDirectoriesFallIntoParts(t *testing.T) {
+	const entities = 200_000
+	var d Directory[*member]
+	all := make([]*member, entities)
+	for i := range all {
+		id := sharding.EntityID{Type: "t", ID: fmt.Sprint(i)}
+		all[i] = &member{id: id, key: KeyOf(7, id)}
+		d.Put(all[i])
+		if len(d.slots) > splitSlots {
+			t.Fatalf("%d entities in a directory of %d slots", i, len(d.slots))
+		}
+	}
+	for i := range d.parts {
+		if n := len(d.parts[i].slots); n > 8*entities>>partBits {
+			t.Errorf("part %d has %d slots", i, n)
+		}
+	}
+	if n := len(d.All()); d.Len() != entities || n != entities {
+		t.Errorf("%d and %d entities, want %d", d.Len(), n, entities)
+	}
+	for i, e := range all {
+		if d.Get(e.id, e.key) != e || !d.Has(e) {
+			t.Fatalf("%d is not found", i)
+		}
+		if i%2 == 0 && (!d.Remove(e) || d.Remove(e) || d.Has(e)) {
+			t.Fatalf("%d is not removed", i)
+		}
+	}
+	if d.Len() != entities/2 {
+		t.Errorf("%d entities are left", d.Len())
+	}
+	for _, e := range d.All() {
+		d.Remove(e)
+	}
+	if d.Len() != 0 || d.slots != nil || d.parts != nil {
+		t.Errorf("%d entities in %d slots and %d parts", d.Len(), len(d.slots), len(d.parts))
+	}
+}

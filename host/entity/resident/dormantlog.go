@@ -237,6 +237,9 @@ func (s *Store[T]) merge(log *Log[T]) {
 func (s *Store[T]) move(old Slot, rec record, number uint32, to *page[T]) {
 	p := slotOf(number, to.used)
 	table := s.owner.Table(rec.shard())
+	if table.parts != nil {
+		table = &table.parts[partOf(s.at(old).key())]
+	}
 	i := s.indexOf(table, old)
 	copy(to.mem[to.used:], rec)
 	to.used += len(rec)

@@ -3,23 +3,45 @@ package resident
 import "github.com/hostd/hostd/sharding"
 
 // Table is the dormant entities of a shard: where they lie by a hash of their
-// names, as in a Directory.
+// names, as in a Directory. A large one falls into parts, as that does.
 type Table struct {
 	slots []Slot // 0 where free
+	parts []Table
 	len   int
 }
 
 // Len is how many entities are in.
 func (t *Table) Len() int { return t.len }
 
-// Slots are all of them, 0 between them; the caller does not change it, and
-// copies it where the table changes meanwhile.
-func (t *Table) Slots() []Slot { return t.slots }
+// Next returns an entity that is in, at a place or behind it, and its place; 0
+// where there is none behind. Places move when the table changes.
+func (t *Table) Next(at int) (p Slot, place int) {
+	if t.parts != nil {
+		for i := at / partPlaces; i < len(t.parts); i, at = i+1, (i+1)*partPlaces {
+			if p, in := t.parts[i].Next(at % partPlaces); p != 0 {
+				return p, i*partPlaces + in
+			}
+		}
+		return 0, 0
+	}
+	for ; at < len(t.slots); at++ {
+		if t.slots[at] != 0 {
+			return t.slots[at], at
+		}
+	}
+	return 0, 0
+}
+
+// partPlaces is more than the slots that a part has.
+const partPlaces = 1 << 40
 
 // Find returns where a dormant entity lies; 0 when it is not in the table.
 func (s *Store[T]) Find(t *Table, id sharding.EntityID, key uint32) Slot {
 	if t.len == 0 {
 		return 0
+	}
+	if t.parts != nil {
+		return s.Find(&t.parts[partOf(key)], id, key)
 	}
 	mask := len(t.slots) - 1
 	for i := int(key) & mask; t.slots[i] != 0; i = (i + 1) & mask {
@@ -32,6 +54,29 @@ func (s *Store[T]) Find(t *Table, id sharding.EntityID, key uint32) Slot {
 }
 
 func (s *Store[T]) keep(t *Table, p Slot) {
+	if t.parts == nil && 4*(t.len+1) > 3*splitSlots {
+		s.split(t)
+	}
+	if t.parts != nil {
+		s.add(&t.parts[partOf(s.at(p).key())], p)
+		t.len++
+		return
+	}
+	s.add(t, p)
+}
+
+func (s *Store[T]) split(t *Table) {
+	old := t.slots
+	t.slots, t.parts = nil, make([]Table, 1<<partBits)
+	for _, p := range old {
+		if p != 0 {
+			s.add(&t.parts[partOf(s.at(p).key())], p)
+		}
+	}
+}
+
+// add is keep of a part, or of a table without any.
+func (s *Store[T]) add(t *Table, p Slot) {
 	if 4*(t.len+1) > 3*len(t.slots) {
 		s.resize(t, max(2*len(t.slots), leastSlots))
 	}
@@ -69,6 +114,13 @@ func (s *Store[T]) indexOf(t *Table, p Slot) int {
 }
 
 func (s *Store[T]) drop(t *Table, p Slot) {
+	if t.parts != nil {
+		s.drop(&t.parts[partOf(s.at(p).key())], p)
+		if t.len--; t.len == 0 {
+			t.parts = nil
+		}
+		return
+	}
 	mask := len(t.slots) - 1
 	i := s.indexOf(t, p)
 	for j := (i + 1) & mask; t.slots[j] != 0; j = (j + 1) & mask {
