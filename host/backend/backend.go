@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	goruntime "runtime"
 	"time"
 
 	"github.com/hostd/hostd/host/backup"
@@ -57,6 +58,25 @@ type Parts struct {
 	Part     *backup.Part
 	Backups  *backup.Service
 	Logger   *slog.Logger
+
+	scans chan struct{} // a place for each scan that is under way; nil: no bound
+}
+
+// scan waits for a place to read through what a shard has, and returns how to
+// give it back. A call may look at 20,000 rows of each of 4,096 shards. As many
+// calls as callers like would share the processors with the executors, each of
+// which would wait for all of them; so no more read at a time than there are
+// processors. Nothing that waits for another node or for a client has a place.
+func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
+	if p.scans == nil {
+		return func() {}, nil
+	}
+	select {
+	case p.scans <- struct{}{}:
+		return func() { <-p.scans }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Backend gives the server what it stands on. The server begins before the parts
@@ -81,6 +101,7 @@ func (b *Backend) Open(p Parts) {
 	if p.Now == nil {
 		p.Now = time.Now
 	}
+	p.scans = make(chan struct{}, goruntime.GOMAXPROCS(0))
 	b.parts = p
 	b.late.types.Types, b.late.modules.Modules, b.late.transfers.Transfers = p.Modules.Service, p.Modules.Service, p.Backups
 	b.late.rollouts.Rollouts = p.Modules.Rollouts

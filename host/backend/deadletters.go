@@ -15,6 +15,11 @@ import (
 type deadLetters struct{ *Parts }
 
 func (s deadLetters) List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, most int) (out []journal.DeadLetter, more bool, err error) {
+	leave, err := s.scan(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
 	taken := 0
 	err = s.Machine.DeadLetters(ctx, shard, after, func(l *journal.DeadLetter) error {
 		if more = len(out) == limit || len(out) > 0 && taken >= most; more {

@@ -21,6 +21,11 @@ const (
 // List implements rpc.Entities. What exists is read from the journal; who is in
 // memory or parked, the shard's lane says.
 func (s entities) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
+	leave, err := s.scan(ctx)
+	if err != nil {
+		return rpc.EntityPage{}, err
+	}
+	defer leave()
 	if q.Status == "parked" {
 		return s.parked(ctx, shard, q)
 	}

@@ -1,0 +1,43 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/rpc/pending"
+	"github.com/hostd/hostd/journal"
+)
+
+// TestScansHaveABound: calls that read through shards wait for each other,
+// until their deadlines, before they read anything.
+func TestScansHaveABound(t *testing.T) {
+	p := &Parts{scans: make(chan struct{}, 1)}
+	leave, err := p.scan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, scan := range map[string]func() error{
+		"timers": func() error { _, err := pendingView{p}.Timers(ended, 1, pending.Query{}); return err },
+		"sends": func() error {
+			return pendingView{p}.Sends(ended, 1, journal.ItemID{}, func(*journal.Message) error { return nil })
+		},
+		"dead letters": func() error {
+			_, _, err := deadLetters{p}.List(ended, 1, journal.ItemID{}, 1, 1)
+			return err
+		},
+		"entities": func() error { _, err := entities{p}.List(ended, 1, rpc.EntityQuery{}); return err },
+	} {
+		if err := scan(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	leave()
+	if leave, err = p.scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
