@@ -17,6 +17,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/quota"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -60,6 +61,10 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
 		},
 		Fresh: func() bool { return n.membership.metadata.Fresh() },
+		Closed: func() bool {
+			// A cluster of an earlier level cannot have an admin.
+			return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().Level() >= sharding.LevelTokens
+		},
 		TypesOf: func(digest string) []string {
 			var d meta.Digest
 			if _, err := hex.Decode(d[:], []byte(digest[:min(len(digest), 2*len(d))])); err != nil {

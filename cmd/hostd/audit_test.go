@@ -15,22 +15,25 @@ import (
 // command finds a line that was changed.
 func TestAuditLog(t *testing.T) {
 	dir := t.TempDir()
-	file, secret := filepath.Join(dir, "tokens"), filepath.Join(dir, "ann.token")
-	if got := hostd(t, "token", "create", "ann", "--file", file, "--out", secret); got.code != cli.ExitDone {
-		t.Fatalf("%+v", got)
+	file, secret := filepath.Join(dir, "tokens"), func(name string) string { return filepath.Join(dir, name+".token") }
+	for _, name := range []string{"ann", "eve"} {
+		if got := hostd(t, "token", "create", name, "--file", file, "--out", secret(name)); got.code != cli.ExitDone {
+			t.Fatalf("%+v", got)
+		}
 	}
-	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--admin", "read-only", "--auth", "required", "--token-file", file}})
+	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--admin", "full", "--auth", "required", "--token-file", file}})
 	for _, c := range []struct {
-		args string
-		code int
+		who, args string
+		code      int
 	}{
-		{"setting put a 5", cli.ExitFailed}, // the node lets nobody change the cluster
-		{"module push " + counterFile(t), cli.ExitDone},
-		{"entity send counter c1 add {\"amount\":4141414141}", cli.ExitDone},
-		{"entity delete counter c1", cli.ExitDone},
+		{"ann", "binding put token:ann admin", cli.ExitDone},
+		{"eve", "setting put a 5", cli.ExitFailed}, // who has no role
+		{"ann", "module push " + counterFile(t), cli.ExitDone},
+		{"ann", "entity send counter c1 add {\"amount\":4141414141}", cli.ExitDone},
+		{"ann", "entity delete counter c1", cli.ExitDone},
 	} {
 		args := append(strings.Fields(c.args), "--addr", node.API())
-		if got := hostd(t, append(args, "--token-file", secret)...); got.code != c.code {
+		if got := hostd(t, append(args, "--token-file", secret(c.who))...); got.code != c.code {
 			t.Errorf("%s: %+v", c.args, got)
 		}
 		if got := hostd(t, args...); got.code != cli.ExitFailed {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,5 +79,37 @@ func TestNodeStartsByTheClustersTokens(t *testing.T) {
 	}
 	if _, err := n.Client(client.Options{Token: authn.NewToken(), Timeout: testkit.Patience}).RoleBindings(t.Context()); client.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("by an unknown token: %v", err)
+	}
+}
+
+// TestNobodyGetsInBeforeTheFirstAdmin: nodes that ask who calls let nobody do
+// anything until somebody is admin, unless they are told to.
+func TestNobodyGetsInBeforeTheFirstAdmin(t *testing.T) {
+	token, file := tokens(t, "ann")
+	first, bootstrap := tokens(t, "first")
+	n := testkit.NewNode(t, testkit.NodeOptions{Token: token["ann"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "read-only"}})
+	n.Start()
+	get := func() error {
+		_, err := n.Client(client.Options{Timeout: testkit.Patience}).Entity(t.Context(), "counter", "c")
+		return err
+	}
+	if err := get(); client.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "auth-bootstrap-file") {
+		t.Errorf("a caller with a credential, while nobody is admin: %v", err)
+	}
+	n.Stop()
+	n.SetFlags("--auth", "required", "--token-file", file, "--admin", "full")
+	n.Start()
+	if err := get(); client.CodeOf(err) == connect.CodePermissionDenied {
+		t.Errorf("with admin full: %v", err)
+	}
+	n.Stop()
+	n.SetFlags("--auth", "required", "--token-file", file, "--admin", "read-only", "--auth-bootstrap-file", bootstrap)
+	n.Start()
+	n.Until("the first admin is known", func() error {
+		_, err := n.Client(client.Options{Token: first["first"], Timeout: testkit.Patience}).RoleBindings(t.Context())
+		return err
+	})
+	if err := get(); client.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a caller without a role: %v", err)
 	}
 }

@@ -27,6 +27,10 @@ type Options struct {
 	// Fresh reports that the roles are those of a moment ago, as far as they may
 	// decide changes; it must not block. Nil is always.
 	Fresh func() bool
+	// Closed reports that callers may do nothing while nobody is admin: they are
+	// asked who they are, and nothing says yet who of them may do what. Nil is
+	// never, so whoever is let in has all rights until then.
+	Closed func() bool
 	// Refused is told of each command of a stream that is refused; it must not
 	// block. Calls that are refused are told of by their errors. Nil is told of
 	// none.
@@ -165,8 +169,13 @@ func (a *Authorizer) decide(by maker, t target, c authz.Call) (revision uint64, 
 	table := a.table.Load()
 	behind := by.roles > 0 && (table == nil || by.roles > table.Revision())
 	if table == nil || !table.InForce() {
-		looks := c.Verb == authv1.Verb_READ && c.Types == authz.Nothing || c.Verb == authv1.Verb_SELF
-		if t.founding || looks || table != nil && !behind && a.opts.Known(table.Revision()) {
+		known := table != nil && !behind && a.opts.Known(table.Revision())
+		switch {
+		case t.founding || c.Verb == authv1.Verb_SELF:
+			return 0, nil
+		case known && !by.passed && a.opts.Closed != nil && a.opts.Closed():
+			return 0, closed(c)
+		case known || c.Verb == authv1.Verb_READ && c.Types == authz.Nothing:
 			return 0, nil
 		}
 		return 0, request.ErrRolesUnknown

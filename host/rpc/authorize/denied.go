@@ -23,6 +23,14 @@ func denied(who *principal.Principal, c authz.Call, made authz.Decision) error {
 	return e
 }
 
+// closed refuses whoever calls while nobody is admin.
+func closed(c authz.Call) error {
+	return &request.DeniedError{
+		Verb:    authz.VerbText(c.Verb),
+		Message: "nobody is admin of this cluster yet, and until somebody is, its nodes refuse all callers: give a node auth-bootstrap-file, or admin full to let everybody in who has a credential",
+	}
+}
+
 // maxNamed bounds what an error quotes of a request that nobody has checked.
 const maxNamed = 64
 

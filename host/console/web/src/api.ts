@@ -13,11 +13,16 @@ export const token = signal(takeToken());
 /** A node wants to know who calls. */
 export const signIn = signal("");
 
-/** The token of a link that signs in, taken out of the address at once. */
+/**
+ * The token of a link that signs in, as `hostd dev --auth` prints it. It is taken
+ * out of the address at once. Browsers keep addresses, and anybody can write such
+ * a link: so it counts on this machine alone, and signs nobody in as somebody else.
+ */
 function takeToken(): string {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (given) {
-    sessionStorage.setItem(kept, decodeURIComponent(given[1]!));
+    const local = /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(location.hostname);
+    if (local && !sessionStorage.getItem(kept)) sessionStorage.setItem(kept, decodeURIComponent(given[1]!));
     history.replaceState(null, "", location.pathname + location.search);
   }
   return sessionStorage.getItem(kept) ?? "";
