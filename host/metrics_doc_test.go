@@ -2,10 +2,12 @@ package host_test
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,9 +22,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
+// labelName matches the beginning of each label of a sample.
+var labelName = regexp.MustCompile(`[{,]([a-z_]+)="`)
+
 // metricRows are the project's own metrics as a node serves them, as rows of a
-// table: what comes with the runtime and the process is left out.
-func metricRows(t *testing.T, addr string) []string {
+// table: what comes with the runtime and the process is left out. labels gets
+// the labels of each metric that has a sample, as a row has them.
+func metricRows(t *testing.T, addr string, labels map[string]string) []string {
 	t.Helper()
 	res, err := http.Get("http://" + addr + "/metrics")
 	if err != nil {
@@ -30,7 +36,27 @@ func metricRows(t *testing.T, addr string) []string {
 	}
 	defer res.Body.Close()
 	help, kinds := map[string]string{}, map[string]string{}
+	sampled := func(line string) {
+		name := line[:strings.IndexAny(line, "{ ")]
+		for _, part := range []string{"_bucket", "_sum", "_count"} {
+			if base, ok := strings.CutSuffix(name, part); ok && kinds[base] == "histogram" {
+				name = base
+			}
+		}
+		var has []string
+		for _, found := range labelName.FindAllStringSubmatch(line, -1) {
+			if found[1] != "le" {
+				has = append(has, "`"+found[1]+"`")
+			}
+		}
+		slices.Sort(has)
+		labels[name] = cmp.Or(strings.Join(has, ", "), "-")
+	}
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "hostd_") {
+			sampled(lines.Text())
+			continue
+		}
 		f := strings.SplitN(lines.Text(), " ", 4)
 		if len(f) < 4 || !strings.HasPrefix(f[2], "hostd_") {
 			continue
@@ -76,10 +102,11 @@ func TestMetricsAreListed(t *testing.T) {
 		t.Error(err)
 	}
 	var rows []string
+	labels := map[string]string{}
 	for _, n := range nodes {
-		rows = append(rows, metricRows(t, n.Addr())...)
+		rows = append(rows, metricRows(t, n.Addr(), labels)...)
 	}
-	rows = append(rows, metricRows(t, startSecured(t).Addr())...)
+	rows = append(rows, metricRows(t, startSecured(t).Addr(), labels)...)
 	slices.Sort(rows)
 	if rows = slices.Compact(rows); len(rows) < 30 {
 		t.Fatalf("only %d metrics are served", len(rows))
@@ -92,7 +119,12 @@ func TestMetricsAreListed(t *testing.T) {
 	var listed []string
 	for line := range strings.Lines(string(text)) {
 		if cells := strings.Split(strings.TrimSpace(line), " | "); len(cells) == 4 && strings.HasPrefix(line, "| `") {
-			listed = append(listed, strings.Join([]string{cells[0], cells[1], cells[3]}, " | ")) // without the labels
+			listed = append(listed, strings.Join([]string{cells[0], cells[1], cells[3]}, " | "))
+			sorted := strings.Split(cells[2], ", ")
+			slices.Sort(sorted)
+			if got, sampled := labels[strings.Trim(cells[0], "| `")]; sampled && got != strings.Join(sorted, ", ") {
+				t.Errorf("%s is served with the labels %s and listed with %s", cells[0], got, cells[2])
+			}
 		}
 	}
 	for _, row := range rows {

@@ -74,6 +74,7 @@ func metrics(root string) (string, error) {
 func metricsOf(f *ast.File) []metric {
 	var out []metric
 	labels := map[ast.Node][]string{} // of the options within a call
+	lists := listsOf(f)
 	ast.Inspect(f, func(n ast.Node) bool {
 		var parts []ast.Expr
 		kind := ""
@@ -84,7 +85,7 @@ func metricsOf(f *ast.File) []metric {
 				kind = "histogram"
 			}
 			if len(n.Args) == 2 {
-				labels[n.Args[0]] = stringsOf(n.Args[1])
+				labels[n.Args[0]] = lists.of(n.Args[1])
 			}
 		case *ast.CompositeLit:
 			parts = n.Elts
@@ -109,8 +110,10 @@ func metricsOf(f *ast.File) []metric {
 				m.name = text
 			case ok && m.name != "" && m.help == "" && (key == "" || key == "Help"):
 				m.help = text
+			case key == "ConstLabels":
+				m.labels = keysOf(part)
 			case m.help != "" && m.labels == nil:
-				m.labels = stringsOf(part)
+				m.labels = lists.of(part)
 			}
 		}
 		if m.name == "" || m.help == "" {
@@ -143,6 +146,48 @@ func textOf(e ast.Expr) (string, bool) {
 		return left + right, ok && also
 	}
 	return "", false
+}
+
+// lists are the variables of a file that hold lists of strings, by name.
+type lists map[string][]string
+
+func listsOf(f *ast.File) lists {
+	out := lists{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == len(v.Values) {
+			for i, name := range v.Names {
+				if list := stringsOf(v.Values[i]); list != nil {
+					out[name.Name] = list
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// of is the value of a literal []string, or of a variable that holds one.
+func (l lists) of(e ast.Expr) []string {
+	if id, ok := e.(*ast.Ident); ok {
+		return l[id.Name]
+	}
+	return stringsOf(e)
+}
+
+// keysOf are the keys of a literal map.
+func keysOf(e ast.Expr) (out []string) {
+	lit, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	for _, elt := range lit.Elts {
+		if kv, ok := elt.(*ast.KeyValueExpr); ok {
+			if text, ok := textOf(kv.Key); ok {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
 }
 
 // stringsOf is the value of a literal []string.
