@@ -280,9 +280,6 @@ func (p *parser) timer(frame Frame) error {
 		if err != nil {
 			return p.malformed(reasonOf(err))
 		}
-		if timer.Due < 0 {
-			return p.invalid("timer is due before 1970")
-		}
 		if frame.Kind == OutSetSchedule {
 			if err := p.schedule(&timer); err != nil {
 				return err
@@ -294,6 +291,9 @@ func (p *parser) timer(frame Frame) error {
 	}
 	if err := p.name("timer", timer.Name); err != nil {
 		return err
+	}
+	if timer.Due < 0 {
+		return p.invalid("timer is due before 1970, or at no time: " + string(timer.Name))
 	}
 	if p.timers++; p.timers > p.limits.CommandTimers {
 		return p.over("timers of one command", p.timers, p.limits.CommandTimers)

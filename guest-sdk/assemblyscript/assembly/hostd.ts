@@ -311,11 +311,10 @@ export class Context<S extends Json> extends View {
   /**
    * Makes the host send this entity a command at a time. A timer of the same
    * name is replaced; one that is due at i64.MAX_VALUE, on 2262-04-11, never
-   * fires. A time before 1970, which is also what a sum beyond that comes to, is a
-   * fault.
+   * fires. The host rejects the command with `invalid_argument` if the time is
+   * before 1970, which is also what a sum beyond that comes to.
    */
   setTimer(name: string, due: i64, command: string, payload: Json | null): void {
-    must(due >= 0, "timer " + name + " is due before 1970");
     const start = open(5);
     putName(name);
     store<i64>(grow(8), due);

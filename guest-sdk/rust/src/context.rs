@@ -232,12 +232,10 @@ impl<'a, S> Context<'a, S> {
 
     /// Makes the host send this entity a command at a time, in nanoseconds
     /// since 1970 UTC. A timer of the same name is replaced; one that is due at
-    /// `i64::MAX`, on 2262-04-11, never fires. It panics on a time before 1970,
-    /// which is also what a sum beyond that comes to: add with
-    /// `saturating_add`.
-    #[track_caller]
+    /// `i64::MAX`, on 2262-04-11, never fires. The host rejects the command with
+    /// `invalid_argument` if the time is before 1970, which is also what a sum
+    /// beyond that comes to: add with `saturating_add`.
     pub fn set_timer(&mut self, name: &str, due: i64, command: &str, payload: &impl Json) {
-        assert!(due >= 0, "hostd: timer {} is due before 1970", name);
         self.frame(frames::OUT_SET_TIMER, |out| {
             frames::put_text(out, name);
             out.extend_from_slice(&due.to_le_bytes());

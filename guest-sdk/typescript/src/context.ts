@@ -53,14 +53,16 @@ const missedNumbers = { once: 0, all: 1, skip: 2 };
 // The latest time that the host has, on 2262-04-11: what is due then never is.
 const never = 2n ** 63n - 1n;
 
-function nanosecondsOf(timer: string, at: Instant): bigint {
+// A time before 1970, or none, goes to the host as -1, and it rejects the command
+// for it. An exception that nobody catches would be a fault of the module, although
+// the time may be what a caller has sent.
+function nanosecondsOf(at: Instant): bigint {
   if (typeof at !== "bigint") {
     const milliseconds = at instanceof Date ? at.getTime() : at;
-    if (typeof milliseconds !== "number" || Number.isNaN(milliseconds)) throw new RangeError(`timer ${timer}: its time is none`);
-    at = milliseconds * 1e6 >= 2 ** 63 ? never : milliseconds < 0 ? -1n : BigInt(Math.trunc(milliseconds)) * 1_000_000n;
+    if (typeof milliseconds !== "number" || Number.isNaN(milliseconds) || milliseconds < 0) return -1n;
+    at = milliseconds * 1e6 >= 2 ** 63 ? never : BigInt(Math.trunc(milliseconds)) * 1_000_000n;
   }
-  if (at < 0n) throw new RangeError(`timer ${timer} is due before 1970`);
-  return at < never ? at : never;
+  return at < 0n ? -1n : at < never ? at : never;
 }
 
 /** What a query may see. It is valid during the call. */
@@ -182,10 +184,10 @@ export class Context<E = any> extends View {
   /**
    * Has the host send this entity a command at a time. A timer or schedule of the
    * same name is replaced. A time later than 2262-04-11 is never; one before 1970,
-   * and what is no time, throws.
+   * and what is no time, has the host reject the command with invalid_argument.
    */
   setTimer(name: string, due: Instant, command: string, payload?: unknown): void {
-    const at = nanosecondsOf(name, due);
+    const at = nanosecondsOf(due);
     this.frame = frames.start(output.setTimer);
     frames.field(name);
     frames.putNanoseconds(at);

@@ -238,7 +238,7 @@ func handle(t *testing.T, g *engine.Instance, mode abi.Mode, in []byte) (*abi.Ou
 	}
 	var out abi.Output
 	limits := abi.DefaultLimits()
-	if err := abi.ParseOutput(&out, bytes.Clone(frames), mode, &limits); errors.Is(err, abi.ErrOverLimit) {
+	if err := abi.ParseOutput(&out, bytes.Clone(frames), mode, &limits); errors.Is(err, abi.ErrOverLimit) || errors.Is(err, abi.ErrInvalidValue) {
 		return nil, err
 	} else if err != nil {
 		t.Fatal(err)

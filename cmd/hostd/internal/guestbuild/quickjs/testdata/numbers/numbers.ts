@@ -10,11 +10,7 @@ serve("numbers", "1.0.0", entity<{ v?: unknown }>("numbers")
   .command("half", (c, s) => { c.emit("kept", { v: "😀".slice(0, 1) + "\\ud800" }); return s.v; })
   .command("at", (c, _, at: { date?: string; ms?: number; ns?: string; text?: string }) => {
     const due = at.date ? new Date(at.date) : at.ns ? BigInt(at.ns) : at.ms;
-    try {
-      c.setTimer("t", due!, "any");
-    } catch (e) {
-      return (e as Error).message;
-    }
+    c.setTimer("t", due!, "any");
     return "set";
   })
   .command("schedules", (_, __, all: string[]) => all.map(validSchedule))
