@@ -111,7 +111,7 @@ func (l *Live) Update(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	l.say("%s\n", l.Paint.Bad(cli.Clean(err.Error())))
+	l.sayFault(err)
 	if next := cli.NextStep(err); next != "" {
 		l.say("%s\n", next)
 	}
@@ -220,12 +220,12 @@ func (l *Live) verify(ctx context.Context, s *cli.Session, entityType, digest st
 	}
 	if fault != nil {
 		return cli.Hint(fmt.Errorf("the module fails on %d of %d entities of %s: %s at event %d: %s", max(1, last.GetFaultyEntities()), last.GetEntities(), entityType,
-			cli.Clean(fault.GetEntityId()), fault.GetSequence(), cli.Clean(fault.GetDescription())), "Have it read the events of before, or begin anew with --clean.")
+			fault.GetEntityId(), fault.GetSequence(), fault.GetDescription()), "Have it read the events of before, or begin anew with --clean.")
 	}
 	l.say("verified %s: %d entities, %d events\n", entityType, last.GetEntities(), last.GetEvents())
 	if first != nil {
 		l.say("%s\n", l.Paint.Warn(fmt.Sprintf("%d of them have another state than before, such as %s at event %d: %s", max(1, last.GetDifferingEntities()),
-			cli.Clean(first.GetEntityId()), first.GetSequence(), cli.Clean(first.GetDescription()))))
+			cli.Clean(first.GetEntityId()), first.GetSequence(), cli.Quote(first.GetDescription()))))
 	}
 	return nil
 }
@@ -254,6 +254,10 @@ func (l *Live) servingNow() string {
 	defer l.mu.Unlock()
 	return l.serving
 }
+
+// sayFault says why the project is not served. What guests have written is part
+// of it, so each line is cleaned, here and nowhere before.
+func (l *Live) sayFault(err error) { l.say("%s\n", l.Paint.Bad(cli.Quote(err.Error()))) }
 
 // say writes in one call, so that what several goroutines say is not mixed.
 func (l *Live) say(format string, args ...any) { fmt.Fprintf(l.Talk, format, args...) }
