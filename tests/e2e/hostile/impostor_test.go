@@ -325,9 +325,9 @@ func TestGossipMovesNobody(t *testing.T) {
 // TestModulesTakeMemoryAsTheyCome: a module that is announced and does not come
 // takes nothing.
 func TestModulesTakeMemoryAsTheyCome(t *testing.T) {
-	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
-	c.Start()
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	i := newImpostor(t, c)
+	member := i.member("n2") // nobody else is heard
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}
@@ -339,8 +339,8 @@ func TestModulesTakeMemoryAsTheyCome(t *testing.T) {
 		stream := peers.PutBlob(t.Context())
 		stream.RequestHeader().Set("Hostd-Format", "1")
 		stream.RequestHeader().Set("Hostd-Levels", levels)
-		stream.RequestHeader().Set("Hostd-Node", "n9")
-		stream.RequestHeader().Set("Hostd-Incarnation", "1")
+		stream.RequestHeader().Set("Hostd-Node", member.GetNodeId())
+		stream.RequestHeader().Set("Hostd-Incarnation", strconv.FormatUint(member.GetIncarnation(), 10))
 		stream.RequestHeader().Set("Hostd-Cluster", i.id)
 		if err := stream.Send(&peerv1.PutBlobRequest{Chunk: []byte{0}, Digest: make([]byte, 32), Size: announced}); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package messages
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func TestTypesSayWhomTheySendTo(t *testing.T) {
 
 	for i := range 3 {
 		id := fmt.Sprint("leak-", i)
-		if err := tell("purse", id, "tell", "stranger"); client.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "sends to entity type stranger, which its manifest does not name") {
+		if err := tell("purse", id, "tell", "stranger"); client.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "sends to entity type stranger, which its manifest does not name") {
 			t.Errorf("a purse sends: %v", err)
 		}
 		if s := queryNode[namedState](t, c, "purse", id); s.Amount != 0 {
@@ -66,10 +67,14 @@ func TestTypesSayWhomTheySendTo(t *testing.T) {
 		}
 	}
 	must(tell("purse", "timed", "later", "stranger"))
-	cluster.Await("the timer has failed", func() bool {
-		info, err := c.Entity(t.Context(), "purse", "timed")
-		return err == nil && strings.Contains(info.GetLastError(), "which its manifest does not name")
+	cluster.Await("the timer is held", func() bool {
+		return slices.ContainsFunc(cluster.Nodes(), func(n *testkit.Node) bool {
+			return strings.Contains(n.Log(), "a timer is held, because its command sends to a type that the manifest does not name")
+		})
 	})
+	if info, err := c.Entity(t.Context(), "purse", "timed"); err != nil || len(info.GetTimers()) != 1 || info.GetFaults() != 0 {
+		t.Errorf("it is not held: %v, %v", info, err)
+	}
 	if s := queryNode[namedState](t, c, "purse", "timed"); s.Amount != 0 {
 		t.Errorf("the timer's command had an effect: %+v", s)
 	}

@@ -21,8 +21,8 @@ func TestViewHasEveryField(t *testing.T) {
 		want    string
 	}{
 		{&clusterv1.Setting{Value: "<a>", Revision: math.MaxUint64}, `{"key":"","value":"<a>","revision":18446744073709551615}`},
-		{&clusterv1.ListSettingsResponse{Settings: []*clusterv1.Setting{{Key: "k"}}}, `{"settings":[{"key":"k","value":"","revision":0}],"revision":0}`},
-		{&clusterv1.ListSettingsResponse{}, `{"settings":[],"revision":0}`},
+		{&clusterv1.ListSettingsResponse{Settings: []*clusterv1.Setting{{Key: "k"}}}, `{"settings":[{"key":"k","value":"","revision":0}],"revision":0,"nextPageToken":""}`},
+		{&clusterv1.ListSettingsResponse{}, `{"settings":[],"revision":0,"nextPageToken":""}`},
 		{&entityv1.Act{Kind: "cleared", RecordedAt: at}, `{"kind":"cleared","timer":"","commandId":"","recordedAt":"2026-01-02T03:04:05.000000006Z","sequence":0}`},
 		{&entityv1.Act{}, `{"kind":"","timer":"","commandId":"","sequence":0}`},
 		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Data{Data: []byte{0, 255}}}, `{"data":"AP8=","sequence":0,"moduleDigest":"","deleted":false}`},
