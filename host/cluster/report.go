@@ -134,6 +134,9 @@ func (m *Member) reportOnce(ctx context.Context) {
 	}
 	if err != nil {
 		m.opts.Logger.Debug("report not taken", "leader", leader, "error", err)
+		if excluded(err) {
+			m.missed()
+		}
 		return
 	}
 	m.sent = sent{o, leader, last.clusterView}
@@ -160,9 +163,8 @@ func (o *observed) like(b observed) bool {
 // cluster.
 func (m *Member) obey(r *peerv1.ReportResponse) {
 	m.handOver(r.GetTransfers())
-	if r.GetOutside() && !m.left.Load() {
-		m.outside.Store(true)
-		wake(m.kick)
+	if r.GetOutside() {
+		m.missed()
 	}
 	if number := r.GetPicture(); number != 0 && number == m.sent.clusterView {
 		return
@@ -171,6 +173,15 @@ func (m *Member) obey(r *peerv1.ReportResponse) {
 	p := m.ClusterView().with(r)
 	m.clusterView.Store(p)
 	m.opts.Told(p)
+}
+
+// missed notes that the coordinator does not have this node among those of the
+// metadata shard: it looks what has become of it.
+func (m *Member) missed() {
+	if !m.left.Load() {
+		m.outside.Store(true)
+		wake(m.kick)
+	}
 }
 
 // handOver hands leaderships over, as far as this node has them.
