@@ -25,6 +25,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
@@ -391,6 +392,44 @@ func TestLinkSignsIn(t *testing.T) {
 	if at := eval[string](p, "location.href"); strings.Contains(at, token) {
 		t.Errorf("the address keeps the token: %s", at)
 	}
+}
+
+// TestButtonsAreForThoseWhoMay: a button for what the caller may not do is
+// disabled and says why, and the same button of who may is not.
+func TestButtonsAreForThoseWhoMay(t *testing.T) {
+	tab := browser(t)
+	dir := t.TempDir()
+	token, file := map[string]string{}, map[string]string{}
+	for _, name := range []string{"boss", "eve"} {
+		token[name] = authn.NewToken()
+		line, err := authn.TokenLine(name, token[name], time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file[name] = filepath.Join(dir, name)
+		if err := os.WriteFile(file[name], []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := testkit.NewNode(t, testkit.NodeOptions{Token: token["boss"], Flags: []string{"--auth", "required", "--admin", "full", "--token-file", file["eve"], "--auth-bootstrap-file", file["boss"]}})
+	n.Start()
+	boss := n.Client(client.Options{Timeout: testkit.Patience})
+	n.Until("eve is a viewer", func() error {
+		_, err := boss.PutRoleBinding(t.Context(), "token:eve", "viewer")
+		return err
+	})
+	p := open(t, tab)
+	node := n.API()
+	drain := `[...document.querySelectorAll("[data-node] footer button")].find((b) => b.textContent === "Drain")`
+	p.run("eve's link", chromedp.Navigate(node+"/console/#token="+token["eve"]), chromedp.Reload())
+	p.await("the button is disabled, and says why", `(() => { const b = `+drain+`; return b && b.disabled && b.title.includes("admin"); })()`)
+	p.run("sign out, and the link of the admin", chromedp.Evaluate[chromedp.Void](`sessionStorage.clear()`), chromedp.Navigate(node+"/console/#token="+token["boss"]), chromedp.Reload())
+	asked := `fetch("/hostd.cluster.v1.ClusterService/CanI", {method: "POST", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("hostd-token")}, body: JSON.stringify({verb: "admin"})}).then((r) => r.json()).then((m) => String(m.allowed))`
+	p.await("the button is there", drain+` !== undefined`)
+	if may := evalAsync(p, asked); !strings.Contains(may, "true") {
+		t.Fatalf("the admin may not: %s", may)
+	}
+	p.await("the button is enabled", `!`+drain+`.disabled`)
 }
 
 // scheme has the page shown in the light or in the dark.

@@ -4,7 +4,7 @@ import { computed, signal } from "@preact/signals";
 import { HostdError, Transport } from "../../../../api/ts/src/core.ts";
 import { router } from "./router.ts";
 
-export { HostdError, Rejected, newCommandId } from "../../../../api/ts/src/core.ts";
+export { base64, HostdError, Rejected, newCommandId, parse } from "../../../../api/ts/src/core.ts";
 
 const kept = "hostd-token";
 

@@ -114,8 +114,8 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
       <ShardMap node={m.nodeId} shards={held} gone={gone} />
       <footer>
         {m.draining
-          ? <Ask label="Resume" title={`Resume ${m.nodeId}`} text="The node takes on shards again." line={lineOf("node", "resume", m.nodeId)} method="cluster.Resume" request={{ nodeId: m.nodeId }} run={() => call("cluster.Resume", { nodeId: m.nodeId }, false)} />
-          : <Ask label="Drain" title={`Drain ${m.nodeId}`} text="All that the node leads moves to other nodes. It keeps its replicas." line={lineOf("node", "drain", m.nodeId)} method="cluster.Drain" request={{ nodeId: m.nodeId }} run={() => call("cluster.Drain", { nodeId: m.nodeId }, false)} />}
+          ? <Ask label="Resume" title={`Resume ${m.nodeId}`} text="The node takes on shards again." line={lineOf("node", "resume", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Resume" request={{ nodeId: m.nodeId }} run={() => call("cluster.Resume", { nodeId: m.nodeId }, false)} />
+          : <Ask label="Drain" title={`Drain ${m.nodeId}`} text="All that the node leads moves to other nodes. It keeps its replicas." line={lineOf("node", "drain", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Drain" request={{ nodeId: m.nodeId }} run={() => call("cluster.Drain", { nodeId: m.nodeId }, false)} />}
       </footer>
     </section>
   );
@@ -165,7 +165,7 @@ function ShardMap({ node, shards, gone }: { node: string; shards: Shard[]; gone:
   return (
     <div class="map">
       <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} role="img" aria-label={`${shards.filter((s) => s.leader === node).length} of ${shards.length} shards are led by ${node}`} onMouseMove={find} onMouseLeave={() => setHint("")} />
-      <p class="quiet hint">{hint || "dark: leads; light: follows"}</p>
+      <p class="quiet hint">{hint || <><i class="leads" /> leads <i class="follows" /> follows <i class="learns" /> learns <i class="stopped" /> stopped</>}</p>
     </div>
   );
 }
@@ -204,16 +204,16 @@ function Move({ shard: s, members }: { shard: Shard; members: Member[] }) {
   const to = others[0]?.nodeId;
   if (!to) return null;
   const request = { shardId: s.shardId, toNode: to };
-  return <Ask label={`To ${to}`} title={`Move shard ${s.shardId} to ${to}`} text="Its leadership moves. Commands wait for it, some milliseconds." line={lineOf("shard", "move", s.shardId!, to)} method="cluster.MoveShard" request={request} run={() => call("cluster.MoveShard", request, false)} />;
+  return <Ask label={`To ${to}`} title={`Move shard ${s.shardId} to ${to}`} text="Its leadership moves. Commands wait for it, some milliseconds." line={lineOf("shard", "move", s.shardId!, to)} needs={{ verb: "admin" }} method="cluster.MoveShard" request={request} run={() => call("cluster.MoveShard", request, false)} />;
 }
 
 export function Pager({ from, page, of, go }: { from: number; page: number; of: number; go: (n: number) => void }) {
   if (of <= page) return null;
   return (
     <nav class="pager" aria-label="Pages">
-      <button type="button" disabled={from === 0} onClick={() => go(Math.max(0, from - page))}>Back</button>
+      <button type="button" disabled={from === 0} onClick={() => go(Math.max(0, from - page))}>Previous</button>
       <span>{from + 1}–{Math.min(of, from + page)} of {count(of)}</span>
-      <button type="button" disabled={from + page >= of} onClick={() => go(from + page)}>On</button>
+      <button type="button" disabled={from + page >= of} onClick={() => go(from + page)}>Next</button>
     </nav>
   );
 }

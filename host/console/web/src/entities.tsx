@@ -4,7 +4,7 @@ import { call, entityPath, lineOf, num, textOf } from "./api.ts";
 import { useRead } from "./live.ts";
 import { useTypes } from "./modules.tsx";
 import { query, router } from "./router.ts";
-import { AsCommand, Badge, count, Empty, Fault, Panel, rate, span, TypeTabs, When, Wide } from "./ui.tsx";
+import { Act, AsCommand, Badge, count, Empty, Fault, Panel, rate, span, TypeTabs, When, Wide } from "./ui.tsx";
 
 interface Row { entityId: string; sequence?: string; status: string; resident?: boolean }
 
@@ -48,7 +48,7 @@ function List({ type }: { type: string }) {
       }}>
         <label>Begins with <input value={prefix} onChange={(e) => filter({ prefix: e.currentTarget.value })} spellcheck={false} /></label>
         <label>Status <select value={status} onChange={(e) => filter({ status: e.currentTarget.value })}>{statuses.map((s) => <option key={s} value={s}>{s || "not deleted"}</option>)}</select></label>
-        <button type="button" onClick={reload}>Again</button>
+        <button type="button" onClick={reload}>Refresh</button>
         <label class="right">Open by id <input value={open} onInput={(e) => setOpen(e.currentTarget.value)} spellcheck={false} name="open" /></label>
         <button type="submit" disabled={!open}>Open</button>
       </form>
@@ -68,9 +68,9 @@ function List({ type }: { type: string }) {
         </table></Wide>
       )}
       <nav class="pager" aria-label="Pages">
-        <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>Back</button>
+        <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>Previous</button>
         <span>page {pages.length}</span>
-        <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data!.nextPageToken!])}>On</button>
+        <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data!.nextPageToken!])}>Next</button>
       </nav>
     </Panel>
   );
@@ -142,8 +142,8 @@ export function LettersView() {
           <p><Badge kind="bad">{l.code}</Badge> {l.message}</p>
           <pre>{letterText(l.data)}</pre>
           <p class="bar">
-            <button type="button" onClick={() => act(l.id, "RetryDeadLetter")}>Retry</button>
-            <button type="button" class="danger" onClick={() => act(l.id, "DiscardDeadLetter")}>Discard</button>
+            <Act needs={{ verb: "operate", entityType: l.entityType, entityId: l.entityId }} run={() => act(l.id, "RetryDeadLetter")}>Retry</Act>
+            <Act danger needs={{ verb: "operate", entityType: l.entityType, entityId: l.entityId }} run={() => act(l.id, "DiscardDeadLetter")}>Discard</Act>
             <AsCommand line={lineOf("entity", "deadletters", "retry", l.id)} method="entity.RetryDeadLetter" request={{ id: l.id }} />
           </p>
           <Fault text={said[l.id]} />
@@ -151,9 +151,9 @@ export function LettersView() {
       ))}
       {(pages.length > 1 || data?.nextPageToken) && (
         <nav class="pager" aria-label="Pages">
-          <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>Back</button>
+          <button type="button" disabled={pages.length === 1} onClick={() => setPages(pages.slice(0, -1))}>Previous</button>
           <span>page {pages.length}</span>
-          <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data.nextPageToken])}>On</button>
+          <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data.nextPageToken])}>Next</button>
         </nav>
       )}
     </Panel>
@@ -207,7 +207,7 @@ export function TimersView({ type }: { type: string | undefined }) {
           </table></Wide>
         )}
         <nav class="pager" aria-label="Pages of timers">
-          <button type="button" disabled={first} onClick={() => setPages(pages.slice(0, -1))}>Back</button>
+          <button type="button" disabled={first} onClick={() => setPages(pages.slice(0, -1))}>Previous</button>
           <button type="button" disabled={!data?.nextPageToken} onClick={() => setPages([...pages, data!.nextPageToken!])}>Next</button>
         </nav>
       </Panel>

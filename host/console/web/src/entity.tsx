@@ -1,8 +1,8 @@
 // One entity: what it is, what has happened to it, and what it can be asked.
 import { useEffect, useState } from "preact/hooks";
-import { call, HostdError, lineOf, newCommandId, num, once, Rejected, textOf } from "./api.ts";
+import { base64, call, HostdError, lineOf, newCommandId, num, once, Rejected, textOf } from "./api.ts";
 import { statusKind } from "./entities.tsx";
-import { brief, changes, payload, pretty } from "./json.ts";
+import { brief, changes, exact, payload, pretty } from "./json.ts";
 import { useRead } from "./live.ts";
 import { router } from "./router.ts";
 import { Form, hasForm, Json, resolve, valueOf, type Schema, type Values } from "./schema.tsx";
@@ -50,7 +50,7 @@ export function EntityView({ type, id }: { type: string; id: string }) {
               <div class="faults">
                 <p><Badge kind="bad">{e.faults ?? 0} faults in a row</Badge> {e.parkedUntil && <>parked until <When at={e.parkedUntil} /></>}</p>
                 <pre>{e.lastError}</pre>
-                <Act run={async () => (await call("entity.ClearFaults", name, false), read.reload())}>Clear faults</Act>
+                <Act needs={{ verb: "operate", ...name }} run={async () => (await call("entity.ClearFaults", name, false), read.reload())}>Clear faults</Act>
               </div>
             )}
             {(e.timers ?? []).length > 0 && (
@@ -59,7 +59,7 @@ export function EntityView({ type, id }: { type: string; id: string }) {
                 <thead><tr><th>Name</th><th>Due</th><th>Command</th><th>Repeats</th><th><span class="unseen">Actions</span></th></tr></thead>
                 <tbody>{e.timers!.map((t) => {
                   const request = { ...name, timer: t.name, commandId: newCommandId() };
-                  return <tr key={t.name}><td>{t.name}</td><td><When at={t.due} /></td><td>{t.command}</td><td>{t.schedule ? `${t.schedule} ${t.timeZone ?? ""}` : "once"}</td><td class="n"><Ask danger label="Skip" title={`Skip the timer ${t.name}`} text="It is cancelled: its command is not run." line={lineOf("entity", "skip-timer", type, id, t.name)} method="entity.SkipTimer" request={request} run={async () => (await once("entity.SkipTimer", request), read.reload())} /></td></tr>;
+                  return <tr key={t.name}><td>{t.name}</td><td><When at={t.due} /></td><td>{t.command}</td><td>{t.schedule ? `${t.schedule} ${t.timeZone ?? ""}` : "once"}</td><td class="n"><Ask danger needs={{ verb: "operate", ...name }} label="Skip" title={`Skip the timer ${t.name}`} text="It is cancelled: its command is not run." line={lineOf("entity", "skip-timer", type, id, t.name)} method="entity.SkipTimer" request={request} run={async () => (await once("entity.SkipTimer", request), read.reload())} /></td></tr>;
                 })}</tbody>
               </table></Wide>
             )}
@@ -193,12 +193,12 @@ function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named
   let bad = "";
   if (asJson) {
     try {
-      given = raw === "" ? undefined : JSON.parse(raw);
+      given = raw === "" ? undefined : exact(raw);
     } catch (e) {
       bad = textOf(e);
     }
   } else given = valueOf(schema, values, defs);
-  const body = given === undefined ? {} : encoding === "bytes" ? { data: btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(given)))) } : { json: given };
+  const body = given === undefined ? {} : encoding === "bytes" ? { data: base64(new TextEncoder().encode(JSON.stringify(given))) } : { json: given };
   const request = query ? { ...name, query: of.name, ...body } : { ...name, command: of.name, ...body, commandId: command };
   const method = query ? "entity.Query" : "entity.Send";
   const run = async () => {

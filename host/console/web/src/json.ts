@@ -1,4 +1,5 @@
 // Differences of JSON values, and their text.
+import { parse } from "./api.ts";
 
 export interface Change {
   path: string;
@@ -40,6 +41,17 @@ export function pretty(v: unknown): string {
   return v === undefined ? "nothing" : JSON.stringify(v, null, 2);
 }
 
+/**
+ * The value of a JSON text that is to be sent: integers beyond 2^53 keep their
+ * digits, in browsers that have JSON.rawJSON.
+ */
+export function exact(text: string): unknown {
+  const rawJSON = (JSON as { rawJSON?: (text: string) => unknown }).rawJSON;
+  type Reviver = (key: string, value: unknown, context?: { source?: string }) => unknown;
+  const keep: Reviver = (_, v, context) => (rawJSON && context?.source && /^-?\d+$/.test(context.source) && !Number.isSafeInteger(v) ? rawJSON(context.source) : v);
+  return JSON.parse(text, keep as (key: string, value: unknown) => unknown);
+}
+
 /** The payload of a message: a JSON value, or bytes, which may be JSON too. */
 export function payload(m: { json?: unknown; data?: string } | undefined): unknown {
   if (!m) return undefined;
@@ -49,7 +61,7 @@ export function payload(m: { json?: unknown; data?: string } | undefined): unkno
     const raw = Uint8Array.from(atob(m.data), (c) => c.charCodeAt(0));
     const text = new TextDecoder("utf-8", { fatal: true }).decode(raw);
     try {
-      return JSON.parse(text);
+      return parse(text);
     } catch {
       return text;
     }

@@ -65,7 +65,7 @@ function SignIn() {
   return (
     <Panel title="Sign in">
       <p>The nodes ask who calls. Give a token; this tab keeps it until it is closed.</p>
-      <Fault text={signIn.value} />
+      <Fault text={token.value ? signIn.value : ""} />
       <form class="bar" onSubmit={(e) => {
         e.preventDefault();
         setToken(text.trim());

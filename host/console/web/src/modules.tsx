@@ -53,7 +53,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
                   <td>{(m.verifications ?? []).map((v) => <Badge key={v.entityType} kind={num(v.faults) > 0 ? "bad" : num(v.differences) > 0 ? "warn" : "good"}>{v.all ? "all" : "sample"} of {v.entityType}: {num(v.faults)} faults, {num(v.differences)} differ</Badge>)}</td>
                   <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t) && !rolling.has(t)).map((t) => {
                     const request = { entityType: t, digest: m.digest };
-                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused." line={lineOf("module", "activate", t, m.digest)} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
+                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
                   })}</td>
                 </tr>
               ))}</tbody>
@@ -92,7 +92,7 @@ function History({ type, changed }: { type: string; changed: () => void }) {
         </table></Wide>
       )}
       {changes.length > 1 && (
-        <p class="bar"><Ask danger label="Roll back" title={`Roll ${type} back`} text="The module before serves again, once it has replayed each entity that this one has written. Where it fails on one, nothing moves." line={lineOf("module", "rollback", type)} method="module.Rollback" request={back} run={async () => {
+        <p class="bar"><Ask danger needs={{ verb: "deploy", entityType: type }} label="Roll back" title={`Roll ${type} back`} text="The module before serves again, once it has replayed each entity that this one has written. Where it fails on one, nothing moves." line={lineOf("module", "rollback", type)} method="module.Rollback" request={back} run={async () => {
           await call("module.Rollback", back, false);
           reload();
           changed();
@@ -115,6 +115,12 @@ function Manifest({ type }: { type: string }) {
 interface Line { writtenAt: string; entityId?: string; level: string; text: string; moduleDigest?: string; node: string }
 
 const most = 300;
+
+/** The lines of all nodes by their time: those of one node come in its order. */
+function inOrder(was: Line[], more: Line[]): Line[] {
+  const at = (l: Line) => Date.parse(l.writtenAt);
+  return [...was, ...more].sort((a, b) => at(a) - at(b)); // which keeps the order of equals
+}
 
 /** What guests write, as they write it. */
 export function LogsView({ type: given }: { type: string | undefined }) {
@@ -144,7 +150,7 @@ function Lines({ type }: { type: string }) {
         for await (const m of stream("cluster.TailLogs", request, signal)) {
           pause = 500;
           setState((s) => ({ error: "", lost: s.lost + num(m.lost), missing: m.missingNodes ?? s.missing }));
-          shown = [...shown, ...(m.lines ?? []).map((l: any) => ({ ...l, node: m.nodeId }))].slice(-most);
+          shown = inOrder(shown, (m.lines ?? []).map((l: any) => ({ ...l, node: m.nodeId }))).slice(-most);
           setLines(shown);
         }
       } catch (e) {
@@ -154,7 +160,7 @@ function Lines({ type }: { type: string }) {
     }
   }, `${type} ${held}`);
   return (
-    <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Follow" : "Hold"}</button><AsCommand line={lineOf("logs", type, "--follow")} method="cluster.TailLogs" request={request} /></>}>
+    <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("logs", type, "--follow")} method="cluster.TailLogs" request={request} /></>}>
       <Fault text={state.error} />
       {taken && <Taken take={take} />}
       {state.missing.length > 0 && <p class="warning">Without {state.missing.join(", ")}: no answer.</p>}

@@ -1,7 +1,7 @@
 // A form for what a JSON Schema describes; what it cannot show is asked for as
 // JSON.
 import { useState } from "preact/hooks";
-import { brief } from "./json.ts";
+import { brief, exact } from "./json.ts";
 
 export interface Schema {
   type?: string | string[]; properties?: Record<string, Schema>; required?: string[]; enum?: unknown[]; items?: Schema; description?: string; title?: string;
@@ -37,10 +37,9 @@ export function valueOf(schema: Schema, values: Values, defs: Defs): Record<stri
     if (s.enum) out[name] = s.enum.find((e) => brief(e) === v);
     else if (typeof v === "boolean") out[name] = v;
     else if (kindOf(s) === "string") out[name] = v;
-    else if (kindOf(s) === "integer" && !Number.isSafeInteger(Number(v)) && /^-?\d+$/.test(v)) out[name] = v; // beyond what a number of JSON holds here
     else {
       try {
-        out[name] = JSON.parse(v);
+        out[name] = exact(v);
       } catch {
         out[name] = v; // the node says what is wrong with it
       }

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { curlOf, textOf, type Method } from "./api.ts";
+import { useDenied, type Needs } from "./may.ts";
 
 export function Panel({ title, aside, children, label }: { title?: ComponentChildren; aside?: ComponentChildren; children: ComponentChildren; label?: string }) {
   return (
@@ -33,7 +34,9 @@ export function When({ at }: { at: string | undefined }) {
   if (!at) return <span class="quiet">–</span>;
   const d = new Date(at);
   const p = (n: number, w = 2) => String(n).padStart(w, "0");
-  return <time dateTime={at} title={at}>{`${d.getFullYear()}-${p(d.getMonth() + 1)}-${p(d.getDate())} ${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}.${p(d.getMilliseconds(), 3)}`}</time>;
+  const east = -d.getTimezoneOffset();
+  const zone = `${east < 0 ? "-" : "+"}${p(Math.floor(Math.abs(east) / 60))}:${p(Math.abs(east) % 60)}`;
+  return <time dateTime={at} title={at}>{`${d.getFullYear()}-${p(d.getMonth() + 1)}-${p(d.getDate())} ${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}.${p(d.getMilliseconds(), 3)}${zone}`}</time>;
 }
 
 /** The same call outside the page. */
@@ -62,8 +65,9 @@ function Line({ text }: { text: string }) {
 }
 
 /** A button that does something, once at a time, and says why it failed. */
-export function Act({ run, children, danger, disabled, why }: { run: () => Promise<unknown>; children: ComponentChildren; danger?: boolean; disabled?: boolean; why?: string }) {
+export function Act({ run, children, danger, needs }: { run: () => Promise<unknown>; children: ComponentChildren; danger?: boolean; needs?: Needs }) {
   const [busy, setBusy] = useState(false);
+  const denied = useDenied(needs);
   const [error, setError] = useState("");
   const go = async () => {
     setBusy(true);
@@ -77,14 +81,15 @@ export function Act({ run, children, danger, disabled, why }: { run: () => Promi
   };
   return (
     <span class="act">
-      <button type="button" class={danger ? "danger" : ""} disabled={busy || disabled} title={why} onClick={go}>{children}</button>
+      <button type="button" class={danger ? "danger" : ""} disabled={busy || denied !== ""} title={denied} onClick={go}>{children}</button>
       {error && <span class="fault" role="alert">{error}</span>}
     </span>
   );
 }
 
 /** Asks before it does what cannot be taken back; it shows the lines that do the same. */
-export function Ask({ label, title, text, line, method, request, run, danger }: { label: string; title: string; text: string; line: string; method: Method; request: object; run: () => Promise<unknown>; danger?: boolean }) {
+export function Ask({ label, title, text, line, method, request, run, danger, needs }: { label: string; title: string; text: string; line: string; method: Method; request: object; run: () => Promise<unknown>; danger?: boolean; needs?: Needs }) {
+  const denied = useDenied(needs);
   const dialog = useRef<HTMLDialogElement>(null);
   const [open, set] = useState(false);
   useEffect(() => {
@@ -92,7 +97,7 @@ export function Ask({ label, title, text, line, method, request, run, danger }: 
   }, [open]);
   return (
     <>
-      <button type="button" class={danger ? "danger small" : "small"} onClick={() => set(true)}>{label}</button>
+      <button type="button" class={danger ? "danger small" : "small"} disabled={denied !== ""} title={denied} onClick={() => set(true)}>{label}</button>
       {open && (
         <dialog ref={dialog} onClose={() => set(false)} aria-label={title}>
           <h2>{title}</h2>
