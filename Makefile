@@ -50,7 +50,7 @@ test: ## run the tests that a person waits for; make long and others run the res
 	$(GOTEST) $(PKGS)
 
 race: ## run the tests of what is concurrent in short mode under the race detector
-	$(GOTEST) -race -short -timeout 20m $(RACE_PKGS)
+	$(GOTEST) -race -short -timeout 30m $(RACE_PKGS)
 
 check: fmt-check vet lint generated race ## all that must hold before a commit
 
