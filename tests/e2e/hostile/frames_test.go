@@ -101,7 +101,7 @@ func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte)
 	for number := 1; ; number++ {
 		stream := peers.Link(ctx)
 		for name, value := range map[string]string{
-			"Hostd-Format": "1", "Hostd-Levels": "1-2", "Hostd-Node": as, "Hostd-Incarnation": strconv.FormatUint(incarnation, 10),
+			"Hostd-Format": "1", "Hostd-Levels": levels, "Hostd-Node": as, "Hostd-Incarnation": strconv.FormatUint(incarnation, 10),
 			"Hostd-Cluster": i.id, "Hostd-Link": strconv.Itoa(number),
 		} {
 			stream.RequestHeader().Set(name, value)
