@@ -5,8 +5,8 @@ import "github.com/hostd/hostd/host/engine/wasm"
 // Fuel is counted in units of about one simple machine instruction: a tenth to
 // a quarter of a nanosecond. These weights, and those of the functions that
 // stand in for bulk instructions, are in FUEL.md. They follow BenchmarkPrices
-// of package engine: no instruction takes more than four times as long for a
-// unit as an i64.add does. Another weight is another price for every guest, so
+// of package engine: an instruction that computes should take at most four
+// times as long for a unit as an i64.add. Another weight is another price for every guest, so
 // they change with a line in the changelog.
 const (
 	weightPlain    = 1
