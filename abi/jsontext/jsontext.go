@@ -46,8 +46,7 @@ func (e *Error) Error() string { return e.Reason + " at byte " + strconv.Itoa(e.
 // Canonical returns the text of the one JSON value that text holds. It is text
 // itself, unchanged and not copied, if that is the canonical text already.
 func Canonical(text []byte) ([]byte, error) {
-	var few [8]member
-	s := scanner{text: text, members: few[:0]}
+	s := scanner{text: text, again: true}
 	if !s.document() {
 		return nil, s.err
 	}
@@ -86,6 +85,7 @@ type scanner struct {
 	depth   int
 	err     *Error
 	rewrite bool // the text is not canonical
+	again   bool // a text that is not canonical is gone through again
 	visit   func(name []byte, start, end int)
 
 	writing bool
@@ -238,6 +238,7 @@ func (s *scanner) object() bool {
 	}
 	s.put('{')
 	base, sorted := len(s.members), true
+	var last []byte
 	for first := true; s.peek() != '}' || !first; first = false {
 		if !first {
 			s.put(',')
@@ -251,14 +252,15 @@ func (s *scanner) object() bool {
 		if m.name, ok = s.string(); !ok {
 			return false
 		}
-		if len(s.members) > base {
-			switch order := bytes.Compare(s.members[len(s.members)-1].name, m.name); {
+		if last != nil {
+			switch order := bytes.Compare(last, m.name); {
 			case order == 0:
 				return s.fail(at, "a member is there twice")
 			case order > 0:
 				sorted = false
 			}
 		}
+		last = m.name
 		if s.space(); s.peek() != ':' {
 			return s.unexpected()
 		}
@@ -270,8 +272,10 @@ func (s *scanner) object() bool {
 			return false
 		}
 		s.visited(m.name, start)
-		m.end = len(s.out)
-		s.members = append(s.members, m)
+		if !s.again {
+			m.end = len(s.out)
+			s.members = append(s.members, m)
+		}
 		s.space()
 		if s.peek() == '}' {
 			break
@@ -282,11 +286,17 @@ func (s *scanner) object() bool {
 		s.pos++
 		s.space()
 	}
-	if !sorted && !s.sort(s.members[base:]) {
+	switch {
+	case sorted:
+	case s.again:
+		s.rewrite = true // which finds members that are there twice, too
+	case !s.sort(s.members[base:]):
 		return false
 	}
-	clear(s.members[base:])
-	s.members = s.members[:base]
+	if !s.again {
+		clear(s.members[base:])
+		s.members = s.members[:base]
+	}
 	s.pos++
 	s.depth--
 	s.put('}')

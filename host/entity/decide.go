@@ -268,6 +268,8 @@ func (d *decider) handled(e *entity, v *Call) {
 func (d *decider) refusesOutput(err error) error {
 	var sentinel error
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, abi.ErrOverLimit), errors.Is(err, record.ErrTooLarge):
 		sentinel = request.ErrOutputLimit
 	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule), errors.Is(err, binding.ErrUnlistedSend):

@@ -106,13 +106,15 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		next.ServeHTTP(w, r)
 		return
 	}
-	charge := &Charge{bodies: b}
+	c := &call{charge: Charge{bodies: b}, ctx: charged{Context: ctx}}
+	charge := &c.charge
+	c.ctx.charge = charge
 	defer charge.Settle()
 	// The server goes by the type of its own request's body when it decides
 	// whether what is left of it can be read away. With another type in its place
 	// it would go on with the rest of a body that was closed early, and take that
 	// for the connection's next request. So the request is a copy.
-	r = r.WithContext(context.WithValue(ctx, chargeKey{}, charge))
+	r = r.WithContext(&c.ctx)
 	m := message{charge: charge, shape: b.inputs[r.URL.Path], limit: b.MessageBytes, over: b.message, ctx: ctx, input: stream.input, stream: r.URL.Path == entityv1connect.EntityServiceSendStreamProcedure,
 		many: stream.input || r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure, json: isJSON(r.Header.Get("Content-Type"))}
 	switch {
@@ -133,7 +135,8 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		r.Body = &uploadBody{ctx: ctx, uploads: b.Uploads, may: b.MayUpload, charge: charge, log: b.Log,
 			ReadCloser: &limitedBody{body: r.Body, left: b.UploadBytes, over: b.upload}}
 	default:
-		r.Body = &single{message: m, body: &limitedBody{body: r.Body, left: b.MessageBytes, over: b.message}}
+		c.single = single{message: m, body: limitedBody{body: r.Body, left: b.MessageBytes, over: b.message}}
+		r.Body = &c.single
 	}
 	next.ServeHTTP(w, r)
 }
@@ -218,6 +221,27 @@ type Charge struct {
 
 type chargeKey struct{}
 
+// call is what a request is read and charged with, as one allocation.
+type call struct {
+	charge Charge
+	ctx    charged
+	single single // the body, if it is one message
+}
+
+// charged is the context of a request that has a charge.
+type charged struct {
+	context.Context
+	charge *Charge
+}
+
+// Value implements context.Context.
+func (c *charged) Value(key any) any {
+	if key == (chargeKey{}) {
+		return c.charge
+	}
+	return c.Context.Value(key)
+}
+
 // ChargeOf is that of a request's context, nil where it brings nothing.
 func ChargeOf(ctx context.Context) *Charge {
 	c, _ := ctx.Value(chargeKey{}).(*Charge)
@@ -284,8 +308,9 @@ type message struct {
 	input  bool // reading ends by deadlines that others set
 	stream bool // of SendStream
 
-	buf    []byte // of what was read
-	served int    // of buf, to the decoder
+	buf    []byte  // of what was read
+	pooled *[]byte // that buf is from; nil for none
+	served int     // of buf, to the decoder
 	failed error
 }
 
@@ -339,7 +364,8 @@ func (m *message) room(most int) error {
 		if err := m.take(firstBuffer, &m.charge.read); err != nil {
 			return err
 		}
-		m.buf = (*buffers.Get().(*[]byte))[:0]
+		m.pooled = buffers.Get().(*[]byte)
+		m.buf = (*m.pooled)[:0]
 		return nil
 	}
 	size := min(2*cap(m.buf), max(most, cap(m.buf)+1))
@@ -354,9 +380,9 @@ func (m *message) room(most int) error {
 }
 
 func (m *message) reuse() {
-	if cap(m.buf) == firstBuffer {
-		b := m.buf[:0]
-		buffers.Put(&b)
+	if m.pooled != nil {
+		buffers.Put(m.pooled)
+		m.pooled = nil
 	}
 	m.buf = nil
 }
@@ -394,7 +420,7 @@ func (m *message) fail(err error) error {
 // single is a body that is one message.
 type single struct {
 	message
-	body  io.ReadCloser
+	body  limitedBody
 	whole bool
 }
 

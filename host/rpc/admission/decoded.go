@@ -62,11 +62,22 @@ func (e *TooManyError) Error() string {
 type shape struct {
 	size   int64 // of the struct
 	fields map[protowire.Number]*fieldShape
+	low    [lowNumbers]*fieldShape // those of low numbers again, which most are
 	// free: elements are bounded by their cost alone. Payloads are.
 	free bool
 	// most is the size of the largest message that there may be in one, itself
 	// too.
 	most int64
+}
+
+// lowNumbers is how many field numbers are found without a map.
+const lowNumbers = 16
+
+func (s *shape) field(number protowire.Number) *fieldShape {
+	if number < lowNumbers {
+		return s.low[number]
+	}
+	return s.fields[number]
 }
 
 type fieldShape struct {
@@ -128,7 +139,9 @@ func (s *shapes) make(d protoreflect.MessageDescriptor) *shape {
 		default:
 			out.size += 24 // a slice; others are smaller
 		}
-		out.fields[f.Number()] = of
+		if out.fields[f.Number()] = of; f.Number() < lowNumbers {
+			out.low[f.Number()] = of
+		}
 	}
 	if d.IsMapEntry() {
 		out.size = mapCost
@@ -162,14 +175,14 @@ func (s *shape) walk(data []byte, depth int) (int64, error) {
 		return 0, &TooManyError{Most: maxDepth}
 	}
 	total := s.size
-	var counts map[protowire.Number]int
+	var counts elements
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return total, nil
 		}
 		data = data[n:]
-		f := s.fields[number]
+		f := s.field(number)
 		if kind != protowire.BytesType {
 			if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
 				return total, nil
@@ -217,16 +230,29 @@ func (s *shape) walk(data []byte, depth int) (int64, error) {
 	return total, nil
 }
 
+// elements are how many elements the repeated fields of a message have.
+type elements struct {
+	low   [lowNumbers]int
+	other map[protowire.Number]int
+}
+
 // count counts the elements of a repeated field.
-func (s *shape) count(counts *map[protowire.Number]int, number protowire.Number, f *fieldShape, elements int) error {
+func (s *shape) count(counts *elements, number protowire.Number, f *fieldShape, more int) error {
 	if f == nil || s.free || !f.repeated {
 		return nil
 	}
-	if *counts == nil {
-		*counts = map[protowire.Number]int{}
+	total := more
+	if number < lowNumbers {
+		counts.low[number] += more
+		total = counts.low[number]
+	} else {
+		if counts.other == nil {
+			counts.other = map[protowire.Number]int{}
+		}
+		counts.other[number] += more
+		total = counts.other[number]
 	}
-	(*counts)[number] += elements
-	if (*counts)[number] > f.most {
+	if total > f.most {
 		return &TooManyError{f.name, f.most}
 	}
 	return nil
