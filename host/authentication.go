@@ -61,6 +61,13 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
 		},
 		Fresh: func() bool { return n.membership.metadata.Fresh() },
+		Confirm: func(ctx context.Context) error {
+			if err := n.membership.metadata.Confirm(ctx); err != nil {
+				return err
+			}
+			n.takeRoles() // and not only when another goroutine comes to it
+			return n.auth.Load().Recheck(ctx)
+		},
 		Closed: func() bool {
 			// A cluster of an earlier level cannot have an admin.
 			return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().Level() >= sharding.LevelTokens

@@ -14,12 +14,14 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
 // carried writes into the audit log what this node does for others: commands of
-// the metadata that they propose, and their parts of exports and imports. The
+// the metadata that they propose, modules that they store here, and their parts
+// of exports and imports. The
 // node that asks says for whom. It keeps its own account, which does not help
 // if it lies.
 type carried struct{ n *Node }
@@ -43,12 +45,67 @@ func (c carried) entry(ctx context.Context, procedure, address string, said http
 	if e.Verb == "" {
 		return e, false
 	}
+	by(&e, ctx, said)
+	return e, true
+}
+
+// by notes which node calls, and for whom.
+func by(e *audit.Entry, ctx context.Context, said http.Header) {
 	node := string(peer.CallerOf(ctx).Node)
 	e.Via, e.Principal = audit.Via(node), audit.Principal{Kind: audit.KindNode, Name: node}
 	if s, err := principal.ParseHeader(said.Get(principal.Header)); err == nil && s.Caller != nil {
 		e.Principal, e.Policy = audit.Principal{Kind: string(s.Caller.Kind), Name: s.Caller.Name}, s.Roles
 	}
-	return e, true
+}
+
+// blobs are the calls that bring modules here, or fetch them, with the verbs of
+// what a client would call for that.
+var blobs = map[string]string{
+	peerv1connect.PeerServicePutBlobProcedure: "deploy",
+	peerv1connect.PeerServiceGetBlobProcedure: "download",
+}
+
+// blob serves a call about a module, of which the first message says which. A
+// module that is stored here is a change; one that is fetched from here has a
+// line only if every call has one.
+func (c carried) blob(ctx context.Context, conn connect.StreamingHandlerConn, next connect.StreamingHandlerFunc) error {
+	e := audit.Entry{Method: conn.Spec().Procedure, Address: conn.Peer().Addr, Verb: blobs[conn.Spec().Procedure]}
+	by(&e, ctx, conn.RequestHeader())
+	var end func(error)
+	err := next(ctx, &firstBlob{conn, func(m any) (err error) {
+		switch m := m.(type) {
+		case *peerv1.PutBlobRequest:
+			e.Target = fmt.Sprintf("digest=%x size=%d", upTo(m.GetDigest()), m.GetSize())
+			end, err = c.begin(ctx, e)
+		case *peerv1.GetBlobRequest:
+			e.Target = fmt.Sprintf("digest=%x", upTo(m.GetDigest()))
+			c.n.audit.Pass(e)
+		}
+		return err
+	}})
+	if end != nil {
+		end(err)
+	}
+	return err
+}
+
+// upTo is what a line has of a digest, which nobody has checked yet.
+func upTo(digest []byte) []byte { return digest[:min(len(digest), len(journal.Digest{}))] }
+
+// firstBlob calls seen with the first message of a stream.
+type firstBlob struct {
+	connect.StreamingHandlerConn
+	seen func(message any) error // nil once it was called
+}
+
+// Receive implements connect.StreamingHandlerConn. It is for one goroutine.
+func (f *firstBlob) Receive(into any) error {
+	if err := f.StreamingHandlerConn.Receive(into); err != nil || f.seen == nil {
+		return err
+	}
+	seen := f.seen
+	f.seen = nil
+	return seen(into)
 }
 
 // WrapUnary implements connect.Interceptor.
@@ -71,6 +128,9 @@ func (c carried) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 // WrapStreamingHandler implements connect.Interceptor.
 func (c carried) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if blobs[conn.Spec().Procedure] != "" {
+			return c.blob(ctx, conn, next)
+		}
 		e, has := c.entry(ctx, conn.Spec().Procedure, conn.Peer().Addr, conn.RequestHeader(), nil)
 		if !has {
 			return next(ctx, conn)

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +19,7 @@ import (
 )
 
 func newCert(std cli.Stdio) *cobra.Command {
-	c := cli.Group("cert", "Issue certificates for nodes and clients", newCertCA(std), newCertNode(std), newCertClient(std))
+	c := cli.Group("cert", "Issue certificates for nodes and clients, and revoke those of nodes", newCertCA(std), newCertNode(std), newCertClient(std), newCertRevoke(std))
 	c.Long = "Issues certificates (ECDSA P-256) for those who have no authority of their own. " +
 		"Keep the directory of the authority where no node and no client runs: whoever has its key can be every node."
 	return c
@@ -94,4 +98,64 @@ func issue(dir, cert, key string, q certs.Request) (issued, error) {
 		err = a.Issue(cert, key, q)
 	}
 	return issued{cert, key}, err
+}
+
+// revoked is what came of a revocation.
+type revoked struct {
+	List    string    `json:"list"`
+	Number  int64     `json:"number"`
+	Revoked int       `json:"revoked"`
+	Until   time.Time `json:"until"`
+}
+
+func (r revoked) write(w io.Writer) {
+	fmt.Fprintf(w, "%s\nnumber %d, revoked certificates %d, good until %s\n", r.List, r.Number, r.Revoked, r.Until.UTC().Format(time.RFC3339))
+}
+
+// maxRevokedAtOnce bounds the certificates of one command.
+const maxRevokedAtOnce = 256
+
+func newCertRevoke(std cli.Stdio) *cobra.Command {
+	var dir, to string
+	var valid time.Duration
+	var out *cli.Output
+	c := cli.Leaf("revoke [NAME|FILE]...", "Write the list of revoked certificates of nodes", 0, maxRevokedAtOnce, func(_ context.Context, _ *cobra.Command, given []string) error {
+		a, err := certs.OpenAuthority(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			return cli.Hint(err, "Give the directory of the authority with --dir.")
+		} else if err != nil {
+			return err
+		}
+		if to == "" {
+			to = filepath.Join(dir, "peers.crl")
+		}
+		var all []*x509.Certificate
+		for _, name := range given {
+			path := name
+			if !strings.ContainsAny(name, `/\`) && !strings.HasSuffix(name, ".crt") && !strings.HasSuffix(name, ".pem") {
+				path, _ = certs.NodeFiles(dir, name)
+			}
+			leaf, err := certs.ReadCertificate(path)
+			if errors.Is(err, os.ErrNotExist) {
+				return cli.Hint(err, "Give the name of a node as 'hostd cert create-node' had it, or the file with its certificate.")
+			} else if err != nil {
+				return err
+			}
+			all = append(all, leaf)
+		}
+		made, err := a.Revoke(to, time.Now().Add(valid), all...)
+		if err != nil {
+			return err
+		}
+		list := revoked{to, made.Number, made.Revoked, made.Until}
+		return out.Print(list, list.write)
+	})
+	c.Long = "Writes the file for peer-crl-file of every node: the certificates that it had, and those that are given. " +
+		"Without any it only gets a later end, because a node does not start with a list that has ended. " +
+		"Copy it to every node, by a rename; each reads it again within a minute, at once where it can watch the directory, and refuses the certificates from then on."
+	out = cli.AddOutput(c, std)
+	c.Flags().StringVar(&dir, "dir", "certs", "`directory` of the authority, "+certs.AuthorityCert+" and "+certs.AuthorityKey+", and of what it issues")
+	c.Flags().StringVar(&to, "out", "", "`file` of the list, which is read first if it exists; DIR/peers.crl if unset")
+	c.Flags().DurationVar(&valid, "valid-for", certs.RevocationLife, "how long the list is good")
+	return c
 }

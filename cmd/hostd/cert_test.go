@@ -39,6 +39,70 @@ func TestCertificatesOfTheCommandLine(t *testing.T) {
 	}
 }
 
+// TestRevocationListOfTheCommandLine: each list holds what the one before had,
+// under a higher number, and nothing is written if something is wrong.
+func TestRevocationListOfTheCommandLine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certs")
+	for _, args := range [][]string{{"create-ca"}, {"create-node", "n1", "--host", "a"}, {"create-node", "n2", "--host", "a"}, {"create-client", "ann"}} {
+		if got := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir)...); got.code != cli.ExitDone {
+			t.Fatalf("%q: %+v", args, got)
+		}
+	}
+	list := filepath.Join(dir, "peers.crl")
+	revoke := func(args ...string) (n, revoked int, err string) {
+		t.Helper()
+		got := hostd(t, append([]string{"cert", "revoke", "--dir", dir, "-o", "json"}, args...)...)
+		var made struct {
+			List            string
+			Number, Revoked int
+		}
+		if got.code == cli.ExitDone {
+			if err := json.Unmarshal([]byte(got.out), &made); err != nil || made.List != list {
+				t.Fatalf("%q: %+v, %v", args, got, err)
+			}
+		}
+		return made.Number, made.Revoked, got.err
+	}
+	for i, tt := range []struct {
+		args    []string
+		revoked int
+	}{{nil, 0}, {[]string{"n1"}, 1}, {[]string{"n1"}, 1}, {[]string{filepath.Join(dir, "n2.crt"), "--out", list}, 2}, {[]string{"--valid-for", "1h"}, 2}} {
+		if n, revoked, err := revoke(tt.args...); n != i+1 || revoked != tt.revoked {
+			t.Errorf("%q: number %d with %d: %s", tt.args, n, revoked, err)
+		}
+	}
+	before, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	for _, args := range [][]string{{"create-ca"}, {"create-node", "n1", "--host", "a"}} {
+		hostd(t, append(append([]string{"cert"}, args...), "--dir", other)...)
+	}
+	for want, args := range map[string][]string{
+		"no node's":             {filepath.Join(dir, "client.ann.crt")},
+		"not of this authority": {filepath.Join(other, "n1.crt")},
+		"create-node":           {"n3"},
+		"has passed":            {"n1", "--valid-for", "-1h"},
+		"no certificate":        {filepath.Join(dir, "n1.key.pem")},
+	} {
+		if want == "no certificate" {
+			if err := os.WriteFile(args[0], []byte("-"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, _, err := revoke(args...); n != 0 || !strings.Contains(err, want) {
+			t.Errorf("%q: number %d, %s", args, n, err)
+		}
+	}
+	if got := hostd(t, "cert", "revoke", "--dir", other, "--out", list); got.code != cli.ExitFailed || !strings.Contains(got.err, "not signed") {
+		t.Errorf("another authority's list: %+v", got)
+	}
+	if after, err := os.ReadFile(list); err != nil || string(after) != string(before) {
+		t.Errorf("the list was changed by commands that failed: %v", err)
+	}
+}
+
 // TestDevelopmentNodeWithTLS: what dev prints and writes is all that a command
 // needs, and without it no command gets through.
 func TestDevelopmentNodeWithTLS(t *testing.T) {

@@ -218,10 +218,17 @@ func (c *Calls) Carry(ctx context.Context, e Entry) (end func(error), err error)
 	return func(err error) { c.write(k, err) }, nil
 }
 
-// Pass writes a request for an entity that another node brings, where every call
-// is written. Its outcome is in the log of that node.
+// Pass writes what another node asks for, if every call is written: a request
+// for an entity, whose verb is that of the client's procedure, or another one
+// that names its verb. Its outcome is in the log of that node. A nil Calls
+// writes nothing.
 func (c *Calls) Pass(e Entry) {
-	e.Verb, e.Stage = c.verbs[e.Method].text, StageReceived
+	if c == nil || !c.opts.All {
+		return
+	}
+	if e.Stage = StageReceived; e.Verb == "" {
+		e.Verb = c.verbs[e.Method].text
+	}
 	c.log.Add(e)
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hostd/hostd/host/files"
@@ -192,6 +193,23 @@ func (a *Authenticator) recheck(ctx context.Context, s *session) {
 	if p, fail := a.verify(ctx, s.credential, false); fail != nil && fail != failKeys || fail == nil && (p.Kind != s.principal.Kind || p.Name != s.principal.Name) {
 		a.end(s, failRevoked)
 	}
+}
+
+// Recheck refuses a request whose token is not valid any more, by the tokens
+// that are known now.
+func (a *Authenticator) Recheck(ctx context.Context) error {
+	s, ok := ctx.Value(sessionKey{}).(*session)
+	if !ok || s.principal.Kind != KindToken {
+		return nil
+	}
+	p, fail := a.verify(ctx, s.credential, false)
+	if fail == nil && p.Name != s.principal.Name {
+		fail = failUnknown
+	}
+	if fail == nil {
+		return nil
+	}
+	return connect.NewError(fail.code, fail.err)
 }
 
 // end ends a stream.

@@ -115,6 +115,23 @@ func NodeFiles(dir, name string) (cert, key string) {
 // ClientFiles names those of a client.
 func ClientFiles(dir, name string) (cert, key string) { return NodeFiles(dir, "client."+name) }
 
+// ReadCertificate reads one certificate of a file.
+func ReadCertificate(path string) (*x509.Certificate, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s: holds no certificate in PEM", path)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
 // Issue writes a certificate and its key, which only the owner may read. It
 // overwrites nothing: an error that wraps os.ErrExist says so.
 func (a *Authority) Issue(cert, key string, q Request) error {

@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -131,6 +134,84 @@ func (r *revocations) end() (end time.Time, ends bool) {
 	return end, ends
 }
 
+// Bounds of the lists that an authority writes.
+const (
+	// RevocationLife is how long a list is good that nobody says an end of: a node
+	// does not start with one that has ended.
+	RevocationLife = LeafLife
+	maxRevoked     = 10_000
+)
+
+// Revocation is a list that was written.
+type Revocation struct {
+	Number  int64 // grows from list to list
+	Revoked int   // certificates
+	Until   time.Time
+}
+
+// Revoke writes a list of revoked certificates of nodes to a file, by a rename:
+// those of the list that is there, and others that the authority has issued.
+// Without others it is the same list with a later end.
+func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certificate) (Revocation, error) {
+	now := time.Now()
+	out := Revocation{Number: 1, Until: until}
+	l := &x509.RevocationList{ThisUpdate: now.Add(-backdate), NextUpdate: until}
+	if !until.After(now) {
+		return out, fmt.Errorf("the list would end at %s, which has passed", until.UTC().Format(time.RFC3339))
+	}
+	before, err := readRevocations(path, []*x509.Certificate{a.Cert})
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return out, err
+	case len(before.lists) != 1:
+		return out, fmt.Errorf("%s: holds %d lists, must hold one of this authority", path, len(before.lists))
+	default:
+		l.RevokedCertificateEntries = before.lists[0].RevokedCertificateEntries
+		if n := before.lists[0].Number; n != nil && n.IsInt64() {
+			out.Number = n.Int64() + 1
+		}
+	}
+	for _, c := range others {
+		switch {
+		case c.CheckSignatureFrom(a.Cert) != nil:
+			return out, fmt.Errorf("the certificate of %.64q is not of this authority", c.Subject.CommonName)
+		case !OfNode(c):
+			return out, fmt.Errorf("the certificate of %.64q is no node's: take the roles of its subject away, because nodes read the list for each other alone", c.Subject.CommonName)
+		}
+		known := slices.ContainsFunc(l.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(c.SerialNumber) == 0 })
+		if !known {
+			l.RevokedCertificateEntries = append(l.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: now})
+		}
+	}
+	if out.Revoked = len(l.RevokedCertificateEntries); out.Revoked > maxRevoked {
+		return out, fmt.Errorf("the list would have %d certificates, more than %d: make another authority", out.Revoked, maxRevoked)
+	}
+	l.Number = big.NewInt(out.Number)
+	text, err := a.list(l)
+	if err != nil {
+		return out, err
+	}
+	return out, replace(path, text)
+}
+
+// replace puts a text in a file's place: nodes read the one or the other.
+func replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".crl-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
 // RevocationList makes a list of certificates of the authority that are revoked,
 // by their serial numbers, in PEM. number grows from list to list.
 func (a *Authority) RevocationList(number int64, from, until time.Time, serials ...*big.Int) ([]byte, error) {
@@ -138,6 +219,10 @@ func (a *Authority) RevocationList(number int64, from, until time.Time, serials 
 	for _, s := range serials {
 		l.RevokedCertificateEntries = append(l.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: s, RevocationTime: from})
 	}
+	return a.list(l)
+}
+
+func (a *Authority) list(l *x509.RevocationList) ([]byte, error) {
 	der, err := x509.CreateRevocationList(rand.Reader, l, a.Cert, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("make a revocation list: %w", err)

@@ -27,6 +27,12 @@ type Options struct {
 	// Fresh reports that the roles are those of a moment ago, as far as they may
 	// decide changes; it must not block. Nil is always.
 	Fresh func() bool
+	// Confirm reads the metadata anew and has the roles of then decide. It fails
+	// if the metadata cannot be read, or if the caller's credential does not hold
+	// any more. It is called before a call that changes what the metadata holds,
+	// so that no such change is made by rights that were taken away before it
+	// began. Nil reads nothing.
+	Confirm func(ctx context.Context) error
 	// Closed reports that callers may do nothing while nobody is admin: they are
 	// asked who they are, and nothing says yet who of them may do what. Nil is
 	// never, so whoever is let in has all rights until then.
@@ -278,9 +284,37 @@ func (a *Authorizer) Refused(ctx context.Context, entityType, entityID, commandI
 	}
 }
 
-// Deploy says whether the caller may say which module serves a type.
+// confirm reads the roles of now before a call that changes what the metadata
+// holds: these are rare, and what they change is not undone by the next change
+// of roles. Other calls are decided by what the node has heard, which is a
+// moment old, and of which Fresh says when it is too old for changes.
+func (a *Authorizer) confirm(ctx context.Context, t target) error {
+	if a.opts.Confirm == nil || !t.confirmed() {
+		return nil
+	}
+	return a.opts.Confirm(ctx)
+}
+
+// confirmed reports whether the call changes what the metadata holds.
+func (t target) confirmed() bool {
+	if !t.changes || t.founding {
+		return false
+	}
+	switch t.verb {
+	case authv1.Verb_DEPLOY, authv1.Verb_SETTINGS, authv1.Verb_ADMIN, authv1.Verb_SECURITY:
+		return true
+	}
+	return false
+}
+
+// Deploy says whether the caller may say which module serves a type, by the
+// roles of now: an upload may have taken long.
 func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
-	return a.check(ctx, target{verb: authv1.Verb_DEPLOY, changes: true}, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
+	t := target{verb: authv1.Verb_DEPLOY, changes: true}
+	if err := a.confirm(ctx, t); err != nil {
+		return err
+	}
+	return a.check(ctx, t, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
 }
 
 // narrowedKey is the context's key for how far a call is answered.

@@ -28,6 +28,9 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err := i.a.byHeaders(ctx, t); err != nil {
 			return nil, status.Public(i.a.opts.Logger, err)
 		}
+		if err := i.a.confirm(ctx, t); err != nil {
+			return nil, status.Public(i.a.opts.Logger, err)
+		}
 		calls := i.a.calls(t, req.Any())
 		ctx = i.a.mark(ctx, t) // before the decision: one that is in force then is so now
 		if less, narrowed := i.a.narrow(ctx, t, calls[0]); narrowed {
@@ -56,6 +59,9 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 			return next(ctx, conn)
 		}
 		if err := i.a.byHeaders(ctx, t); err != nil {
+			return status.Public(i.a.opts.Logger, err)
+		}
+		if err := i.a.confirm(ctx, t); err != nil {
 			return status.Public(i.a.opts.Logger, err)
 		}
 		ctx, cancel := context.WithCancel(i.a.mark(ctx, t))

@@ -21,6 +21,9 @@ import (
 // where it may admin the type, and where the type has no owner. becomes is the
 // owner after a change that takes such a type.
 func (a *Authorizer) Own(ctx context.Context, entityType, owner string) (becomes string, err error) {
+	if err := a.confirm(ctx, target{verb: authv1.Verb_DEPLOY, changes: true}); err != nil {
+		return "", err
+	}
 	becomes, revision, err := a.owns(authn.Of(ctx).Principal, entityType, owner)
 	if err != nil {
 		a.refused[authv1.Verb_DEPLOY].Inc()

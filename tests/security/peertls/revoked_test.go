@@ -1,6 +1,7 @@
 package peertls
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"path/filepath"
@@ -9,8 +10,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
+
+// An operator revokes a certificate with the command line alone: it writes the
+// list over the one that the node has, and the node takes it without a signal.
+func TestRevokedOnTheCommandLine(t *testing.T) {
+	own := newAuthority(t)
+	crl := filepath.Join(t.TempDir(), "peers.crl")
+	n := testkit.NewNode(t, testkit.NodeOptions{Flags: append(newFiles(own, "n1").flags("require"), "--peer-crl-file", crl)})
+	revoke := func(certificates ...string) {
+		t.Helper()
+		if text, code := n.Run(append([]string{"cert", "revoke", "--dir", filepath.Dir(own.file), "--out", crl}, certificates...)...); code != 0 {
+			t.Fatalf("%d: %s", code, text)
+		}
+	}
+	cert, key := certs.NodeFiles(t.TempDir(), "n2")
+	if err := own.Issue(cert, key, request("n2")); err != nil {
+		t.Fatal(err)
+	}
+	shows, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoke()
+	n.Start()
+	config := as(shows, own)
+	config.ServerName = "n1.example"
+	if status, err := callAs(t, config, n.PeerAPI(), probe, "n2", ""); err != nil {
+		t.Fatalf("a certificate that is not revoked is answered with %d, %v", status, err)
+	}
+	revoke(cert)
+	n.Await("it is refused", func() bool {
+		_, err := callAs(t, config, n.PeerAPI(), probe, "n2", "")
+		return err != nil
+	})
+}
 
 // A node refuses revoked certificates from the moment that its list names them,
 // and closes what they have open. It does not start with a list that has ended.
