@@ -68,9 +68,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// maxAnswerBytes bounds a message from a server: a module, or the answers of a
-// stream.
-const maxAnswerBytes = 32 << 20
+// maxAnswerBytes bounds a message from a server; none sends more.
+const maxAnswerBytes = 4 << 20
 
 // Client calls the nodes of one cluster: the first of which a node has
 // answered. A node of another one refuses its calls, and they go to the other

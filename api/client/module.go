@@ -2,6 +2,10 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -220,11 +224,36 @@ func (c *Client) module(ctx context.Context, req *modulev1.GetRequest) (*modulev
 		})
 }
 
+// maxModuleBytes bounds a module that is downloaded; servers take none above it.
+const maxModuleBytes = 16 << 20
+
 // Download returns a module's bytes as they were uploaded.
 func (c *Client) Download(ctx context.Context, digest string) ([]byte, error) {
 	res, err := call(ctx, c, c.slow(), &modulev1.DownloadRequest{Digest: digest},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.DownloadRequest]) (*connect.Response[modulev1.DownloadResponse], error) {
-			return n.modules.Download(ctx, r)
+			wasm, err := download(ctx, n, r)
+			return connect.NewResponse(&modulev1.DownloadResponse{Wasm: wasm}), err
 		})
 	return res.GetWasm(), err
+}
+
+// download puts the pieces of a module together.
+func download(ctx context.Context, n *node, r *connect.Request[modulev1.DownloadRequest]) (wasm []byte, err error) {
+	in, err := n.modules.Download(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	for in.Receive() {
+		if wasm = append(wasm, in.Msg().GetWasm()...); len(wasm) > maxModuleBytes {
+			return nil, connect.NewError(connect.CodeDataLoss, fmt.Errorf("the module is longer than %d bytes", maxModuleBytes))
+		}
+	}
+	if err := in.Err(); err != nil {
+		return nil, err
+	}
+	if got := sha256.Sum256(wasm); hex.EncodeToString(got[:]) != r.Msg.GetDigest() {
+		return nil, connect.NewError(connect.CodeDataLoss, errors.New("the bytes that came are another module's"))
+	}
+	return wasm, nil
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,20 +92,17 @@ type moment struct {
 
 // export writes an archive of the cluster to w. describe is called when the
 // cuts are taken: the metadata then has every module that the entities in them
-// know. It gives the archive its first block, and its modules.
+// know. It gives the archive its first block, and names its modules. They are
+// read one at a time, because all of them together may have gigabytes.
 func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
-	describe func(ctx context.Context, modules func(digest journal.Digest, wasm []byte)) (cluster []byte, err error)) (archive.Summary, error) {
+	describe func(ctx context.Context) (cluster []byte, modules []journal.Digest, err error),
+	read func(ctx context.Context, digest journal.Digest, w io.Writer) error) (archive.Summary, error) {
 	m, err := c.takeCuts(ctx, fmt.Sprintf("%x", id))
 	if err != nil {
 		return archive.Summary{}, err
 	}
 	defer m.release(true)
-	type module struct {
-		digest journal.Digest
-		wasm   []byte
-	}
-	var modules []module
-	text, err := describe(ctx, func(digest journal.Digest, wasm []byte) { modules = append(modules, module{digest, wasm}) })
+	text, modules, err := describe(ctx)
 	if err != nil {
 		return archive.Summary{}, err
 	}
@@ -112,8 +110,13 @@ func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 	if err != nil {
 		return archive.Summary{}, err
 	}
-	for _, mod := range modules {
-		if err := out.Module(mod.digest, mod.wasm); err != nil {
+	var wasm bytes.Buffer
+	for _, digest := range modules {
+		wasm.Reset()
+		if err := read(ctx, digest, &wasm); err != nil {
+			return archive.Summary{}, fmt.Errorf("export module %s, which may have been removed meanwhile: retry: %w", digest, err)
+		}
+		if err := out.Module(digest, wasm.Bytes()); err != nil {
 			return archive.Summary{}, err
 		}
 	}

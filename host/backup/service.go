@@ -102,7 +102,7 @@ type describedSetting struct {
 func (s *Service) Export(ctx context.Context, w io.Writer) error {
 	var id archive.ID
 	rand.Read(id[:]) // never fails
-	sum, err := s.parts.export(ctx, id, w, s.describe)
+	sum, err := s.parts.export(ctx, id, w, s.describe, s.opts.Modules.Download)
 	if err != nil {
 		return publicError(err)
 	}
@@ -110,9 +110,9 @@ func (s *Service) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-func (s *Service) describe(ctx context.Context, module func(journal.Digest, []byte)) ([]byte, error) {
+func (s *Service) describe(ctx context.Context) (cluster []byte, modules []journal.Digest, err error) {
 	if err := s.opts.Metadata.CatchUp(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	view := s.opts.Metadata.View()
 	d := description{
@@ -129,14 +129,10 @@ func (s *Service) describe(ctx context.Context, module func(journal.Digest, []by
 	}
 	for i := range d.Modules {
 		d.Modules[i].UnusedSince = 0 // that is of this cluster alone
-		digest := journal.Digest(d.Modules[i].Digest)
-		wasm, err := s.opts.Modules.Download(ctx, digest)
-		if err != nil {
-			return nil, err
-		}
-		module(digest, wasm)
+		modules = append(modules, journal.Digest(d.Modules[i].Digest))
 	}
-	return json.Marshal(d)
+	cluster, err = json.Marshal(d)
+	return cluster, modules, err
 }
 
 // Import implements rpc.Transfers. Types are bound when everything else is

@@ -44,7 +44,7 @@ type missing struct {
 func (d *Distribution) run(ctx context.Context) {
 	missing := backfill{
 		modules: func() []meta.Module { return d.view().Modules() },
-		here:    func(digest journal.Digest) bool { _, err := d.files.Get(digest); return err == nil },
+		here:    func(digest journal.Digest) bool { return d.files.Check(digest) == nil },
 		fetch: func(ctx context.Context, digest journal.Digest) error {
 			err := d.Fetch(ctx, digest, "")
 			if err != nil {

@@ -92,7 +92,7 @@ func (d *Distribution) each(nodes []sharding.NodeID, call func(sharding.NodeID) 
 // Fetch gets a module that is not here from a node that has it: from holder
 // first, where that is given.
 func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
-	if _, err := d.files.Get(digest); err == nil {
+	if d.files.Check(digest) == nil {
 		return nil
 	}
 	from := d.others()

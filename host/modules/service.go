@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
@@ -189,14 +190,14 @@ func (s *Service) Get(ctx context.Context, digest journal.Digest) (rpc.Module, e
 }
 
 // Download implements rpc.Modules.
-func (s *Service) Download(ctx context.Context, digest journal.Digest) ([]byte, error) {
+func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writer) error {
 	if _, err := s.known(ctx, digest); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.modules.Fetch(ctx, digest, ""); err != nil {
-		return nil, err
+		return err
 	}
-	return s.files.Get(digest)
+	return s.files.Copy(w, digest)
 }
 
 // fits makes an instance under a type's limits of memory: a module that cannot

@@ -199,6 +199,46 @@ func (r *Registry) Get(digest journal.Digest) ([]byte, error) {
 	return wasm, nil
 }
 
+// pieceBytes is how much of a module Copy holds at a time.
+const pieceBytes = 64 << 10
+
+// Copy writes the bytes of a module to w, in pieces of at most 64 KiB that w may
+// not keep. It holds one piece at a time: many may copy at once, as slowly as
+// they like. The errors are those of Get and of w; after an error w has a part.
+func (r *Registry) Copy(w io.Writer, digest journal.Digest) error {
+	file, err := os.Open(r.path(digest))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("module %s: %w", digest, ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("get module: %w", err)
+	}
+	defer file.Close()
+	sum, piece, from := sha256.New(), make([]byte, pieceBytes), io.LimitReader(file, r.limit+1)
+	for {
+		n, err := io.ReadFull(from, piece)
+		if n > 0 {
+			sum.Write(piece[:n])
+			if _, err := w.Write(piece[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			if journal.Digest(sum.Sum(nil)) != digest {
+				return &DamagedError{Digest: digest, File: filepath.Base(r.path(digest))}
+			}
+			return nil
+		case err != nil:
+			return fmt.Errorf("get module: %w", err)
+		}
+	}
+}
+
+// Check reads the file of a module and says whether it is whole, with the errors
+// of Get.
+func (r *Registry) Check(digest journal.Digest) error { return r.Copy(io.Discard, digest) }
+
 // Has reports whether there is a file for the module. It does not read it: Get
 // can still find it damaged.
 func (r *Registry) Has(digest journal.Digest) bool {

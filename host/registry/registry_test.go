@@ -106,6 +106,9 @@ func TestDamageIsSeenAndRepaired(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+		if copyErr := r.Copy(new(bytes.Buffer), digest); !errors.As(copyErr, &damaged) {
+			t.Errorf("%s: the copy ends with %v", name, copyErr)
+		}
 		if text := err.Error(); !strings.Contains(text, digest.String()+".wasm") || !strings.Contains(text, "remove it") || strings.Contains(text, dir) {
 			t.Errorf("%s: the error does not help, or tells the path: %s", name, text)
 		}
@@ -225,3 +228,43 @@ func TestRemoveOlder(t *testing.T) {
 		t.Errorf("no file: removed %v, %v", gone, err)
 	}
 }
+
+// pieces are the writes of a Copy.
+type pieces [][]byte
+
+func (p *pieces) Write(b []byte) (int, error) {
+	*p = append(*p, bytes.Clone(b))
+	return len(b), nil
+}
+
+// TestCopyHoldsOnePieceAtATime: whoever reads a module slowly, or many who do at
+// once, keep no more than that in memory.
+func TestCopyHoldsOnePieceAtATime(t *testing.T) {
+	r, err := Open(Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 5<<20 + 7} {
+		wasm := bytes.Repeat([]byte("module "), size/7+1)[:size]
+		var got pieces
+		if err := r.Copy(&got, put(t, r, string(wasm))); err != nil || !bytes.Equal(bytes.Join(got, nil), wasm) {
+			t.Errorf("%d bytes: %d bytes, %v", size, len(bytes.Join(got, nil)), err)
+		}
+		for _, piece := range got {
+			if len(piece) > 64<<10 {
+				t.Errorf("%d bytes: a piece has %d", size, len(piece))
+			}
+		}
+	}
+	if err := r.Copy(new(pieces), DigestOf([]byte("absent"))); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	full := errors.New("full")
+	if err := r.Copy(failing{full}, put(t, r, "module")); !errors.Is(err, full) {
+		t.Error(err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

@@ -132,7 +132,7 @@ var texts = map[protoreflect.Name]int{
 	"value": meta.MaxSettingValueBytes, "reason": 256, "next_page_token": 1024, "cursor": 64 << 10, "remarks": 2 << 10, "last_error": 5 << 10, "text": 5 << 10, "note": 1024,
 	"left_out": access.MaxSubjectBytes + access.MaxNameBytes + 5,
 	// Bytes: payloads.
-	"data": 256 << 10, "result": 512 << 10, "chunk": 256 << 10, "part": 256 << 10, "header": 64 << 10, "frames": 1 << 20, "answer": 64 << 10, "payload": 256 << 10,
+	"data": 256 << 10, "result": 512 << 10, "chunk": 256 << 10, "part": 256 << 10, "header": 64 << 10, "frames": 1 << 20, "answer": 64 << 10, "payload": 256 << 10, "wasm": 64 << 10,
 	"import": 16,
 }
 
@@ -154,10 +154,6 @@ var payloads = map[protoreflect.FullName]int{
 	"hostd.module.v1.GetResponse.manifest":                asJSON * 256 << 10,
 	"hostd.module.v1.VerifyResponse.PatchOperation.value": asJSON * 4 << 10,
 }
-
-// whole are answers that carry one thing of up to 16 MiB: their callers raise
-// the bound of their client.
-var whole = map[protoreflect.FullName]bool{"hostd.module.v1.DownloadResponse": true}
 
 // measure computes how large answers may become.
 type measure struct {
@@ -242,7 +238,7 @@ func TestAnswersHaveABound(t *testing.T) {
 		out := method.Output()
 		next := out.Fields().ByName("next_page_token")
 		if next == nil {
-			if size := m.message(out); size > page.MaxAnswer && !whole[out.FullName()] {
+			if size := m.message(out); size > page.MaxAnswer {
 				t.Errorf("%s: an answer may have %d bytes, more than %d", name, size, page.MaxAnswer)
 			}
 			continue

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -240,8 +241,10 @@ type Modules interface {
 	List(ctx context.Context) ([]Module, error)
 	// Get describes one, or fails with request.ErrUnknownModule.
 	Get(ctx context.Context, digest journal.Digest) (Module, error)
-	// Download returns its bytes, or fails with request.ErrUnknownModule.
-	Download(ctx context.Context, digest journal.Digest) ([]byte, error)
+	// Download writes its bytes to w in pieces of at most 64 KiB, or fails with
+	// request.ErrUnknownModule before the first. After another error w has a part
+	// of them.
+	Download(ctx context.Context, digest journal.Digest, w io.Writer) error
 	// Activate binds the type to the module and returns once every node that is
 	// up serves it. A module without the type is an
 	// *request.InvalidModuleError, one that does not fit what is stored a

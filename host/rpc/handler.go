@@ -64,8 +64,8 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	})
 	modules := &moduleService{
 		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
-		uploads: admission.NewUploads(opts.MaxUploads),
-		fits:    deps.Fits, timers: &entities.pending, rollouts: rollout.Service{Rollouts: deps.Rollouts},
+		uploads: admission.NewUploads(opts.MaxUploads), guard: guard,
+		fits: deps.Fits, timers: &entities.pending, rollouts: rollout.Service{Rollouts: deps.Rollouts},
 		verify: verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}
 	if allow := modules.owners.allow(); allow != nil {

@@ -42,6 +42,7 @@ type moduleService struct {
 	types   Types
 	owners  owners
 	uploads *admission.Uploads
+	guard   *admission.Streams
 	verify  verifyService
 	fits    Fits // nil: whatever is activated fits
 	timers  *pending.Service
@@ -241,17 +242,39 @@ func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.Get
 	return connect.NewResponse(out), nil
 }
 
-// Download returns a module's bytes.
-func (s *moduleService) Download(ctx context.Context, r *connect.Request[modulev1.DownloadRequest]) (*connect.Response[modulev1.DownloadResponse], error) {
+// Download streams a module's bytes. It holds one piece at a time, so that a
+// client that reads slowly costs no more than a client of any other stream.
+func (s *moduleService) Download(ctx context.Context, r *connect.Request[modulev1.DownloadRequest], stream *connect.ServerStream[modulev1.DownloadResponse]) error {
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return status.Public(s.log, err)
 	}
-	wasm, err := s.modules.Download(ctx, digest)
+	guard, err := s.guard.Enter(ctx)
 	if err != nil {
-		return nil, status.Public(s.log, err)
+		return status.Public(s.log, err)
 	}
-	return connect.NewResponse(&modulev1.DownloadResponse{Wasm: wasm}), nil
+	defer guard.Leave()
+	if err := s.modules.Download(ctx, digest, &downloadWriter{stream, s.guard, guard}); err != nil {
+		return status.Public(s.log, err)
+	}
+	return nil
+}
+
+// downloadWriter sends each write as a message.
+type downloadWriter struct {
+	stream *connect.ServerStream[modulev1.DownloadResponse]
+	all    *admission.Streams
+	guard  *admission.Stream
+}
+
+// Write implements io.Writer.
+func (w *downloadWriter) Write(b []byte) (int, error) {
+	if w.all.IsStopping() {
+		return 0, admission.ErrStopping
+	}
+	w.guard.BeginWrite()
+	defer w.guard.EndWrite()
+	return len(b), w.stream.Send(&modulev1.DownloadResponse{Wasm: b})
 }
 
 // Activate binds an entity type to a module.

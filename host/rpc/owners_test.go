@@ -223,7 +223,11 @@ func TestRulesReachTypesNamedOtherwise(t *testing.T) {
 			return err
 		}},
 		{"download", true, true, func(name string) error {
-			_, err := modules(name).Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: up.Msg.GetDigest()}))
+			in, err := modules(name).Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: up.Msg.GetDigest()}))
+			if err == nil {
+				in.Receive()
+				err = in.Err()
+			}
 			return err
 		}},
 		{"list modules", true, true, func(name string) error {

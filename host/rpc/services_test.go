@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -62,8 +63,15 @@ func TestModules(t *testing.T) {
 	}
 	wantJSON(t, body, `{"revision":"7"}`)
 	download, err := c.Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: two.Msg.GetDigest()}))
-	if err != nil || string(download.Msg.GetWasm()) != "\x00asm-two" {
-		t.Errorf("download: %v, %v", download, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wasm []byte
+	for download.Receive() {
+		wasm = append(wasm, download.Msg().GetWasm()...)
+	}
+	if err := download.Err(); err != nil || string(wasm) != "\x00asm-two" {
+		t.Errorf("download: %q, %v", wasm, err)
 	}
 	// Protobuf's JSON has spaces or none, by the program that it is in.
 	if _, body := s.post(t, modulePath+"Quotas", `{}`); !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"most":{"modules":"100","bytes":"1048576","ownModules":"10"}`) || !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"retentionSeconds":"3600"`) {
@@ -80,7 +88,6 @@ func TestModules(t *testing.T) {
 		{"Get", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
 		{"Get", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
 		{"Get", `{"entityType":"nothing"}`, connect.CodeNotFound},
-		{"Download", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
 		{"Activate", `{"entityType":"uploaded","digest":"` + unknown + `"}`, connect.CodeNotFound},
 		{"Activate", `{"entityType":"UP","digest":"` + unknown + `"}`, connect.CodeInvalidArgument},
 		{"Activate", `{"entityType":"other","digest":"` + two.Msg.GetDigest() + `"}`, connect.CodeInvalidArgument},
@@ -92,6 +99,37 @@ func TestModules(t *testing.T) {
 	} {
 		_, body := s.post(t, modulePath+c.path, c.body)
 		wantCode(t, body, c.code)
+	}
+}
+
+// TestLargeModulesAreDownloadedInPieces: a client of gRPC takes 4 MiB a message
+// if it does not ask for more, and a module may have 16.
+func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	wasm := append([]byte("\x00asm-large"), bytes.Repeat([]byte("x"), 15<<20)...)
+	up, err := modulev1connect.NewModuleServiceClient(s.h2, s.url).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []modulev1connect.ModuleServiceClient{
+		modulev1connect.NewModuleServiceClient(s.h2, s.url, connect.WithGRPC(), connect.WithReadMaxBytes(4<<20)),
+		modulev1connect.NewModuleServiceClient(http.DefaultClient, s.url, connect.WithReadMaxBytes(4<<20)),
+	} {
+		in, err := c.Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: up.Msg.GetDigest()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for in.Receive() {
+			got = append(got, in.Msg().GetWasm()...)
+		}
+		if err := in.Err(); err != nil || !bytes.Equal(got, wasm) {
+			t.Errorf("%d bytes of %d, %v", len(got), len(wasm), err)
+		}
+	}
+	in, err := modulev1connect.NewModuleServiceClient(s.h2, s.url).Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: strings.Repeat("ab", 32)}))
+	if err != nil || in.Receive() || connect.CodeOf(in.Err()) != connect.CodeNotFound {
+		t.Errorf("of a module that is not there: %v, %v", err, in.Err())
 	}
 }
 

@@ -46,7 +46,7 @@ func tokens(t *testing.T, names ...string) (token map[string]string, file string
 }
 
 // streaming are the procedures that stream.
-var streaming = []string{"SendStream", "ReadEvents", "Subscribe", "UploadStream", "Verify", "WatchCluster", "WatchShards", "WatchStats", "WatchSettings", "TailLogs", "ProfileNode", "ProfileGuests", "Export", "Import"}
+var streaming = []string{"SendStream", "ReadEvents", "Subscribe", "UploadStream", "Download", "Verify", "WatchCluster", "WatchShards", "WatchStats", "WatchSettings", "TailLogs", "ProfileNode", "ProfileGuests", "Export", "Import"}
 
 // asked makes a call with an empty message and returns the code of the answer:
 // empty where the procedure has begun to answer.

@@ -33,6 +33,7 @@ var longLived = map[string]struct{ input bool }{
 	entityv1connect.EntityServiceReadEventsProcedure:      {},
 	entityv1connect.EntityServiceSubscribeProcedure:       {},
 	modulev1connect.ModuleServiceVerifyProcedure:          {},
+	modulev1connect.ModuleServiceDownloadProcedure:        {},
 	journalv1connect.JournalServiceExportProcedure:        {},
 	journalv1connect.JournalServiceImportProcedure:        {input: true},
 	clusterv1connect.ClusterServiceWatchClusterProcedure:  {},

@@ -89,7 +89,13 @@ func (s *surface) call(ctx context.Context, message proto.Message, opts ...conne
 	case *modulev1.GetRequest:
 		return answer(m.Get(ctx, connect.NewRequest(r)))
 	case *modulev1.DownloadRequest:
-		return answer(m.Download(ctx, connect.NewRequest(r)))
+		in, err := m.Download(ctx, connect.NewRequest(r))
+		if err == nil {
+			for in.Receive() {
+			}
+			err = in.Err()
+		}
+		return nil, err
 	case *modulev1.ActivateRequest:
 		return answer(m.Activate(ctx, connect.NewRequest(r)))
 	case *modulev1.RollbackRequest:

@@ -2,7 +2,9 @@ package rpctest
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -144,9 +146,8 @@ func (w roleModules) Upload(_ context.Context, u rpc.Upload) (rpc.Module, error)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	digest, _ := journal.HashCommand(nil, "module", wasm)
 	m := rpc.Module{
-		Digest: journal.Digest{byte(digest), byte(digest >> 8), byte(digest >> 16)}, Name: "test", Version: "1",
+		Digest: sha256.Sum256(wasm), Name: "test", Version: "1",
 		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9+int64(len(w.modules)), 0).UTC(), EntityTypes: append([]string{"uploaded"}, strings.Fields(string(wasm))[1:]...),
 		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
 	}
@@ -186,11 +187,16 @@ func (w roleModules) Get(_ context.Context, digest journal.Digest) (rpc.Module, 
 	return m.Module, err
 }
 
-func (w roleModules) Download(_ context.Context, digest journal.Digest) ([]byte, error) {
+func (w roleModules) Download(_ context.Context, digest journal.Digest, to io.Writer) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	m, err := w.find(digest)
-	return m.wasm, err
+	w.mu.Unlock()
+	for piece := range slices.Chunk(m.wasm, 64<<10) {
+		if err == nil {
+			_, err = to.Write(piece)
+		}
+	}
+	return err
 }
 
 func (w roleModules) Activate(ctx context.Context, a rpc.Activation) (revision uint64, err error) {

@@ -1535,10 +1535,11 @@ func (x *DownloadRequest) GetDigest() string {
 	return ""
 }
 
-// DownloadResponse carries a module.
+// DownloadResponse is a piece of a module.
 type DownloadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The bytes as they were uploaded.
+	// The next bytes, at most 64 KiB. All pieces together have the digest that was
+	// asked for.
 	Wasm          []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4501,14 +4502,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\x9d\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\x9f\n" +
 	"\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
 	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
 	"\x04List\x12\x1c.hostd.module.v1.ListRequest\x1a\x1d.hostd.module.v1.ListResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12I\n" +
-	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
-	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x01\x12U\n" +
+	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Z\n" +
+	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x010\x01\x12U\n" +
 	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
 	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
 	"\n" +

@@ -84,8 +84,8 @@ type ModuleServiceClient interface {
 	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
 	// Get describes one module, by digest or as the one that serves a type.
 	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
-	// Download returns a module's bytes as they were uploaded.
-	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.Response[v1.DownloadResponse], error)
+	// Download streams a module's bytes, as they were uploaded, in pieces.
+	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.ServerStreamForClient[v1.DownloadResponse], error)
 	// Activate makes a module serve an entity type and returns when every node
 	// that is up serves it. A module that declares another kind or encoding of the
 	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
@@ -289,8 +289,8 @@ func (c *moduleServiceClient) Get(ctx context.Context, req *connect.Request[v1.G
 }
 
 // Download calls hostd.module.v1.ModuleService.Download.
-func (c *moduleServiceClient) Download(ctx context.Context, req *connect.Request[v1.DownloadRequest]) (*connect.Response[v1.DownloadResponse], error) {
-	return c.download.CallUnary(ctx, req)
+func (c *moduleServiceClient) Download(ctx context.Context, req *connect.Request[v1.DownloadRequest]) (*connect.ServerStreamForClient[v1.DownloadResponse], error) {
+	return c.download.CallServerStream(ctx, req)
 }
 
 // Activate calls hostd.module.v1.ModuleService.Activate.
@@ -355,8 +355,8 @@ type ModuleServiceHandler interface {
 	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
 	// Get describes one module, by digest or as the one that serves a type.
 	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
-	// Download returns a module's bytes as they were uploaded.
-	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.Response[v1.DownloadResponse], error)
+	// Download streams a module's bytes, as they were uploaded, in pieces.
+	Download(context.Context, *connect.Request[v1.DownloadRequest], *connect.ServerStream[v1.DownloadResponse]) error
 	// Activate makes a module serve an entity type and returns when every node
 	// that is up serves it. A module that declares another kind or encoding of the
 	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
@@ -442,7 +442,7 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceDownloadHandler := connect.NewUnaryHandler(
+	moduleServiceDownloadHandler := connect.NewServerStreamHandler(
 		ModuleServiceDownloadProcedure,
 		svc.Download,
 		connect.WithSchema(moduleServiceMethods.ByName("Download")),
@@ -570,8 +570,8 @@ func (UnimplementedModuleServiceHandler) Get(context.Context, *connect.Request[v
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Get is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.Response[v1.DownloadResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Download is not implemented"))
+func (UnimplementedModuleServiceHandler) Download(context.Context, *connect.Request[v1.DownloadRequest], *connect.ServerStream[v1.DownloadResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Download is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error) {
