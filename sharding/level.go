@@ -142,6 +142,8 @@ const (
 	// LevelLeaving: members of the metadata have the member "leaving", so that an
 	// order to leave outlives that its node is down, starts anew or loses its disk.
 	LevelLeaving = Level3
+	// LevelUploaderBytes: the bytes of the modules of one uploader are bounded.
+	LevelUploaderBytes = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

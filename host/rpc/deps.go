@@ -291,6 +291,8 @@ type ModuleAmounts struct {
 	Modules int
 	Bytes   int64
 	OfOne   int // of one uploader
+	// BytesOfOne are those of the modules of one uploader.
+	BytesOfOne int64
 }
 
 // Stored tells whether there are entities of a type, those that are deleted

@@ -156,7 +156,7 @@ func (s *moduleService) Quotas(ctx context.Context, _ *connect.Request[modulev1.
 }
 
 func (a ModuleAmounts) message() *modulev1.QuotasResponse_Amounts {
-	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne)}
+	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
 }
 
 // mayDeploy says whether the caller may deploy all of the types, and owns those

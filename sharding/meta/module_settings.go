@@ -19,6 +19,9 @@ const (
 	SettingModuleCount    = "module-quota-count"
 	SettingModuleBytes    = "module-quota-bytes"
 	SettingModuleUploader = "module-quota-uploader"
+	// SettingModuleUploaderBytes is how many bytes the modules of one uploader may
+	// have; from sharding.LevelUploaderBytes on.
+	SettingModuleUploaderBytes = "module-quota-uploader-bytes"
 )
 
 // Bounds and default of SettingModuleRetention. A module is pushed before it is
@@ -35,12 +38,16 @@ type ModuleQuotas struct {
 	Modules int   // of the cluster
 	Bytes   int64 // of these
 	OfOne   int   // of one uploader
+	// BytesOfOne are those of the modules of one uploader. Without it a single
+	// uploader of large modules leaves no room for those of all others.
+	BytesOfOne int64
 }
 
 // DefaultModuleQuotas hold where nothing is set.
-var DefaultModuleQuotas = ModuleQuotas{Modules: MaxModules, Bytes: 1 << 30, OfOne: 100}
+var DefaultModuleQuotas = ModuleQuotas{Modules: MaxModules, Bytes: 1 << 30, OfOne: 100, BytesOfOne: 512 << 20}
 
-// maxQuotaBytes is the most that SettingModuleBytes may say.
+// maxQuotaBytes is the most that SettingModuleBytes and
+// SettingModuleUploaderBytes may say.
 const maxQuotaBytes = 1 << 40
 
 // CheckModuleSetting refuses a setting about modules that says nothing; every
@@ -51,7 +58,7 @@ func CheckModuleSetting(key, value string) (err error) {
 		_, err = parseRetention(value)
 	case SettingModuleCount, SettingModuleUploader:
 		_, err = parseCount(value)
-	case SettingModuleBytes:
+	case SettingModuleBytes, SettingModuleUploaderBytes:
 		_, err = parseBytes(value)
 	}
 	return err
@@ -68,17 +75,20 @@ func (v *View) ModuleQuotas() ModuleQuotas {
 		Modules: setting(v, SettingModuleCount, parseCount, DefaultModuleQuotas.Modules),
 		Bytes:   setting(v, SettingModuleBytes, parseBytes, DefaultModuleQuotas.Bytes),
 		OfOne:   setting(v, SettingModuleUploader, parseCount, DefaultModuleQuotas.OfOne),
+
+		BytesOfOne: setting(v, SettingModuleUploaderBytes, parseBytes, DefaultModuleQuotas.BytesOfOne),
 	}
 }
 
-// ModuleUse is what there is of what ModuleQuotas bound; OfOne is of an
-// uploader, and 0 of none.
+// ModuleUse is what there is of what ModuleQuotas bound; OfOne and BytesOfOne are
+// of an uploader, and 0 of none.
 func (v *View) ModuleUse(uploader string) ModuleQuotas {
 	use := ModuleQuotas{Modules: len(v.modules)}
 	for _, m := range v.modules {
 		use.Bytes += m.Size
 		if uploader != "" && m.Uploader == uploader {
 			use.OfOne++
+			use.BytesOfOne += m.Size
 		}
 	}
 	return use

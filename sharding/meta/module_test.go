@@ -2,6 +2,8 @@ package meta_test
 
 import (
 	"bytes"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/sharding/meta"
@@ -98,6 +100,37 @@ func TestModulesAreBounded(t *testing.T) {
 	run(t, s, meta.PutModule(large))
 }
 
+// TestBytesOfAnUploaderAreBounded: one who uploads large modules leaves room for
+// those of others. It holds from level 3 on, by what the replicas know alone.
+func TestBytesOfAnUploaderAreBounded(t *testing.T) {
+	of := func(n byte, by string, size int64) []byte {
+		m := uploaded(n, by)
+		m.Size = size
+		return meta.PutModule(m)
+	}
+	half := meta.DefaultModuleQuotas.BytesOfOne / 2
+	earlier := level2(t, of(1, "token:ci", half), of(2, "token:ci", half))
+	run(t, earlier, of(3, "token:ci", 1))
+
+	s := meta.New()
+	run(t, s, meta.CreateCluster(cluster, founder), meta.RaiseLevel(3, speaker("n1", 0, 3)), of(1, "token:ci", half), of(2, "token:ci", half))
+	if use := s.View().ModuleUse("token:ci"); use.BytesOfOne != 2*half || s.View().ModuleUse("token:other").BytesOfOne != 0 {
+		t.Errorf("it has %+v", use)
+	}
+	_, result, _ := s.Apply(s.View().Index()+1, of(3, "token:ci", 1))
+	if _, err := meta.DecodeResult(result); !errors.Is(err, meta.ErrQuota) || !strings.Contains(err.Error(), meta.SettingModuleUploaderBytes) {
+		t.Errorf("past it: %v", err)
+	}
+	run(t, s, of(1, "token:ci", half)) // it is there already
+	run(t, s, of(3, "token:other", half), of(4, "", half-1))
+	run(t, s, meta.PutSetting(meta.SettingModuleUploaderBytes, []byte("1GiB")), meta.RemoveModule(digest(3)), of(5, "token:ci", 1))
+	run(t, s, meta.PutSetting(meta.SettingModuleUploaderBytes, []byte("1KiB")), meta.RemoveModule(digest(5)))
+	refused(t, s, meta.ErrQuota, of(6, "token:ci", 1))
+	if n := len(s.View().Modules()); n != 3 {
+		t.Errorf("a lower bound leaves %d modules", n)
+	}
+}
+
 func TestQuotasOfModulesAreSettings(t *testing.T) {
 	s := level2(t, meta.PutModule(uploaded(1, "token:ci")), meta.PutModule(uploaded(2, "token:ci")), meta.PutModule(uploaded(3, "token:other")))
 	set := func(key, value string) {
@@ -107,7 +140,7 @@ func TestQuotasOfModulesAreSettings(t *testing.T) {
 		}
 		run(t, s, meta.PutSetting(key, []byte(value)))
 	}
-	if got, want := s.View().ModuleUse("token:ci"), (meta.ModuleQuotas{Modules: 3, Bytes: 2 + 3 + 4, OfOne: 2}); got != want {
+	if got, want := s.View().ModuleUse("token:ci"), (meta.ModuleQuotas{Modules: 3, Bytes: 2 + 3 + 4, OfOne: 2, BytesOfOne: 2 + 3}); got != want {
 		t.Errorf("there are %+v, want %+v", got, want)
 	}
 	if got := s.View().ModuleUse("").OfOne; got != 0 {
@@ -131,10 +164,10 @@ func TestQuotasOfModulesAreSettings(t *testing.T) {
 		set(c.key, c.high)
 		run(t, s, meta.PutModule(c.put), meta.RemoveModule(c.put.Digest))
 	}
-	if got, want := s.View().ModuleQuotas(), (meta.ModuleQuotas{Modules: 4, Bytes: 1 << 10, OfOne: 3}); got != want {
+	if got, want := s.View().ModuleQuotas(), (meta.ModuleQuotas{Modules: 4, Bytes: 1 << 10, OfOne: 3, BytesOfOne: meta.DefaultModuleQuotas.BytesOfOne}); got != want {
 		t.Errorf("the quotas are %+v, want %+v", got, want)
 	}
-	for _, key := range []string{meta.SettingModuleCount, meta.SettingModuleBytes, meta.SettingModuleUploader} {
+	for _, key := range []string{meta.SettingModuleCount, meta.SettingModuleBytes, meta.SettingModuleUploader, meta.SettingModuleUploaderBytes} {
 		for _, value := range []string{"", "0", "-1", "x", "1.5", "1GB", "99999999999999999999", "4097GiB", "off"} {
 			if meta.CheckModuleSetting(key, value) == nil {
 				t.Errorf("%s is %q", key, value)

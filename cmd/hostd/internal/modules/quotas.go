@@ -24,6 +24,7 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 			row("number", used.GetModules(), most.GetModules(), meta.SettingModuleCount)
 			row("bytes", used.GetBytes(), most.GetBytes(), meta.SettingModuleBytes)
 			row("number of your own", used.GetOwnModules(), most.GetOwnModules(), meta.SettingModuleUploader)
+			row("bytes of your own", used.GetOwnBytes(), most.GetOwnBytes(), meta.SettingModuleUploaderBytes)
 			row("time that they stay unused", "", retention(q), meta.SettingModuleRetention)
 		})
 	})

@@ -1951,7 +1951,7 @@ type QuotasResponse struct {
 	// What there is.
 	Used *QuotasResponse_Amounts `protobuf:"bytes,1,opt,name=used,proto3" json:"used,omitempty"`
 	// The most that there may be, by the settings module-quota-count,
-	// module-quota-bytes and module-quota-uploader.
+	// module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
 	Most *QuotasResponse_Amounts `protobuf:"bytes,2,opt,name=most,proto3" json:"most,omitempty"`
 	// How long a module stays that nothing needs, by the setting module-retention;
 	// 0: until it is removed.
@@ -3812,7 +3812,9 @@ type QuotasResponse_Amounts struct {
 	// How many bytes they have.
 	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// How many the caller has uploaded; 0 where nodes do not ask who calls.
-	OwnModules    uint64 `protobuf:"varint,3,opt,name=own_modules,json=ownModules,proto3" json:"own_modules,omitempty"`
+	OwnModules uint64 `protobuf:"varint,3,opt,name=own_modules,json=ownModules,proto3" json:"own_modules,omitempty"`
+	// How many bytes those have that the caller has uploaded.
+	OwnBytes      uint64 `protobuf:"varint,4,opt,name=own_bytes,json=ownBytes,proto3" json:"own_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3864,6 +3866,13 @@ func (x *QuotasResponse_Amounts) GetBytes() uint64 {
 func (x *QuotasResponse_Amounts) GetOwnModules() uint64 {
 	if x != nil {
 		return x.OwnModules
+	}
+	return 0
+}
+
+func (x *QuotasResponse_Amounts) GetOwnBytes() uint64 {
+	if x != nil {
+		return x.OwnBytes
 	}
 	return 0
 }
@@ -4297,16 +4306,17 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\rRemoveRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
 	"\x0eRemoveResponse\"\x0f\n" +
-	"\rQuotasRequest\"\x93\x02\n" +
+	"\rQuotasRequest\"\xb0\x02\n" +
 	"\x0eQuotasResponse\x12;\n" +
 	"\x04used\x18\x01 \x01(\v2'.hostd.module.v1.QuotasResponse.AmountsR\x04used\x12;\n" +
 	"\x04most\x18\x02 \x01(\v2'.hostd.module.v1.QuotasResponse.AmountsR\x04most\x12+\n" +
-	"\x11retention_seconds\x18\x03 \x01(\x04R\x10retentionSeconds\x1aZ\n" +
+	"\x11retention_seconds\x18\x03 \x01(\x04R\x10retentionSeconds\x1aw\n" +
 	"\aAmounts\x12\x18\n" +
 	"\amodules\x18\x01 \x01(\x04R\amodules\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
 	"\vown_modules\x18\x03 \x01(\x04R\n" +
-	"ownModules\"~\n" +
+	"ownModules\x12\x1b\n" +
+	"\town_bytes\x18\x04 \x01(\x04R\bownBytes\"~\n" +
 	"\x0fRollbackRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
