@@ -51,6 +51,11 @@ func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed 
 	o.Node, o.Incarnation, o.Replicas = m.opts.Node, m.opts.Peers.Incarnation(), uint32(len(statuses))
 	o.Draining, o.Full = m.draining.Load() || !m.opts.Able(), m.opts.Full()
 	o.Pace, o.skew = coarse(m.opts.Pace()), m.opts.Skew().Round(skewStep)
+	for _, member := range view.Members() {
+		if m.opts.Heard(member.Node) {
+			o.Heard = append(o.Heard, member.Node)
+		}
+	}
 	for i := range statuses {
 		st := &statuses[i]
 		p, _ := view.Placement(st.Shard)
@@ -151,7 +156,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 
 // like says whether two reports of a start differ in their numbers only.
 func (o *observed) like(b observed) bool {
-	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && maps.Equal(o.sizes, b.sizes) &&
+	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && slices.Equal(o.Heard, b.Heard) && maps.Equal(o.sizes, b.sizes) &&
 		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
 			return a.Shard == b.Shard && a.Replica == b.Replica && a.Term == b.Term && a.Leader == b.Leader &&
 				a.Commit == b.Commit && a.Applied == b.Applied && a.Last == b.Last && a.Stopped == b.Stopped && a.Disputed == b.Disputed && maps.Equal(a.Match, b.Match) &&

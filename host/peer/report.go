@@ -17,6 +17,9 @@ func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 		NodeId: string(r.Node), Incarnation: r.Incarnation, Seq: r.Seq, View: r.View,
 		Replicas: r.Replicas, Draining: r.Draining, Full: r.Full, PaceMillis: uint32(r.Pace.Milliseconds()), Shards: make([]*peerv1.ShardReport, len(r.Shards)),
 	}
+	for _, node := range r.Heard {
+		out.Heard = append(out.Heard, string(node))
+	}
 	for i := range r.Shards {
 		s := &r.Shards[i]
 		o := &peerv1.ShardReport{
@@ -38,6 +41,9 @@ func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 	out := coordinator.Report{
 		Node: sharding.NodeID(r.GetNodeId()), Incarnation: r.GetIncarnation(), Seq: r.GetSeq(), View: r.GetView(),
 		Replicas: r.GetReplicas(), Draining: r.GetDraining(), Full: r.GetFull(), Pace: time.Duration(r.GetPaceMillis()) * time.Millisecond, Shards: make([]coordinator.ShardReport, len(r.GetShards())),
+	}
+	for _, node := range r.GetHeard() {
+		out.Heard = append(out.Heard, sharding.NodeID(node))
 	}
 	for i, s := range r.GetShards() {
 		o := coordinator.ShardReport{

@@ -88,7 +88,7 @@ type Coordinator struct {
 	moving map[sharding.ShardID]handover
 	// pins are the leaderships that an operator moved.
 	pins       map[sharding.ShardID]sharding.NodeID
-	operations []*operation
+	operations []*operation // at most MaxOperations, which the caller sees to
 	// placements are those of placed, by shard: sorting them is worth keeping.
 	placements []meta.Placement
 	placed     *meta.View

@@ -55,7 +55,8 @@ func (s *stepView) follows(n *node) bool {
 
 // dead says whether the node has been out of reach for too long. A coordinator
 // that hears less than a majority of the hosts may be what is cut off, and
-// takes nobody for dead.
+// takes nobody for dead. Nor does it a node that another one hears: it serves
+// and votes, and the cut is between it and the coordinator.
 func (s *stepView) dead(n *node) bool {
 	since, silent := s.silent[n.Node]
 	if !silent || s.now.Sub(since) < s.policy.DeadAfter {
@@ -67,7 +68,12 @@ func (s *stepView) dead(n *node) bool {
 			heard++
 		}
 	}
-	return heard > s.hosts/2
+	return heard > s.hosts/2 && !slices.ContainsFunc(s.nodes, func(o *node) bool { return o.hears(n.Node) })
+}
+
+// hears says whether the node reports now that it hears the other one.
+func (n *node) hears(other sharding.NodeID) bool {
+	return n.fresh && n.Node != other && n.host() && slices.Contains(n.heard.report.Heard, other)
 }
 
 // holds says whether any replica is placed on the node, lost ones included.

@@ -41,6 +41,10 @@ const (
 	OperationRenew
 )
 
+// MaxOperations bounds the operations that are not done at one time. Each is
+// looked at in every step.
+const MaxOperations = 1024
+
 // Operation is what an operator asks for. The caller numbers its operations;
 // numbers are not used again.
 type Operation struct {

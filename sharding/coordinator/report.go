@@ -31,6 +31,9 @@ type Report struct {
 	// Full says that the node's disk has no room for more. It wants to lead
 	// nothing and to be given no replicas; those that it has vote.
 	Full bool
+	// Heard are the members that the node hears, itself included. Empty from a
+	// release that does not say.
+	Heard []sharding.NodeID
 }
 
 // ShardReport describes one replica on the reporting node.

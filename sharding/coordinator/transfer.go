@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"time"
+
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -17,11 +19,50 @@ func (s *stepView) transfers() {
 		}
 		slow := sh.leader.evicted && s.pins[sh.Shard] != sh.leader.Node
 		if !slow && !sh.leader.outgoing() {
+			if sh.Shard == sharding.MetaShard {
+				s.yield(sh)
+			}
 			continue
 		}
 		if heir := s.heir(sh); heir != nil {
 			s.handOver(sh, heir)
 		}
+	}
+}
+
+// yieldAfter is how long a node must be out of the coordinator's reach, and in
+// that of others, before another one coordinates.
+const yieldAfter = 5 * time.Second
+
+// yield hands the metadata shard over to a node that hears hosts which this one
+// has not heard for a while. A node that is cut from the coordinator alone
+// serves, but it can be given nothing and hears of no change of the metadata.
+// The heir has to hear more hosts than this node, so that leaderships do not go
+// to and fro between nodes that each hear another part.
+func (s *stepView) yield(sh *shard) {
+	var best *node
+	most := 0
+	for _, n := range s.nodes {
+		if n.host() && n.linked {
+			most++
+		}
+	}
+	for _, heir := range s.heirs(sh) {
+		hears, missed := 1, false
+		for _, n := range s.nodes {
+			if !n.host() || !heir.hears(n.Node) {
+				continue
+			}
+			hears++
+			since, silent := s.silent[n.Node]
+			missed = missed || silent && s.now.Sub(since) >= yieldAfter
+		}
+		if missed && !heir.unsteady && hears > most {
+			best, most = heir, hears
+		}
+	}
+	if best != nil {
+		s.handOver(sh, best)
 	}
 }
 

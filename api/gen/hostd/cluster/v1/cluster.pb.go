@@ -268,7 +268,7 @@ func (x *Member) GetPeerAddress() string {
 }
 
 // Trouble is why a node is given no leaderships: it is slow, came back after it
-// was lost, or damages its replicas.
+// was lost, damages its replicas, or its disk is full.
 type Trouble struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether what it led was taken from it because it was slow: its disk or its
@@ -282,7 +282,10 @@ type Trouble struct {
 	// How often replicas of the node were damaged that had been built since the
 	// damage before; 0 if that is not the trouble. From 3 on the node leads nothing
 	// and gets no replicas until it is resumed.
-	Damages       uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
+	Damages uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
+	// Whether the disk has no room for more: the node takes no commands, leads
+	// nothing and is given no replicas until there is room.
+	DiskFull      bool `protobuf:"varint,5,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -343,6 +346,13 @@ func (x *Trouble) GetDamages() uint32 {
 		return x.Damages
 	}
 	return 0
+}
+
+func (x *Trouble) GetDiskFull() bool {
+	if x != nil {
+		return x.DiskFull
+	}
+	return false
 }
 
 // Shard is one shard of the cluster.
@@ -5295,12 +5305,13 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tmin_level\x18\x14 \x01(\rR\bminLevel\x12\x1b\n" +
 	"\tmax_level\x18\x15 \x01(\rR\bmaxLevel\x123\n" +
 	"\atrouble\x18\x1f \x01(\v2\x19.hostd.cluster.v1.TroubleR\atrouble\x12!\n" +
-	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"\x8c\x01\n" +
+	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"\xa9\x01\n" +
 	"\aTrouble\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12!\n" +
 	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\x12\x18\n" +
-	"\adamages\x18\x04 \x01(\rR\adamages\"\x9c\x02\n" +
+	"\adamages\x18\x04 \x01(\rR\adamages\x12\x1b\n" +
+	"\tdisk_full\x18\x05 \x01(\bR\bdiskFull\"\x9c\x02\n" +
 	"\x05Shard\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +

@@ -189,7 +189,7 @@ func (x Fault_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Fault_Kind.Descriptor instead.
 func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{58, 0}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{59, 0}
 }
 
 // LinkRequest is a batch of frames and a beat.
@@ -401,6 +401,8 @@ type ProbeResponse struct {
 	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	// Starts of nodes that operators put down and that are no members any more.
 	Downed []*DownedStart `protobuf:"bytes,110,rep,name=downed,proto3" json:"downed,omitempty"`
+	// Nodes that were ordered to leave, and have left.
+	Left []*LeftNode `protobuf:"bytes,113,rep,name=left,proto3" json:"left,omitempty"`
 	// Where clients reach the answering node, host:port; empty from a node that
 	// does not say it.
 	Address string `protobuf:"bytes,111,opt,name=address,proto3" json:"address,omitempty"`
@@ -511,6 +513,13 @@ func (x *ProbeResponse) GetDowned() []*DownedStart {
 	return nil
 }
 
+func (x *ProbeResponse) GetLeft() []*LeftNode {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 func (x *ProbeResponse) GetAddress() string {
 	if x != nil {
 		return x.Address
@@ -580,6 +589,70 @@ func (x *DownedStart) GetIncarnation() uint64 {
 	return 0
 }
 
+// LeftNode is a node that was ordered to leave and has left.
+type LeftNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Its last start.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Its disk, with which it is not admitted again.
+	DiskId        string `protobuf:"bytes,3,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeftNode) Reset() {
+	*x = LeftNode{}
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeftNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeftNode) ProtoMessage() {}
+
+func (x *LeftNode) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeftNode.ProtoReflect.Descriptor instead.
+func (*LeftNode) Descriptor() ([]byte, []int) {
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LeftNode) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *LeftNode) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LeftNode) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
 // PledgeRequest is an attempt to found a cluster; its node and start are the
 // hello's.
 type PledgeRequest struct {
@@ -596,7 +669,7 @@ type PledgeRequest struct {
 
 func (x *PledgeRequest) Reset() {
 	*x = PledgeRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +681,7 @@ func (x *PledgeRequest) String() string {
 func (*PledgeRequest) ProtoMessage() {}
 
 func (x *PledgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +694,7 @@ func (x *PledgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PledgeRequest.ProtoReflect.Descriptor instead.
 func (*PledgeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PledgeRequest) GetRound() uint64 {
@@ -660,7 +733,7 @@ type PledgeResponse struct {
 
 func (x *PledgeResponse) Reset() {
 	*x = PledgeResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +745,7 @@ func (x *PledgeResponse) String() string {
 func (*PledgeResponse) ProtoMessage() {}
 
 func (x *PledgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +758,7 @@ func (x *PledgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PledgeResponse.ProtoReflect.Descriptor instead.
 func (*PledgeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PledgeResponse) GetNodeId() string {
@@ -724,7 +797,7 @@ type VouchRequest struct {
 
 func (x *VouchRequest) Reset() {
 	*x = VouchRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +809,7 @@ func (x *VouchRequest) String() string {
 func (*VouchRequest) ProtoMessage() {}
 
 func (x *VouchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +822,7 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
 func (*VouchRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *VouchRequest) GetVouched() uint64 {
@@ -788,7 +861,7 @@ type VouchResponse struct {
 
 func (x *VouchResponse) Reset() {
 	*x = VouchResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +873,7 @@ func (x *VouchResponse) String() string {
 func (*VouchResponse) ProtoMessage() {}
 
 func (x *VouchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +886,7 @@ func (x *VouchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchResponse.ProtoReflect.Descriptor instead.
 func (*VouchResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *VouchResponse) GetLatest() uint64 {
@@ -869,7 +942,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +954,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +967,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Member) GetNodeId() string {
@@ -985,7 +1058,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1070,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1083,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JoinRequest) GetMember() *Member {
@@ -1043,7 +1116,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1128,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1141,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -1131,7 +1204,7 @@ type PrepareLevelRequest struct {
 
 func (x *PrepareLevelRequest) Reset() {
 	*x = PrepareLevelRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1216,7 @@ func (x *PrepareLevelRequest) String() string {
 func (*PrepareLevelRequest) ProtoMessage() {}
 
 func (x *PrepareLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1229,7 @@ func (x *PrepareLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareLevelRequest.ProtoReflect.Descriptor instead.
 func (*PrepareLevelRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PrepareLevelRequest) GetLevel() uint32 {
@@ -1185,7 +1258,7 @@ type PrepareLevelResponse struct {
 
 func (x *PrepareLevelResponse) Reset() {
 	*x = PrepareLevelResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1270,7 @@ func (x *PrepareLevelResponse) String() string {
 func (*PrepareLevelResponse) ProtoMessage() {}
 
 func (x *PrepareLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1283,7 @@ func (x *PrepareLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareLevelResponse.ProtoReflect.Descriptor instead.
 func (*PrepareLevelResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PrepareLevelResponse) GetMinLevel() uint32 {
@@ -1259,7 +1332,7 @@ type ReachRequest struct {
 
 func (x *ReachRequest) Reset() {
 	*x = ReachRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1344,7 @@ func (x *ReachRequest) String() string {
 func (*ReachRequest) ProtoMessage() {}
 
 func (x *ReachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1357,7 @@ func (x *ReachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReachRequest.ProtoReflect.Descriptor instead.
 func (*ReachRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReachRequest) GetNodes() []*StartAddress {
@@ -1309,7 +1382,7 @@ type StartAddress struct {
 
 func (x *StartAddress) Reset() {
 	*x = StartAddress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1394,7 @@ func (x *StartAddress) String() string {
 func (*StartAddress) ProtoMessage() {}
 
 func (x *StartAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1407,7 @@ func (x *StartAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartAddress.ProtoReflect.Descriptor instead.
 func (*StartAddress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StartAddress) GetNodeId() string {
@@ -1369,7 +1442,7 @@ type ReachResponse struct {
 
 func (x *ReachResponse) Reset() {
 	*x = ReachResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1454,7 @@ func (x *ReachResponse) String() string {
 func (*ReachResponse) ProtoMessage() {}
 
 func (x *ReachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1467,7 @@ func (x *ReachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReachResponse.ProtoReflect.Descriptor instead.
 func (*ReachResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReachResponse) GetUnreached() []*Unreached {
@@ -1417,7 +1490,7 @@ type Unreached struct {
 
 func (x *Unreached) Reset() {
 	*x = Unreached{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1502,7 @@ func (x *Unreached) String() string {
 func (*Unreached) ProtoMessage() {}
 
 func (x *Unreached) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1515,7 @@ func (x *Unreached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreached.ProtoReflect.Descriptor instead.
 func (*Unreached) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Unreached) GetNodeId() string {
@@ -1474,7 +1547,7 @@ type ReplicaAddress struct {
 
 func (x *ReplicaAddress) Reset() {
 	*x = ReplicaAddress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1559,7 @@ func (x *ReplicaAddress) String() string {
 func (*ReplicaAddress) ProtoMessage() {}
 
 func (x *ReplicaAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1572,7 @@ func (x *ReplicaAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaAddress.ProtoReflect.Descriptor instead.
 func (*ReplicaAddress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReplicaAddress) GetReplica() uint64 {
@@ -1534,7 +1607,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1619,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1632,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -1580,7 +1653,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1665,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1678,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProposeResponse) GetResult() []byte {
@@ -1624,7 +1697,7 @@ type ReadMetaRequest struct {
 
 func (x *ReadMetaRequest) Reset() {
 	*x = ReadMetaRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1709,7 @@ func (x *ReadMetaRequest) String() string {
 func (*ReadMetaRequest) ProtoMessage() {}
 
 func (x *ReadMetaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1722,7 @@ func (x *ReadMetaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMetaRequest.ProtoReflect.Descriptor instead.
 func (*ReadMetaRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 // ReadMetaResponse is a point in the log of the metadata shard.
@@ -1663,7 +1736,7 @@ type ReadMetaResponse struct {
 
 func (x *ReadMetaResponse) Reset() {
 	*x = ReadMetaResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1748,7 @@ func (x *ReadMetaResponse) String() string {
 func (*ReadMetaResponse) ProtoMessage() {}
 
 func (x *ReadMetaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1761,7 @@ func (x *ReadMetaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMetaResponse.ProtoReflect.Descriptor instead.
 func (*ReadMetaResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadMetaResponse) GetIndex() uint64 {
@@ -1733,13 +1806,16 @@ type ReportRequest struct {
 	// Whether the node takes the changes since that picture in place of a whole
 	// one, and asks for sizes where it wants them.
 	PictureChanges bool `protobuf:"varint,70,opt,name=picture_changes,json=pictureChanges,proto3" json:"picture_changes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The members that the node hears, itself included; part of what is left out
+	// where the report is the same. Empty from a release that does not say.
+	Heard         []string `protobuf:"bytes,71,rep,name=heard,proto3" json:"heard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1827,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1840,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportRequest) GetNodeId() string {
@@ -1858,6 +1934,13 @@ func (x *ReportRequest) GetPictureChanges() bool {
 	return false
 }
 
+func (x *ReportRequest) GetHeard() []string {
+	if x != nil {
+		return x.Heard
+	}
+	return nil
+}
+
 // ShardReport is one shard as a node's replica sees it.
 type ShardReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1898,7 +1981,7 @@ type ShardReport struct {
 
 func (x *ShardReport) Reset() {
 	*x = ShardReport{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1993,7 @@ func (x *ShardReport) String() string {
 func (*ShardReport) ProtoMessage() {}
 
 func (x *ShardReport) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2006,7 @@ func (x *ShardReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardReport.ProtoReflect.Descriptor instead.
 func (*ShardReport) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ShardReport) GetShardId() uint32 {
@@ -2044,7 +2127,7 @@ type StoppedReplica struct {
 
 func (x *StoppedReplica) Reset() {
 	*x = StoppedReplica{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2139,7 @@ func (x *StoppedReplica) String() string {
 func (*StoppedReplica) ProtoMessage() {}
 
 func (x *StoppedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2152,7 @@ func (x *StoppedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoppedReplica.ProtoReflect.Descriptor instead.
 func (*StoppedReplica) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StoppedReplica) GetShardId() uint32 {
@@ -2099,7 +2182,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2194,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2207,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Progress) GetReplica() uint64 {
@@ -2171,7 +2254,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2266,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2279,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportResponse) GetTransfers() []*Transfer {
@@ -2275,7 +2358,7 @@ type PendingOrder struct {
 
 func (x *PendingOrder) Reset() {
 	*x = PendingOrder{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2370,7 @@ func (x *PendingOrder) String() string {
 func (*PendingOrder) ProtoMessage() {}
 
 func (x *PendingOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2383,7 @@ func (x *PendingOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingOrder.ProtoReflect.Descriptor instead.
 func (*PendingOrder) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PendingOrder) GetKind() string {
@@ -2353,7 +2436,7 @@ type CompareRowsRequest struct {
 
 func (x *CompareRowsRequest) Reset() {
 	*x = CompareRowsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2448,7 @@ func (x *CompareRowsRequest) String() string {
 func (*CompareRowsRequest) ProtoMessage() {}
 
 func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2461,7 @@ func (x *CompareRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRowsRequest.ProtoReflect.Descriptor instead.
 func (*CompareRowsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CompareRowsRequest) GetShardId() uint32 {
@@ -2413,7 +2496,7 @@ type CompareRowsResponse struct {
 
 func (x *CompareRowsResponse) Reset() {
 	*x = CompareRowsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2508,7 @@ func (x *CompareRowsResponse) String() string {
 func (*CompareRowsResponse) ProtoMessage() {}
 
 func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2521,7 @@ func (x *CompareRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRowsResponse.ProtoReflect.Descriptor instead.
 func (*CompareRowsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CompareRowsResponse) GetDigest() []byte {
@@ -2457,7 +2540,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2552,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[31]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2565,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{31}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 // RenewResponse says that the caller is taken for dead until it joins with an
@@ -2495,7 +2578,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2590,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[32]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2603,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 // SizesRequest has no parameters.
@@ -2532,7 +2615,7 @@ type SizesRequest struct {
 
 func (x *SizesRequest) Reset() {
 	*x = SizesRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2627,7 @@ func (x *SizesRequest) String() string {
 func (*SizesRequest) ProtoMessage() {}
 
 func (x *SizesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[33]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2640,7 @@ func (x *SizesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizesRequest.ProtoReflect.Descriptor instead.
 func (*SizesRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{33}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
 // SizesResponse is what the leaders of shards reported last.
@@ -2571,7 +2654,7 @@ type SizesResponse struct {
 
 func (x *SizesResponse) Reset() {
 	*x = SizesResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2666,7 @@ func (x *SizesResponse) String() string {
 func (*SizesResponse) ProtoMessage() {}
 
 func (x *SizesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[34]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2679,7 @@ func (x *SizesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizesResponse.ProtoReflect.Descriptor instead.
 func (*SizesResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SizesResponse) GetShards() []*ShardSize {
@@ -2623,7 +2706,7 @@ type ShardSize struct {
 
 func (x *ShardSize) Reset() {
 	*x = ShardSize{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2718,7 @@ func (x *ShardSize) String() string {
 func (*ShardSize) ProtoMessage() {}
 
 func (x *ShardSize) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[35]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2731,7 @@ func (x *ShardSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardSize.ProtoReflect.Descriptor instead.
 func (*ShardSize) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{35}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShardSize) GetShardId() uint32 {
@@ -2690,7 +2773,7 @@ type HandOverRequest struct {
 
 func (x *HandOverRequest) Reset() {
 	*x = HandOverRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2785,7 @@ func (x *HandOverRequest) String() string {
 func (*HandOverRequest) ProtoMessage() {}
 
 func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[36]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2798,7 @@ func (x *HandOverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverRequest.ProtoReflect.Descriptor instead.
 func (*HandOverRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{36}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HandOverRequest) GetTransfers() []*Transfer {
@@ -2734,7 +2817,7 @@ type HandOverResponse struct {
 
 func (x *HandOverResponse) Reset() {
 	*x = HandOverResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2829,7 @@ func (x *HandOverResponse) String() string {
 func (*HandOverResponse) ProtoMessage() {}
 
 func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[37]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2842,7 @@ func (x *HandOverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandOverResponse.ProtoReflect.Descriptor instead.
 func (*HandOverResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{37}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
 }
 
 // ShardState is a shard as its leader last reported it.
@@ -2787,7 +2870,7 @@ type ShardState struct {
 
 func (x *ShardState) Reset() {
 	*x = ShardState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2882,7 @@ func (x *ShardState) String() string {
 func (*ShardState) ProtoMessage() {}
 
 func (x *ShardState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[38]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2895,7 @@ func (x *ShardState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardState.ProtoReflect.Descriptor instead.
 func (*ShardState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{38}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardState) GetShardId() uint32 {
@@ -2887,14 +2970,17 @@ type NodeState struct {
 	// Its replicas that have stopped, by shard.
 	Stopped []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
 	// Why it is given no leadership for balance, if it is not.
-	Trouble       *Trouble `protobuf:"bytes,110,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Trouble *Trouble `protobuf:"bytes,110,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	// Whether its disk has no room for more: it is given no leadership and no
+	// replica.
+	Full          bool `protobuf:"varint,111,opt,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +2992,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[39]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3005,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{39}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodeState) GetNodeId() string {
@@ -2971,6 +3057,13 @@ func (x *NodeState) GetTrouble() *Trouble {
 	return nil
 }
 
+func (x *NodeState) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
 // Trouble is why a node is given no leaderships: it is slow, came back after it
 // was lost, or damages its replicas.
 type Trouble struct {
@@ -2993,7 +3086,7 @@ type Trouble struct {
 
 func (x *Trouble) Reset() {
 	*x = Trouble{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3098,7 @@ func (x *Trouble) String() string {
 func (*Trouble) ProtoMessage() {}
 
 func (x *Trouble) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[40]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3111,7 @@ func (x *Trouble) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
 func (*Trouble) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{40}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Trouble) GetSlow() bool {
@@ -3064,7 +3157,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3169,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3182,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Transfer) GetShardId() uint32 {
@@ -3126,7 +3219,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3231,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[42]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3244,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{42}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PrepareRequest) GetDigest() []byte {
@@ -3177,7 +3270,7 @@ type PrepareResponse struct {
 
 func (x *PrepareResponse) Reset() {
 	*x = PrepareResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3282,7 @@ func (x *PrepareResponse) String() string {
 func (*PrepareResponse) ProtoMessage() {}
 
 func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[43]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3295,7 @@ func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
 func (*PrepareResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{43}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
 }
 
 // AwaitBindingsRequest is how far the bindings shall be.
@@ -3216,7 +3309,7 @@ type AwaitBindingsRequest struct {
 
 func (x *AwaitBindingsRequest) Reset() {
 	*x = AwaitBindingsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3321,7 @@ func (x *AwaitBindingsRequest) String() string {
 func (*AwaitBindingsRequest) ProtoMessage() {}
 
 func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[44]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3334,7 @@ func (x *AwaitBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsRequest.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AwaitBindingsRequest) GetRevision() uint64 {
@@ -3260,7 +3353,7 @@ type AwaitBindingsResponse struct {
 
 func (x *AwaitBindingsResponse) Reset() {
 	*x = AwaitBindingsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3365,7 @@ func (x *AwaitBindingsResponse) String() string {
 func (*AwaitBindingsResponse) ProtoMessage() {}
 
 func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[45]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3378,7 @@ func (x *AwaitBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitBindingsResponse.ProtoReflect.Descriptor instead.
 func (*AwaitBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{45}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
 }
 
 // CountsRequest names types.
@@ -3299,7 +3392,7 @@ type CountsRequest struct {
 
 func (x *CountsRequest) Reset() {
 	*x = CountsRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3404,7 @@ func (x *CountsRequest) String() string {
 func (*CountsRequest) ProtoMessage() {}
 
 func (x *CountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[46]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3417,7 @@ func (x *CountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountsRequest.ProtoReflect.Descriptor instead.
 func (*CountsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{46}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CountsRequest) GetEntityTypes() []string {
@@ -3346,7 +3439,7 @@ type CountsResponse struct {
 
 func (x *CountsResponse) Reset() {
 	*x = CountsResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3451,7 @@ func (x *CountsResponse) String() string {
 func (*CountsResponse) ProtoMessage() {}
 
 func (x *CountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[47]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3464,7 @@ func (x *CountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountsResponse.ProtoReflect.Descriptor instead.
 func (*CountsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{47}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CountsResponse) GetTypes() []*TypeCounts {
@@ -3401,7 +3494,7 @@ type TypeCounts struct {
 
 func (x *TypeCounts) Reset() {
 	*x = TypeCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3506,7 @@ func (x *TypeCounts) String() string {
 func (*TypeCounts) ProtoMessage() {}
 
 func (x *TypeCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[48]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3519,7 @@ func (x *TypeCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCounts.ProtoReflect.Descriptor instead.
 func (*TypeCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{48}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TypeCounts) GetEntityType() string {
@@ -3494,7 +3587,7 @@ type ShadowCounts struct {
 
 func (x *ShadowCounts) Reset() {
 	*x = ShadowCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3599,7 @@ func (x *ShadowCounts) String() string {
 func (*ShadowCounts) ProtoMessage() {}
 
 func (x *ShadowCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[49]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3612,7 @@ func (x *ShadowCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowCounts.ProtoReflect.Descriptor instead.
 func (*ShadowCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{49}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ShadowCounts) GetRevision() uint64 {
@@ -3611,7 +3704,7 @@ type ShadowExample struct {
 
 func (x *ShadowExample) Reset() {
 	*x = ShadowExample{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3716,7 @@ func (x *ShadowExample) String() string {
 func (*ShadowExample) ProtoMessage() {}
 
 func (x *ShadowExample) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[50]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3729,7 @@ func (x *ShadowExample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowExample.ProtoReflect.Descriptor instead.
 func (*ShadowExample) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{50}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ShadowExample) GetEntityId() string {
@@ -3692,7 +3785,7 @@ type ModuleCounts struct {
 
 func (x *ModuleCounts) Reset() {
 	*x = ModuleCounts{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3704,7 +3797,7 @@ func (x *ModuleCounts) String() string {
 func (*ModuleCounts) ProtoMessage() {}
 
 func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[51]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3717,7 +3810,7 @@ func (x *ModuleCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleCounts.ProtoReflect.Descriptor instead.
 func (*ModuleCounts) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{51}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ModuleCounts) GetCommands() uint64 {
@@ -3759,7 +3852,7 @@ type GetBlobRequest struct {
 
 func (x *GetBlobRequest) Reset() {
 	*x = GetBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3771,7 +3864,7 @@ func (x *GetBlobRequest) String() string {
 func (*GetBlobRequest) ProtoMessage() {}
 
 func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[52]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3784,7 +3877,7 @@ func (x *GetBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{52}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetBlobRequest) GetDigest() []byte {
@@ -3807,7 +3900,7 @@ type GetBlobResponse struct {
 
 func (x *GetBlobResponse) Reset() {
 	*x = GetBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +3912,7 @@ func (x *GetBlobResponse) String() string {
 func (*GetBlobResponse) ProtoMessage() {}
 
 func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[53]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +3925,7 @@ func (x *GetBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{53}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetBlobResponse) GetChunk() []byte {
@@ -3864,7 +3957,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +3969,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[54]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +3982,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{54}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PutBlobRequest) GetChunk() []byte {
@@ -3922,7 +4015,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4027,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[55]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4040,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{55}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{56}
 }
 
 // SendSnapshotRequest is a piece of a snapshot.
@@ -3967,7 +4060,7 @@ type SendSnapshotRequest struct {
 
 func (x *SendSnapshotRequest) Reset() {
 	*x = SendSnapshotRequest{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4072,7 @@ func (x *SendSnapshotRequest) String() string {
 func (*SendSnapshotRequest) ProtoMessage() {}
 
 func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[56]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4085,7 @@ func (x *SendSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SendSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{56}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SendSnapshotRequest) GetHeader() []byte {
@@ -4027,7 +4120,7 @@ type SendSnapshotResponse struct {
 
 func (x *SendSnapshotResponse) Reset() {
 	*x = SendSnapshotResponse{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4039,7 +4132,7 @@ func (x *SendSnapshotResponse) String() string {
 func (*SendSnapshotResponse) ProtoMessage() {}
 
 func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[57]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4052,7 +4145,7 @@ func (x *SendSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SendSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{57}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SendSnapshotResponse) GetAnswer() []byte {
@@ -4081,7 +4174,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[58]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4186,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_peer_v1_peer_proto_msgTypes[58]
+	mi := &file_hostd_peer_v1_peer_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4199,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{58}
+	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Fault) GetKind() Fault_Kind {
@@ -4163,7 +4256,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"clockNanos\x12\x1f\n" +
 	"\vheld_micros\x18  \x01(\x04R\n" +
 	"heldMicros\"\x0e\n" +
-	"\fProbeRequest\"\xa8\x03\n" +
+	"\fProbeRequest\"\xd5\x03\n" +
 	"\rProbeResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -4176,12 +4269,17 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"shardCount\x12!\n" +
 	"\fcluster_name\x18\b \x01(\tR\vclusterName\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x122\n" +
-	"\x06downed\x18n \x03(\v2\x1a.hostd.peer.v1.DownedStartR\x06downed\x12\x18\n" +
+	"\x06downed\x18n \x03(\v2\x1a.hostd.peer.v1.DownedStartR\x06downed\x12+\n" +
+	"\x04left\x18q \x03(\v2\x17.hostd.peer.v1.LeftNodeR\x04left\x12\x18\n" +
 	"\aaddress\x18o \x01(\tR\aaddress\x12!\n" +
 	"\fpeer_address\x18p \x01(\tR\vpeerAddress\"H\n" +
 	"\vDownedStart\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"S\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"^\n" +
+	"\bLeftNode\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x17\n" +
+	"\adisk_id\x18\x03 \x01(\tR\x06diskId\"S\n" +
 	"\rPledgeRequest\x12\x14\n" +
 	"\x05round\x18< \x01(\x04R\x05round\x12\x12\n" +
 	"\x04back\x18= \x01(\bR\x04back\x12\x18\n" +
@@ -4253,7 +4351,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\"\x11\n" +
 	"\x0fReadMetaRequest\"(\n" +
 	"\x10ReadMetaResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"\x89\x03\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\x9f\x03\n" +
 	"\rReportRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
@@ -4269,7 +4367,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"paceMillis\x12\x1f\n" +
 	"\vskew_millis\x18\x1f \x01(\x12R\n" +
 	"skewMillis\x12'\n" +
-	"\x0fpicture_changes\x18F \x01(\bR\x0epictureChanges\"\xbd\x03\n" +
+	"\x0fpicture_changes\x18F \x01(\bR\x0epictureChanges\x12\x14\n" +
+	"\x05heard\x18G \x03(\tR\x05heard\"\xbd\x03\n" +
 	"\vShardReport\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -4336,7 +4435,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\blearners\x18\x05 \x03(\x04R\blearners\x12\x1a\n" +
 	"\bentities\x18\x06 \x01(\x04R\bentities\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\x86\x02\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\x9a\x02\n" +
 	"\tNodeState\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\treachable\x18\x02 \x01(\bR\treachable\x12\x1a\n" +
@@ -4345,7 +4444,8 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\vskew_millis\x18\x1e \x01(\x12R\n" +
 	"skewMillis\x127\n" +
 	"\astopped\x18( \x03(\v2\x1d.hostd.peer.v1.StoppedReplicaR\astopped\x120\n" +
-	"\atrouble\x18n \x01(\v2\x16.hostd.peer.v1.TroubleR\atrouble\"\x86\x01\n" +
+	"\atrouble\x18n \x01(\v2\x16.hostd.peer.v1.TroubleR\atrouble\x12\x12\n" +
+	"\x04full\x18o \x01(\bR\x04full\"\x86\x01\n" +
 	"\aTrouble\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x12*\n" +
 	"\x11until_unix_millis\x18\x02 \x01(\x03R\x0funtilUnixMillis\x12!\n" +
@@ -4483,7 +4583,7 @@ func file_hostd_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_hostd_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(StopReason)(0),               // 0: hostd.peer.v1.StopReason
 	(Fault_Kind)(0),               // 1: hostd.peer.v1.Fault.Kind
@@ -4492,132 +4592,134 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*ProbeRequest)(nil),          // 4: hostd.peer.v1.ProbeRequest
 	(*ProbeResponse)(nil),         // 5: hostd.peer.v1.ProbeResponse
 	(*DownedStart)(nil),           // 6: hostd.peer.v1.DownedStart
-	(*PledgeRequest)(nil),         // 7: hostd.peer.v1.PledgeRequest
-	(*PledgeResponse)(nil),        // 8: hostd.peer.v1.PledgeResponse
-	(*VouchRequest)(nil),          // 9: hostd.peer.v1.VouchRequest
-	(*VouchResponse)(nil),         // 10: hostd.peer.v1.VouchResponse
-	(*Member)(nil),                // 11: hostd.peer.v1.Member
-	(*JoinRequest)(nil),           // 12: hostd.peer.v1.JoinRequest
-	(*JoinResponse)(nil),          // 13: hostd.peer.v1.JoinResponse
-	(*PrepareLevelRequest)(nil),   // 14: hostd.peer.v1.PrepareLevelRequest
-	(*PrepareLevelResponse)(nil),  // 15: hostd.peer.v1.PrepareLevelResponse
-	(*ReachRequest)(nil),          // 16: hostd.peer.v1.ReachRequest
-	(*StartAddress)(nil),          // 17: hostd.peer.v1.StartAddress
-	(*ReachResponse)(nil),         // 18: hostd.peer.v1.ReachResponse
-	(*Unreached)(nil),             // 19: hostd.peer.v1.Unreached
-	(*ReplicaAddress)(nil),        // 20: hostd.peer.v1.ReplicaAddress
-	(*ProposeRequest)(nil),        // 21: hostd.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),       // 22: hostd.peer.v1.ProposeResponse
-	(*ReadMetaRequest)(nil),       // 23: hostd.peer.v1.ReadMetaRequest
-	(*ReadMetaResponse)(nil),      // 24: hostd.peer.v1.ReadMetaResponse
-	(*ReportRequest)(nil),         // 25: hostd.peer.v1.ReportRequest
-	(*ShardReport)(nil),           // 26: hostd.peer.v1.ShardReport
-	(*StoppedReplica)(nil),        // 27: hostd.peer.v1.StoppedReplica
-	(*Progress)(nil),              // 28: hostd.peer.v1.Progress
-	(*ReportResponse)(nil),        // 29: hostd.peer.v1.ReportResponse
-	(*PendingOrder)(nil),          // 30: hostd.peer.v1.PendingOrder
-	(*CompareRowsRequest)(nil),    // 31: hostd.peer.v1.CompareRowsRequest
-	(*CompareRowsResponse)(nil),   // 32: hostd.peer.v1.CompareRowsResponse
-	(*RenewRequest)(nil),          // 33: hostd.peer.v1.RenewRequest
-	(*RenewResponse)(nil),         // 34: hostd.peer.v1.RenewResponse
-	(*SizesRequest)(nil),          // 35: hostd.peer.v1.SizesRequest
-	(*SizesResponse)(nil),         // 36: hostd.peer.v1.SizesResponse
-	(*ShardSize)(nil),             // 37: hostd.peer.v1.ShardSize
-	(*HandOverRequest)(nil),       // 38: hostd.peer.v1.HandOverRequest
-	(*HandOverResponse)(nil),      // 39: hostd.peer.v1.HandOverResponse
-	(*ShardState)(nil),            // 40: hostd.peer.v1.ShardState
-	(*NodeState)(nil),             // 41: hostd.peer.v1.NodeState
-	(*Trouble)(nil),               // 42: hostd.peer.v1.Trouble
-	(*Transfer)(nil),              // 43: hostd.peer.v1.Transfer
-	(*PrepareRequest)(nil),        // 44: hostd.peer.v1.PrepareRequest
-	(*PrepareResponse)(nil),       // 45: hostd.peer.v1.PrepareResponse
-	(*AwaitBindingsRequest)(nil),  // 46: hostd.peer.v1.AwaitBindingsRequest
-	(*AwaitBindingsResponse)(nil), // 47: hostd.peer.v1.AwaitBindingsResponse
-	(*CountsRequest)(nil),         // 48: hostd.peer.v1.CountsRequest
-	(*CountsResponse)(nil),        // 49: hostd.peer.v1.CountsResponse
-	(*TypeCounts)(nil),            // 50: hostd.peer.v1.TypeCounts
-	(*ShadowCounts)(nil),          // 51: hostd.peer.v1.ShadowCounts
-	(*ShadowExample)(nil),         // 52: hostd.peer.v1.ShadowExample
-	(*ModuleCounts)(nil),          // 53: hostd.peer.v1.ModuleCounts
-	(*GetBlobRequest)(nil),        // 54: hostd.peer.v1.GetBlobRequest
-	(*GetBlobResponse)(nil),       // 55: hostd.peer.v1.GetBlobResponse
-	(*PutBlobRequest)(nil),        // 56: hostd.peer.v1.PutBlobRequest
-	(*PutBlobResponse)(nil),       // 57: hostd.peer.v1.PutBlobResponse
-	(*SendSnapshotRequest)(nil),   // 58: hostd.peer.v1.SendSnapshotRequest
-	(*SendSnapshotResponse)(nil),  // 59: hostd.peer.v1.SendSnapshotResponse
-	(*Fault)(nil),                 // 60: hostd.peer.v1.Fault
+	(*LeftNode)(nil),              // 7: hostd.peer.v1.LeftNode
+	(*PledgeRequest)(nil),         // 8: hostd.peer.v1.PledgeRequest
+	(*PledgeResponse)(nil),        // 9: hostd.peer.v1.PledgeResponse
+	(*VouchRequest)(nil),          // 10: hostd.peer.v1.VouchRequest
+	(*VouchResponse)(nil),         // 11: hostd.peer.v1.VouchResponse
+	(*Member)(nil),                // 12: hostd.peer.v1.Member
+	(*JoinRequest)(nil),           // 13: hostd.peer.v1.JoinRequest
+	(*JoinResponse)(nil),          // 14: hostd.peer.v1.JoinResponse
+	(*PrepareLevelRequest)(nil),   // 15: hostd.peer.v1.PrepareLevelRequest
+	(*PrepareLevelResponse)(nil),  // 16: hostd.peer.v1.PrepareLevelResponse
+	(*ReachRequest)(nil),          // 17: hostd.peer.v1.ReachRequest
+	(*StartAddress)(nil),          // 18: hostd.peer.v1.StartAddress
+	(*ReachResponse)(nil),         // 19: hostd.peer.v1.ReachResponse
+	(*Unreached)(nil),             // 20: hostd.peer.v1.Unreached
+	(*ReplicaAddress)(nil),        // 21: hostd.peer.v1.ReplicaAddress
+	(*ProposeRequest)(nil),        // 22: hostd.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),       // 23: hostd.peer.v1.ProposeResponse
+	(*ReadMetaRequest)(nil),       // 24: hostd.peer.v1.ReadMetaRequest
+	(*ReadMetaResponse)(nil),      // 25: hostd.peer.v1.ReadMetaResponse
+	(*ReportRequest)(nil),         // 26: hostd.peer.v1.ReportRequest
+	(*ShardReport)(nil),           // 27: hostd.peer.v1.ShardReport
+	(*StoppedReplica)(nil),        // 28: hostd.peer.v1.StoppedReplica
+	(*Progress)(nil),              // 29: hostd.peer.v1.Progress
+	(*ReportResponse)(nil),        // 30: hostd.peer.v1.ReportResponse
+	(*PendingOrder)(nil),          // 31: hostd.peer.v1.PendingOrder
+	(*CompareRowsRequest)(nil),    // 32: hostd.peer.v1.CompareRowsRequest
+	(*CompareRowsResponse)(nil),   // 33: hostd.peer.v1.CompareRowsResponse
+	(*RenewRequest)(nil),          // 34: hostd.peer.v1.RenewRequest
+	(*RenewResponse)(nil),         // 35: hostd.peer.v1.RenewResponse
+	(*SizesRequest)(nil),          // 36: hostd.peer.v1.SizesRequest
+	(*SizesResponse)(nil),         // 37: hostd.peer.v1.SizesResponse
+	(*ShardSize)(nil),             // 38: hostd.peer.v1.ShardSize
+	(*HandOverRequest)(nil),       // 39: hostd.peer.v1.HandOverRequest
+	(*HandOverResponse)(nil),      // 40: hostd.peer.v1.HandOverResponse
+	(*ShardState)(nil),            // 41: hostd.peer.v1.ShardState
+	(*NodeState)(nil),             // 42: hostd.peer.v1.NodeState
+	(*Trouble)(nil),               // 43: hostd.peer.v1.Trouble
+	(*Transfer)(nil),              // 44: hostd.peer.v1.Transfer
+	(*PrepareRequest)(nil),        // 45: hostd.peer.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 46: hostd.peer.v1.PrepareResponse
+	(*AwaitBindingsRequest)(nil),  // 47: hostd.peer.v1.AwaitBindingsRequest
+	(*AwaitBindingsResponse)(nil), // 48: hostd.peer.v1.AwaitBindingsResponse
+	(*CountsRequest)(nil),         // 49: hostd.peer.v1.CountsRequest
+	(*CountsResponse)(nil),        // 50: hostd.peer.v1.CountsResponse
+	(*TypeCounts)(nil),            // 51: hostd.peer.v1.TypeCounts
+	(*ShadowCounts)(nil),          // 52: hostd.peer.v1.ShadowCounts
+	(*ShadowExample)(nil),         // 53: hostd.peer.v1.ShadowExample
+	(*ModuleCounts)(nil),          // 54: hostd.peer.v1.ModuleCounts
+	(*GetBlobRequest)(nil),        // 55: hostd.peer.v1.GetBlobRequest
+	(*GetBlobResponse)(nil),       // 56: hostd.peer.v1.GetBlobResponse
+	(*PutBlobRequest)(nil),        // 57: hostd.peer.v1.PutBlobRequest
+	(*PutBlobResponse)(nil),       // 58: hostd.peer.v1.PutBlobResponse
+	(*SendSnapshotRequest)(nil),   // 59: hostd.peer.v1.SendSnapshotRequest
+	(*SendSnapshotResponse)(nil),  // 60: hostd.peer.v1.SendSnapshotResponse
+	(*Fault)(nil),                 // 61: hostd.peer.v1.Fault
 }
 var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
-	11, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
+	12, // 0: hostd.peer.v1.ProbeResponse.members:type_name -> hostd.peer.v1.Member
 	6,  // 1: hostd.peer.v1.ProbeResponse.downed:type_name -> hostd.peer.v1.DownedStart
-	20, // 2: hostd.peer.v1.VouchResponse.voters:type_name -> hostd.peer.v1.ReplicaAddress
-	11, // 3: hostd.peer.v1.JoinRequest.member:type_name -> hostd.peer.v1.Member
-	20, // 4: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
-	17, // 5: hostd.peer.v1.ReachRequest.nodes:type_name -> hostd.peer.v1.StartAddress
-	19, // 6: hostd.peer.v1.ReachResponse.unreached:type_name -> hostd.peer.v1.Unreached
-	26, // 7: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
-	28, // 8: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
-	0,  // 9: hostd.peer.v1.ShardReport.stopped:type_name -> hostd.peer.v1.StopReason
-	0,  // 10: hostd.peer.v1.StoppedReplica.reason:type_name -> hostd.peer.v1.StopReason
-	43, // 11: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
-	40, // 12: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
-	41, // 13: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
-	30, // 14: hostd.peer.v1.ReportResponse.pending:type_name -> hostd.peer.v1.PendingOrder
-	37, // 15: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
-	43, // 16: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
-	27, // 17: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
-	42, // 18: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
-	50, // 19: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
-	53, // 20: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
-	53, // 21: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
-	51, // 22: hostd.peer.v1.TypeCounts.shadow:type_name -> hostd.peer.v1.ShadowCounts
-	52, // 23: hostd.peer.v1.ShadowCounts.examples:type_name -> hostd.peer.v1.ShadowExample
-	1,  // 24: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
-	2,  // 25: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
-	4,  // 26: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
-	7,  // 27: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
-	9,  // 28: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
-	12, // 29: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
-	14, // 30: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
-	16, // 31: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
-	21, // 32: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
-	23, // 33: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
-	25, // 34: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
-	33, // 35: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
-	35, // 36: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
-	38, // 37: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
-	31, // 38: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
-	44, // 39: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
-	46, // 40: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
-	48, // 41: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
-	54, // 42: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
-	56, // 43: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
-	58, // 44: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
-	3,  // 45: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
-	5,  // 46: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
-	8,  // 47: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
-	10, // 48: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
-	13, // 49: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
-	15, // 50: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
-	18, // 51: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
-	22, // 52: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
-	24, // 53: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
-	29, // 54: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
-	34, // 55: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
-	36, // 56: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
-	39, // 57: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
-	32, // 58: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
-	45, // 59: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
-	47, // 60: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
-	49, // 61: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
-	55, // 62: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
-	57, // 63: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
-	59, // 64: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
-	45, // [45:65] is the sub-list for method output_type
-	25, // [25:45] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	7,  // 2: hostd.peer.v1.ProbeResponse.left:type_name -> hostd.peer.v1.LeftNode
+	21, // 3: hostd.peer.v1.VouchResponse.voters:type_name -> hostd.peer.v1.ReplicaAddress
+	12, // 4: hostd.peer.v1.JoinRequest.member:type_name -> hostd.peer.v1.Member
+	21, // 5: hostd.peer.v1.JoinResponse.meta_replicas:type_name -> hostd.peer.v1.ReplicaAddress
+	18, // 6: hostd.peer.v1.ReachRequest.nodes:type_name -> hostd.peer.v1.StartAddress
+	20, // 7: hostd.peer.v1.ReachResponse.unreached:type_name -> hostd.peer.v1.Unreached
+	27, // 8: hostd.peer.v1.ReportRequest.shards:type_name -> hostd.peer.v1.ShardReport
+	29, // 9: hostd.peer.v1.ShardReport.progress:type_name -> hostd.peer.v1.Progress
+	0,  // 10: hostd.peer.v1.ShardReport.stopped:type_name -> hostd.peer.v1.StopReason
+	0,  // 11: hostd.peer.v1.StoppedReplica.reason:type_name -> hostd.peer.v1.StopReason
+	44, // 12: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
+	41, // 13: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
+	42, // 14: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
+	31, // 15: hostd.peer.v1.ReportResponse.pending:type_name -> hostd.peer.v1.PendingOrder
+	38, // 16: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
+	44, // 17: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
+	28, // 18: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
+	43, // 19: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
+	51, // 20: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
+	54, // 21: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
+	54, // 22: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts
+	52, // 23: hostd.peer.v1.TypeCounts.shadow:type_name -> hostd.peer.v1.ShadowCounts
+	53, // 24: hostd.peer.v1.ShadowCounts.examples:type_name -> hostd.peer.v1.ShadowExample
+	1,  // 25: hostd.peer.v1.Fault.kind:type_name -> hostd.peer.v1.Fault.Kind
+	2,  // 26: hostd.peer.v1.PeerService.Link:input_type -> hostd.peer.v1.LinkRequest
+	4,  // 27: hostd.peer.v1.PeerService.Probe:input_type -> hostd.peer.v1.ProbeRequest
+	8,  // 28: hostd.peer.v1.PeerService.Pledge:input_type -> hostd.peer.v1.PledgeRequest
+	10, // 29: hostd.peer.v1.PeerService.Vouch:input_type -> hostd.peer.v1.VouchRequest
+	13, // 30: hostd.peer.v1.PeerService.Join:input_type -> hostd.peer.v1.JoinRequest
+	15, // 31: hostd.peer.v1.PeerService.PrepareLevel:input_type -> hostd.peer.v1.PrepareLevelRequest
+	17, // 32: hostd.peer.v1.PeerService.Reach:input_type -> hostd.peer.v1.ReachRequest
+	22, // 33: hostd.peer.v1.PeerService.Propose:input_type -> hostd.peer.v1.ProposeRequest
+	24, // 34: hostd.peer.v1.PeerService.ReadMeta:input_type -> hostd.peer.v1.ReadMetaRequest
+	26, // 35: hostd.peer.v1.PeerService.Report:input_type -> hostd.peer.v1.ReportRequest
+	34, // 36: hostd.peer.v1.PeerService.Renew:input_type -> hostd.peer.v1.RenewRequest
+	36, // 37: hostd.peer.v1.PeerService.Sizes:input_type -> hostd.peer.v1.SizesRequest
+	39, // 38: hostd.peer.v1.PeerService.HandOver:input_type -> hostd.peer.v1.HandOverRequest
+	32, // 39: hostd.peer.v1.PeerService.CompareRows:input_type -> hostd.peer.v1.CompareRowsRequest
+	45, // 40: hostd.peer.v1.PeerService.Prepare:input_type -> hostd.peer.v1.PrepareRequest
+	47, // 41: hostd.peer.v1.PeerService.AwaitBindings:input_type -> hostd.peer.v1.AwaitBindingsRequest
+	49, // 42: hostd.peer.v1.PeerService.Counts:input_type -> hostd.peer.v1.CountsRequest
+	55, // 43: hostd.peer.v1.PeerService.GetBlob:input_type -> hostd.peer.v1.GetBlobRequest
+	57, // 44: hostd.peer.v1.PeerService.PutBlob:input_type -> hostd.peer.v1.PutBlobRequest
+	59, // 45: hostd.peer.v1.PeerService.SendSnapshot:input_type -> hostd.peer.v1.SendSnapshotRequest
+	3,  // 46: hostd.peer.v1.PeerService.Link:output_type -> hostd.peer.v1.LinkResponse
+	5,  // 47: hostd.peer.v1.PeerService.Probe:output_type -> hostd.peer.v1.ProbeResponse
+	9,  // 48: hostd.peer.v1.PeerService.Pledge:output_type -> hostd.peer.v1.PledgeResponse
+	11, // 49: hostd.peer.v1.PeerService.Vouch:output_type -> hostd.peer.v1.VouchResponse
+	14, // 50: hostd.peer.v1.PeerService.Join:output_type -> hostd.peer.v1.JoinResponse
+	16, // 51: hostd.peer.v1.PeerService.PrepareLevel:output_type -> hostd.peer.v1.PrepareLevelResponse
+	19, // 52: hostd.peer.v1.PeerService.Reach:output_type -> hostd.peer.v1.ReachResponse
+	23, // 53: hostd.peer.v1.PeerService.Propose:output_type -> hostd.peer.v1.ProposeResponse
+	25, // 54: hostd.peer.v1.PeerService.ReadMeta:output_type -> hostd.peer.v1.ReadMetaResponse
+	30, // 55: hostd.peer.v1.PeerService.Report:output_type -> hostd.peer.v1.ReportResponse
+	35, // 56: hostd.peer.v1.PeerService.Renew:output_type -> hostd.peer.v1.RenewResponse
+	37, // 57: hostd.peer.v1.PeerService.Sizes:output_type -> hostd.peer.v1.SizesResponse
+	40, // 58: hostd.peer.v1.PeerService.HandOver:output_type -> hostd.peer.v1.HandOverResponse
+	33, // 59: hostd.peer.v1.PeerService.CompareRows:output_type -> hostd.peer.v1.CompareRowsResponse
+	46, // 60: hostd.peer.v1.PeerService.Prepare:output_type -> hostd.peer.v1.PrepareResponse
+	48, // 61: hostd.peer.v1.PeerService.AwaitBindings:output_type -> hostd.peer.v1.AwaitBindingsResponse
+	50, // 62: hostd.peer.v1.PeerService.Counts:output_type -> hostd.peer.v1.CountsResponse
+	56, // 63: hostd.peer.v1.PeerService.GetBlob:output_type -> hostd.peer.v1.GetBlobResponse
+	58, // 64: hostd.peer.v1.PeerService.PutBlob:output_type -> hostd.peer.v1.PutBlobResponse
+	60, // 65: hostd.peer.v1.PeerService.SendSnapshot:output_type -> hostd.peer.v1.SendSnapshotResponse
+	46, // [46:66] is the sub-list for method output_type
+	26, // [26:46] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_hostd_peer_v1_peer_proto_init() }
@@ -4631,7 +4733,7 @@ func file_hostd_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_peer_v1_peer_proto_rawDesc), len(file_hostd_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
