@@ -120,8 +120,8 @@ func (n *Node) openMembership(ctx context.Context) error {
 			}
 			return joined, err
 		},
-		Removed: func(ctx context.Context) bool {
-			return n.membership.entry().Removed(ctx, n.membership.addressBook.Addresses())
+		HasLeft: func(ctx context.Context, leaving bool) bool {
+			return n.membership.entry().HasLeft(ctx, n.membership.addressBook.Addresses(), leaving)
 		},
 		Renewed: func(j *cluster.Joined) error {
 			return n.id.Save(func(id *datadir.Identity) bool {

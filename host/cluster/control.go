@@ -147,6 +147,9 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	for _, d := range view.Downed() {
 		r.Downed = append(r.Downed, &peerv1.DownedStart{NodeId: string(d.Node), Incarnation: d.Incarnation})
 	}
+	for _, l := range view.Left() {
+		r.Left = append(r.Left, &peerv1.LeftNode{NodeId: string(l.Node), Incarnation: l.Incarnation, DiskId: l.Disk})
+	}
 	return r, nil
 }
 
@@ -175,6 +178,9 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case errors.Is(err, meta.ErrPutDown):
 		c.asking.settled(asks.Node)
 		return nil, fmt.Errorf("%w: %w", peer.ErrPutDown, err)
+	case errors.Is(err, meta.ErrLeft):
+		c.asking.settled(asks.Node)
+		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel): // until what stands in the way has gone
 		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	case err != nil:

@@ -142,13 +142,23 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 	return last
 }
 
-// Removed says whether a node that was a member is none any more, by the word
-// of the leader of the metadata shard alone: others may not have heard of it
-// yet. It is false while that one does not answer.
-func (e Entry) Removed(ctx context.Context, known []string) bool {
+// HasLeft reports whether a node that was a member was ordered to leave and is
+// none any more. Any node of the cluster says so that has heard of it. That the
+// node is not among the members counts only for one that is known to be leaving,
+// and by the word of the leader of the metadata shard: others may not have heard
+// yet of a node that has joined.
+func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	for _, a := range e.probe(ctx) {
-		if a.GetLeader() == a.GetNodeId() && !slices.ContainsFunc(a.GetMembers(), func(m *peerv1.Member) bool { return m.GetNodeId() == string(e.Self.Node) }) {
+		if a.GetClusterId() != e.Peers.Cluster() {
+			continue
+		}
+		if slices.ContainsFunc(a.GetLeft(), func(l *peerv1.LeftNode) bool {
+			return l.GetNodeId() == string(e.Self.Node) && l.GetDiskId() == e.Self.Disk
+		}) {
+			return true
+		}
+		if leaving && a.GetLeader() == a.GetNodeId() && !slices.ContainsFunc(a.GetMembers(), func(m *peerv1.Member) bool { return m.GetNodeId() == string(e.Self.Node) }) {
 			return true
 		}
 	}

@@ -74,9 +74,10 @@ type Options struct {
 	Admitted <-chan struct{}
 	// Rejoin asks the cluster once to admit this node again.
 	Rejoin func(context.Context) (*Joined, error)
-	// Removed asks the leader of the metadata shard, which this node may not hear
-	// of any more, whether this node is no member.
-	Removed func(context.Context) bool
+	// HasLeft asks the other nodes, which this one may not hear of any more, whether
+	// this node was ordered to leave and is no member. It is given whether this node
+	// knows that it is leaving.
+	HasLeft func(ctx context.Context, leaving bool) bool
 	// Renewed makes it durable that the node's replica of the metadata shard is
 	// another one.
 	Renewed func(*Joined) error
@@ -337,15 +338,17 @@ func (m *Member) catchUp(ctx context.Context) bool {
 
 // rejoin asks to be admitted again: a node that was taken for dead has no part
 // in the metadata shard any more, and nobody there speaks to its old replica.
-// With a fresh replica it hears what became of the others. One that was asked
-// to leave looks whether it has left. It reports whether the node has another
+// With a fresh replica it hears what became of the others. Before that it looks
+// whether it has left: it may have been removed without hearing that it was asked
+// to leave. It reports whether the node has another
 // replica now.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
-	if m.Leaving() {
-		if m.opts.Removed(ctx) {
-			m.left.Store(true)
-			m.opts.Logger.Info("this node has left the cluster; stop it")
-		}
+	leaving := m.Leaving()
+	if m.opts.HasLeft(ctx, leaving) {
+		m.left.Store(true)
+		m.opts.Logger.Info("this node has left the cluster; stop it")
+	}
+	if leaving || m.left.Load() {
 		return false
 	}
 	joined, err := m.opts.Rejoin(ctx)

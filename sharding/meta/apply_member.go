@@ -191,7 +191,7 @@ func (t *transition) removeMember(node sharding.NodeID) error {
 	if m.Downed {
 		t.rememberDowned(node, m.Incarnation)
 	} else {
-		t.rememberLeft(node, m.Incarnation)
+		t.rememberLeft(m)
 	}
 	return nil
 }

@@ -46,8 +46,12 @@ func (v *View) PutDown(node sharding.NodeID, incarnation uint64) bool {
 	return known && incarnation <= down
 }
 
-// admitsStart refuses a start that was put down.
+// admitsStart refuses a start that was put down, and a disk with which the node
+// has left.
 func (v *View) admitsStart(m Member) error {
+	if v.hasLeftWith(m.Node, m.Disk) {
+		return fmt.Errorf("%w: node %s was ordered to leave, and has left the cluster with this data directory; with an empty one it joins again", ErrLeft, m.Node)
+	}
 	if down, known := v.downed[m.Node]; known && m.Incarnation <= down {
 		return fmt.Errorf("%w: start %d of node %s: an operator put start %d down; stop the node and start it anew", ErrPutDown, m.Incarnation, m.Node, down)
 	}

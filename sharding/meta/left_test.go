@@ -36,7 +36,9 @@ func TestNodesThatHaveLeftAreKnown(t *testing.T) {
 		if got := restored.View().HasLeft("n2"); got != want {
 			t.Errorf("level %d, restored: n2 has left: %v", level, got)
 		}
-		run(t, restored, meta.Join(speaking("n2", 6, 1, sharding.MaxLevel)))
+		again := speaking("n2", 6, 1, sharding.MaxLevel)
+		again.Disk = "another"
+		run(t, restored, meta.Join(again))
 		if restored.View().HasLeft("n2") {
 			t.Errorf("level %d: a member has left", level)
 		}
@@ -56,5 +58,36 @@ func TestNodesThatHaveLeftAreBounded(t *testing.T) {
 	}
 	if stored := s.Dump(); len(stored) > meta.MaxLeft+10 {
 		t.Errorf("%d pairs", len(stored))
+	}
+}
+
+// TestNodeThatLeftDoesNotJoinWithItsDisk: an order to leave that was carried out
+// stands until the node comes with another disk. A node that was removed for
+// being dead joins with the one that it has.
+func TestNodeThatLeftDoesNotJoinWithItsDisk(t *testing.T) {
+	s := created(t)
+	run(t, s, meta.RaiseLevel(sharding.LevelLeft, speaker("n1", 0, sharding.MaxLevel)))
+	n2, n3 := speaking("n2", 5, 1, sharding.MaxLevel), speaking("n3", 5, 1, sharding.MaxLevel)
+	leave(t, s, n2)
+	j := run(t, s, meta.Join(n3)).Joined
+	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown), meta.Retire(sharding.MetaShard, j.Replica), meta.Forget(sharding.MetaShard, j.Replica), meta.RemoveMember("n3"))
+	if got := fmt.Sprint(s.View().Left()); got != fmt.Sprint([]meta.LeftNode{{Node: "n2", Incarnation: 5, Disk: n2.Disk}}) {
+		t.Errorf("left: %s", got)
+	}
+	restored := meta.New()
+	if err := restored.Load(s.View().Index(), s.Dump()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*meta.State{s, restored} {
+		n2.Incarnation, n3.Incarnation = 6, 6
+		refused(t, s, meta.ErrLeft, meta.Join(n2)) // with the disk that it left with
+		refused(t, s, meta.ErrConflict, meta.Join(n2))
+		run(t, s, meta.Join(n3))
+		again := n2
+		again.Disk = "another"
+		run(t, s, meta.Join(again))
+		if left := s.View().Left(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
 	}
 }

@@ -74,6 +74,9 @@ var (
 	// put down, or an earlier one. A new start of the node joins. It is an
 	// ErrConflict.
 	ErrPutDown = fmt.Errorf("%w: the node was put down", ErrConflict)
+	// ErrLeft: the node that would join was ordered to leave, and has left, with
+	// the disk that it has. It joins with another one. It is an ErrConflict.
+	ErrLeft = fmt.Errorf("%w: the node has left", ErrConflict)
 	// ErrUnsupported: a committed command, or a stored pair, that only a later
 	// release writes. A replica that meets one must not go on: what others made
 	// of it is unknown here.

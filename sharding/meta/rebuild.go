@@ -30,7 +30,7 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 	}
 	v.members, v.placements = map[sharding.NodeID]Member{}, map[sharding.ShardID]Placement{}
 	v.downed = map[sharding.NodeID]uint64{} // who is brought along is wanted
-	v.left = map[sharding.NodeID]uint64{}
+	v.left = map[sharding.NodeID]leftNode{}
 	for _, m := range members {
 		if err := checkMember(m); err != nil {
 			return nil, err

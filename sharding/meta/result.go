@@ -49,6 +49,7 @@ var resultCodes = []struct {
 	{"level", ErrLevel},
 	{"quota", ErrQuota},
 	{"put_down", ErrPutDown}, // after that of ErrConflict, which it is too
+	{"left", ErrLeft},        // likewise
 }
 
 func encodeResult(r Result, err error) []byte {

@@ -75,7 +75,7 @@ func empty() *View {
 		counters:   counters{NextReplica: FounderReplica},
 		members:    map[sharding.NodeID]Member{},
 		downed:     map[sharding.NodeID]uint64{},
-		left:       map[sharding.NodeID]uint64{},
+		left:       map[sharding.NodeID]leftNode{},
 		placements: map[sharding.ShardID]Placement{},
 		modules:    map[Digest]Module{},
 		bindings:   map[string]Binding{},

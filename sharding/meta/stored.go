@@ -38,7 +38,7 @@ func (v *View) dump() []KV {
 		add(prefixDowned+string(d.Node), wrap(downedStart{Incarnation: d.Incarnation}))
 	}
 	for _, node := range slices.Sorted(maps.Keys(v.left)) {
-		add(prefixLeft+string(node), wrap(leftNode{Incarnation: v.left[node]}))
+		add(prefixLeft+string(node), wrap(v.left[node]))
 	}
 	for _, m := range v.Modules() {
 		add(prefixModule+m.Digest.String(), wrap(m))

@@ -19,8 +19,8 @@ type View struct {
 	policy     *Policy        // nil until set
 	level      sharding.Level // 0 until raised
 	members    map[sharding.NodeID]Member
-	downed     map[sharding.NodeID]uint64 // incarnations, of no members
-	left       map[sharding.NodeID]uint64 // incarnations, of no members that nobody put down
+	downed     map[sharding.NodeID]uint64   // incarnations, of no members
+	left       map[sharding.NodeID]leftNode // no members, that nobody put down
 	placements map[sharding.ShardID]Placement
 	modules    map[Digest]Module
 	bindings   map[string]Binding

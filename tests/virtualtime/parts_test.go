@@ -165,6 +165,7 @@ const tailLines = 400
 const (
 	saysDisk    = "the disk of the write-ahead log does not answer"
 	saysPutDown = "an operator put this node down"
+	saysLeft    = "this node has left the cluster"
 )
 
 // tail keeps the end of the log of all nodes, and which of these texts it had
@@ -182,7 +183,7 @@ func (l *tail) Write(line []byte) (int, error) {
 		l.lines = append(l.lines[:0], l.lines[tailLines/4:]...)
 	}
 	l.lines = append(l.lines, string(line))
-	for _, text := range []string{saysDisk, saysPutDown} {
+	for _, text := range []string{saysDisk, saysPutDown, saysLeft} {
 		l.had[text] = l.had[text] || strings.Contains(string(line), text)
 	}
 	if strings.Contains(string(line), "the process ends") {
@@ -196,6 +197,13 @@ func (l *tail) said(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.had[text]
+}
+
+// forget makes as if a text had not been logged yet.
+func (l *tail) forget(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.had[text] = false
 }
 
 func (l *tail) String() string {

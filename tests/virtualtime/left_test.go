@@ -1,0 +1,132 @@
+package virtualtime
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/config"
+)
+
+// A node that is cut off while it leaves is removed without hearing of it. When
+// it hears others again it says that it has left, even if no node leads the
+// metadata shard by then, and a new start on its data directory says so too. It
+// joins with an empty one.
+func TestNodeThatLeftUnheardIsTold(t *testing.T) {
+	for name, leaderless := range map[string]bool{"with a leader": false, "without a leader": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
+				w.found()
+				victim := w.others(w.leader(0, 1))[0]
+				rest := w.others(victim)
+				side := []string{callersHost}
+				for _, i := range rest {
+					side = append(side, hostOf(i))
+				}
+				w.net.Partition([]string{hostOf(victim)}, side)
+				caller := w.caller(callersHost, false, rest...)
+				if err := caller.Leave(t.Context(), string(id(victim))); err != nil {
+					t.Fatal(err)
+				}
+				for _, seen := range rest {
+					w.until("it is no member", func() bool { return w.status(victim, seen) == "" })
+				}
+				if leaderless {
+					w.kill(rest[0], rest[1])
+				}
+				w.net.HealAll()
+				w.until("it says that it has left", func() bool { return w.log.said(saysLeft) })
+				if leaderless {
+					w.start(rest[0], rest[1])
+					w.until("every shard is led", func() bool { return w.led(rest[0]) })
+				}
+				for range 30 {
+					time.Sleep(time.Second)
+					if s := w.status(victim, rest[0]); s != "" {
+						t.Fatalf("it is %s again", s)
+					}
+				}
+				if w.nodes[victim].Ready() {
+					t.Error("a node that has left is ready")
+				}
+				w.kill(victim)
+				w.log.forget(saysLeft)
+				w.launch(victim)()
+				w.until("a new start of it says that it has left", func() bool { return w.log.said(saysLeft) })
+				time.Sleep(30 * time.Second)
+				if s := w.status(victim, rest[0]); s != "" {
+					t.Fatalf("it is %s again", s)
+				}
+				w.kill(victim)
+				w.forget(victim)
+				w.start(victim)
+				w.until("it is up with an empty directory", func() bool { return w.status(victim, rest[0]) == "up" })
+			})
+		})
+	}
+}
+
+// A node that dies while it leaves and comes back with its directory leaves, if
+// it was not removed meanwhile.
+func TestNodeThatDiesWhileItLeaves(t *testing.T) {
+	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
+		w.found()
+		victim := w.others(w.leader(0, 1))[0]
+		rest := w.others(victim)
+		w.kill(rest[2]) // nobody can take a replica of the victim: it cannot leave yet
+		caller := w.caller(callersHost, false, rest[0], rest[1], victim)
+		if err := caller.Leave(t.Context(), string(id(victim))); client.CodeOf(err) != connect.CodeDeadlineExceeded {
+			t.Fatalf("it leaves while nothing can take its replicas: %v", err)
+		}
+		w.kill(victim)
+		time.Sleep(2 * time.Second)
+		w.start(victim)
+		time.Sleep(10 * time.Second)
+		w.start(rest[2])
+		w.until("it is no member", func() bool { return w.status(victim, rest[0]) == "" })
+		w.until("it says that it has left", func() bool { return w.log.said(saysLeft) })
+	})
+}
+
+// The link between the coordinator and one other node is cut for longer than a
+// node must be silent to be dead: another node that hears all coordinates, and
+// nobody loses a replica.
+func TestNodeCutFromTheCoordinatorAloneStays(t *testing.T) {
+	run(t, options{nodes: 4, shards: 4, config: func(_ int, c *config.Config) { c.DeadAfter = 30 * time.Second }}, func(t *testing.T, w *world) {
+		w.loaded(pace)
+		coordinator := w.leader(0, 1)
+		victim := w.others(coordinator)[0]
+		seen := w.others(coordinator)[1]
+		w.net.Cut(hostOf(coordinator), hostOf(victim))
+		w.net.Cut(hostOf(victim), hostOf(coordinator))
+		w.until("another node coordinates", func() bool { l := w.leader(0, seen); return l != coordinator && l != 0 })
+		w.load.SetPause(10 * pace)
+		for range 60 {
+			time.Sleep(time.Second)
+			for _, i := range []int{victim, coordinator} {
+				if s := w.status(i, seen); s != "up" {
+					t.Fatalf("%s is %s", id(i), s)
+				}
+			}
+		}
+		w.load.SetPause(pace)
+		w.net.HealAll()
+		w.judge()
+	})
+}
+
+// A node that left hears no more that the coordinator misses it, since its
+// reports are refused: that its own replica of the metadata still knows a leader
+// does not keep it from looking what became of it.
+func TestNodeThatLeavesSaysThatItHasLeft(t *testing.T) {
+	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
+		w.found()
+		victim := w.others(w.leader(0, 1))[0]
+		if err := w.caller(callersHost, false, w.others(victim)...).Leave(t.Context(), string(id(victim))); err != nil {
+			t.Fatal(err)
+		}
+		w.until("it says that it has left", func() bool { return w.log.said(saysLeft) })
+	})
+}
