@@ -46,20 +46,25 @@ func memberTable(w io.Writer, members []*clusterv1.Member) {
 			if n := m.GetTrouble().GetDamages(); n > 0 {
 				status += ",damaged"
 			}
+			if m.GetTrouble().GetDiskFull() {
+				status += ",disk-full"
+			}
 			row(m.GetNodeId(), m.GetAddress(), m.GetPeerAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
 				levelRange(m.GetMinLevel(), m.GetMaxLevel()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetTrouble()))
 		}
 	})
 }
 
-// leadsAgain says when a node is given leaderships again that was slow, or came
-// back after it was lost; "-" for one that is given some.
+// leadsAgain says when a node that is in trouble is given leaderships again; "-"
+// for one that is given some.
 func leadsAgain(t *clusterv1.Trouble) string {
 	switch {
 	case t == nil:
 		return "-"
 	case t.GetDamages() > 0 && t.GetUntil() == nil:
 		return "when it is resumed"
+	case t.GetDiskFull():
+		return "when its disk has room"
 	case t.GetUntil() != nil:
 		return t.GetUntil().AsTime().Format(time.RFC3339)
 	}

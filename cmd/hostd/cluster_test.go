@@ -300,6 +300,7 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 		{NodeId: "n3", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, Until: until, QuietMillis: 20_000}},
 		{NodeId: "n4", Status: "up", Draining: true, Trouble: &clusterv1.Trouble{Until: until}},
 		{NodeId: "n5", Status: "up", Trouble: &clusterv1.Trouble{Damages: 3}},
+		{NodeId: "n6", Status: "up", Trouble: &clusterv1.Trouble{DiskFull: true}},
 	})
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []struct{ status, end string }{
@@ -309,6 +310,7 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 		{"up,slow ", "2023-11-14T22:13:20Z"},
 		{"up,draining ", "2023-11-14T22:13:20Z"},
 		{"up,damaged ", "when it is resumed"},
+		{"up,disk-full ", "when its disk has room"},
 	} {
 		if !strings.Contains(lines[i], want.status) || !strings.HasSuffix(lines[i], want.end) {
 			t.Errorf("line %d is %q", i, lines[i])

@@ -61,12 +61,7 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 		if said, heard := s.Peers.Speaks(m.Node); heard {
 			member.Speaks = said
 		}
-		if t := s.Member.ClusterView().Nodes[m.Node].Trouble; t != nil {
-			member.Trouble = &clusterv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds()), Damages: uint32(t.Damages)}
-			if !t.Until.IsZero() {
-				member.Trouble.Until = timestamppb.New(t.Until)
-			}
-		}
+		member.Trouble = troubleOf(s.Member.ClusterView().Nodes[m.Node])
 		if m.Node == s.Self {
 			member.Speaks = sharding.Speaks
 			self := s.Describe()
@@ -81,6 +76,21 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 		o.Members = append(o.Members, member)
 	}
 	return o, nil
+}
+
+// troubleOf says why a node is given no leaderships; nil where it is.
+func troubleOf(n cluster.NodeState) *clusterv1.Trouble {
+	if n.Trouble == nil && !n.Full {
+		return nil
+	}
+	out := &clusterv1.Trouble{DiskFull: n.Full}
+	if t := n.Trouble; t != nil {
+		out.Slow, out.QuietMillis, out.Damages = t.Slow, uint64(t.Quiet.Milliseconds()), uint32(t.Damages)
+		if !t.Until.IsZero() {
+			out.Until = timestamppb.New(t.Until)
+		}
+	}
+	return out
 }
 
 // statusWeaklyUp is shown of a node that asks for admission and cannot be given

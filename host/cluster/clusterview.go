@@ -75,6 +75,7 @@ type NodeState struct {
 	Reachable bool
 	Replicas  uint32
 	Draining  bool // it wants to lead nothing
+	Full      bool // its disk has no room for more
 	// Skew is how far its clock is ahead of the median of those that it hears.
 	Skew time.Duration
 	// Trouble is why it is given no leadership for balance; nil where it is.
@@ -130,7 +131,7 @@ func (p *ClusterView) with(r *peerv1.ReportResponse) *ClusterView {
 		}
 	}
 	for _, n := range r.GetNodes() {
-		state := NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas(), Draining: n.GetDraining(), Skew: time.Duration(n.GetSkewMillis()) * time.Millisecond, Trouble: troubleFromWire(n.GetTrouble())}
+		state := NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas(), Draining: n.GetDraining(), Full: n.GetFull(), Skew: time.Duration(n.GetSkewMillis()) * time.Millisecond, Trouble: troubleFromWire(n.GetTrouble())}
 		for _, s := range n.GetStopped() {
 			if state.Stopped == nil {
 				state.Stopped = map[sharding.ShardID]sharding.StopReason{}

@@ -173,7 +173,7 @@ func pendingFromWire(pending []*peerv1.PendingOrder) []coordinator.Pending {
 }
 
 func nodeState(a *arrival, reachable bool) *peerv1.NodeState {
-	out := &peerv1.NodeState{NodeId: string(a.Node), Reachable: reachable, Replicas: a.Replicas, Draining: a.Draining, SkewMillis: a.skew.Milliseconds()}
+	out := &peerv1.NodeState{NodeId: string(a.Node), Reachable: reachable, Replicas: a.Replicas, Draining: a.Draining, Full: a.Full, SkewMillis: a.skew.Milliseconds()}
 	for i := range a.Shards {
 		r := &a.Shards[i]
 		why := r.Stopped

@@ -128,6 +128,23 @@ func TestTroublesAreTold(t *testing.T) {
 	}
 }
 
+func TestFullDisksAreTold(t *testing.T) {
+	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	for i, full := range []bool{true, false} {
+		o := reportFromWire(reportToWire(observed{Report: coordinator.Report{Node: name(i), Full: full, Heard: []sharding.NodeID{"a", "b"}}}, false, 0))
+		if !slices.Equal(o.Heard, []sharding.NodeID{"a", "b"}) {
+			t.Errorf("%s hears %v", o.Node, o.Heard)
+		}
+		l.latest[name(i)] = arrival{o, time.Now()}
+	}
+	l.viewChanges.stale = true
+	out := &peerv1.ReportResponse{}
+	l.show(out, 0, true)
+	if got := (&ClusterView{}).with(out).Nodes; !got["a"].Full || got["b"].Full {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Every node hears of pending orders, and keeps them while answers bring only
 // what has changed otherwise.
 func TestPendingOrdersReachNodes(t *testing.T) {

@@ -57,6 +57,11 @@ func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, lef
 		}
 		return client.CodeOf(send) == connect.CodeResourceExhausted
 	})
+	listed := func() bool {
+		text, code := node.Run("node", "ls", "--addr", node.API())
+		return code == 0 && strings.Contains(text, ",disk-full")
+	}
+	node.Await("it is listed as full", listed)
 	node.Await("what was acknowledged is in the store", func() bool { return stored(t, node) })
 	disk.Fill("more", left)
 	for i := range 20 {
@@ -70,6 +75,7 @@ func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, lef
 		send, _ := attempt(t, node, fmt.Sprintf("free-%d-%d", round, tries))
 		return send == nil
 	})
+	node.Await("it is not listed as full any more", func() bool { return !listed() })
 }
 
 func remove(t *testing.T, disk *testkit.SmallDisk, names ...string) {

@@ -7,7 +7,7 @@ import { Ask, AsCommand, Badge, bytesText, count, Empty, Fact, Fault, Panel, Wid
 
 export interface Member {
   nodeId: string; address: string; status: string; reachable?: boolean; roles?: string[]; leaderCount?: number; replicaCount?: number;
-  version?: string; zone?: string; draining?: boolean; clockSkewMillis?: string; trouble?: { slow?: boolean; until?: string; damages?: number };
+  version?: string; zone?: string; draining?: boolean; clockSkewMillis?: string; trouble?: { slow?: boolean; until?: string; damages?: number; diskFull?: boolean };
 }
 
 export interface Cluster {
@@ -110,7 +110,7 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
         {stopped > 0 && <Fact name="Stopped"><Badge kind="bad">{stopped}</Badge></Fact>}
         {skew !== 0 && <Fact name="Clock"><Badge kind={Math.abs(skew) >= 1000 ? "bad" : "warn"}>{skew > 0 ? "+" : ""}{skew} ms</Badge></Fact>}
       </dl>
-      {m.trouble && <p class="warning">It is given no leadership for now: {m.trouble.damages ? "its replicas were damaged again after they had been built again." : m.trouble.slow ? "its disk or its raft loop is slow." : "it came back after it was lost."}</p>}
+      {m.trouble && <p class="warning">It is given no leadership for now: {m.trouble.damages ? "its replicas were damaged again after they had been built again." : m.trouble.slow ? "its disk or its raft loop is slow." : m.trouble.diskFull ? "its disk is full." : "it came back after it was lost."}</p>}
       <ShardMap node={m.nodeId} shards={held} gone={gone} />
       <footer>
         {m.draining
