@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -358,6 +359,10 @@ func (l *leading) operate(ctx context.Context, o coordinator.Operation) (remaini
 	if !l.leads() {
 		l.mu.Unlock()
 		return 0, l.m.opts.Metadata.notLeader()
+	}
+	if len(l.given) >= coordinator.MaxOperations {
+		l.mu.Unlock()
+		return 0, fmt.Errorf("%w: %d orders are not carried out yet, and there may be no more: give it again when some are", coordinator.ErrRefused, coordinator.MaxOperations)
 	}
 	l.number++
 	o.ID = l.number

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -75,6 +76,28 @@ func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "move shard 1 to node n2") {
 		t.Errorf("an order whose coordinator is gone: %q", got)
 	}
+}
+
+// Orders that are not carried out are bounded, and the order that is one too
+// many is refused by name. One that ends makes room.
+func TestOrdersAreBounded(t *testing.T) {
+	l, metadata, _ := coordinating(t)
+	move := coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}
+	l.mu.Lock()
+	l.leads() // it begins
+	for i := range coordinator.MaxOperations - 1 {
+		l.given[uint64(1000+i)] = move
+	}
+	l.mu.Unlock()
+	l.order(t, move)
+	if _, err := l.operate(t.Context(), move); !errors.Is(err, coordinator.ErrRefused) || !strings.Contains(err.Error(), "1024 orders are not carried out yet") {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := metadata.Do(t.Context(), meta.SetDraining("n2", 1, true)); err != nil {
+		t.Fatal(err)
+	}
+	l.step(t.Context()) // which ends the order to move
+	l.order(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"})
 }
 
 // What the metadata refuses again and again is logged, and asked for less often.

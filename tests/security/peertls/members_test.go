@@ -380,3 +380,37 @@ func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
 		t.Errorf("%d lines at the node that was asked", got)
 	}
 }
+
+// A node that was put down, and whose vote a shard cannot do without, is heard
+// again from its next start on: that start may vote before it is admitted, since
+// nobody could admit it otherwise. Its running start stays out.
+func TestPutDownNodeWhoseVoteIsNeededComesBack(t *testing.T) {
+	w, _ := audited(t)
+	first, put := w.Leader(0), 1
+	if first == put {
+		put = 2
+	}
+	lead, third := w.Node(first), 3-put-first
+	if text, code := lead.Run("node", "down", w.Node(put).ID(), "--yes", "--addr", lead.API()); code != 0 {
+		t.Fatalf("node down: %d, %s", code, text)
+	}
+	lead.Await("it knows that the node was put down", func() bool {
+		return slices.ContainsFunc(w.Overview(first).GetMembers(), func(m *clusterv1.Member) bool { return m.GetNodeId() == w.Node(put).ID() && m.GetStatus() == "down" })
+	})
+	w.Kill(third)
+	lead.Await("it says that nobody leads, with the vote of a start that was put down", func() bool {
+		text, code := lead.Run("setting", "put", "a", "1", "--addr", lead.API(), "--timeout", "1s")
+		return code != 0 && strings.Contains(text, "unavailable")
+	})
+	w.Restart(put)
+	w.Await("another start is admitted", func() bool {
+		return slices.ContainsFunc(w.Overview(first).GetMembers(), func(m *clusterv1.Member) bool {
+			return m.GetNodeId() == w.Node(put).ID() && m.GetStatus() == "up" && m.GetReachable()
+		})
+	})
+	if text, code := lead.Run("setting", "put", "a", "1", "--addr", lead.API()); code != 0 {
+		t.Fatalf("with the vote of the next start: %d, %s", code, text)
+	}
+	w.Node(third).Start()
+	w.AwaitSpread()
+}
