@@ -122,6 +122,9 @@ func (v *jwtVerifier) verify(ctx context.Context, token string, fetch bool) (*Pr
 	if err != nil {
 		return nil, v.why(token, said)
 	}
+	if ofAnotherKind(token) {
+		return nil, failClaims
+	}
 	var claims map[string]any
 	if checked.Claims(&claims) != nil {
 		return nil, failClaims
@@ -165,10 +168,28 @@ func (v *jwtVerifier) check(claims map[string]any) (expires time.Time, fail *fai
 		return expires, failAudience
 	case isEvent: // it tells of something, such as a logout, and is no credential
 		return expires, failClaims
+	case v.opts.NameClaim == "email" && claims["email_verified"] != nil && claims["email_verified"] != true && claims["email_verified"] != "true":
+		return expires, failClaims // the address may be anybody's
 	case now.Add(jwtLeeway).Before(time.Unix(int64(from), 0)):
 		return expires, failClaims
 	}
 	return expires, nil
+}
+
+// ofAnotherKind reports whether the header of a token says that it is something
+// else than a credential (RFC 8725, section 3.11), such as logout+jwt: the same
+// issuer may have signed it with the same key. Most credentials have the type
+// JWT, or none.
+func ofAnotherKind(token string) bool {
+	var header struct {
+		Type string `json:"typ"`
+	}
+	head, _, _ := strings.Cut(token, ".")
+	if !decodePart(head, &header) {
+		return true // it was verified, so it can be read
+	}
+	kind := strings.TrimPrefix(strings.ToLower(header.Type), "application/")
+	return strings.HasSuffix(kind, "+jwt") && kind != "at+jwt"
 }
 
 // issued reports whether a claim names the issuer. Google's tokens name theirs

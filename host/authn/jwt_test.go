@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -100,7 +101,17 @@ func newSigner(t testing.TB, id string, alg jose.SignatureAlgorithm) signer {
 // sign makes a token of claims.
 func sign(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims map[string]any) string {
 	t.Helper()
-	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	return signAs(t, "", alg, key, id, claims)
+}
+
+// signAs is sign of a token whose header says what kind it is of.
+func signAs(t testing.TB, kind string, alg jose.SignatureAlgorithm, key any, id string, claims map[string]any) string {
+	t.Helper()
+	var o *jose.SignerOptions
+	if kind != "" {
+		o = (&jose.SignerOptions{}).WithType(jose.ContentType(kind))
+	}
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,6 +263,36 @@ func TestSignedTokens(t *testing.T) {
 		{"empty parts", "..", failUnknown},
 	} {
 		w.demand(c.what, c.token, c.want)
+	}
+}
+
+// TestTokensOfOtherKindsAreRefused: an issuer signs more than credentials, with
+// the same key and maybe for the same audience.
+func TestTokensOfOtherKindsAreRefused(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	rs := newSigner(t, "rs", jose.RS256)
+	w.provider.set(false, rs)
+	for kind, want := range map[string]*failure{
+		"JWT": nil, "jwt": nil, "at+jwt": nil, "application/at+jwt": nil, "AT+JWT": nil, "JOSE": nil,
+		"logout+jwt": failClaims, "application/secevent+jwt": failClaims, "Token-Introspection+JWT": failClaims, "dpop+jwt": failClaims,
+	} {
+		w.demand(kind, signAs(t, kind, rs.alg, rs.key, rs.id, w.claims(nil)), want)
+	}
+}
+
+// TestUnverifiedAddressesAreNoNames: where the name of a caller is the address
+// that it gave its provider, the provider must not say that nobody has verified
+// that.
+func TestUnverifiedAddressesAreNoNames(t *testing.T) {
+	w := newIssuerWorld(t, "")
+	w.jwt.opts.NameClaim = "email"
+	rs := newSigner(t, "rs", jose.RS256)
+	w.provider.set(false, rs)
+	for _, tt := range []struct {
+		verified any
+		want     *failure
+	}{{nil, nil}, {true, nil}, {false, failClaims}, {"false", failClaims}, {"true", nil}} {
+		w.demand(fmt.Sprintf("email_verified %v", tt.verified), w.token(rs, map[string]any{"email": "ann@example.org", "email_verified": tt.verified}), tt.want)
 	}
 }
 

@@ -257,6 +257,35 @@ func (g *grant) ever(v authv1.Verb) Decision {
 	return Unmatched
 }
 
+// Reaches reports whether the caller may do anything at all with a type: whether
+// a rule allows some of a verb for it, and none denies all of that.
+func (t *Table) Reaches(p *principal.Principal, entityType string) bool {
+	grants := []*grant{t.grants[subject{string(p.Kind), p.Name}]}
+	for _, group := range p.Groups {
+		grants = append(grants, t.grants[subject{access.KindGroup, group}])
+	}
+	about := func(r *rule) bool { return len(r.types) == 0 || matchesAny(r.types, entityType) }
+	for v := range verbs {
+		allowed, denied := false, false
+		for _, g := range grants {
+			if g == nil {
+				continue
+			}
+			for i := range g[v].allow {
+				allowed = allowed || about(&g[v].allow[i])
+			}
+			for i := range g[v].deny {
+				r := &g[v].deny[i]
+				denied = denied || len(r.prefixes)+len(r.commands) == 0 && about(r)
+			}
+		}
+		if allowed && !denied {
+			return true
+		}
+	}
+	return false
+}
+
 // MaxBeginnings bounds the beginnings of ids that Beginnings gives.
 const MaxBeginnings = 16
 

@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -93,7 +94,13 @@ func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
 			mod.ShardKeys[t.Name] = sharding.KeyRule(t.ShardKey)
 		}
 	}
-	mod.Signature = s.better(mod, u.Signature)
+	if mod.Signature = s.better(mod, u.Signature); u.Resign != nil {
+		if before, known := s.metadata.View().Module(mod.Digest); known && len(before.Signature) > 0 && !bytes.Equal(before.Signature, mod.Signature) {
+			if err := u.Resign(ctx, mod.EntityTypes); err != nil {
+				return rpc.Module{}, err
+			}
+		}
+	}
 	if err := s.modules.signed(mod); err != nil {
 		return rpc.Module{}, err
 	}

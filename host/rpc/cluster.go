@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/allnodes"
+	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/profiling"
@@ -26,6 +27,7 @@ import (
 // clusterService answers the reads of the ClusterService.
 type clusterService struct {
 	cluster Cluster
+	roles   *authorize.Authorizer // nil: everybody may do everything
 	nodeID  string
 	log     *slog.Logger
 	guard   *admission.Streams
@@ -96,7 +98,7 @@ type settingHandler interface {
 }
 
 func newClusterHandler(deps Deps, opts Options, guard *admission.Streams, proxy *leaderproxy.Proxy) clusterv1connect.ClusterServiceHandler {
-	reads := &clusterService{cluster: deps.Cluster, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, leaders: newLeaderVersions()}
+	reads := &clusterService{cluster: deps.Cluster, roles: opts.Roles, nodeID: string(opts.NodeID), log: opts.Logger, guard: guard, leaders: newLeaderVersions()}
 	h := clusterHandler{clusterService: reads,
 		adminHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, settingHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
 		levelHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, policyHandler: clusterv1connect.UnimplementedClusterServiceHandler{}, initHandler: clusterv1connect.UnimplementedClusterServiceHandler{},
@@ -156,7 +158,7 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 		Quorum:        o.Quorum,
 		NodeId:        s.nodeID,
 		ShardCount:    o.ShardCount,
-		ShardKeys:     shardKeys(o),
+		ShardKeys:     s.shardKeys(ctx, o),
 		Level:         uint32(o.Level),
 		ClusterId:     o.ClusterID,
 		Policy:        policyMessage(o.Policy),
@@ -164,10 +166,14 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 	}), nil
 }
 
-func shardKeys(o Overview) []*clusterv1.ShardKey {
-	out := make([]*clusterv1.ShardKey, len(o.ShardKeys))
-	for i, k := range o.ShardKeys {
-		out[i] = &clusterv1.ShardKey{EntityType: k.EntityType, Group: k.Rule.Group, Until: k.Rule.Until}
+// shardKeys are those of the types with which the caller may do anything: the
+// others it does not need, and it is not to learn of them.
+func (s *clusterService) shardKeys(ctx context.Context, o Overview) []*clusterv1.ShardKey {
+	out := make([]*clusterv1.ShardKey, 0, len(o.ShardKeys))
+	for _, k := range o.ShardKeys {
+		if s.roles.Reaches(ctx, k.EntityType) {
+			out = append(out, &clusterv1.ShardKey{EntityType: k.EntityType, Group: k.Rule.Group, Until: k.Rule.Until})
+		}
 	}
 	return out
 }

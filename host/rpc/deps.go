@@ -346,6 +346,9 @@ type Upload struct {
 	Wasm      []byte
 	Signature []byte // of the module; empty is none
 	By        string // the subject that uploads it; empty: nobody is asked
+	// Resign says whether the uploader may put its signature in the place of
+	// another one, of a module that describes these types; nil allows it.
+	Resign func(ctx context.Context, entityTypes []string) error
 }
 
 // Rollback is what a rollback led to.

@@ -111,8 +111,8 @@ func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.Fit
 		err = status.Argument("there is no such shard")
 	case peer && only == 0:
 		err = status.Argument("another node asks for one shard")
-	case !peer: // another node has asked whose the type is
-		if err = s.owners.check(ctx, r.Msg.GetEntityType()); err == nil {
+	case !peer: // another node has asked whether the caller may
+		if err = s.owners.mayRun(ctx, r.Msg.GetEntityType(), digest); err == nil {
 			_, err = s.modules.Get(ctx, digest)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/sharding/access"
 )
 
 // looks notes the types whose entities a module was run on, and shows what it
@@ -150,4 +151,79 @@ func TestShadowsNeedDeploy(t *testing.T) {
 	wantDenied(t, "a value by who has settings", put("op", "entity.counter.value.shadow", by), false)
 	wantDenied(t, "a shadow by who has both", put("both", shadow, by), false)
 	wantDenied(t, "the end of one by who has settings", put("op", shadow, ""), false)
+}
+
+// TestModulesWithTypesOfOthersAreNotRun: who may deploy one type of a module does
+// not have it run on entities of that type either, as it may not activate it: by
+// a verification, a comparison or a shadow.
+func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
+	var ran looks
+	g := guardWith(t, rpc.Options{Admin: true}, func(d *rpc.Deps) { d.Fits, d.Verifications, d.Rollouts = &ran, &ran, &ran }, "root", "ann")
+	g.begin(t)
+	deploys := func(types ...string) {
+		g.role(t, "deploys", access.Rule{Effect: access.Allow, Verbs: []string{access.Deploy, access.Settings}, Types: types})
+	}
+	deploys("uploaded")
+	g.bind(t, "token:ann", "deploys")
+	ann, root := modulev1connect.NewModuleServiceClient(g.as("ann"), g.url), modulev1connect.NewModuleServiceClient(g.as("root"), g.url)
+	if _, err := ann.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Activate: true})); err != nil {
+		t.Fatal(err)
+	}
+	up, err := root.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two second")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := up.Msg.GetDigest()
+	attempts := map[string]func() error{
+		"verify": func() error {
+			stream, err := ann.Verify(t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "uploaded", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+			if err != nil {
+				return err
+			}
+			defer stream.Close()
+			for stream.Receive() {
+			}
+			return stream.Err()
+		},
+		"compare": func() error {
+			_, err := ann.Fit(t.Context(), connect.NewRequest(&modulev1.FitRequest{EntityType: "uploaded", Digest: digest}))
+			return err
+		},
+		"shadow": func() error {
+			_, err := g.clusterAs("ann").PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "entity.uploaded.shadow", Value: digest + " 10%"}))
+			return err
+		},
+	}
+	for what, attempt := range attempts {
+		err := attempt()
+		if info, ok := errorInfo(err); !ok || info.GetReason() != "ROLE_REQUIRED" || info.GetMetadata()["type"] != "second" {
+			t.Errorf("%s: it is told %v", what, err)
+		}
+	}
+	if now := ran.seen(); len(now) != 0 {
+		t.Errorf("the module was run on %v", now)
+	}
+	deploys("uploaded", "second")
+	for what, attempt := range attempts {
+		wantDenied(t, what+" by who may deploy both", attempt(), false)
+	}
+}
+
+// TestSignaturesOfOthersModulesStay: a signature takes the place of another one
+// on the word of who may deploy what the module serves, since it decides on
+// which nodes that is served.
+func TestSignaturesOfOthersModulesStay(t *testing.T) {
+	g := guard(t, rpc.Options{Admin: true}, "root", "ann", "bo")
+	g.begin(t)
+	g.role(t, "deploys", access.Rule{Effect: access.Allow, Verbs: []string{access.Deploy}, Types: []string{"bo-*"}})
+	g.bind(t, "token:ann", "deployer")
+	g.bind(t, "token:bo", "deploys")
+	push := func(name, signature string) error {
+		_, err := modulev1connect.NewModuleServiceClient(g.as(name), g.url).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Signature: []byte(signature)}))
+		return err
+	}
+	wantDenied(t, "ann uploads", push("ann", "hers"), false)
+	wantDenied(t, "bo uploads the same without a signature", push("bo", ""), false)
+	wantDenied(t, "bo signs it", push("bo", "his"), true)
+	wantDenied(t, "ann signs it again", push("ann", "new"), false)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"path"
 	"runtime"
 	"runtime/debug"
 
@@ -135,7 +137,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	if opts.Quotas != nil {
 		mayUpload = opts.Quotas.MayUpload
 	}
-	bounded := admission.Bodies(mux, admission.BodyOptions{
+	bounded := admission.Bodies(cleanPaths(mux), admission.BodyOptions{
 		MessageBytes: opts.MaxMessageBytes, UploadBytes: opts.MaxUploadBytes, Waiting: entities.calls.Waiting,
 		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: modules.uploads, MayUpload: mayUpload, Services: publicServices(), Log: opts.Logger,
 	})
@@ -230,6 +232,19 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 			return
 		}
 		http.NotFound(w, r)
+	})
+}
+
+// cleanPaths serves paths that are what they look like. A ServeMux redirects
+// another one, such as //e/counter/a%2Fb, to its clean form, and escapes that
+// once more on the way: the caller would come to another entity.
+func cleanPaths(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; p != path.Clean(p) && p != path.Clean(p)+"/" {
+			r = r.WithContext(r.Context()) // a copy
+			r.URL = &url.URL{Path: "/"}    // which nothing is at
+		}
+		mux.ServeHTTP(w, r)
 	})
 }
 

@@ -103,7 +103,7 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 }
 
 func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bool) (m Module, remarks []string, err error) {
-	u.By = uploader(ctx)
+	u.By, u.Resign = uploader(ctx), s.mayDeploy
 	m, err = s.modules.Upload(ctx, u)
 	if err != nil || !activate {
 		return m, nil, err
@@ -176,19 +176,19 @@ func (s *moduleService) mayDeploy(ctx context.Context, entityTypes []string) err
 	return nil
 }
 
-// mayServe says whether the caller may have a module serve a type. It is asked
-// before the module is compared with what is stored: a module sees the entities
-// that it is run on, and what came of it is shown to the caller.
-func (s *moduleService) mayServe(ctx context.Context, entityType string, digest journal.Digest) error {
-	allow := s.owners.allow()
+// mayRun says whether the caller may have a module serve a type, or run on its
+// entities in any other way: a module sees the entities that it is run on, and
+// what came of it is shown to the caller.
+func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Digest) error {
+	allow := o.allow()
 	if allow == nil {
 		return nil
 	}
-	m, err := s.modules.Get(ctx, digest)
+	m, err := o.modules.Get(ctx, digest)
 	if err != nil {
 		return err
 	}
-	owner, err := s.owners.find(ctx, entityType)
+	owner, err := o.find(ctx, entityType)
 	if err == nil {
 		_, err = allow(ctx, Rebinding{entityType, owner, m.EntityTypes})
 	}
@@ -287,7 +287,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 		return nil, status.Public(s.log, err)
 	}
 	t := r.Msg.GetEntityType()
-	if err := s.mayServe(ctx, t, digest); err != nil {
+	if err := s.owners.mayRun(ctx, t, digest); err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	if r.Msg.GetRollout() != nil {

@@ -378,3 +378,24 @@ func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
 		}
 	}
 }
+
+// TestUncleanPathsAreNotRedirected: a redirect escapes an id once more, so that
+// the caller would come to another entity.
+func TestUncleanPathsAreNotRedirected(t *testing.T) {
+	s := serve(t, rpc.Options{})
+	for _, path := range []string{"//e/counter/a%2Fb/add", "/x/../e/counter/a%2Fb/add", "/./e/counter/a/add", "//hostd.entity.v1.EntityService/Send", "/livez/../e/counter/a"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(`{"amount":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode < http.StatusBadRequest || res.Header.Get("Location") != "" {
+			t.Errorf("%s: %s, to %q", path, res.Status, res.Header.Get("Location"))
+		}
+	}
+}

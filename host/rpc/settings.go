@@ -2,12 +2,14 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/status"
@@ -31,7 +33,7 @@ func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[cl
 	if t, name, ok := TypeSetting(req.Msg.GetKey()); ok {
 		err := s.owners.check(ctx, t)
 		if err == nil && name == shadowSetting && req.Msg.GetValue() != "" && s.owners.roles != nil {
-			err = s.owners.roles.Deploy(ctx, t)
+			err = s.mayShadow(ctx, t, req.Msg.GetValue())
 		}
 		if err != nil {
 			return nil, status.Public(s.log, err)
@@ -42,6 +44,23 @@ func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[cl
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.PutSettingResponse{Revision: revision}), nil
+}
+
+// mayShadow says whether the caller may have the module that a value names decide
+// commands of a type. What is wrong with the value Put says.
+func (s *settingService) mayShadow(ctx context.Context, entityType, value string) error {
+	if err := s.owners.roles.Deploy(ctx, entityType); err != nil {
+		return err
+	}
+	text, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+	digest, err := parseDigest(text)
+	if err != nil {
+		return nil
+	}
+	if err := s.owners.mayRun(ctx, entityType, digest); !errors.Is(err, request.ErrUnknownModule) {
+		return err
+	}
+	return nil
 }
 
 // GetSetting reads one.

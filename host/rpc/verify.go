@@ -39,7 +39,7 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 		err = status.Argument("there is no such shard")
 	}
 	if err == nil && !leaderproxy.FromPeer(ctx) { // that node has asked
-		err = s.owners.check(ctx, r.Msg.GetEntityType())
+		err = s.owners.mayRun(ctx, r.Msg.GetEntityType(), digest)
 	}
 	if err == nil && !leaderproxy.FromPeer(ctx) {
 		_, err = s.modules.Get(ctx, digest)

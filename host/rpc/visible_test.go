@@ -1,12 +1,14 @@
 package rpc_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 
 	"connectrpc.com/connect"
 
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/sharding/access"
@@ -108,5 +110,47 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 	g.role(t, "reader", reads())
 	if _, _, err := g.list(t, "ann", "", token, 3); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("of one who may see all now: %v", err)
+	}
+}
+
+// keyed is a cluster that serves two types.
+type keyed struct{ rpc.Cluster }
+
+func (k keyed) Overview(ctx context.Context) (rpc.Overview, error) {
+	o, err := k.Cluster.Overview(ctx)
+	o.ShardKeys = []rpc.ShardKey{{EntityType: "blob"}, {EntityType: "counter"}}
+	return o, err
+}
+
+// TestTypesOutOfReachAreNotListed: the description of a cluster names the types
+// with which its caller may do anything, and no others.
+func TestTypesOutOfReachAreNotListed(t *testing.T) {
+	g := guardWith(t, rpc.Options{}, func(d *rpc.Deps) { d.Cluster = keyed{d.Cluster} }, "root", "ann", "bo", "cy", "di")
+	g.begin(t)
+	all := access.Rule{Effect: access.Allow, Verbs: []string{access.Read, access.Query}}
+	deny := func(r access.Rule, verbs ...string) access.Rule {
+		r.Effect, r.Verbs = access.Deny, verbs
+		return r
+	}
+	g.role(t, "barred", all, deny(access.Rule{Types: []string{"count*"}}, access.Read, access.Query))
+	g.role(t, "in-part", all, deny(access.Rule{Types: []string{"counter"}}, access.Read), deny(access.Rule{Types: []string{"counter"}, IDPrefixes: []string{"a/"}}, access.Query))
+	g.role(t, "sees", access.Rule{Effect: access.Allow, Verbs: []string{access.Read}}, deny(access.Rule{Types: []string{"blob"}}, access.Read))
+	g.bind(t, "token:ann", "barred")
+	g.bind(t, "token:bo", "in-part")
+	g.bind(t, "token:cy", "viewer")
+	g.bind(t, "token:di", "sees")
+	for name, want := range map[string]string{"root": "[blob counter]", "ann": "[blob]", "bo": "[blob counter]", "cy": "[blob counter]", "di": "[counter]"} {
+		res, err := g.clusterAs(name).GetCluster(t.Context(), connect.NewRequest(&clusterv1.GetClusterRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		types := []string{}
+		for _, k := range res.Msg.GetShardKeys() {
+			types = append(types, k.GetEntityType())
+		}
+		slices.Sort(types)
+		if got := fmt.Sprint(types); got != want {
+			t.Errorf("%s sees %s, want %s", name, got, want)
+		}
 	}
 }

@@ -342,6 +342,16 @@ func (a *Authorizer) narrow(ctx context.Context, t target, c authz.Call) (contex
 	return context.WithValue(ctx, narrowedKey{}, to), true
 }
 
+// Reaches reports whether the caller may do anything with a type. What answers a
+// call that is about no type leaves out the others.
+func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
+	if a == nil {
+		return true
+	}
+	table, by := a.table.Load(), makerOf(ctx)
+	return table == nil || !table.InForce() || by.who != nil && table.Reaches(by.who, entityType)
+}
+
 // Decided reports that the caller's roles allow the call: what the node's
 // configuration says of changes counts only where roles do not decide. Calls
 // that invoke or query do not have it.

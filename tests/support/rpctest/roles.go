@@ -139,7 +139,7 @@ type roleModules struct{ *World }
 
 // Upload takes any bytes that begin as WebAssembly does. Words behind the first
 // are types of the module, beside "uploaded".
-func (w roleModules) Upload(_ context.Context, u rpc.Upload) (rpc.Module, error) {
+func (w roleModules) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
 	wasm := u.Wasm
 	if !strings.HasPrefix(string(wasm), "\x00asm") {
 		return rpc.Module{}, &request.InvalidModuleError{Reason: "the module does not begin with the magic number"}
@@ -151,12 +151,24 @@ func (w roleModules) Upload(_ context.Context, u rpc.Upload) (rpc.Module, error)
 		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9+int64(len(w.modules)), 0).UTC(), EntityTypes: append([]string{"uploaded"}, strings.Fields(string(wasm))[1:]...),
 		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
 	}
-	for _, have := range w.modules {
-		if have.Digest == m.Digest {
-			return have.Module, nil
+	for i := range w.modules {
+		have := &w.modules[i]
+		if have.Digest != m.Digest {
+			continue
 		}
+		if len(u.Signature) > 0 && len(have.signature) > 0 && u.Resign != nil {
+			w.mu.Unlock()
+			err := u.Resign(ctx, m.EntityTypes)
+			w.mu.Lock()
+			if err != nil {
+				return rpc.Module{}, err
+			}
+			have = &w.modules[i]
+			have.signature = u.Signature
+		}
+		return have.Module, nil
 	}
-	w.modules = append(w.modules, stored{m, wasm})
+	w.modules = append(w.modules, stored{m, wasm, u.Signature})
 	return m, nil
 }
 

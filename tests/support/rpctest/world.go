@@ -84,7 +84,7 @@ type outcome struct {
 
 type stored struct {
 	rpc.Module
-	wasm []byte
+	wasm, signature []byte
 }
 
 // New starts a world with the two types.
