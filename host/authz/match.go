@@ -3,6 +3,7 @@ package authz
 import (
 	"strings"
 
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -30,12 +31,14 @@ func (r *rule) covers(who caller, c *Call) bool {
 	return false
 }
 
-// touches reports whether the rule matches any of what the call is about.
+// touches reports whether the rule matches any of what the call is about. A state
+// is what every query is answered from, so a rule about some queries touches it.
 func (r *rule) touches(who caller, c *Call) bool {
 	if len(r.types) > 0 && !touchesAny(r.types, c.Types, c.Type) {
 		return false
 	}
-	if len(r.commands) > 0 && (c.Command == "" || !matchesAny(r.commands, c.Command)) {
+	state := c.Verb == authv1.Verb_QUERY && c.Command == ""
+	if len(r.commands) > 0 && !state && (c.Command == "" || !matchesAny(r.commands, c.Command)) {
 		return false
 	}
 	if len(r.prefixes) == 0 {

@@ -203,7 +203,8 @@ func matchesSome(r access.Rule, name string, c Call) bool {
 	if len(r.Types) > 0 && !(c.Types == One && matchesOne(r.Types, c.Type)) && c.Types != Beginning {
 		return false
 	}
-	if len(r.Commands) > 0 && (c.Command == "" || !matchesOne(r.Commands, c.Command)) {
+	state := c.Verb == authv1.Verb_QUERY && c.Command == ""
+	if len(r.Commands) > 0 && !state && (c.Command == "" || !matchesOne(r.Commands, c.Command)) {
 		return false
 	}
 	return len(r.IDPrefixes) == 0 || c.IDs != Nothing && slices.ContainsFunc(r.IDPrefixes, func(p string) bool {
