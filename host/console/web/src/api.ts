@@ -88,8 +88,18 @@ export function curlOf(method: Method, request: object): string {
 }
 
 /** The call as a line for hostd. */
-export function lineOf(...words: (string | number)[]): string {
-  return ["hostd", ...words.map((w) => quote(String(w))), ...(address === "127.0.0.1:7070" ? [] : ["--addr", address])].join(" ");
+// A Flag is a flag of a command, with its value if it has one.
+export type Flag = readonly (string | number)[];
+
+// lineOf is a command for a shell. An id may begin like a flag, such as
+// --addr=http://evil, so what follows the first of that kind stands after "--".
+export function lineOf(...parts: (string | number | Flag)[]): string {
+  const words = parts.filter((p) => typeof p !== "object").map((p) => String(p));
+  const flags = parts.filter((p) => typeof p === "object").flatMap((p) => p.map(String));
+  const first = words.findIndex((w) => w.startsWith("-"));
+  const named = first < 0 ? words.length : first;
+  const all = ["hostd", ...words.slice(0, named), ...flags, ...(address === "127.0.0.1:7070" ? [] : ["--addr", address]), ...(first < 0 ? [] : ["--", ...words.slice(first)])];
+  return all.map(quote).join(" ");
 }
 
 export function quote(text: string): string {

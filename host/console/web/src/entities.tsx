@@ -41,7 +41,7 @@ function List({ type }: { type: string }) {
     router.set(values);
   };
   return (
-    <Panel title={`Entities of ${type}`} aside={<AsCommand line={lineOf("entity", "ls", type, ...(prefix ? ["--prefix", prefix] : []), ...(status ? ["--status", status] : []))} method="entity.ListEntities" request={request} />}>
+    <Panel title={`Entities of ${type}`} aside={<AsCommand line={lineOf("entity", "ls", type, ...(prefix ? [["--prefix", prefix]] : []), ...(status ? [["--status", status]] : []))} method="entity.ListEntities" request={request} />}>
       <form class="bar" onSubmit={(e) => {
         e.preventDefault();
         if (open) router.go(entityPath(type, open));

@@ -115,7 +115,7 @@ function States({ name, last }: { name: Name; last: number }) {
   const old = at > 1 ? payload(before.data) : undefined;
   const differ = now.data && (before.data || at <= 1) ? changes(old ?? {}, state) : [];
   return (
-    <Panel title="State" label="State" aside={<AsCommand line={lineOf("entity", "state", name.entityType, name.entityId, ...(asked === undefined ? [] : ["--at", asked]))} method="entity.GetState" request={request} />}>
+    <Panel title="State" label="State" aside={<AsCommand line={lineOf("entity", "state", name.entityType, name.entityId, ...(asked === undefined ? [] : [["--at", asked]]))} method="entity.GetState" request={request} />}>
       <div class="bar">
         <label class="grow">At sequence <input type="range" min={1} max={last} value={at} onInput={(e) => choose(Number(e.currentTarget.value))} aria-label="Sequence" /></label>
         <input type="number" min={1} max={last} value={at} onChange={(e) => choose(Math.min(last, Math.max(1, Math.floor(Number(e.currentTarget.value)) || 1)))} aria-label="Sequence, as a number" name="at" />
@@ -260,7 +260,7 @@ function Timeline({ name, last }: { name: Name; last: number }) {
     if (tokens.length) setTokens(tokens.slice(0, -1));
     else go(from === undefined || from + page >= last ? undefined : from + page);
   };
-  const line = lineOf("entity", "records", name.entityType, name.entityId, ...(from === undefined ? [] : ["--from", from]));
+  const line = lineOf("entity", "records", name.entityType, name.entityId, ...(from === undefined ? [] : [["--from", from]]));
   return (
     <Panel title="Events" label="Events" aside={<AsCommand line={line} method="entity.ReadRecords" request={request} />}>
       <Fault text={error} />

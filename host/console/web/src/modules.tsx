@@ -160,7 +160,7 @@ function Lines({ type }: { type: string }) {
     }
   }, `${type} ${held}`);
   return (
-    <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("logs", type, "--follow")} method="cluster.TailLogs" request={request} /></>}>
+    <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("logs", type, ["--follow"])} method="cluster.TailLogs" request={request} /></>}>
       <Fault text={state.error} />
       {taken && <Taken take={take} />}
       {state.missing.length > 0 && <p class="warning">Without {state.missing.join(", ")}: no answer.</p>}

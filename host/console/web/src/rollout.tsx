@@ -39,7 +39,7 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
   const [state, kind] = states[r.state ?? ""] ?? [r.state ?? "", ""];
   const act = (label: string, flag: string, action: string, title: string, text: string, danger = false) => {
     const change = { entityType: type, action };
-    return <Ask needs={{ verb: "deploy", entityType: type }} label={label} title={title} text={text} danger={danger} line={lineOf("module", "rollout", type, flag)} method="module.ChangeRollout" request={change} run={async () => {
+    return <Ask needs={{ verb: "deploy", entityType: type }} label={label} title={title} text={text} danger={danger} line={lineOf("module", "rollout", type, [flag])} method="module.ChangeRollout" request={change} run={async () => {
       await call("module.ChangeRollout", change, false);
       reload();
       changed();

@@ -82,7 +82,7 @@ function Events({ type }: { type: string }) {
     }
   }, `${type} ${tag} ${held}`);
   return (
-    <Panel title={`Events of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("entity", "tail", type, "--from", "newest", ...(tag ? ["--tag", tag] : []))} method="entity.Subscribe" request={request} /></>}>
+    <Panel title={`Events of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("entity", "tail", type, ["--from", "newest"], ...(tag ? [["--tag", tag]] : []))} method="entity.Subscribe" request={request} /></>}>
       <div class="bar"><label>With the tag <input value={tag} onChange={(e) => router.set({ tag: e.currentTarget.value })} spellcheck={false} /></label></div>
       <Fault text={error} />
       {taken && <Taken take={take} />}
