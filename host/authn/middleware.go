@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,10 +45,20 @@ func open(r *http.Request) bool {
 	case "/livez", "/readyz":
 		return true
 	case "/metrics":
-		at, err := netip.ParseAddrPort(r.RemoteAddr)
-		return err == nil && at.Addr().Unmap().IsLoopback()
+		return FromThisMachine(r)
 	}
 	return strings.HasPrefix(r.URL.Path, "/"+grpchealth.HealthV1ServiceName+"/")
+}
+
+// forwarded are the headers by which proxies say for whom they ask.
+var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
+
+// FromThisMachine reports whether a program of this machine asks. A proxy there
+// that says for whom it asks is not taken for its clients, which may be anywhere.
+func FromThisMachine(r *http.Request) bool {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && at.Addr().Unmap().IsLoopback() &&
+		!slices.ContainsFunc(forwarded, func(name string) bool { return len(r.Header[name]) > 0 })
 }
 
 // drainPatience is how long the server may read away what is left of the body

@@ -175,6 +175,24 @@ func TestWhatIsOpen(t *testing.T) {
 	}
 }
 
+// TestProxiesAreNotTakenForTheirClients: what a proxy of this machine passes on
+// comes from elsewhere.
+func TestProxiesAreNotTakenForTheirClients(t *testing.T) {
+	for header, local := range map[string]bool{"": true, "User-Agent": true, "X-Forwarded-For": false, "x-real-ip": false, "Via": false, "Forwarded": false, "X-Forwarded-Host": false} {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.RemoteAddr = neighbour
+		if header != "" {
+			r.Header.Set(header, "192.0.2.1")
+		}
+		if got := FromThisMachine(r); got != local {
+			t.Errorf("with %q: %v", header, got)
+		}
+		if r.RemoteAddr = stranger; FromThisMachine(r) {
+			t.Errorf("a stranger with %q passes for this machine", header)
+		}
+	}
+}
+
 // TestFailuresAreLimited: who is refused again and again is told to wait, each
 // address by itself, and a good credential is taken all the time.
 func TestFailuresAreLimited(t *testing.T) {

@@ -3,8 +3,9 @@ package profiling
 import (
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	"strings"
+
+	"github.com/hostd/hostd/host/authn"
 )
 
 // Path is where profiles are served over HTTP.
@@ -14,8 +15,7 @@ const Path = "GET /debug/pprof/"
 // alone.
 func Local() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !from.Addr().Unmap().IsLoopback() {
+		if !authn.FromThisMachine(r) {
 			http.Error(w, "profiles are served to callers on the node's machine alone; hostd node profile takes one from elsewhere", http.StatusForbidden)
 			return
 		}
