@@ -73,6 +73,48 @@ func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
 	})
 }
 
+// TestALaggingNodeChangesNothingByOldRoles: a node that hears of the metadata
+// late decides a change of it by the roles of now. What it knows itself still
+// allows the call when that arrives.
+func TestALaggingNodeChangesNothingByOldRoles(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	const root, ann = "hst_rootrootrootrootrootrootrootrootrootrootroot", "hst_annannannannannannannannannannannannannanna"
+	lines := fmt.Sprintf("root:%x\nann:%x\n", sha256.Sum256([]byte(root)), sha256.Sum256([]byte(ann)))
+	if err := os.WriteFile(tokens, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alone := func(_ int, c *config.Config) {
+		c.Replication, c.Auth, c.TokenFile, c.Admin = 1, config.AuthRequired, tokens, config.AdminFull
+	}
+	run(t, options{nodes: 2, shards: 4, config: alone}, func(t *testing.T, w *world) {
+		w.token = root
+		w.start(1, 2)
+		w.settled()
+		for _, b := range [][2]string{{"token:root", "admin"}, {"token:ann", "operator"}} {
+			if _, err := w.beside(1).PutRoleBinding(t.Context(), b[0], b[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leader := w.leader(0, 1)
+		other := w.others(leader)[0]
+		w.token = ann
+		anns := w.caller(hostOf(other), true, other)
+		w.token = root
+		put := func(value string) error {
+			_, err := anns.PutSetting(t.Context(), "log.level", value)
+			return err
+		}
+		w.until("ann may put settings", func() bool { return put("debug") == nil })
+		w.net.Delay(hostOf(leader), hostOf(other), 400*time.Millisecond)
+		if err := w.beside(leader).DeleteRoleBinding(t.Context(), "token:ann"); err != nil {
+			t.Fatal(err)
+		}
+		if err := put("info"); client.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("by roles that were taken away before the call: %v", err)
+		}
+	})
+}
+
 // leadsSome says whether a node leads a shard of entities, as it sees it.
 func (w *world) leadsSome(i int) bool {
 	for _, s := range w.shards(i) {

@@ -581,7 +581,8 @@ type GetClusterResponse struct {
 	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// How many data shards the cluster has.
 	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
-	// The entity types, ordered by name, and what decides the shard of an entity.
+	// The entity types with which the caller may do anything, ordered by name, and
+	// what decides the shard of an entity.
 	ShardKeys []*ShardKey `protobuf:"bytes,6,rep,name=shard_keys,json=shardKeys,proto3" json:"shard_keys,omitempty"`
 	// The level of the cluster: the version of what it writes.
 	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`

@@ -364,7 +364,8 @@ export type GetClusterResponse = Message<"hostd.cluster.v1.GetClusterResponse"> 
   shardCount: number;
 
   /**
-   * The entity types, ordered by name, and what decides the shard of an entity.
+   * The entity types with which the caller may do anything, ordered by name, and
+   * what decides the shard of an entity.
    *
    * @generated from field: repeated hostd.cluster.v1.ShardKey shard_keys = 6;
    */
