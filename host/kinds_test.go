@@ -16,7 +16,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
@@ -102,7 +103,7 @@ func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
 // activate activates the second module, and awaits the first command.
 func (k *otherKind) activate() error {
 	k.t.Helper()
-	_, err := k.n.Modules().Service.Activate(k.t.Context(), rpc.Activation{EntityType: "note", Digest: k.two, Stored: k.stored})
+	_, err := k.n.Modules().Service.Activate(k.t.Context(), modules.Activation{EntityType: "note", Digest: k.two, Stored: k.stored})
 	if k.looks < k.inLook {
 		k.t.Fatalf("the type was looked at %d times: %v", k.looks, err)
 	}
@@ -135,8 +136,8 @@ func (k *otherKind) events() (n int) {
 // seen, and the module that has made it serves it on.
 func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
 	k := newOtherKind(t, 1)
-	var refused *rpc.RefusedError
-	if err := k.activate(); !errors.As(err, &refused) || refused.Name != rpc.RefusedKind {
+	var refused *status.RefusedError
+	if err := k.activate(); !errors.As(err, &refused) || refused.Name != status.RefusedKind {
 		t.Errorf("a module that cannot read what is stored serves: %v", err)
 	}
 	if !k.answeredIn || k.looks != 2 {

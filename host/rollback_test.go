@@ -17,8 +17,9 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/rollback"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
@@ -92,13 +93,13 @@ func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.FitRespon
 
 // rollback goes back as the product does.
 func (b *backed) rollback() error {
-	looks := rollback.Looks{Touched: func(ctx context.Context, t rollback.Type) (*modulev1.FitResponse, error) {
+	looks := rollback.Looks{Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
 		found, err := b.touched(ctx, t.Fence)
 		b.looks++
 		b.during(t.Fence)
 		return found, err
 	}}
-	_, err := b.n.Modules().Service.Rollback(b.t.Context(), rpc.TakeBack{EntityType: "note", Check: looks.Check})
+	_, err := b.n.Modules().Service.Rollback(b.t.Context(), modules.TakeBack{EntityType: "note", Check: looks.Check})
 	return err
 }
 
@@ -123,8 +124,8 @@ func TestRollbackSeesWhatIsWrittenMeanwhile(t *testing.T) {
 			b.sends("a")
 		}
 	}
-	var refused *rpc.RefusedError
-	if err := b.rollback(); !errors.As(err, &refused) || refused.Name != rpc.RefusedFault {
+	var refused *status.RefusedError
+	if err := b.rollback(); !errors.As(err, &refused) || refused.Name != status.RefusedFault {
 		t.Errorf("a module goes back that cannot read what is stored: %v", err)
 	}
 	if by, _ := b.revision(); by != two || b.looks != 2 {

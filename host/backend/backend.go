@@ -21,7 +21,6 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/rpc/subscription"
-	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/host/rpc/watchstats"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -136,7 +135,7 @@ func (u upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.Se
 // verifications implements verification.Verifications.
 type verifications struct{ *Parts }
 
-func (v verifications) Verify(ctx context.Context, q verification.Request, tell func(verification.Entity) error) error {
+func (v verifications) Verify(ctx context.Context, q replay.VerifyRequest, tell func(replay.Verified) error) error {
 	return v.Replays.Verify(ctx, q, tell)
 }
 

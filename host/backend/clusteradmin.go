@@ -12,6 +12,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
 )
@@ -110,7 +111,7 @@ func (s clusterAdmin) give(ctx context.Context, o coordinator.Operation, elsewhe
 	var away *sharding.NotLeaderError
 	switch {
 	case errors.Is(err, coordinator.ErrRefused):
-		return 0, &rpc.RefusedError{Reason: err.Error()}
+		return 0, &status.RefusedError{Reason: err.Error()}
 	case !errors.As(err, &away) || away.Leader == "" || away.Leader == s.Self || leaderproxy.FromPeer(ctx):
 		return remaining, err
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -22,7 +22,7 @@ type fits struct {
 }
 
 // Fit implements rpc.Fits.
-func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
 	if q.PresenceOnly && q.Fence > 0 {
 		if err := f.fence(ctx, q.Shard, q.Fence); err != nil {
 			return out, err
@@ -70,14 +70,14 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 		out.Complete, err = f.catalogues.of(counting, f.Machine, catalogueKey{q.Shard, q.EntityType}, func(counts map[string]uint64) {
 			for name, n := range counts {
 				if !listed[name] {
-					out.Missing = append(out.Missing, rpc.MissingEvents{EventType: name, Count: n})
+					out.Missing = append(out.Missing, modules.MissingEvents{EventType: name, Count: n})
 				}
 			}
 		})
 		if err != nil {
 			return out, err
 		}
-		slices.SortFunc(out.Missing, func(a, b rpc.MissingEvents) int { return strings.Compare(a.EventType, b.EventType) })
+		slices.SortFunc(out.Missing, func(a, b modules.MissingEvents) int { return strings.Compare(a.EventType, b.EventType) })
 	}
 	if about.Kind == manifest.DurableState && t.Durable {
 		looking, cancel := context.WithTimeout(ctx, q.Budget)
@@ -99,7 +99,7 @@ func (f fits) Fit(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) 
 // unreadStates counts the entities of a durable type whose state is of a
 // version that a module does not read, by the type of its event. Where ctx ends
 // before, it has what was counted until then and complete is false.
-func (f fits) unreadStates(ctx context.Context, q rpc.FitQuery, states *manifest.States) (unread []rpc.MissingEvents, complete bool, err error) {
+func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *manifest.States) (unread []modules.MissingEvents, complete bool, err error) {
 	counts, complete := map[string]uint64{}, true
 	for after := ""; ; {
 		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: cataloguePage, Looks: 16 * cataloguePage})
@@ -126,9 +126,9 @@ func (f fits) unreadStates(ctx context.Context, q rpc.FitQuery, states *manifest
 		}
 	}
 	for event, n := range counts {
-		unread = append(unread, rpc.MissingEvents{EventType: event, Count: n})
+		unread = append(unread, modules.MissingEvents{EventType: event, Count: n})
 	}
-	slices.SortFunc(unread, func(a, b rpc.MissingEvents) int { return strings.Compare(a.EventType, b.EventType) })
+	slices.SortFunc(unread, func(a, b modules.MissingEvents) int { return strings.Compare(a.EventType, b.EventType) })
 	return unread, complete, nil
 }
 
@@ -167,7 +167,7 @@ func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64
 }
 
 // present reports that the shard has entities of the type that are not deleted.
-func (f fits) present(ctx context.Context, q rpc.FitQuery) (bool, error) {
+func (f fits) present(ctx context.Context, q modules.FitQuery) (bool, error) {
 	for after := ""; ; {
 		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: 1, Looks: 16 * cataloguePage})
 		if err = errors.Join(err, ctx.Err()); err != nil || len(page.Entities) > 0 {

@@ -4,6 +4,7 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 )
 
 // Founder has a node without a cluster found one.
@@ -25,7 +26,7 @@ func (f Founder) Initialize() (rpc.Founding, error) {
 	case f.Stopping():
 		return out, request.ErrNotReady
 	case f.Proxy:
-		return out, &rpc.RefusedError{Reason: "this node is a proxy, which holds nothing and founds no cluster: ask one that holds shards"}
+		return out, &status.RefusedError{Reason: "this node is a proxy, which holds nothing and founds no cluster: ask one that holds shards"}
 	default:
 		f.Founding.Order()
 		stage := f.Founding.Stage()

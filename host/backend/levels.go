@@ -14,6 +14,7 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -52,7 +53,7 @@ func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun boo
 		return report, nil
 	}
 	if report.Wanted < report.Level {
-		return report, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, which never falls", report.Level)}
+		return report, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, which never falls", report.Level)}
 	}
 	if err := obstacle(report.Nodes); err != nil {
 		return report, err
@@ -69,7 +70,7 @@ func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun boo
 	}
 	_, err := s.Metadata.Do(ctx, meta.RaiseLevel(report.Wanted, speakers...))
 	if errors.Is(err, meta.ErrLevel) {
-		return report, &rpc.RefusedError{Reason: err.Error()}
+		return report, &status.RefusedError{Reason: err.Error()}
 	}
 	if err == nil {
 		s.Logger.Info("the level of the cluster was raised", "from", uint32(report.Level), "to", uint32(report.Wanted))
@@ -81,7 +82,7 @@ func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun boo
 func obstacle(nodes []rpc.NodeLevels) error {
 	for _, m := range nodes {
 		if m.Obstacle != "" {
-			return &rpc.RefusedError{Reason: m.Obstacle}
+			return &status.RefusedError{Reason: m.Obstacle}
 		}
 	}
 	return nil

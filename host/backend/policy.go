@@ -6,6 +6,7 @@ import (
 
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -29,7 +30,7 @@ func (s policies) SetPolicy(ctx context.Context, c rpc.PolicyChange) (rpc.Policy
 	case errors.Is(err, meta.ErrInvalid):
 		return rpc.Policy{}, &rpc.InvalidSettingError{Reason: err.Error()}
 	case errors.Is(err, meta.ErrLevel):
-		return rpc.Policy{}, &rpc.RefusedError{Reason: err.Error()}
+		return rpc.Policy{}, &status.RefusedError{Reason: err.Error()}
 	case err != nil:
 		return rpc.Policy{}, err
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/hostd/hostd/host/rpc/profiling"
+	"github.com/hostd/hostd/host/modules"
 )
 
 // profiles measure the guests of this node's lanes.
 type profiles struct{ *Parts }
 
 // Take implements profiling.Guests.Take.
-func (p profiles) Take(ctx context.Context, entityType string, long time.Duration) ([]profiling.Stack, error) {
+func (p profiles) Take(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error) {
 	return p.Modules.Types.Profile(ctx, entityType, long)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	apiroles "github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
@@ -92,14 +92,14 @@ func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
 		return 0, err
 	}
 	if level := s.Metadata.Level(); level < sharding.LevelRoles {
-		return 0, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster raise-level", level, sharding.LevelRoles)}
+		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster raise-level", level, sharding.LevelRoles)}
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
 		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel):
-		return 0, &rpc.RefusedError{Reason: err.Error()}
+		return 0, &status.RefusedError{Reason: err.Error()}
 	case err != nil:
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
@@ -15,7 +16,7 @@ import (
 type states struct{ *Parts }
 
 // Fold implements rpc.States.
-func (s states) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
+func (s states) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error) {
 	return s.Replays.StateAt(ctx, id, at)
 }
 

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/archive"
 	"github.com/hostd/hostd/sharding"
@@ -75,7 +76,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 // would not read its records and messages, or would read something else.
 func (in *importing) checkLevel() error {
 	if level := in.Metadata.Level(); in.about.Level > level {
-		return &rpc.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster raise-level", in.about.Level, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster raise-level", in.about.Level, level)}
 	}
 	return nil
 }
@@ -93,7 +94,7 @@ func (in *importing) Module(digest journal.Digest, wasm []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
 	defer cancel()
-	got, err := in.Modules.Upload(ctx, rpc.Upload{Wasm: wasm, Signature: signature})
+	got, err := in.Modules.Upload(ctx, modules.Upload{Wasm: wasm, Signature: signature})
 	if err != nil {
 		return fmt.Errorf("upload module %s: %w", digest, err)
 	}
@@ -194,8 +195,8 @@ func (in *importing) bind(b meta.Binding) error {
 		}
 		revision = res.Revision
 	}
-	limits := rpc.Limits(b.Limits)
-	_, err := in.Modules.Activate(ctx, rpc.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.ProvedElsewhere()})
+	limits := modules.Limits(b.Limits)
+	_, err := in.Modules.Activate(ctx, modules.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.ProvedElsewhere()})
 	return err
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
@@ -29,7 +29,7 @@ func (in *importing) checkRoles() error {
 	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.LevelRoles, sharding.LevelOwners) {
 		return nil
 	}
-	return &rpc.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelRoles, in.Metadata.Level())}
+	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelRoles, in.Metadata.Level())}
 }
 
 // bringRoles keeps the roles of the archive, and who has them, in the place of

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/archive"
@@ -33,9 +34,16 @@ type Options struct {
 	// Client calls the part of another node.
 	Client   func(node sharding.NodeID) (client *http.Client, baseURL string, err error)
 	Metadata *cluster.Metadata
-	Modules  rpc.Modules
+	Modules  Modules
 	Rollouts Rollouts
 	Logger   *slog.Logger
+}
+
+// Modules are those of the cluster.
+type Modules interface {
+	Download(ctx context.Context, digest journal.Digest, w io.Writer) error
+	Upload(ctx context.Context, u modules.Upload) (modules.Module, error)
+	Activate(ctx context.Context, a modules.Activation) (revision uint64, err error)
 }
 
 // Rollouts are modules that serve a part of a type.
@@ -98,7 +106,8 @@ type describedSetting struct {
 	Value []byte `json:"value"`
 }
 
-// Export implements rpc.Transfers.
+// Export writes a file of everything that was acknowledged before some moment
+// of the call. After an error what was written is no file.
 func (s *Service) Export(ctx context.Context, w io.Writer) error {
 	var id archive.ID
 	rand.Read(id[:]) // never fails
@@ -135,9 +144,11 @@ func (s *Service) describe(ctx context.Context) (cluster []byte, modules []journ
 	return cluster, modules, err
 }
 
-// Import implements rpc.Transfers. Types are bound when everything else is
-// there, and the shards open after that.
-func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (rpc.Imported, error) {
+// Import brings a file into a cluster that has never held anything. Types are
+// bound when everything else is there, and the shards open after that. A file
+// that cannot be read is an *InvalidFileError. Roles that reach the verb
+// security come along withBindings only.
+func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (Imported, error) {
 	in := &importing{Options: s.opts, withBindings: withBindings, parts: s.parts, ctx: ctx}
 	defer in.close()
 	sum, err := archive.Read(r, in, nil)
@@ -145,21 +156,21 @@ func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (r
 		err = in.finish()
 	}
 	if err != nil {
-		return rpc.Imported{}, publicError(err)
+		return Imported{}, publicError(err)
 	}
 	s.opts.Logger.Info("a cluster was imported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]), "left_out", in.leftOut)
-	return rpc.Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart(), LeftOut: in.leftOut}, nil
+	return Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart(), LeftOut: in.leftOut}, nil
 }
 
 // publicError gives what callers can do something about its code.
 func publicError(err error) error {
 	switch {
 	case errors.Is(err, ErrNotEmpty):
-		return &rpc.RefusedError{Reason: err.Error()}
+		return &status.RefusedError{Reason: err.Error()}
 	case errors.Is(err, archive.ErrDamaged), errors.Is(err, archive.ErrUnsupported):
-		return &rpc.InvalidFileError{Reason: err.Error()}
+		return &InvalidFileError{Reason: err.Error()}
 	case errors.Is(err, ErrUnsettled), errors.Is(err, ErrTooMany), errors.Is(err, ErrUnknownCut), errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrUnreachable):
-		return fmt.Errorf("%w: %w", rpc.ErrNoMajority, err)
+		return fmt.Errorf("%w: %w", status.ErrNoMajority, err)
 	}
 	return err
 }

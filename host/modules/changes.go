@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Changes implements rpc.Modules.
-func (s *Service) Changes(ctx context.Context, entityType string) (out []rpc.BindingChange, err error) {
+// Changes returns the last changes of what serves a type, oldest first, by all
+// that was decided before. It fails with request.ErrUnknownType.
+func (s *Service) Changes(ctx context.Context, entityType string) (out []BindingChange, err error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return nil, err
 	}
@@ -21,7 +21,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []rpc.Bin
 		return nil, request.ErrUnknownType
 	}
 	for _, c := range b.Log() {
-		out = append(out, rpc.BindingChange{
+		out = append(out, BindingChange{
 			Revision: c.Revision, At: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
 			By: c.By, Forced: c.Forced, TookBack: c.TookBack,
 			Part: meta.Part{Share: c.Share, Prefix: c.Prefix},

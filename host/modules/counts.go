@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/hostd/hostd/host/status"
 	"sync"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -90,7 +90,7 @@ func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1
 		return nil
 	})
 	if done.err != nil {
-		err = fmt.Errorf("ask what two modules did: %w", errors.Join(rpc.ErrNoMajority, done.err))
+		err = fmt.Errorf("ask what two modules did: %w", errors.Join(status.ErrNoMajority, done.err))
 	}
 	return all, silent, err
 }

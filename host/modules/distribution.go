@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/hostd/hostd/host/status"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -61,7 +61,7 @@ func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm [
 		return d.peers.PutBlob(ctx, node, peer.Digest(digest), int64(len(wasm)), bytes.NewReader(wasm))
 	})
 	if have += stored.succeeded; have < hosts/2+1 {
-		return fmt.Errorf("store the module on a majority: %d of %d nodes have it: %w", have, hosts, errors.Join(rpc.ErrNoMajority, stored.err))
+		return fmt.Errorf("store the module on a majority: %d of %d nodes have it: %w", have, hosts, errors.Join(status.ErrNoMajority, stored.err))
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Dig
 		return err
 	}
 	if done.err != nil {
-		return fmt.Errorf("prepare module %s on every node: %w", digest, errors.Join(rpc.ErrNoMajority, done.err))
+		return fmt.Errorf("prepare module %s on every node: %w", digest, errors.Join(status.ErrNoMajority, done.err))
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) er
 		return err
 	})
 	if done.err != nil {
-		return fmt.Errorf("the module is active, and not served on every node yet: %w", errors.Join(rpc.ErrNoMajority, done.err))
+		return fmt.Errorf("the module is active, and not served on every node yet: %w", errors.Join(status.ErrNoMajority, done.err))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -23,7 +23,7 @@ const replaceTries = 4
 // replace has the module serve in the place of the one that does, once it is
 // known to fit what is stored. It names the revision that it has looked at, so
 // that no other is bound meanwhile unseen.
-func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activation) (uint64, error) {
+func (s *Service) replace(ctx context.Context, m *engine.Module, a Activation) (uint64, error) {
 	for try := 1; ; try++ {
 		if err := s.metadata.CatchUp(ctx); err != nil {
 			return 0, err
@@ -68,7 +68,7 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a rpc.Activatio
 // refused is what callers are told of a command that does not fit the metadata.
 func refused(err error) error {
 	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
-		return &rpc.RefusedError{Reason: err.Error()}
+		return &status.RefusedError{Reason: err.Error()}
 	}
 	if errors.Is(err, meta.ErrUnknownModule) {
 		return request.ErrUnknownModule // it was removed meanwhile
@@ -78,7 +78,7 @@ func refused(err error) error {
 
 // order is the command that binds in the place of b, which is the zero Binding
 // for a type that nothing serves.
-func order(view *meta.View, b meta.Binding, a rpc.Activation) []byte {
+func order(view *meta.View, b meta.Binding, a Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
 	case view.Level() >= sharding.LevelSnapshotProofs && len(a.Restored.Truncated) > 0:
@@ -106,12 +106,12 @@ type kinds struct {
 type otherKind struct {
 	meta.Binding
 	was, next *manifest.EntityType
-	stored    rpc.Stored
+	stored    Stored
 }
 
 // look refuses a type that is kept in another way and has entities, and takes
 // one that has none in.
-func (k *kinds) look(ctx context.Context, b meta.Binding, stored rpc.Stored) error {
+func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 	if stored == nil || b.Digest == meta.Digest(k.module.Digest()) {
 		return nil
 	}
@@ -165,10 +165,10 @@ func (o *otherKind) empty(ctx context.Context, fence uint64) error {
 	if !found {
 		return nil
 	}
-	return &rpc.RefusedError{
+	return &status.RefusedError{
 		Reason: fmt.Sprintf("entity type %s is %s with payloads of %s and has entities; the module says %s with payloads of %s, and would not read them: delete them, or name its type otherwise",
 			o.EntityType, o.was.Kind, o.was.Encoding, o.next.Kind, o.next.Encoding),
-		Name: rpc.RefusedKind,
+		Name: status.RefusedKind,
 		About: map[string]string{
 			"entityType": o.EntityType, "kind": string(o.was.Kind), "encoding": string(o.was.Encoding),
 			"declaredKind": string(o.next.Kind), "declaredEncoding": string(o.next.Encoding),

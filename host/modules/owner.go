@@ -6,13 +6,15 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Owner implements rpc.Modules.
+// Owner is the subject that a type belongs to, empty for nobody, by all that
+// was decided before. It fails with request.ErrUnknownType where nothing
+// serves the type.
 func (s *Service) Owner(ctx context.Context, entityType string) (string, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return "", err
@@ -24,7 +26,8 @@ func (s *Service) Owner(ctx context.Context, entityType string) (string, error) 
 	return b.Owner, nil
 }
 
-// SetOwner implements rpc.Modules.
+// SetOwner gives a type another owner, or none, once allow has nothing
+// against it.
 func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error {
 	for try := 1; ; try++ {
 		was, err := s.Owner(ctx, entityType)
@@ -35,7 +38,7 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 			return err
 		}
 		if level := s.metadata.View().Level(); level < sharding.LevelOwners {
-			return &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster raise-level", level, sharding.LevelOwners)}
+			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster raise-level", level, sharding.LevelOwners)}
 		}
 		_, err = s.metadata.Do(ctx, meta.PutTypeOwner(entityType, meta.Ownership{Was: was, Is: owner}))
 		if err == nil {
@@ -54,7 +57,7 @@ func (t *Types) foreignTo(to string) func(entityType string) bool {
 
 // owned asks whether the module may serve b's type, which is entityType, and
 // has the command that makes it so keep or take the type's owner.
-func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow rpc.Allow) (func([]byte) []byte, error) {
+func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
 	o, err := ownership(ctx, view, b, entityType, digest, allow)
 	return func(command []byte) []byte {
 		if o == nil {
@@ -65,12 +68,12 @@ func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType stri
 }
 
 // ownership asks whether the module may serve b's type; nil leaves the owner.
-func ownership(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow rpc.Allow) (*meta.Ownership, error) {
+func ownership(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (*meta.Ownership, error) {
 	if allow == nil {
 		return nil, nil
 	}
 	m, _ := view.Module(meta.Digest(digest))
-	owner, err := allow(ctx, rpc.Rebinding{EntityType: entityType, Owner: b.Owner, Types: m.EntityTypes})
+	owner, err := allow(ctx, Rebinding{EntityType: entityType, Owner: b.Owner, Types: m.EntityTypes})
 	if err != nil || view.Level() < sharding.LevelOwners {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/rpc/profiling"
 )
 
 // mostProfiles bounds the entity types that are measured at a time.
@@ -40,7 +39,7 @@ func (p *profiles) change(entityType string, to *engine.Profile) error {
 	if to == nil {
 		delete(next, entityType)
 	} else if len(next) >= mostProfiles || next[entityType] != nil {
-		return profiling.ErrBusy
+		return ErrProfiling
 	} else {
 		next[entityType] = to
 	}
@@ -52,7 +51,7 @@ func (p *profiles) change(entityType string, to *engine.Profile) error {
 
 // Profile says where the guests of lanes spend their fuel for the entities of a
 // type, from now on for so long. It fails when ctx ends before.
-func (t *Types) Profile(ctx context.Context, entityType string, long time.Duration) ([]profiling.Stack, error) {
+func (t *Types) Profile(ctx context.Context, entityType string, long time.Duration) ([]GuestStack, error) {
 	p := engine.NewProfile(rand.Uint64())
 	if err := t.profiles.change(entityType, p); err != nil {
 		return nil, err
@@ -66,9 +65,9 @@ func (t *Types) Profile(ctx context.Context, entityType string, long time.Durati
 	if err := t.profiles.change(entityType, nil); err != nil || ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	var out []profiling.Stack
+	var out []GuestStack
 	for _, s := range p.Stacks() {
-		out = append(out, profiling.Stack(s))
+		out = append(out, GuestStack(s))
 	}
 	return out, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -98,7 +98,7 @@ const leaderPatience = 5 * time.Second
 func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
 	began := time.Now()
 	for {
-		found, err := p.look(ctx, rpc.FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots})
+		found, err := p.look(ctx, FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots})
 		if err != nil {
 			return nil, fmt.Errorf("compare entities of %s whose first events are gone: %w", p.b.EntityType, err)
 		}
@@ -135,10 +135,10 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 }
 
 // refusal is nil where the module reads the states of all that was compared.
-func (p *proof) refusal(found *modulev1.FitResponse) *rpc.RefusedError {
+func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 	about := map[string]string{"entityType": p.b.EntityType}
-	refuse := func(name, format string, args ...any) *rpc.RefusedError {
-		return &rpc.RefusedError{Reason: p.b.EntityType + ": " + fmt.Sprintf(format, args...), Name: name, About: about}
+	refuse := func(name, format string, args ...any) *status.RefusedError {
+		return &status.RefusedError{Reason: p.b.EntityType + ": " + fmt.Sprintf(format, args...), Name: name, About: about}
 	}
 	shown := func(list []*modulev1.FitResponse_Fault, n uint64) string {
 		var out []string
@@ -152,13 +152,13 @@ func (p *proof) refusal(found *modulev1.FitResponse) *rpc.RefusedError {
 	}
 	switch {
 	case found.GetFailing() > 0:
-		return refuse(rpc.RefusedFault, "the first events of entities are gone, and the module fails on the snapshots of %d of %d that are left: %s", found.GetFailing(), found.GetEntities(), shown(found.GetFaults(), found.GetFailing()))
+		return refuse(status.RefusedFault, "the first events of entities are gone, and the module fails on the snapshots of %d of %d that are left: %s", found.GetFailing(), found.GetEntities(), shown(found.GetFaults(), found.GetFailing()))
 	case found.GetDiffering() > 0 && !p.accept:
-		return refuse(rpc.RefusedFault, "the first events of entities are gone, and the module makes another state of the snapshots of %d of %d that are left; if that is meant, accept the differences: %s", found.GetDiffering(), found.GetEntities(), shown(found.GetDifferences(), found.GetDiffering()))
+		return refuse(status.RefusedFault, "the first events of entities are gone, and the module makes another state of the snapshots of %d of %d that are left; if that is meant, accept the differences: %s", found.GetDiffering(), found.GetEntities(), shown(found.GetDifferences(), found.GetDiffering()))
 	case len(found.GetSnapshotsOf()) > meta.MaxTruncatedModules:
-		return refuse(rpc.RefusedFault, "snapshots of %d modules stand for entities whose first events are gone, and a module loads those of %d at most", len(found.GetSnapshotsOf()), meta.MaxTruncatedModules)
+		return refuse(status.RefusedFault, "snapshots of %d modules stand for entities whose first events are gone, and a module loads those of %d at most", len(found.GetSnapshotsOf()), meta.MaxTruncatedModules)
 	case found.GetUnreadShards() > 0:
-		return refuse(rpc.RefusedUnverified, "entities whose first events are gone were not all compared, in %d shards, for want of time or of a leader; the next call continues", found.GetUnreadShards())
+		return refuse(status.RefusedUnverified, "entities whose first events are gone were not all compared, in %d shards, for want of time or of a leader; the next call continues", found.GetUnreadShards())
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (p *proof) refusal(found *modulev1.FitResponse) *rpc.RefusedError {
 type proofs []*proof
 
 // proveAll makes the first look at each type.
-func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *engine.Module, t rpc.Truncated, by string) (all proofs, err error) {
+func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *engine.Module, t Truncated, by string) (all proofs, err error) {
 	if !t.Prove {
 		return nil, nil
 	}

@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/rpc"
 )
 
 // A shard that elects a leader while its entities are to be compared is looked
 // at again, and refuses no activation.
 func TestComparisonWaitsForLeaders(t *testing.T) {
 	looks := 0
-	look := func(context.Context, rpc.FitQuery) (*modulev1.FitResponse, error) {
+	look := func(context.Context, FitQuery) (*modulev1.FitResponse, error) {
 		if looks++; looks < 3 {
 			return &modulev1.FitResponse{UnreadShards: 1}, nil
 		}

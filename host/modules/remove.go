@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -21,15 +21,16 @@ func (e *quotaError) Error() string {
 // Code implements status.Coded.
 func (e *quotaError) Code() connect.Code { return connect.CodeResourceExhausted }
 
-// Quotas implements rpc.Modules.
-func (s *Service) Quotas(by string) rpc.ModuleQuotas {
+// Quotas are those of uploads; by is whose uploads are counted.
+func (s *Service) Quotas(by string) Quotas {
 	view := s.metadata.View()
-	return rpc.ModuleQuotas{
-		Used: rpc.ModuleAmounts(view.ModuleUse(by)), Most: rpc.ModuleAmounts(view.ModuleQuotas()), Retention: view.ModuleRetention(),
+	return Quotas{
+		Used: Amounts(view.ModuleUse(by)), Most: Amounts(view.ModuleQuotas()), Retention: view.ModuleRetention(),
 	}
 }
 
-// Remove implements rpc.Modules.
+// Remove has a module forgotten, once allow has nothing against it for the
+// types that it has. It is a *status.RefusedError where something needs the module.
 func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error {
 	m, err := s.known(ctx, digest)
 	if err != nil {
@@ -40,7 +41,7 @@ func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(
 	}
 	_, err = s.metadata.Do(ctx, meta.RemoveModule(meta.Digest(digest)))
 	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrLevel) {
-		return &rpc.RefusedError{Reason: err.Error()}
+		return &status.RefusedError{Reason: err.Error()}
 	}
 	if err != nil {
 		return err

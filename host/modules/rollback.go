@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rollback"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -18,10 +17,10 @@ import (
 // Rollback takes back what Activate did, for all types that went from the one
 // module to the other. The module before is prepared as one that is activated;
 // then t.Check looks at what it is to read, and the types go back at once.
-func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, error) {
+func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	entityType, revision := t.EntityType, t.Revision
 	if err := s.metadata.CatchUp(ctx); err != nil {
-		return rpc.Rollback{}, err
+		return Rollback{}, err
 	}
 	view := s.metadata.View()
 	b, bound := view.Binding(entityType)
@@ -29,38 +28,38 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 		revision = b.Revision
 	}
 	if !bound {
-		return rpc.Rollback{}, request.ErrUnknownType
+		return Rollback{}, request.ErrUnknownType
 	}
-	now := rpc.Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision, Types: []string{entityType}}
+	now := Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision, Types: []string{entityType}}
 	as, err := owned(ctx, view, b, entityType, back(b, revision), t.Allow)
 	switch {
 	case err != nil:
-		return rpc.Rollback{}, err
+		return Rollback{}, err
 	case view.Level() < sharding.LevelRollbackOf:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
 	case b.TookBack == revision:
 		return now, s.modules.ServedEverywhere(ctx, b.Revision)
 	case b.Revision != revision:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
 	case len(b.History) == 0 && b.Rollout.Active():
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("module %.12s serves a part of %s, and no other has served all of it: 'hostd module rollout %s --abort' takes that part back", b.Rollout.Digest, entityType, entityType)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("module %.12s serves a part of %s, and no other has served all of it: 'hostd module rollout %s --abort' takes that part back", b.Rollout.Digest, entityType, entityType)}
 	case len(b.History) == 0:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
 	}
 	now.Digest = back(b, revision)
 	m, err := s.modules.ToRun(ctx, now.Digest, "")
 	if err != nil {
-		return rpc.Rollback{}, err
+		return Rollback{}, err
 	}
 	if err := s.speaks(m.Manifest()); err != nil {
-		return rpc.Rollback{}, err
+		return Rollback{}, err
 	}
 	going := []meta.Binding{b}
 	var also []meta.TakeBack
 	for _, o := range together(view, b) {
 		owner, err := ownership(ctx, view, o, o.EntityType, now.Digest, t.Allow)
 		if err != nil {
-			return rpc.Rollback{}, err
+			return Rollback{}, err
 		}
 		also = append(also, meta.TakeBack{EntityType: o.EntityType, Revision: o.Revision, Owner: owner})
 		going, now.Types = append(going, o), append(now.Types, o.EntityType)
@@ -68,11 +67,11 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 	slices.Sort(now.Types)
 	kept := kinds{holds: holds{Service: s}, module: m}
 	if err := takeBackable(ctx, &kept, going, t); err != nil {
-		return rpc.Rollback{}, err
+		return Rollback{}, err
 	}
 	proved, err := s.proveAll(ctx, going, m, t.Truncated, t.By)
 	if err != nil {
-		return rpc.Rollback{}, err
+		return Rollback{}, err
 	}
 	now.Revision, err = s.rebind(ctx, now.Digest, func(ctx context.Context) ([]byte, error) {
 		forcedBy, err := kept.lastLook(ctx, now.Digest, going, t.Check)
@@ -95,13 +94,13 @@ func (s *Service) Rollback(ctx context.Context, t rpc.TakeBack) (rpc.Rollback, e
 // an entity that is written after the last look would be read unseen. A type
 // that is forced at the first look is not held for it. forcedBy is who forces
 // one.
-func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, rollback.Type) (string, error)) (forcedBy string, err error) {
+func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
 	if check == nil {
 		return "", nil
 	}
-	var again []rollback.Type
+	var again []RollbackType
 	for _, g := range going {
-		t := rollback.Type{Name: g.EntityType, Digest: digest, Before: before(g)}
+		t := RollbackType{Name: g.EntityType, Digest: digest, Before: before(g)}
 		if g.First != nil {
 			t.First = *g.First
 		}
@@ -136,12 +135,12 @@ func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []met
 
 // takeBackable refuses a module that does not start, or would read what is
 // stored in another way.
-func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t rpc.TakeBack) error {
+func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t TakeBack) error {
 	for _, g := range going {
 		if err := fits(ctx, kept.module, g.Limits); err != nil {
 			return err
 		}
-		var stored rpc.Stored
+		var stored Stored
 		if t.Stored != nil {
 			stored = t.Stored(g.EntityType)
 		}

@@ -12,8 +12,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rollout"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -31,8 +30,9 @@ type Rollouts struct {
 	held    map[string]heldSince
 }
 
-// Begin implements rollout.Rollouts.
-func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
+// Begin returns once every node that is up serves the part. A module that does
+// not fit is a *status.RefusedError.
+func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 	if _, err := r.known(ctx, b.Digest); err != nil {
 		return 0, err
 	}
@@ -49,7 +49,7 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 		if err != nil {
 			return err
 		}
-		// Before the module is run on any entity: see rpc.Allow.
+		// Before the module is run on any entity: see Allow.
 		for _, g := range going {
 			if _, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow)); err != nil {
 				return err
@@ -64,7 +64,7 @@ func (r *Rollouts) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
 			revision = done
 			return r.modules.ServedEverywhere(ctx, done)
 		}
-		proved, err := r.proveAll(ctx, going, m, rpc.Truncated(b.Truncated), b.By)
+		proved, err := r.proveAll(ctx, going, m, Truncated(b.Truncated), b.By)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 		}
 		view := r.metadata.View()
 		if view.Level() < sharding.LevelRollouts {
-			return rollout.Refused("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollouts)
+			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollouts)
 		}
 		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
 			return refused(err)
@@ -119,11 +119,11 @@ func begins(view *meta.View, entityType string, m *engine.Module) (going []meta.
 	case !bound:
 		return nil, request.ErrUnknownType
 	case b.Digest == digest:
-		return nil, rollout.Refused("the module serves all of %s", entityType)
+		return nil, refusedRollout("the module serves all of %s", entityType)
 	case b.Rollout.Active() && b.Rollout.Digest != digest:
-		return nil, rollout.Refused("module %.12s is on its way to serve %s: promote or abort it first", b.Rollout.Digest, entityType)
+		return nil, refusedRollout("module %.12s is on its way to serve %s: promote or abort it first", b.Rollout.Digest, entityType)
 	case b.Rollout.Active() && b.Rollout.State != meta.RolloutRunning && b.Rollout.State != meta.RolloutPaused:
-		return nil, rollout.Refused("the entities of %s are on their way back to the older module", entityType)
+		return nil, refusedRollout("the entities of %s are on their way back to the older module", entityType)
 	case b.Rollout.Active():
 		return sharing(view, b), nil
 	}
@@ -159,12 +159,12 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *engine.Module) e
 	case !other:
 		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", b.EntityType)}
 	case one && (was.Kind != next.Kind || was.Encoding != next.Encoding || was.Singleton != next.Singleton || was.RememberEntities != next.RememberEntities):
-		return &rpc.RefusedError{
+		return &status.RefusedError{
 			Reason: fmt.Sprintf("the module declares entity type %s otherwise than the one that serves it, by its kind, its encoding, rememberEntities or singleton: it serves all of the type or nothing", b.EntityType),
-			Name:   rpc.RefusedKind, About: map[string]string{"entityType": b.EntityType, "kind": string(was.Kind), "declaredKind": string(next.Kind)},
+			Name:   status.RefusedKind, About: map[string]string{"entityType": b.EntityType, "kind": string(was.Kind), "declaredKind": string(next.Kind)},
 		}
 	case next.Kind == manifest.Transient:
-		return rollout.Refused("entity type %s is transient: what its entities are is lost when another module serves them", b.EntityType)
+		return refusedRollout("entity type %s is transient: what its entities are is lost when another module serves them", b.EntityType)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *engine.Module) e
 // begun is the revision under which the module is on its way already, at one of
 // the shares that it is to have, and with those after it to come: a call that
 // is made again changes nothing, and no pause begins anew.
-func begun(going []meta.Binding, b rollout.Begin) (revision uint64, ok bool) {
+func begun(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
 	shares := append([]uint32{b.Share}, b.Steps...)
 	for _, g := range going {
 		was := g.Rollout
@@ -189,7 +189,7 @@ func begun(going []meta.Binding, b rollout.Begin) (revision uint64, ok bool) {
 
 // begin is how one type of those that go together begins, or goes on with a
 // larger part.
-func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b rollout.Begin) (p meta.PutRollout, err error) {
+func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b RolloutBegin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
 	next.Steps, next.Pause, next.Rules = b.Steps, int64(b.Pause), b.Rules
 	if _, index, ok := m.Manifest().Type(g.EntityType); ok {
@@ -199,7 +199,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 	case was.Active():
 		next = *was
 		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
-			return p, rollout.Refused("the module serves %s of %s already: they do not go back but by 'hostd module rollout %s --abort'", servedPart(was.Part), g.EntityType, g.EntityType)
+			return p, refusedRollout("the module serves %s of %s already: they do not go back but by 'hostd module rollout %s --abort'", servedPart(was.Part), g.EntityType, g.EntityType)
 		}
 		next.Share, next.Note, next.Steps, next.Pause, next.Rules = b.Share, "", b.Steps, int64(b.Pause), b.Rules
 	case was != nil:
@@ -253,17 +253,17 @@ func typesOf(going []meta.Binding) (out []string) {
 	return out
 }
 
-func allowing(allow rollout.Allow) rpc.Allow {
+func allowing(allow AllowRollout) Allow {
 	if allow == nil {
 		return nil
 	}
-	return func(ctx context.Context, r rpc.Rebinding) (string, error) {
+	return func(ctx context.Context, r Rebinding) (string, error) {
 		return allow(ctx, r.EntityType, r.Owner, r.Types)
 	}
 }
 
-// State implements rollout.Rollouts.
-func (r *Rollouts) State(ctx context.Context, entityType string) (out rollout.State, err error) {
+// State is that of a type's rollout. It fails with request.ErrUnknownType.
+func (r *Rollouts) State(ctx context.Context, entityType string) (out RolloutState, err error) {
 	if err := r.metadata.CatchUp(ctx); err != nil {
 		return out, err
 	}
@@ -283,25 +283,25 @@ func (r *Rollouts) State(ctx context.Context, entityType string) (out rollout.St
 	}
 	by, silent, _ := r.counts(ctx, []meta.Binding{b})
 	if v := by[entityType]; v != nil {
-		out.Counts = &rollout.Counts{Older: v.older, Newer: v.newer, Silent: silent}
+		out.Counts = &RolloutCounts{Older: v.older, Newer: v.newer, Silent: silent}
 	}
 	return out, nil
 }
 
-func (r *Rollouts) state(entityType string) (rollout.State, error) {
+func (r *Rollouts) state(entityType string) (RolloutState, error) {
 	b, bound := r.metadata.View().Binding(entityType)
 	if !bound {
-		return rollout.State{}, request.ErrUnknownType
+		return RolloutState{}, request.ErrUnknownType
 	}
-	out := rollout.State{EntityType: entityType, Older: journal.Digest(b.Digest), Revision: b.Revision, Rollout: b.Rollout}
+	out := RolloutState{EntityType: entityType, Older: journal.Digest(b.Digest), Revision: b.Revision, Rollout: b.Rollout}
 	if log := b.Log(); len(log) > 0 && log[len(log)-1].Kind == meta.ChangeAbort {
 		out.Aborted = &log[len(log)-1]
 	}
 	return out, nil
 }
 
-// Change implements rollout.Rollouts.
-func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, error) {
+// Change returns what came of the order, when that is over.
+func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, error) {
 	err := r.again(ctx, func(view *meta.View) (err error) {
 		b, bound := view.Binding(o.EntityType)
 		if !bound {
@@ -349,7 +349,7 @@ func (r *Rollouts) Change(ctx context.Context, o rollout.Order) (rollout.State, 
 		return r.back(ctx, o.EntityType)
 	}
 	if err != nil {
-		return rollout.State{}, err
+		return RolloutState{}, err
 	}
 	return r.state(o.EntityType)
 }
@@ -361,7 +361,7 @@ func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bo
 	if err != nil {
 		return nil, err
 	}
-	return r.proveAll(ctx, going, m, rpc.Truncated{Prove: true, Accept: going[0].Rollout.Accept, Force: force}, by)
+	return r.proveAll(ctx, going, m, Truncated{Prove: true, Accept: going[0].Rollout.Accept, Force: force}, by)
 }
 
 // over answers an order about a type that one module serves: it was carried out
@@ -373,14 +373,14 @@ func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
 	case action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE && last == meta.ChangePromote:
 	case action == modulev1.ChangeRolloutRequest_ACTION_ABORT && last == meta.ChangeAbort:
 	default:
-		return rollout.Refused("one module serves all of %s", b.EntityType)
+		return refusedRollout("one module serves all of %s", b.EntityType)
 	}
 	return nil
 }
 
 // ordered is what an order makes of one type's rollout; change is false where
 // it is so already.
-func ordered(g meta.Binding, o rollout.Order) (p meta.PutRollout, change bool, err error) {
+func ordered(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
 	next := *g.Rollout
 	next.By, next.Note = o.By, ""
 	p = meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
@@ -397,7 +397,7 @@ func ordered(g meta.Binding, o rollout.Order) (p meta.PutRollout, change bool, e
 	case modulev1.ChangeRolloutRequest_ACTION_ABORT:
 		switch {
 		case was == meta.RolloutAborted && !o.Force:
-			return p, false, rollout.Refused("%d entities of %s stay with the newer module, for the older one fails on them; --force gives them back all the same", len(next.Stay), g.EntityType)
+			return p, false, refusedRollout("%d entities of %s stay with the newer module, for the older one fails on them; --force gives them back all the same", len(next.Stay), g.EntityType)
 		case was == meta.RolloutAborted:
 			next.State = meta.RolloutHeld
 		case !goesBack:
@@ -408,23 +408,23 @@ func ordered(g meta.Binding, o rollout.Order) (p meta.PutRollout, change bool, e
 		}
 		return p, next.State != was || next.BackForcedBy != g.Rollout.BackForcedBy, nil
 	default:
-		return p, false, rollout.Refused("there is no such action")
+		return p, false, refusedRollout("there is no such action")
 	}
 	if was == meta.RolloutAborted {
-		return p, false, rollout.Refused("the rollout of %s is over but for %d entities that stay: promote it, or abort it with --force", g.EntityType, len(next.Stay))
+		return p, false, refusedRollout("the rollout of %s is over but for %d entities that stay: promote it, or abort it with --force", g.EntityType, len(next.Stay))
 	}
 	return p, next.State != was, refuseIf(goesBack, g)
 }
 
 func refuseIf(goesBack bool, g meta.Binding) error {
 	if goesBack {
-		return rollout.Refused("the entities of %s are on their way back to the older module", g.EntityType)
+		return refusedRollout("the entities of %s are on their way back to the older module", g.EntityType)
 	}
 	return nil
 }
 
 // back waits until the entities of a type have gone back, or some stay.
-func (r *Rollouts) back(ctx context.Context, entityType string) (rollout.State, error) {
+func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, error) {
 	for {
 		changed := r.metadata.Changed()
 		now, err := r.state(entityType)
@@ -435,12 +435,12 @@ func (r *Rollouts) back(ctx context.Context, entityType string) (rollout.State, 
 		case now.Rollout == nil || now.State == meta.RolloutAborted:
 			return now, r.modules.ServedEverywhere(ctx, now.Revision)
 		case now.State == meta.RolloutPaused || now.State == meta.RolloutRunning:
-			return now, rollout.Refused("nothing has gone back: %s", now.Note)
+			return now, refusedRollout("nothing has gone back: %s", now.Note)
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return now, rollout.ErrGoesOn
+			return now, ErrRolloutGoesOn
 		}
 	}
 }

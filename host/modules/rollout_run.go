@@ -10,7 +10,7 @@ import (
 	"time"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -18,7 +18,7 @@ import (
 
 // Look folds entities, those that others than q.WrittenNotBy have written, in
 // all shards.
-type Look func(ctx context.Context, q rpc.FitQuery) (*modulev1.FitResponse, error)
+type Look func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error)
 
 const (
 	// idlePause is between two looks at whether this node leads.
@@ -173,7 +173,7 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 		_, err = proved.last(ctx, &held, view)
 	}
 	defer func() { held.release(ctx, err) }()
-	if refused := (*rpc.RefusedError)(nil); errors.As(err, &refused) && refused.Name == rpc.RefusedFault {
+	if refused := (*status.RefusedError)(nil); errors.As(err, &refused) && refused.Name == status.RefusedFault {
 		return r.refuse(ctx, going[0].EntityType, &held, refused)
 	}
 	if err != nil {
@@ -192,7 +192,7 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 }
 
 // refuse pauses a rollout whose next step the module does not fit.
-func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, refused *rpc.RefusedError) error {
+func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, refused *status.RefusedError) error {
 	held.release(ctx, refused)
 	held.held = nil
 	if err := r.metadata.CatchUp(ctx); err != nil {
@@ -274,7 +274,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 	out := map[string]*modulev1.FitResponse{}
 	proves := r.metadata.View().Level() >= sharding.LevelSnapshotProofs
 	for _, g := range going {
-		q := rpc.FitQuery{
+		q := FitQuery{
 			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, WrittenNotBy: olderThan(g), First: g.Rollout.First, Within: g.Rollout.Part, Fence: fence, Truncated: proves,
 		}
 		found, err := r.look(ctx, q)
@@ -297,7 +297,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 // of which the older module makes another state than the newer one, or none.
 // Once nothing is written any more, it has recorded whose snapshots the older
 // one reads of the others.
-func (r *Rollouts) truncated(ctx context.Context, g meta.Binding, q rpc.FitQuery, found *modulev1.FitResponse) error {
+func (r *Rollouts) truncated(ctx context.Context, g meta.Binding, q FitQuery, found *modulev1.FitResponse) error {
 	cut, err := r.look(ctx, q)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/canary"
-	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -49,12 +48,12 @@ func TestCallsMadeAgain(t *testing.T) {
 		r := &meta.Rollout{State: meta.RolloutRunning, Part: meta.Part{Share: share, Prefix: "a"}, Steps: steps, Pause: 7, Rules: "faults>0"}
 		return []meta.Binding{{EntityType: "one", Bound: meta.Bound{Revision: 3}, Rollout: r}, {EntityType: "two", Bound: meta.Bound{Revision: 4}, Rollout: r}}
 	}
-	asked := func(change func(*rollout.Begin)) rollout.Begin {
-		b := rollout.Begin{Plan: rollout.Plan{Part: meta.Part{Share: 100, Prefix: "a"}, Steps: []uint32{200, 300}, Pause: 7, Rules: "faults>0"}}
+	asked := func(change func(*RolloutBegin)) RolloutBegin {
+		b := RolloutBegin{RolloutPlan: RolloutPlan{Part: meta.Part{Share: 100, Prefix: "a"}, Steps: []uint32{200, 300}, Pause: 7, Rules: "faults>0"}}
 		change(&b)
 		return b
 	}
-	same := asked(func(*rollout.Begin) {})
+	same := asked(func(*RolloutBegin) {})
 	for _, is := range [][]meta.Binding{going(100, 200, 300), going(200, 300), going(300)} {
 		if revision, ok := begun(is, same); !ok || revision != 4 {
 			t.Errorf("at %d: %d, %v", is[0].Rollout.Share, revision, ok)
@@ -65,12 +64,12 @@ func TestCallsMadeAgain(t *testing.T) {
 			t.Errorf("%+v is what was asked for", is[0].Rollout)
 		}
 	}
-	for name, other := range map[string]rollout.Begin{
-		"pause":  asked(func(b *rollout.Begin) { b.Pause = 8 }),
-		"rules":  asked(func(b *rollout.Begin) { b.Rules = "" }),
-		"prefix": asked(func(b *rollout.Begin) { b.Prefix = "b" }),
-		"share":  asked(func(b *rollout.Begin) { b.Share = 150 }),
-		"steps":  asked(func(b *rollout.Begin) { b.Steps = b.Steps[:1] }),
+	for name, other := range map[string]RolloutBegin{
+		"pause":  asked(func(b *RolloutBegin) { b.Pause = 8 }),
+		"rules":  asked(func(b *RolloutBegin) { b.Rules = "" }),
+		"prefix": asked(func(b *RolloutBegin) { b.Prefix = "b" }),
+		"share":  asked(func(b *RolloutBegin) { b.Share = 150 }),
+		"steps":  asked(func(b *RolloutBegin) { b.Steps = b.Steps[:1] }),
 	} {
 		if _, ok := begun(going(100, 200, 300), other); ok {
 			t.Errorf("another %s is what was asked for", name)

@@ -11,8 +11,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/limit"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
@@ -22,7 +21,7 @@ import (
 // server know it.
 type Served struct {
 	binding.Type
-	API rpc.Type
+	API Type
 
 	bounds engine.InstanceOptions // of memory
 	newer  *Served                // of Canary; nil where that has no Type
@@ -73,7 +72,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 // but for the revision, where that is the same.
 func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
-		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != rpc.Limits(b.Limits) || !slices.Equal(s.Snapshots.Of, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.OfTruncated, digests(by.Truncated)) {
+		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Of, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.OfTruncated, digests(by.Truncated)) {
 			continue
 		}
 		again := *s
@@ -82,7 +81,7 @@ func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Se
 		return &again, nil
 	}
 	bounds := memoryBounds(b.Limits)
-	if was != nil && was.API.Limits == rpc.Limits(b.Limits) {
+	if was != nil && was.API.Limits == Limits(b.Limits) {
 		bounds = was.bounds
 	}
 	b.Bound = by
@@ -123,7 +122,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},
 		},
-		API: rpc.Type{Encoding: codec.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: rpc.Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType)},
+		API: Type{Encoding: request.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType)},
 	}
 	if s.Snapshots.Versions, err = t.stateVersions(ctx, &s.Type); err != nil {
 		return nil, err
@@ -131,7 +130,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 	s.limit(t.limits, b.Limits)
 	s.boundMemory(m, bounds)
 	if about.Encoding == manifest.Bytes {
-		s.API.Encoding = codec.Bytes
+		s.API.Encoding = request.Bytes
 	}
 	return s, nil
 }

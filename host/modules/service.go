@@ -13,11 +13,10 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rollout"
-	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -38,10 +37,10 @@ type Service struct {
 }
 
 // Upload keeps a module that was not refused lately, and is not now.
-func (s *Service) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
+func (s *Service) Upload(ctx context.Context, u Upload) (Module, error) {
 	digest := journal.Digest(sha256.Sum256(u.Wasm))
 	if reason, ok := s.refused.find(digest, time.Now()); ok {
-		return rpc.Module{}, &request.InvalidModuleError{Reason: reason + "; it was refused before, and is not tried again for an hour"}
+		return Module{}, &request.InvalidModuleError{Reason: reason + "; it was refused before, and is not tried again for an hour"}
 	}
 	m, err := s.keep(ctx, u)
 	var invalid *request.InvalidModuleError
@@ -53,20 +52,20 @@ func (s *Service) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, error) 
 
 // keep keeps a module that compiles and describes itself: its bytes in the
 // registries of a majority of the nodes first, then what it is in the metadata.
-func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
+func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	wasm := u.Wasm
 	if s.readOnly() {
-		return rpc.Module{}, request.ErrReadOnly
+		return Module{}, request.ErrReadOnly
 	}
 	if err := s.possible(u); err != nil {
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	if _, err := s.engine.Admit(wasm); err != nil {
-		return rpc.Module{}, invalidModule(err)
+		return Module{}, invalidModule(err)
 	}
 	digest, stored, err := s.files.Put(wasm)
 	if err != nil {
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	m, err := s.files.Module(ctx, digest)
 	if err == nil {
@@ -76,7 +75,7 @@ func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
 		if stored {
 			err = errors.Join(err, s.files.Remove(digest))
 		}
-		return rpc.Module{}, invalidModule(err)
+		return Module{}, invalidModule(err)
 	}
 	mod := meta.Module{
 		Digest: meta.Digest(digest), Size: int64(len(wasm)), Name: m.Manifest().Name, Version: m.Manifest().Version,
@@ -97,24 +96,24 @@ func (s *Service) keep(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
 	if mod.Signature = s.better(mod, u.Signature); u.Resign != nil {
 		if before, known := s.metadata.View().Module(mod.Digest); known && len(before.Signature) > 0 && !bytes.Equal(before.Signature, mod.Signature) {
 			if err := u.Resign(ctx, mod.EntityTypes); err != nil {
-				return rpc.Module{}, err
+				return Module{}, err
 			}
 		}
 	}
 	if err := s.modules.signed(mod); err != nil {
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	if err := s.modules.Spread(ctx, digest, wasm); err != nil {
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	if _, err := s.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
 		if errors.Is(err, meta.ErrInvalid) {
-			return rpc.Module{}, &request.InvalidModuleError{Reason: err.Error()}
+			return Module{}, &request.InvalidModuleError{Reason: err.Error()}
 		}
 		if errors.Is(err, meta.ErrQuota) {
 			err = &quotaError{err.Error()}
 		}
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	return s.Get(ctx, digest)
 }
@@ -129,22 +128,22 @@ func invalidModule(err error) error {
 	return err
 }
 
-// List implements rpc.Modules.
-func (s *Service) List(context.Context) ([]rpc.Module, error) {
+// List returns the stored modules, newest first.
+func (s *Service) List(context.Context) ([]Module, error) {
 	modules := s.metadata.View().Modules()
-	out := make([]rpc.Module, 0, len(modules))
+	out := make([]Module, 0, len(modules))
 	for i := len(modules) - 1; i >= 0; i-- {
 		out = append(out, s.describe(modules[i]))
 	}
 	return out, nil
 }
 
-func (s *Service) describe(m meta.Module) rpc.Module {
+func (s *Service) describe(m meta.Module) Module {
 	view := s.metadata.View()
-	out := rpc.Module{
+	out := Module{
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
 		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
-		Verified: map[string]verified.Result{}, Parts: rollout.Parts(view, m.Digest, m.EntityTypes),
+		Verified: map[string]verified.Result{}, Parts: PartsOf(view, m.Digest, m.EntityTypes),
 	}
 	if m.UnusedSince != 0 {
 		out.UnusedSince = time.Unix(0, m.UnusedSince)
@@ -179,24 +178,26 @@ func (s *Service) known(ctx context.Context, digest journal.Digest) (meta.Module
 	return m, nil
 }
 
-// Get implements rpc.Modules.
-func (s *Service) Get(ctx context.Context, digest journal.Digest) (rpc.Module, error) {
+// Get describes one, or fails with request.ErrUnknownModule.
+func (s *Service) Get(ctx context.Context, digest journal.Digest) (Module, error) {
 	m, err := s.known(ctx, digest)
 	if err != nil {
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	out := s.describe(m)
 	compiled, err := s.modules.Module(ctx, digest, "")
 	if err != nil {
-		return rpc.Module{}, err
+		return Module{}, err
 	}
 	if out.Manifest, err = json.Marshal(compiled.Manifest()); err != nil {
-		return rpc.Module{}, fmt.Errorf("describe module %s: %w", digest, err)
+		return Module{}, fmt.Errorf("describe module %s: %w", digest, err)
 	}
 	return out, nil
 }
 
-// Download implements rpc.Modules.
+// Download writes a module's bytes to w in pieces of at most 64 KiB, or fails
+// with request.ErrUnknownModule before the first. After another error w has a
+// part of them.
 func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writer) error {
 	if _, err := s.known(ctx, digest); err != nil {
 		return err
@@ -224,7 +225,7 @@ func fits(ctx context.Context, m *engine.Module, l meta.Limits) error {
 // it compiled, and returns when all of them serve it. A node that
 // cannot be reached catches up before it serves: a shard that it comes to lead
 // knows the revision that its commands ran under.
-func (s *Service) Activate(ctx context.Context, a rpc.Activation) (uint64, error) {
+func (s *Service) Activate(ctx context.Context, a Activation) (uint64, error) {
 	if _, err := s.known(ctx, a.Digest); err != nil {
 		return 0, err
 	}
@@ -240,7 +241,7 @@ func (s *Service) Activate(ctx context.Context, a rpc.Activation) (uint64, error
 	}
 	if a.Limits != nil {
 		if err := s.metadata.View().CheckLimits(meta.Limits(*a.Limits)); err != nil {
-			return 0, &rpc.RefusedError{Reason: err.Error()}
+			return 0, &status.RefusedError{Reason: err.Error()}
 		}
 		if err := fits(ctx, m, meta.Limits(*a.Limits)); err != nil {
 			return 0, err
@@ -278,23 +279,23 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 
 // Lookup says "unknown" only once this node has all the metadata that was
 // committed before the question. It waits no longer than two readings take.
-func (s *Service) Lookup(ctx context.Context, entityType string) (rpc.Type, error) {
+func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 	if t := s.types.Served(entityType); t != nil {
 		return t.API, nil
 	}
 	if !s.caughtUp() {
-		return rpc.Type{}, request.ErrNotReady
+		return Type{}, request.ErrNotReady
 	}
 	if _, bound := s.metadata.View().Binding(entityType); bound {
-		return rpc.Type{}, request.ErrModuleNotLoaded
+		return Type{}, request.ErrModuleNotLoaded
 	}
 	if s.metadata.Confirm(ctx) != nil {
-		return rpc.Type{}, request.ErrNotReady
+		return Type{}, request.ErrNotReady
 	}
 	if _, bound := s.metadata.View().Binding(entityType); bound {
-		return rpc.Type{}, request.ErrModuleNotLoaded
+		return Type{}, request.ErrModuleNotLoaded
 	}
-	return rpc.Type{}, request.ErrUnknownType
+	return Type{}, request.ErrUnknownType
 }
 
 // Names lists the types that modules serve.

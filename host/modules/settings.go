@@ -16,8 +16,7 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -192,7 +191,7 @@ func (t *Settings) Values(entityType string) string {
 func (t *Settings) learn(view *meta.View) {
 	next := make(map[string]overrides)
 	for _, key := range view.SettingKeys() {
-		entityType, name, ok := rpc.TypeSetting(key)
+		entityType, name, ok := TypeSetting(key)
 		if !ok {
 			continue
 		}
@@ -262,7 +261,7 @@ func CheckSetting(key, value string) error {
 	if !strings.HasPrefix(key, settingPrefix) {
 		return meta.CheckModuleSetting(key, value)
 	}
-	entityType, name, ok := rpc.TypeSetting(key)
+	entityType, name, ok := TypeSetting(key)
 	if !ok || (sharding.EntityID{Type: entityType, ID: "x"}).Validate() != nil {
 		name = "" // that is none of them
 	}
@@ -272,7 +271,7 @@ func CheckSetting(key, value string) error {
 // CheckShadow refuses a setting by which a module is to decide too that the
 // cluster does not have, that does not serve the type, or that serves it now.
 func CheckShadow(view *meta.View, key, value string) error {
-	entityType, name, ok := rpc.TypeSetting(key)
+	entityType, name, ok := TypeSetting(key)
 	if !ok || value == "" || name != shadowName {
 		return nil
 	}
@@ -296,13 +295,13 @@ func CheckShadow(view *meta.View, key, value string) error {
 // the view have no room for it. Two that are put at once may pass it together:
 // then guests do not read the last ones, by their names.
 func CheckRoom(view *meta.View, key, value string) error {
-	entityType, name, ok := rpc.TypeSetting(key)
+	entityType, name, ok := TypeSetting(key)
 	if !ok || value == "" || !strings.HasPrefix(name, valuePrefix) {
 		return nil
 	}
 	var o overrides
 	for _, other := range view.SettingKeys() {
-		of, named, _ := rpc.TypeSetting(other)
+		of, named, _ := TypeSetting(other)
 		if s, ok := view.Setting(other); ok && other != key && of == entityType && strings.HasPrefix(named, valuePrefix) {
 			if err := o.set(named, string(s.Value)); err != nil {
 				return err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/shadow"
 )
 
@@ -39,7 +38,7 @@ func TestTypeSettings(t *testing.T) {
 			}
 		}
 	}
-	if entityType, name, ok := rpc.TypeSetting("entity.a-b.passivate-after"); !ok || entityType != "a-b" || name != passivateName {
+	if entityType, name, ok := TypeSetting("entity.a-b.passivate-after"); !ok || entityType != "a-b" || name != passivateName {
 		t.Error(entityType, name, ok)
 	}
 	var got overrides

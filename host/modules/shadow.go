@@ -7,7 +7,6 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -73,13 +72,13 @@ func shadowSum(entityType string, c *peerv1.ShadowCounts) *shadow.Sum {
 
 // shadow is what another module decides too of a type on all nodes that are up,
 // nil where none does. What nodes counted that have stopped since is lost.
-func (r *Rollouts) shadow(ctx context.Context, entityType string) *rollout.Shadow {
+func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport {
 	s, set := meta.ShadowOf(r.metadata.View(), entityType)
 	if !set {
 		return nil
 	}
 	wish := shadow.Wish{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
-	out := &rollout.Shadow{Wish: wish}
+	out := &ShadowReport{Wish: wish}
 	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
 		out.Note = "the module serves the type by now: there is nothing to compare"
 	}

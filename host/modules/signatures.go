@@ -13,8 +13,8 @@ import (
 
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/registry"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/signing"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -113,10 +113,10 @@ func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) er
 
 // possible refuses an upload whose signature cannot be kept, or cannot count
 // whatever the module says of itself: before it is compiled.
-func (s *Service) possible(u rpc.Upload) error {
+func (s *Service) possible(u Upload) error {
 	view := s.metadata.View()
 	if level := view.Level(); len(u.Signature) > 0 && level < sharding.LevelSignatures {
-		return &rpc.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSignatures, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSignatures, level)}
 	}
 	if s.modules.trust.Mode() != signing.Require {
 		return nil

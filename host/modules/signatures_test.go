@@ -17,7 +17,6 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -173,7 +172,7 @@ func TestUploadsAreJudgedFirst(t *testing.T) {
 	s := &Service{engine: (*engine.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}
 	for _, signature := range [][]byte{nil, {1, 2}, signing.Sign(statement(w.mod), stranger())} {
 		var refused *signatureError
-		if _, err := s.Upload(t.Context(), rpc.Upload{Wasm: []byte("x"), Signature: signature}); !errors.As(err, &refused) {
+		if _, err := s.Upload(t.Context(), Upload{Wasm: []byte("x"), Signature: signature}); !errors.As(err, &refused) {
 			t.Errorf("signature %x: %v", signature, err)
 		}
 	}

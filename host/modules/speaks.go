@@ -6,8 +6,8 @@ import (
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/schema"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -30,15 +30,15 @@ func speaks(level sharding.Level, m *manifest.Manifest) error {
 	for i := range m.EntityTypes {
 		what, of := asks(&m.EntityTypes[i])
 		if level < of {
-			return &rpc.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", m.EntityTypes[i].Name, what, of, level)}
+			return &status.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", m.EntityTypes[i].Name, what, of, level)}
 		}
 	}
 	switch {
 	case level >= sharding.LevelSchemas:
 	case m.HasSchemas():
-		return &rpc.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSchemas, level)}
 	case m.Size() > earlierBytes:
-		return &rpc.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster raise-level", m.Size(), earlierBytes, sharding.LevelSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster raise-level", m.Size(), earlierBytes, sharding.LevelSchemas, level)}
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -23,7 +23,7 @@ func TestInternalCommandsNeedTheLevel(t *testing.T) {
 		return m
 	}
 	marked, open := of(`{"name":"step","internal":true}`), of(`{"name":"step","internal":false}`)
-	var refused *rpc.RefusedError
+	var refused *status.RefusedError
 	if err := speaks(sharding.LevelInternal-1, marked); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "saga marks commands internal") {
 		t.Errorf("below the level: %v", err)
 	}
@@ -42,7 +42,7 @@ func TestSendsNeedTheLevel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var refused *rpc.RefusedError
+		var refused *status.RefusedError
 		if err := speaks(sharding.LevelSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
@@ -66,7 +66,7 @@ func TestSchemasNeedTheLevel(t *testing.T) {
 	for name, m := range map[string]*manifest.Manifest{
 		"has schemas": of(`,"queries":[{"name":"q","reply":true}]`, ""), "the manifest has schemas": of("", `,"$defs":{"a":true}`), "more than 65536 are of level": long,
 	} {
-		var refused *rpc.RefusedError
+		var refused *status.RefusedError
 		if err := speaks(sharding.LevelSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {
 			t.Errorf("%s, below the level: %v", name, err)
 		}
@@ -83,7 +83,7 @@ func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var refused *rpc.RefusedError
+	var refused *status.RefusedError
 	if err := speaks(sharding.LevelRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
 		t.Errorf("below the level: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestStateVersionsNeedTheLevel(t *testing.T) {
 		return m
 	}
 	for _, member := range []string{`"kind":"durable-state","stateVersion":2`, `"kind":"durable-state","readsStates":[{"version":2}]`} {
-		var refused *rpc.RefusedError
+		var refused *status.RefusedError
 		if err := speaks(sharding.LevelStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
 			t.Errorf("%s below the level: %v", member, err)
 		}

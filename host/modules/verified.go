@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Verified implements rpc.Modules.
+// Verified returns what a type asks for before the module serves it, and what
+// came of verifying it, by all that was decided before. It fails with
+// request.ErrUnknownType where nothing serves the type.
 func (s *Service) Verified(ctx context.Context, entityType string, digest journal.Digest) (verified.Kept, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return verified.Kept{}, err
@@ -30,7 +32,8 @@ func (s *Service) Verified(ctx context.Context, entityType string, digest journa
 	return kept, nil
 }
 
-// KeepVerified implements rpc.Modules.
+// KeepVerified keeps what came of a verification. It is a *status.RefusedError where
+// the type is served under another revision, or the cluster keeps none yet.
 func (s *Service) KeepVerified(ctx context.Context, entityType string, r verified.Result) error {
 	snapshots, err := s.sameSnapshots(ctx, entityType, r)
 	if err != nil {
@@ -41,7 +44,7 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r verifie
 		Differences: r.Differences, Faults: r.Faults, Uncompared: r.Uncompared, Cut: r.Cut,
 	}))
 	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrLevel) || errors.Is(err, meta.ErrUnknownModule) || errors.Is(err, meta.ErrUnknownType) {
-		return &rpc.RefusedError{Reason: err.Error()}
+		return &status.RefusedError{Reason: err.Error()}
 	}
 	return err
 }

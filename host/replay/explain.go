@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -28,7 +27,7 @@ func (f *fold) vary(by uint64) {
 // explain looks whether a difference comes of a module that makes two states of
 // the same events. Of the one that is tried that is a fault; where the one that
 // serves does, there is nothing to compare with.
-func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, out *verification.Entity) error {
+func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, out *Verified) error {
 	v.close()
 	for _, f := range []*fold{&v.tried, &v.serving} {
 		says, err := v.twice(ctx, f, id, end, base)
@@ -40,7 +39,7 @@ func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journa
 			out.Fault, out.Difference, out.Patch, out.PatchCut = true, says, nil, false
 			return nil
 		default:
-			*out = verification.Entity{Events: out.Events, Uncompared: true}
+			*out = Verified{Events: out.Events, Uncompared: true}
 			return nil
 		}
 	}

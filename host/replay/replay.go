@@ -16,8 +16,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -67,17 +66,17 @@ const (
 // StateAt returns the state of an entity at a sequence, as the module of the
 // event there makes it, or its newest, as the module that serves the type does.
 // It is a *request.GuestFaultError where the module fails.
-func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
+func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		return rpc.Folded{}, ctx.Err()
+		return Folded{}, ctx.Err()
 	}
 	for tries := 0; ; tries++ {
 		begins, err := r.begins(id)
 		if err != nil {
-			return rpc.Folded{}, err
+			return Folded{}, err
 		}
 		state, err := r.compute(ctx, id, at)
 		if at == nil && err != nil && tries < attempts {
@@ -115,28 +114,28 @@ func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 }
 
 // compute is StateAt with a slot.
-func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (rpc.Folded, error) {
+func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error) {
 	t := r.opts.Types.For(id)
 	if t != nil && t.Transient {
-		return rpc.Folded{}, &rpc.RefusedError{Reason: "the entities of this type keep no state; query them"}
+		return Folded{}, &status.RefusedError{Reason: "the entities of this type keep no state; query them"}
 	}
 	shard := r.opts.ShardOf(id)
 	head, err := r.opts.Machine.Info(shard, id)
 	if err != nil {
-		return rpc.Folded{}, err
+		return Folded{}, err
 	}
 	end := head.Sequence
 	if at == nil && t == nil {
-		return rpc.Folded{}, request.ErrModuleNotLoaded
+		return Folded{}, request.ErrModuleNotLoaded
 	}
 	if at != nil {
 		if *at > end {
-			return rpc.Folded{}, &status.FutureSequenceError{Asked: *at, Last: end}
+			return Folded{}, &status.FutureSequenceError{Asked: *at, Last: end}
 		}
 		end = *at
 	}
 	if first := head.Begins(); first > 1 && end < first {
-		return rpc.Folded{}, &journal.CutError{First: first}
+		return Folded{}, &journal.CutError{First: first}
 	}
 	p := replay{Options: r.opts, shard: shard, id: id, end: end}
 	if at == nil {
@@ -166,13 +165,13 @@ type replay struct {
 
 // run finds the module, and lets it evolve the state from a snapshot of its
 // own, or from the first event.
-func (p *replay) run(ctx context.Context) (rpc.Folded, error) {
+func (p *replay) run(ctx context.Context) (Folded, error) {
 	decided, last, err := p.last(ctx)
 	digest := decided
 	if p.digest != nil {
 		digest = *p.digest
 	}
-	out := rpc.Folded{Sequence: p.end, Module: digest, Deleted: p.ended}
+	out := Folded{Sequence: p.end, Module: digest, Deleted: p.ended}
 	if err != nil {
 		return out, err
 	}

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -21,7 +20,7 @@ const (
 // Sample folds a few entities of one shard by a module and tells those on which
 // it fails, and how many there were. What it has found when ctx ends is no
 // error.
-func (r *Replays) Sample(ctx context.Context, q rpc.FitQuery) (faults []rpc.FitFault, entities int, err error) {
+func (r *Replays) Sample(ctx context.Context, q modules.FitQuery) (faults []modules.FitFault, entities int, err error) {
 	select {
 	case r.verifying <- struct{}{}:
 		defer func() { <-r.verifying }()
@@ -36,9 +35,9 @@ func (r *Replays) Sample(ctx context.Context, q rpc.FitQuery) (faults []rpc.FitF
 		err = v.open(ctx, q.Digest)
 	}
 	for i := 0; err == nil && i < len(drawn); i++ {
-		err = v.verify(ctx, drawn[i], func(d verification.Entity) error {
+		err = v.verify(ctx, drawn[i], func(d Verified) error {
 			if entities++; d.Fault {
-				faults = append(faults, rpc.FitFault{EntityID: d.EntityID, At: d.At, EventType: d.EventType, Message: d.Difference})
+				faults = append(faults, modules.FitFault{EntityID: d.EntityID, At: d.At, EventType: d.EventType, Message: d.Difference})
 			}
 			return nil
 		})
@@ -51,7 +50,7 @@ func (r *Replays) Sample(ctx context.Context, q rpc.FitQuery) (faults []rpc.FitF
 
 // draw draws q.Sample of the first sampleOf entities of the shard, of which
 // each is as likely as any other.
-func (v *verifier) draw(ctx context.Context, q rpc.FitQuery) (drawn []sharding.EntityID, err error) {
+func (v *verifier) draw(ctx context.Context, q modules.FitQuery) (drawn []sharding.EntityID, err error) {
 	seen := 0
 	err = v.each(ctx, func(id sharding.EntityID) error {
 		info, err := v.Machine.Info(v.shard, id)

@@ -11,7 +11,6 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -217,7 +216,7 @@ func (s *shadower) compare(ctx context.Context, c *shadow.Command) (e shadow.Exa
 	case c.Failed || failed != nil:
 		e.In, e.Fault = shadow.Fault, "the module that serves fails, and this one does not"
 	default:
-		e.In = shadow.Compare(was, is, func(a, b []byte) bool { return same(a, b, s.served.API.Encoding == codec.JSON) })
+		e.In = shadow.Compare(was, is, func(a, b []byte) bool { return same(a, b, s.served.API.Encoding == request.JSON) })
 	}
 	return e, fuel, nil
 }

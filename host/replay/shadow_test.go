@@ -12,8 +12,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -61,7 +60,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	limits := abi.DefaultLimits()
 	served := &modules.Served{
 		Type: binding.Type{Name: counted.Type, Index: uint32(index), Digest: m.Digest(), Limits: &limits, Ways: binding.Ways{States: about.States()}},
-		API:  rpc.Type{Encoding: codec.JSON},
+		API:  modules.Type{Encoding: request.JSON},
 	}
 	w.s = &shadower{
 		machine: w.machine, shardOf: func(sharding.EntityID) sharding.ShardID { return 1 }, now: time.Now,

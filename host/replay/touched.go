@@ -9,9 +9,8 @@ import (
 	"sync"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/fitsum"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -40,7 +39,7 @@ var errPlenty = errors.New("that is enough of the order")
 // one of these served last. It tells which of them the module fails on, or of
 // which it does not list a type of those events. Where ctx ends before, it has
 // what was found until then, and is not complete.
-func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
 	select {
 	case r.touching <- struct{}{}:
 		defer func() { <-r.touching }()
@@ -73,12 +72,12 @@ func (r *Replays) Touched(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err
 
 // cleanLook is a Touched that found nothing.
 type cleanLook struct {
-	rpc.FitQuery
+	modules.FitQuery
 	end uint64 // the index of the log up to which it has looked
 }
 
 // answers reports whether a query asks for the same, up to the end of the look.
-func (l *cleanLook) answers(q rpc.FitQuery) bool {
+func (l *cleanLook) answers(q modules.FitQuery) bool {
 	return l != nil && l.EntityType == q.EntityType && l.Digest == q.Digest && l.First == q.First && l.Within == q.Within && slices.Equal(l.WrittenNotBy, q.WrittenNotBy)
 }
 
@@ -242,7 +241,7 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 }
 
 // judge folds one entity, and notes what the module cannot do with it.
-func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit) error {
+func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
 	used := t.fold.guest != nil
 	at, ours, err := t.one(ctx, id, full)
 	var unlisted *unlistedError
@@ -267,7 +266,7 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit)
 		return nil // it failed on what others have written before
 	}
 	out.Entities++
-	if out.Failing++; len(out.Faults) < fitsum.MaxFaults {
+	if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
 		if at-1 <= eachEvents {
 			// Once more, event by event: at which does it fail?
 			t.fold.close()
@@ -275,7 +274,7 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *rpc.Fit)
 				at, err = first, again
 			}
 		}
-		out.Faults = append(out.Faults, rpc.FitFault{EntityID: id.ID, At: at, EventType: t.eventType(ctx, id, at), Message: err.Error()})
+		out.Faults = append(out.Faults, modules.FitFault{EntityID: id.ID, At: at, EventType: t.eventType(ctx, id, at), Message: err.Error()})
 	}
 	return ctx.Err()
 }

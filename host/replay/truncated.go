@@ -10,9 +10,6 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/fitsum"
-	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -30,7 +27,7 @@ const mostTruncated = 1 << 20
 // costs a scan of the shard's heads and the entities that were written or have
 // another snapshot since. Where ctx ends before, it has what was found until
 // then, and is not complete; the next look continues.
-func (r *Replays) Truncated(ctx context.Context, q rpc.FitQuery) (out rpc.Fit, err error) {
+func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
 	select {
 	case r.touching <- struct{}{}:
 		defer func() { <-r.touching }()
@@ -116,7 +113,7 @@ func (c *comparisons) keep(key comparison, entities comparedEntities) {
 // truncated compares entities of one type and shard.
 type truncated struct {
 	verifier
-	q        rpc.FitQuery
+	q        modules.FitQuery
 	seed     maphash.Seed
 	loads    journal.SnapshotUse // of the tried module, without last resorts
 	compared comparedEntities
@@ -185,7 +182,7 @@ func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID
 
 // entity compares one entity, if the module would load a snapshot of another
 // one.
-func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *rpc.Fit) error {
+func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
 	head, err := t.Machine.Info(t.shard, id)
 	if err != nil || head.Deleted || head.Sequence == 0 {
 		return err
@@ -230,11 +227,11 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *rpc.F
 		return err
 	}
 	out.Entities++
-	fault := rpc.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference}
+	fault := modules.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference}
 	switch {
 	case found.Fault:
 		out.Failing++
-		if len(out.Faults) < fitsum.MaxFaults {
+		if len(out.Faults) < modules.MaxFitFaults {
 			out.Faults = append(out.Faults, fault)
 		}
 	case found.Difference != "" || found.Uncompared:
@@ -242,7 +239,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *rpc.F
 			fault.Message = "the module that serves makes no state of it that could be compared"
 		}
 		out.Differing++
-		if len(out.Differences) < fitsum.MaxFaults {
+		if len(out.Differences) < modules.MaxFitFaults {
 			out.Differences = append(out.Differences, fault)
 		}
 	default:
@@ -274,11 +271,11 @@ func (nothing) add(context.Context, event) error                                
 func (nothing) flush() error                                                            { return nil }
 
 // compareOne has both modules continue from the snapshot.
-func (t *truncated) compareOne(ctx context.Context, id sharding.EntityID, head eventlog.Info, base *journal.Snapshot) (out verification.Entity, err error) {
+func (t *truncated) compareOne(ctx context.Context, id sharding.EntityID, head eventlog.Info, base *journal.Snapshot) (out Verified, err error) {
 	if head.Cut != nil {
 		out, err = t.settled(ctx, id, head.Sequence, base)
 		if errors.Is(err, errCut) { // a newer snapshot has cut what follows
-			return verification.Entity{Uncompared: true}, nil
+			return Verified{Uncompared: true}, nil
 		}
 		if err == nil && out.Difference != "" && !out.Fault {
 			err = t.explain(ctx, id, head.Sequence, base, &out)

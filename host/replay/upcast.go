@@ -12,8 +12,7 @@ import (
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -97,7 +96,7 @@ type upcaster struct {
 // do not know of it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
 	if level := u.level(); level < sharding.LevelUpcasts {
-		return &rpc.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelUpcasts, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelUpcasts, level)}
 	}
 	s := u.active(entityType)
 	if s == nil {
@@ -132,7 +131,7 @@ func (u *Upcasts) of(ctx context.Context, key upcasterKey) (upcasts, error) {
 		u.mu.Unlock()
 	}
 	if len(about.old) > 0 && !about.export {
-		return about, &rpc.RefusedError{Reason: fmt.Sprintf("the module that serves %s upcasts no events for readers: it has no export %s", key.entityType, abi.ExportUpcast)}
+		return about, &status.RefusedError{Reason: fmt.Sprintf("the module that serves %s upcasts no events for readers: it has no export %s", key.entityType, abi.ExportUpcast)}
 	}
 	return about, nil
 }
@@ -225,7 +224,7 @@ func (g *upcaster) upcast(ctx context.Context, about *upcasts, to string, event 
 		return nil, g.guest.Condemn(abi.ExportUpcast, err)
 	case string(made) != to:
 		return nil, fmt.Errorf("%s makes it %.100q, and the manifest says %s", abi.ExportUpcast, made, to)
-	case about.json && len(payload) > 0 && !codec.Valid(payload):
+	case about.json && len(payload) > 0 && !request.ValidJSON(payload):
 		return nil, fmt.Errorf("%s makes of it a payload that is not JSON", abi.ExportUpcast)
 	}
 	return bytes.Clone(payload), nil

@@ -17,8 +17,7 @@ import (
 	"github.com/hostd/hostd/host/jsonpatch"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/verification"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -41,7 +40,7 @@ const (
 // Verify replays entities of one shard with a module and with the one that
 // serves their type, and tells what came of each. One runs at a time on a node;
 // others wait as long as ctx. It ends with the first error of tell.
-func (r *Replays) Verify(ctx context.Context, q verification.Request, tell func(verification.Entity) error) error {
+func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verified) error) error {
 	select {
 	case r.verifying <- struct{}{}:
 		defer func() { <-r.verifying }()
@@ -90,10 +89,10 @@ type verifier struct {
 	served      *modules.Served
 
 	tried, serving fold
-	id             sharding.EntityID    // that is replayed
-	stepwise       bool                 // the states are compared after each event
-	alike          bool                 // both are the same module
-	out            *verification.Entity // what comes of the entity that is replayed
+	id             sharding.EntityID // that is replayed
+	stepwise       bool              // the states are compared after each event
+	alike          bool              // both are the same module
+	out            *Verified         // what comes of the entity that is replayed
 }
 
 // errDiffers ends the replay of an entity: what differs is noted.
@@ -120,10 +119,10 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		return request.ErrModuleNotLoaded
 	}
 	if v.revision != 0 && v.revision != t.Revision {
-		return &rpc.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d", v.entityType, t.Revision, v.revision)}
+		return &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d", v.entityType, t.Revision, v.revision)}
 	}
 	if t.Transient {
-		return &rpc.RefusedError{Reason: "the entities of this type keep no state: there is nothing to replay"}
+		return &status.RefusedError{Reason: "the entities of this type keep no state: there is nothing to replay"}
 	}
 	for _, f := range []struct {
 		*fold
@@ -189,7 +188,7 @@ func (v *verifier) each(ctx context.Context, visit func(sharding.EntityID) error
 }
 
 // verify replays one entity.
-func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(verification.Entity) error) error {
+func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(Verified) error) error {
 	head, err := v.Machine.Info(v.shard, id)
 	if err != nil || head.Sequence == 0 {
 		return err
@@ -201,7 +200,7 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(v
 		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.served.SnapshotUse, head.Sequence+1); base != nil && err == nil {
 			out, err = v.settled(ctx, id, head.Sequence, base)
 		} else if err == nil {
-			out = verification.Entity{Cut: true}
+			out = Verified{Cut: true}
 		}
 	}
 	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents && (v.told == nil || !v.told()) {
@@ -230,7 +229,7 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(v
 
 // snapshots has both modules go on from each snapshot that the one that serves
 // loads, and compares what they come to: the other says that it loads the same.
-func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end journal.Sequence, out *verification.Entity) error {
+func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end journal.Sequence, out *Verified) error {
 	for _, module := range slices.Concat(v.snapshotsOf, []journal.Digest{v.serving.digest}) {
 		for below := end + 1; ; {
 			snap, err := v.Machine.Snapshot(ctx, v.shard, id, journal.SnapshotsBy(module), below)
@@ -256,7 +255,7 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 
 // settled is replay, without what the entities before have left in the
 // instances: where a module fails that has had others, it has another go.
-func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (verification.Entity, error) {
+func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (Verified, error) {
 	tried, serving := v.tried.guest != nil, v.serving.guest != nil
 	out, err := v.replay(ctx, id, end, base, false)
 	if err == nil && (out.Fault && tried || out.Uncompared && serving) {
@@ -270,8 +269,8 @@ func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journa
 // base or from the first event, and compares what they come to: after each
 // event, or in the end. It is errCut where the first events of a life are not
 // there.
-func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, stepwise bool) (verification.Entity, error) {
-	var out verification.Entity
+func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, stepwise bool) (Verified, error) {
+	var out Verified
 	v.out, v.stepwise = &out, stepwise
 	w := walk{id: id, to: v, durable: v.kind == manifest.DurableState}
 	err := v.through(ctx, &w, end, base)

@@ -17,10 +17,10 @@ import (
 	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/rpc/profiling"
 	"github.com/hostd/hostd/host/rpc/roles"
-	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/taillogs"
 	"github.com/hostd/hostd/host/rpc/watchshards"
 	"github.com/hostd/hostd/host/rpc/watchstats"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // TestCodes: callers are told the errors of the server's own, with these codes.
@@ -17,7 +17,7 @@ func TestCodes(t *testing.T) {
 		err  error
 		code connect.Code
 	}{
-		{ErrNoMajority, connect.CodeUnavailable},
+		{status.ErrNoMajority, connect.CodeUnavailable},
 		{ErrUnknownNode, connect.CodeNotFound},
 		{ErrUnknownShard, connect.CodeNotFound},
 		{ErrUnknownSetting, connect.CodeNotFound},
@@ -27,7 +27,7 @@ func TestCodes(t *testing.T) {
 		{admission.ErrPaused, connect.CodeUnavailable},
 		{status.ErrNoOutcome, connect.CodeDeadlineExceeded},
 		{status.Argument("the command is empty"), connect.CodeInvalidArgument},
-		{&RefusedError{Reason: "n2 is down"}, connect.CodeFailedPrecondition},
+		{&status.RefusedError{Reason: "n2 is down"}, connect.CodeFailedPrecondition},
 		{&InvalidSettingError{Reason: "dead after 0s"}, connect.CodeInvalidArgument},
 		{&unfinishedError{"n2 still leads 3 of 4 shards"}, connect.CodeDeadlineExceeded},
 		{&status.FutureSequenceError{Asked: 7, Last: 6}, connect.CodeInvalidArgument},

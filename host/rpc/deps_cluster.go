@@ -7,7 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -132,9 +132,6 @@ type Setting struct {
 
 // Errors of operations and settings.
 var (
-	// ErrNoMajority: too few other nodes can be reached for what was asked.
-	// Retry after a moment.
-	ErrNoMajority = status.New(connect.CodeUnavailable, "not enough nodes of the cluster can be reached for this; retry after a moment")
 	// ErrUnknownNode: no member has this name.
 	ErrUnknownNode = status.New(connect.CodeNotFound, "the cluster has no such node; hostd node ls shows them")
 	// ErrUnknownShard: the cluster has fewer shards.

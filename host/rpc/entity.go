@@ -17,8 +17,8 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/records"
-	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/subscription"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )

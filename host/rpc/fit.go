@@ -10,10 +10,11 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/fitsum"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/rollback"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -22,65 +23,7 @@ import (
 // Fits compare a module with what is stored in a shard that this node leads.
 type Fits interface {
 	// Fit takes little longer than twice q.Budget.
-	Fit(ctx context.Context, q FitQuery) (Fit, error)
-}
-
-// FitQuery says what to compare with which module.
-type FitQuery struct {
-	Shard      sharding.ShardID
-	EntityType string
-	Digest     journal.Digest
-	Sample     int                 // entities that are replayed at most
-	Draw       func(below int) int // a random number
-	Budget     time.Duration       // for the events, and for the sample
-	// PresenceOnly asks for Fit.Present alone; Digest is not looked at.
-	PresenceOnly bool
-	// WrittenNotBy: all entities whose newest event is by none of these modules,
-	// in the place of a sample.
-	WrittenNotBy []journal.Digest
-	// First is the part of the type that others than these have served at first,
-	// and Within the one that they serve by now; zero where it was all.
-	First, Within meta.Part
-	// Truncated: only entities whose first events are gone and of which the module
-	// has no snapshot of its own, all of them: what it makes of the one that is
-	// left is compared with what the module makes that serves the entity. With
-	// WrittenNotBy they are left out in the place of that. Snapshots: it is to
-	// load all snapshots of that one, so entities with all their events are
-	// compared too. Within is the part of a rollout that goes back.
-	Truncated, Snapshots bool
-	// Fence: once the log of the shard has this revision of the bindings.
-	Fence uint64
-}
-
-// Fit is what does not fit.
-type Fit struct {
-	Missing  []MissingEvents // by type
-	Faults   []FitFault
-	Failing  int  // entities of faults, also of those beyond them
-	Entities int  // that were replayed
-	Complete bool // all stored events were looked at
-	Present  bool // there are entities, those that are deleted aside
-	// Of FitQuery.Truncated: entities of which the module makes another state, the
-	// first of them, the modules whose snapshots stand for those that were looked
-	// at, and how many the module that serves cannot read either.
-	Differing   int
-	Differences []FitFault
-	SnapshotsOf []journal.Digest
-	Unreadable  int
-}
-
-// MissingEvents are stored events of a type that the manifest does not list.
-type MissingEvents struct {
-	EventType string
-	Count     uint64
-}
-
-// FitFault is an entity that the module fails on.
-type FitFault struct {
-	EntityID  string
-	At        journal.Sequence
-	EventType string
-	Message   string
+	Fit(ctx context.Context, q modules.FitQuery) (modules.Fit, error)
 }
 
 const (
@@ -133,7 +76,7 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 	if err != nil {
 		return nil, err
 	}
-	q := FitQuery{
+	q := modules.FitQuery{
 		WrittenNotBy: before, First: meta.Part{Share: r.GetFirstShare(), Prefix: r.GetFirstPrefix()}, Within: meta.Part{Share: r.GetWithinShare(), Prefix: r.GetWithinPrefix()}, Fence: r.GetFence(),
 		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
 		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget), PresenceOnly: r.GetPresenceOnly(),
@@ -176,7 +119,7 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 }
 
 // fitShard looks at one shard where it is led.
-func (s *moduleService) fitShard(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+func (s *moduleService) fitShard(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, fitWait+2*q.Budget)
 	defer cancel()
 	var search leaderproxy.Search
@@ -192,7 +135,7 @@ func (s *moduleService) fitShard(ctx context.Context, q FitQuery) (*modulev1.Fit
 	}
 }
 
-func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+func (s *moduleService) fitOnce(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	leader, err := s.verify.proxy.LeaderModules(ctx, q.Shard)
 	if err != nil {
 		return nil, err
@@ -231,8 +174,8 @@ func (s *moduleService) fitOnce(ctx context.Context, q FitQuery) (*modulev1.FitR
 }
 
 // faultsOf is the first of a list, as the API has them.
-func faultsOf(list []FitFault) (out []*modulev1.FitResponse_Fault) {
-	for _, f := range list[:min(fitsum.MaxFaults, len(list))] {
+func faultsOf(list []modules.FitFault) (out []*modulev1.FitResponse_Fault) {
+	for _, f := range list[:min(modules.MaxFitFaults, len(list))] {
 		out = append(out, &modulev1.FitResponse_Fault{EntityId: f.EntityID, Sequence: uint64(f.At), EventType: f.EventType, Message: f.Message})
 	}
 	return out

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/fitsum"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -49,7 +51,7 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 	if n := found.GetUnreadShards(); n > 0 {
 		out.remarks = append(out.remarks, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
 	}
-	for _, refused := range []*RefusedError{unlisted(entityType, found), failing(entityType, found), kept.Refusal(entityType, accept)} {
+	for _, refused := range []*status.RefusedError{unlisted(entityType, found), failing(entityType, found), kept.Refusal(entityType, accept)} {
 		switch {
 		case refused == nil:
 		case !force:
@@ -63,7 +65,7 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 }
 
 // unlisted is nil where the module lists all types of events that are stored.
-func unlisted(entityType string, found *modulev1.FitResponse) *RefusedError {
+func unlisted(entityType string, found *modulev1.FitResponse) *status.RefusedError {
 	missing := found.GetMissing()
 	if len(missing) == 0 {
 		return nil
@@ -76,23 +78,23 @@ func unlisted(entityType string, found *modulev1.FitResponse) *RefusedError {
 	if more := len(missing) - len(names); more > 0 {
 		counted = append(counted, fmt.Sprintf("%d more", more))
 	}
-	return &RefusedError{
+	return &status.RefusedError{
 		Reason: fmt.Sprintf("%s: events are stored whose types the module does not list: %s; the entities that have them may fail", entityType, strings.Join(counted, ", ")),
-		Name:   RefusedEvents,
+		Name:   status.RefusedEvents,
 		About:  map[string]string{"entityType": entityType, "eventTypes": strings.Join(names, ","), "missing": fmt.Sprint(len(missing))},
 	}
 }
 
 // failing is nil where the module fails on no entity of those replayed.
-func failing(entityType string, found *modulev1.FitResponse) *RefusedError {
+func failing(entityType string, found *modulev1.FitResponse) *status.RefusedError {
 	if len(found.GetFaults()) == 0 {
 		return nil
 	}
 	f := found.GetFaults()[0]
-	return &RefusedError{
+	return &status.RefusedError{
 		Reason: fmt.Sprintf("%s: the module fails on %d of %d entities that were tried; on %s at event %d (%s): %s",
 			entityType, len(found.GetFaults()), found.GetEntities(), f.GetEntityId(), f.GetSequence(), cmp.Or(f.GetEventType(), "unknown"), f.GetMessage()),
-		Name: RefusedFault,
+		Name: status.RefusedFault,
 		About: map[string]string{
 			"entityType": entityType, "entityId": f.GetEntityId(), "sequence": fmt.Sprint(f.GetSequence()), "eventType": f.GetEventType(),
 		},
@@ -100,14 +102,14 @@ func failing(entityType string, found *modulev1.FitResponse) *RefusedError {
 }
 
 // stored tells whether there are entities of a type, where the shards are led.
-func (s *moduleService) stored(entityType string) Stored {
+func (s *moduleService) stored(entityType string) modules.Stored {
 	return func(ctx context.Context, fence uint64) (bool, error) {
 		t, err := s.types.Lookup(ctx, entityType)
 		if s.fits == nil || err != nil {
 			return true, err
 		}
 		return fitsum.Present(ctx, s.verify.entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
-			return s.fitShard(ctx, FitQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: fitBudget, PresenceOnly: true, Fence: fence})
+			return s.fitShard(ctx, modules.FitQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: fitBudget, PresenceOnly: true, Fence: fence})
 		})
 	}
 }

@@ -6,17 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 )
 
 // ownedTypes are types by name, as a node serves them.
-type ownedTypes map[string]Type
+type ownedTypes map[string]modules.Type
 
-func (o ownedTypes) Lookup(_ context.Context, name string) (Type, error) {
+func (o ownedTypes) Lookup(_ context.Context, name string) (modules.Type, error) {
 	if t, ok := o[name]; ok {
 		return t, nil
 	}
-	return Type{}, request.ErrUnknownType
+	return modules.Type{}, request.ErrUnknownType
 }
 
 func (o ownedTypes) Names() (names []string) {
@@ -46,7 +47,7 @@ func TestForeignSendsAreNamed(t *testing.T) {
 		{[]string{"led*"}, []string{"order does not list all types"}},
 		{nil, []string{"order does not list all types"}},
 	} {
-		types["order"] = Type{Sends: c.sends, IsForeign: foreign("order")}
+		types["order"] = modules.Type{Sends: c.sends, IsForeign: foreign("order")}
 		got := foreignSends(t.Context(), types, "order")
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%q: %q", c.sends, got)

@@ -12,9 +12,9 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/rollout"
-	"github.com/hostd/hostd/host/rpc/verification"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -37,28 +37,30 @@ func (l *looks) seen() []string {
 	return slices.Clone(l.types)
 }
 
-func (l *looks) Fit(_ context.Context, q rpc.FitQuery) (rpc.Fit, error) {
+func (l *looks) Fit(_ context.Context, q modules.FitQuery) (modules.Fit, error) {
 	if q.PresenceOnly {
-		return rpc.Fit{Complete: true, Present: true}, nil
+		return modules.Fit{Complete: true, Present: true}, nil
 	}
 	l.look(q.EntityType)
-	return rpc.Fit{Complete: true, Entities: 1, Failing: 1, Faults: []rpc.FitFault{{EntityID: "e", Message: "the guest wrote: balance 12"}}}, nil
+	return modules.Fit{Complete: true, Entities: 1, Failing: 1, Faults: []modules.FitFault{{EntityID: "e", Message: "the guest wrote: balance 12"}}}, nil
 }
 
-func (l *looks) Verify(_ context.Context, r verification.Request, tell func(verification.Entity) error) error {
+func (l *looks) Verify(_ context.Context, r replay.VerifyRequest, tell func(replay.Verified) error) error {
 	l.look(r.EntityType)
-	return tell(verification.Entity{EntityID: "e", Events: 1, Difference: "balance 12"})
+	return tell(replay.Verified{EntityID: "e", Events: 1, Difference: "balance 12"})
 }
 
 // Begin implements rollout.Rollouts as far as a call of it is one of Check.
-func (l *looks) Begin(ctx context.Context, b rollout.Begin) (uint64, error) {
+func (l *looks) Begin(ctx context.Context, b modules.RolloutBegin) (uint64, error) {
 	_, err := b.Check(ctx, b.EntityType)
 	return 1, err
 }
 
-func (*looks) State(context.Context, string) (rollout.State, error) { return rollout.State{}, nil }
-func (*looks) Change(context.Context, rollout.Order) (rollout.State, error) {
-	return rollout.State{}, nil
+func (*looks) State(context.Context, string) (modules.RolloutState, error) {
+	return modules.RolloutState{}, nil
+}
+func (*looks) Change(context.Context, modules.RolloutOrder) (modules.RolloutState, error) {
+	return modules.RolloutState{}, nil
 }
 
 // TestModulesOfOthersAreNotRunOnAType: who does not own a type has no module of

@@ -27,6 +27,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/audit"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/codec"
@@ -64,15 +65,15 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 		Waiting: entities.calls.Waiting, Arrivals: entities.calls.Arrivals, Deadline: opts.DefaultDeadline,
 		Roles: opts.Roles, Quotas: opts.Quotas, NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
 	})
-	modules := &moduleService{
+	service := &moduleService{
 		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads), guard: guard,
 		fits: deps.Fits, timers: &entities.pending, rollouts: rollout.Service{Rollouts: deps.Rollouts},
 		verify: verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
 	}
-	if allow := modules.owners.allow(); allow != nil {
-		modules.rollouts.Allow = func(ctx context.Context, entityType, owner string, types []string) (string, error) {
-			return allow(ctx, Rebinding{entityType, owner, types})
+	if allow := service.owners.allow(); allow != nil {
+		service.rollouts.Allow = func(ctx context.Context, entityType, owner string, types []string) (string, error) {
+			return allow(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: types})
 		}
 	}
 	clusters := newClusterHandler(deps, opts, guard, entities.proxy)
@@ -120,7 +121,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 			entityv1connect.EntityServiceSendStreamProcedure, streams.Serve, common,
 			connect.WithCodec(wire.Codec{}), connect.WithCodec(codec.Stream{As: "json"}), connect.WithCodec(codec.Stream{As: "json; charset=utf-8"})),
 	}, h)
-	_, h = modulev1connect.NewModuleServiceHandler(modules, unary, connect.WithInterceptors(innermost...))
+	_, h = modulev1connect.NewModuleServiceHandler(service, unary, connect.WithInterceptors(innermost...))
 	mountService(mux, modulev1.File_hostd_module_v1_module_proto.Services().Get(0), nil, h)
 	_, h = clusterv1connect.NewClusterServiceHandler(clusters, unary, connect.WithInterceptors(guarded...))
 	mountService(mux, clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), nil, h)
@@ -139,12 +140,12 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	}
 	bounded := admission.Bodies(cleanPaths(mux), admission.BodyOptions{
 		MessageBytes: opts.MaxMessageBytes, UploadBytes: opts.MaxUploadBytes, Waiting: entities.calls.Waiting,
-		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: modules.uploads, MayUpload: mayUpload, Services: publicServices(), Log: opts.Logger,
+		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: service.uploads, MayUpload: mayUpload, Services: publicServices(), Log: opts.Logger,
 	})
 	if opts.Roles != nil {
 		bounded = opts.Roles.ByHeaders(bounded)
 	}
-	return admission.ContentTypes(bounded), modules
+	return admission.ContentTypes(bounded), service
 }
 
 // publicServices are those of the API that clients call.

@@ -11,8 +11,8 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/watchstats"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 )
 
 // A node that belongs to no cluster is told to found one, and takes no other
@@ -35,7 +36,7 @@ func TestInitialize(t *testing.T) {
 	wantJSON(t, <-answer, `{"clusterId":"c7","founded":true,"silentSeeds":["b:1"]}`)
 	_, said = s.post(t, clusterPath+"Initialize", `{}`)
 	wantJSON(t, said, `{"clusterId":"c7"}`)
-	s.world.Nodes.Fail(&rpc.RefusedError{Reason: "a proxy"})
+	s.world.Nodes.Fail(&status.RefusedError{Reason: "a proxy"})
 	_, said = s.post(t, clusterPath+"Initialize", `{}`)
 	wantCode(t, said, connect.CodeFailedPrecondition)
 }

@@ -7,7 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
@@ -25,7 +26,7 @@ import (
 	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollout"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
@@ -54,7 +55,7 @@ type moduleService struct {
 // Upload stores a module that comes in one message. The call has had its turn
 // since before the message was read.
 func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
-	m, remarks, err := s.upload(ctx, Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate(), r.Msg.GetForce())
+	m, remarks, err := s.upload(ctx, modules.Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate(), r.Msg.GetForce())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -95,14 +96,14 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	if len(wasm) == 0 {
 		return nil, status.Public(s.log, status.Argument("the module is empty"))
 	}
-	m, remarks, err := s.upload(ctx, Upload{Wasm: wasm, Signature: signature}, activate, force)
+	m, remarks, err := s.upload(ctx, modules.Upload{Wasm: wasm, Signature: signature}, activate, force)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Remarks: remarks}), nil
 }
 
-func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bool) (m Module, remarks []string, err error) {
+func (s *moduleService) upload(ctx context.Context, u modules.Upload, activate, force bool) (m modules.Module, remarks []string, err error) {
 	u.By, u.Resign = uploader(ctx), s.mayDeploy
 	m, err = s.modules.Upload(ctx, u)
 	if err != nil || !activate {
@@ -118,9 +119,9 @@ func (s *moduleService) upload(ctx context.Context, u Upload, activate, force bo
 		}
 		remarks = append(remarks, fitted[i].remarks...)
 	}
-	truncated := Truncated{Prove: s.fits != nil, Force: force, Remark: func(text string) { remarks = append(remarks, text) }}
+	truncated := modules.Truncated{Prove: s.fits != nil, Force: force, Remark: func(text string) { remarks = append(remarks, text) }}
 	for i, t := range m.EntityTypes {
-		if _, err := s.modules.Activate(ctx, Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
+		if _, err := s.modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 		remarks = append(remarks, foreignSends(ctx, s.types, t)...)
@@ -152,11 +153,7 @@ func (s *moduleService) Remove(ctx context.Context, r *connect.Request[modulev1.
 // Quotas tells what uploads are held to.
 func (s *moduleService) Quotas(ctx context.Context, _ *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
 	q := s.modules.Quotas(uploader(ctx))
-	return connect.NewResponse(&modulev1.QuotasResponse{Used: q.Used.message(), Most: q.Most.message(), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
-}
-
-func (a ModuleAmounts) message() *modulev1.QuotasResponse_Amounts {
-	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
+	return connect.NewResponse(&modulev1.QuotasResponse{Used: amountsMessage(q.Used), Most: amountsMessage(q.Most), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
 }
 
 // mayDeploy says whether the caller may deploy all of the types, and owns those
@@ -190,13 +187,13 @@ func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Di
 	}
 	owner, err := o.find(ctx, entityType)
 	if err == nil {
-		_, err = allow(ctx, Rebinding{entityType, owner, m.EntityTypes})
+		_, err = allow(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: m.EntityTypes})
 	}
 	return err
 }
 
 // listingKey puts the newest module first.
-func listingKey(m *Module) string {
+func listingKey(m *modules.Module) string {
 	key := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(m.Digest)), ^uint64(m.UploadedAt.UnixNano()))
 	return string(append(key, m.Digest[:]...))
 }
@@ -207,9 +204,9 @@ func (s *moduleService) List(ctx context.Context, r *connect.Request[modulev1.Li
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	slices.SortFunc(stored, func(a, b Module) int { return strings.Compare(listingKey(&a), listingKey(&b)) })
+	slices.SortFunc(stored, func(a, b modules.Module) int { return strings.Compare(listingKey(&a), listingKey(&b)) })
 	out := &modulev1.ListResponse{}
-	out.Modules, out.NextPageToken, err = page.Of(r.Msg, page.Filter("modules"), stored, listingKey, func(m *Module) *modulev1.Module { return s.describe(ctx, m) })
+	out.Modules, out.NextPageToken, err = page.Of(r.Msg, page.Filter("modules"), stored, listingKey, func(m *modules.Module) *modulev1.Module { return s.describe(ctx, m) })
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
@@ -297,8 +294,8 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	truncated := Truncated{Prove: s.fits != nil, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Remark: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
-	revision, err := s.modules.Activate(ctx, Activation{
+	truncated := modules.Truncated{Prove: s.fits != nil, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Remark: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
+	revision, err := s.modules.Activate(ctx, modules.Activation{
 		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated,
 	})
 	if err != nil {
@@ -350,7 +347,7 @@ func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev
 	return connect.NewResponse(&modulev1.SetOwnerResponse{}), nil
 }
 
-func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Module {
+func (s *moduleService) describe(ctx context.Context, m *modules.Module) *modulev1.Module {
 	out := &modulev1.Module{
 		Digest:         m.Digest.String(),
 		Name:           m.Name,
@@ -382,11 +379,11 @@ func (s *moduleService) describe(ctx context.Context, m *Module) *modulev1.Modul
 	return out
 }
 
-func limitsOf(l *modulev1.Limits) *Limits {
+func limitsOf(l *modulev1.Limits) *modules.Limits {
 	if l == nil {
 		return nil
 	}
-	return &Limits{
+	return &modules.Limits{
 		CommandFuel: int64(l.GetCommandFuel()), QueryFuel: int64(l.GetQueryFuel()),
 		MaxEvents: int64(l.GetMaxEvents()), EventBytes: int64(l.GetEventBytes()), ReplyBytes: int64(l.GetReplyBytes()),
 		MemoryBytes: int64(l.GetMemoryBytes()), TypeMemoryBytes: int64(l.GetTypeMemoryBytes()), RatePerSecond: int64(l.GetRatePerSecond()),
@@ -395,8 +392,8 @@ func limitsOf(l *modulev1.Limits) *Limits {
 }
 
 // showLimits is nil where a type has none of its own.
-func showLimits(l Limits) *modulev1.Limits {
-	if l == (Limits{}) {
+func showLimits(l modules.Limits) *modulev1.Limits {
+	if l == (modules.Limits{}) {
 		return nil
 	}
 	return &modulev1.Limits{
@@ -431,11 +428,11 @@ type owners struct {
 
 // allow is for activations and rollbacks: who may deploy every type of the
 // module, and owns the one that it is to serve, may have it serve that.
-func (o owners) allow() Allow {
+func (o owners) allow() modules.Allow {
 	if o.roles == nil {
 		return nil
 	}
-	return func(ctx context.Context, r Rebinding) (string, error) {
+	return func(ctx context.Context, r modules.Rebinding) (string, error) {
 		for _, t := range r.Types {
 			if err := o.roles.Deploy(ctx, t); err != nil {
 				return "", err
@@ -463,4 +460,8 @@ func (o owners) find(ctx context.Context, entityType string) (string, error) {
 		return "", nil
 	}
 	return owner, err
+}
+
+func amountsMessage(a modules.Amounts) *modulev1.QuotasResponse_Amounts {
+	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
 }

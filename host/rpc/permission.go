@@ -8,7 +8,7 @@ import (
 
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // permission is the one place that decides who may change the cluster. What a

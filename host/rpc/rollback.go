@@ -7,12 +7,13 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/fitsum"
 	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/host/rpc/rollout"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -29,13 +30,13 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	looks := rollback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t rollback.Type) (*modulev1.FitResponse, error) {
-		return s.touched(ctx, FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
+	looks := rollback.Looks{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
+		return s.touched(ctx, modules.FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
 	}}
-	back := TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
+	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
 	if s.fits != nil {
 		back.Check = looks.Check
-		back.Truncated = Truncated{Prove: true, Force: r.Msg.GetForce(), Remark: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
+		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Remark: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
 	}
 	now, err := s.modules.Rollback(ctx, back)
 	if err != nil {
@@ -47,7 +48,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 }
 
 // touched looks at all shards, several at a time, where they are led.
-func (s *moduleService) touched(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+func (s *moduleService) touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	sum := fitsum.Each(ctx, s.verify.entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
 		one := q
 		one.Shard = shard
@@ -60,7 +61,7 @@ func (s *moduleService) touched(ctx context.Context, q FitQuery) (*modulev1.FitR
 
 // Touched looks at all shards for entities that others than q.WrittenNotBy have
 // written, and that the module of q fails on.
-func (s *Server) Touched(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+func (s *Server) Touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	return s.modules.touched(ctx, q)
 }
 
@@ -77,13 +78,13 @@ func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, 
 		return nil, status.Public(s.log, err)
 	}
 	out := &modulev1.ActivateResponse{}
-	begin := rollout.Begin{EntityType: r.GetEntityType(), Digest: digest, Plan: plan, By: authorize.Caller(ctx), Allow: s.rollouts.Allow}
+	begin := modules.RolloutBegin{EntityType: r.GetEntityType(), Digest: digest, RolloutPlan: plan, By: authorize.Caller(ctx), Allow: s.rollouts.Allow}
 	begin.Check = func(ctx context.Context, entityType string) (string, error) {
 		fitted, err := s.fitted(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
 		out.Remarks = append(out.Remarks, fitted.remarks...)
 		return fitted.forcedBy, err
 	}
-	begin.Truncated = rollout.Truncated{Prove: s.fits != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Remark: func(text string) { out.Remarks = append(out.Remarks, text) }}
+	begin.Truncated = modules.Truncated{Prove: s.fits != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Remark: func(text string) { out.Remarks = append(out.Remarks, text) }}
 	if out.Revision, err = s.rollouts.Rollouts.Begin(ctx, begin); err != nil {
 		return nil, status.Public(s.log, err)
 	}

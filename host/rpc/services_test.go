@@ -23,6 +23,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/audit"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
@@ -247,7 +248,7 @@ type panics struct{}
 
 func (panics) Names() []string { return nil }
 
-func (panics) Lookup(context.Context, string) (rpc.Type, error) {
+func (panics) Lookup(context.Context, string) (modules.Type, error) {
 	panic("index out of range in types.go")
 }
 

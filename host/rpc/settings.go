@@ -9,10 +9,11 @@ import (
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/page"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // settingService answers the calls about the replicated map.
@@ -30,7 +31,7 @@ func settingMessage(s Setting) *clusterv1.Setting {
 // PutSetting writes a setting. One about an entity type is its owner's, and one
 // that has another module run takes deploy, as an activation does.
 func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
-	if t, name, ok := TypeSetting(req.Msg.GetKey()); ok {
+	if t, name, ok := modules.TypeSetting(req.Msg.GetKey()); ok {
 		err := s.owners.check(ctx, t)
 		if err == nil && name == shadowSetting && req.Msg.GetValue() != "" && s.owners.roles != nil {
 			err = s.mayShadow(ctx, t, req.Msg.GetValue())
@@ -126,21 +127,11 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 }
 
 const (
-	// settingPrefix begins the keys of settings about entity types.
-	settingPrefix = "entity."
+
 	// shadowSetting is the name of the one by which another module decides a share
 	// of the commands too.
 	shadowSetting = "shadow"
 )
-
-// TypeSetting returns what a setting's key is about: entity.TYPE.NAME.
-func TypeSetting(key string) (entityType, name string, ok bool) {
-	rest, ok := strings.CutPrefix(key, settingPrefix)
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(rest, ".")
-}
 
 // difference returns what is new in the list against what was sent, and brings
 // sent up to date. What is gone has no value and the number of the last change.

@@ -10,11 +10,13 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/page"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -26,7 +28,7 @@ type States interface {
 	// that serves its type does. It fails with a *status.FutureSequenceError where
 	// that event has not happened, and with a *journal.CutError or a
 	// *status.StateCutError where it or what it stands on was cut.
-	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error)
+	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error)
 	// Passivate lets the entity leave memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
 	// ClearFaults forgets the faults of the entity: it is not parked any more.
@@ -39,14 +41,6 @@ type States interface {
 	// returns the tombstone's sequence; of one without a life its sequence. tried
 	// is as of SkipTimer.
 	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID, tried time.Time) (journal.Sequence, error)
-}
-
-// Folded is a state that a module has made of an entity's events.
-type Folded struct {
-	State    []byte
-	Sequence journal.Sequence // of the last event that is in it
-	Module   journal.Digest
-	Deleted  bool // the last event ended the entity's life
 }
 
 // GetState folds an entity's state.
@@ -104,12 +98,12 @@ func (s *entityService) Passivate(ctx context.Context, r *connect.Request[entity
 }
 
 // stateType checks the name of an entity whose state is asked for.
-func (s *entityService) stateType(ctx context.Context, id sharding.EntityID) (Type, error) {
+func (s *entityService) stateType(ctx context.Context, id sharding.EntityID) (modules.Type, error) {
 	if err := id.Validate(); err != nil {
-		return Type{}, err
+		return modules.Type{}, err
 	}
 	if s.deps.States == nil {
-		return Type{}, request.ErrUnsupported
+		return modules.Type{}, request.ErrUnsupported
 	}
 	return s.deps.Types.Lookup(ctx, id.Type)
 }

@@ -10,7 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/replay"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/journal"
@@ -23,15 +25,15 @@ type folded struct {
 	state string
 }
 
-func (f folded) Fold(context.Context, sharding.EntityID, *journal.Sequence) (Folded, error) {
-	return Folded{State: []byte(f.state), Sequence: 1}, nil
+func (f folded) Fold(context.Context, sharding.EntityID, *journal.Sequence) (replay.Folded, error) {
+	return replay.Folded{State: []byte(f.state), Sequence: 1}, nil
 }
 
 // jsonTypes are entity types, all of JSON.
 type jsonTypes struct{ Types }
 
-func (jsonTypes) Lookup(context.Context, string) (Type, error) {
-	return Type{Encoding: codec.JSON}, nil
+func (jsonTypes) Lookup(context.Context, string) (modules.Type, error) {
+	return modules.Type{Encoding: request.JSON}, nil
 }
 
 func (fiveShards) ShardOf(sharding.EntityID) sharding.ShardID { return 1 }

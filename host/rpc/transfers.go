@@ -10,36 +10,18 @@ import (
 
 	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
+	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
-// Transfers exports the entities of the cluster, and imports them.
+// Transfers exports the entities of the cluster, and imports them; see
+// backup.Service.
 type Transfers interface {
-	// Export writes a file of everything that was acknowledged before some
-	// moment of the call. After an error what was written is no file.
 	Export(ctx context.Context, w io.Writer) error
-	// Import brings a file into a cluster that has never held anything. One that
-	// cannot be read is an *InvalidFileError. Roles that reach the verb security
-	// come along withBindings only.
-	Import(ctx context.Context, r io.Reader, withBindings bool) (Imported, error)
+	Import(ctx context.Context, r io.Reader, withBindings bool) (backup.Imported, error)
 }
-
-// Imported is what a file held.
-type Imported struct {
-	Entities, Shards, Modules uint64
-	Digest                    string // hex
-	// InPart are the entity types that a second module serves in part.
-	InPart []string
-	// LeftOut says which roles, and whose, were not brought.
-	LeftOut []string
-}
-
-// InvalidFileError says why a file cannot be imported.
-type InvalidFileError struct{ Reason string }
-
-func (e *InvalidFileError) Error() string { return e.Reason }
 
 // transferHandler answers the JournalService, one export or import at a time.
 type transferHandler struct {
@@ -158,7 +140,7 @@ func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStre
 		return nil, err
 	}
 	got, err := s.transfers.Import(ctx, r, stream.Msg().GetWithBindings())
-	var invalid *InvalidFileError
+	var invalid *backup.InvalidFileError
 	if errors.As(err, &invalid) {
 		return nil, status.Public(s.log, status.Argument(invalid.Reason))
 	}

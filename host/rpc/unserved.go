@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/pending"
 )
 
 // unservedTimers are remarks about pending timers of a type that call commands
 // which a module does not have, before the module serves the type. It is no reason
 // to refuse the module: the timers are held until a module has the commands.
-func (s *moduleService) unservedTimers(ctx context.Context, entityType string, m *Module) []string {
+func (s *moduleService) unservedTimers(ctx context.Context, entityType string, m *modules.Module) []string {
 	if s.timers == nil {
 		return nil
 	}

@@ -9,12 +9,13 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/status"
 	"github.com/hostd/hostd/host/rpc/verification"
-	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/status"
 )
 
 // verifyService answers Verify.
@@ -31,7 +32,7 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 		return s.UnimplementedModuleServiceHandler.Verify(ctx, r, stream)
 	}
 	digest, err := parseDigest(r.Msg.GetDigest())
-	var serves Type
+	var serves modules.Type
 	if err == nil {
 		serves, err = s.types.Lookup(ctx, r.Msg.GetEntityType())
 	}
@@ -95,7 +96,7 @@ func (s *moduleService) keep(ctx context.Context, v *verification.Run, last *mod
 	if err == nil {
 		return true, ""
 	}
-	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+	if refused := (*status.RefusedError)(nil); errors.As(err, &refused) {
 		return false, refused.Reason
 	}
 	s.log.Warn("what came of a verification is not kept", "entity_type", v.Request.GetEntityType(), "error", err)

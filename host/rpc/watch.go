@@ -9,7 +9,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // watchInterval is how often a watched cluster is looked at: changes within it

@@ -78,7 +78,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/modules"},
-		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/region", "host/router", "host/forward", "host/deliver", "host/backup"},
+		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/region", "host/router", "host/forward", "host/deliver", "host/backup", "host/rpc", "host/backend"},
 		tests:  true,
 		reason: "modules are brought to nodes without knowing what is decided by them",
 	},
@@ -89,7 +89,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/replay"},
-		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster"},
+		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster", "host/rpc", "host/backend"},
 		tests:  true,
 		reason: "a past state is computed from what is committed, beside whatever runs",
 	},
@@ -110,7 +110,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/backup"},
-		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/engine", "host/entity", "host/region", "host/router", "host/forward", "host/deliver"},
+		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/engine", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
 		reason: "a backup is taken of what is committed, and brought in through the logs, whatever runs beside it",
 	},
 	{
@@ -231,7 +231,7 @@ var bans = []ban{
 		reason: "handlers reach the runtime through their own interfaces",
 	},
 	{
-		from:   []string{"host/rpc/status", "host/rpc/codec"},
+		from:   []string{"host/status", "host/rpc/codec"},
 		to:     []string{"host/rpc", "host/rpc/admission", "host/rpc/command", "host/rpc/leaderproxy"},
 		exact:  true,
 		reason: "an error and a value are told alike by whatever part of the API meets them",

@@ -23,7 +23,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // longLived says which procedures outlive the server's timeouts, and whether

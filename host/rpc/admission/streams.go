@@ -9,7 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // ErrStopping ends streams when the server stops: another attempt reaches

@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // drainPatience is how long the server may read away what is left of the body

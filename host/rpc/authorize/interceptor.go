@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // Interceptor refuses calls. It belongs behind what writes refusals, and before

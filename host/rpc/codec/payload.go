@@ -1,25 +1,13 @@
 package codec
 
 import (
-	"encoding/json"
-	"unicode/utf8"
-
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/api/wire"
-	"github.com/hostd/hostd/host/rpc/status"
-)
-
-// Encoding says how a type's payloads are written.
-type Encoding uint8
-
-const (
-	// JSON payloads are JSON text.
-	JSON Encoding = iota + 1
-	// Bytes payloads are whatever the module takes them for.
-	Bytes
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/status"
 )
 
 // What a module of a JSON type gets where the caller gave nothing: its input
@@ -28,13 +16,10 @@ var null = []byte("null")
 
 var errJSONValue = status.Argument("json was given, and the entity type's encoding is bytes: give data")
 
-// Valid reports whether what a module wrote is one JSON text in UTF-8.
-func Valid(data []byte) bool { return json.Valid(data) && utf8.Valid(data) }
-
 // FromData checks a payload given as data and returns what the module gets: for
 // JSON types the canonical text of its value, which may be data itself.
-func FromData(enc Encoding, data []byte) ([]byte, error) {
-	if enc == Bytes {
+func FromData(enc request.Encoding, data []byte) ([]byte, error) {
+	if enc == request.Bytes {
 		return data, nil
 	}
 	if len(data) == 0 {
@@ -48,8 +33,8 @@ func FromData(enc Encoding, data []byte) ([]byte, error) {
 }
 
 // FromJSON turns a payload given as a JSON value into what the module gets.
-func FromJSON(enc Encoding, v *structpb.Value) ([]byte, error) {
-	if enc == Bytes {
+func FromJSON(enc request.Encoding, v *structpb.Value) ([]byte, error) {
+	if enc == request.Bytes {
 		return nil, errJSONValue
 	}
 	text, err := jsonvalue.Append(make([]byte, 0, 64), v)
@@ -60,8 +45,8 @@ func FromJSON(enc Encoding, v *structpb.Value) ([]byte, error) {
 }
 
 // Empty is what the module gets when no payload was given.
-func Empty(enc Encoding) []byte {
-	if enc == Bytes {
+func Empty(enc request.Encoding) []byte {
+	if enc == request.Bytes {
 		return nil
 	}
 	return null
@@ -69,9 +54,9 @@ func Empty(enc Encoding) []byte {
 
 // AnswerKind is the form of an answer: that of the request's payload, or that
 // of the type's encoding where the request had none.
-func AnswerKind(enc Encoding, request wire.PayloadKind) wire.PayloadKind {
+func AnswerKind(enc request.Encoding, asked wire.PayloadKind) wire.PayloadKind {
 	switch {
-	case enc == Bytes || request == wire.DataPayload:
+	case enc == request.Bytes || asked == wire.DataPayload:
 		return wire.DataPayload
 	default:
 		return wire.JSONPayload

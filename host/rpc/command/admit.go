@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -17,7 +17,7 @@ import (
 // every command.
 type Types interface {
 	// Encoding fails where the type is unknown, or the node cannot tell.
-	Encoding(ctx context.Context, entityType string) (codec.Encoding, error)
+	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
 }
 
 // Given is a request's payload in the form it came.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 // maxAge bounds how old an attempt is taken for.

@@ -7,11 +7,8 @@ import (
 	"slices"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
 )
-
-// MaxFaults bounds the faults that an answer has, and MaxMissing the types of
-// events that it names.
-const MaxFaults, MaxMissing = 100, 1024
 
 // Sum is that of several shards. It is not safe for concurrent use.
 type Sum struct {
@@ -28,13 +25,13 @@ func (s *Sum) Unread(shards int) { s.out.UnreadShards += uint32(shards) }
 // Add adds what one shard tells.
 func (s *Sum) Add(one *modulev1.FitResponse) {
 	for _, m := range one.GetMissing() {
-		if _, known := s.missing[m.GetEventType()]; known || len(s.missing) < MaxMissing {
+		if _, known := s.missing[m.GetEventType()]; known || len(s.missing) < modules.MaxFitMissing {
 			s.missing[m.GetEventType()] += m.GetCount()
 		}
 	}
-	room := max(0, MaxFaults-len(s.out.Faults))
+	room := max(0, modules.MaxFitFaults-len(s.out.Faults))
 	s.out.Faults = append(s.out.Faults, one.GetFaults()[:min(room, len(one.GetFaults()))]...)
-	room = max(0, MaxFaults-len(s.out.Differences))
+	room = max(0, modules.MaxFitFaults-len(s.out.Differences))
 	s.out.Differences = append(s.out.Differences, one.GetDifferences()[:min(room, len(one.GetDifferences()))]...)
 	for _, module := range one.GetSnapshotsOf() {
 		if !slices.Contains(s.out.SnapshotsOf, module) {

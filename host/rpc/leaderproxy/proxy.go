@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

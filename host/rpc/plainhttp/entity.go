@@ -14,7 +14,7 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/request"
 )
 
 const (
@@ -224,7 +224,7 @@ func write(w http.ResponseWriter, contentType string, data []byte) {
 
 // contentType is that of a type's payloads.
 func (h *Handler) contentType(r *http.Request, entityType string) string {
-	if kind, err := h.opts.Encoding(r.Context(), entityType); err == nil && kind == codec.JSON {
+	if kind, err := h.opts.Encoding(r.Context(), entityType); err == nil && kind == request.JSON {
 		return jsonType
 	}
 	return bytesType

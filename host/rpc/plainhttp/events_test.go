@@ -15,7 +15,7 @@ import (
 
 	"github.com/hostd/hostd/api/cursor"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/request"
 )
 
 // envelope is a message of a stream as the API writes it.
@@ -27,7 +27,7 @@ func envelope(flags byte, data []byte) []byte {
 func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 	t.Helper()
 	s := httptest.NewServer(Wrap(api, Options{
-		Encoding:  func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil },
+		Encoding:  func(context.Context, string) (request.Encoding, error) { return request.JSON, nil },
 		KeepAlive: time.Millisecond, Shards: func() uint32 { return 4 },
 	}))
 	t.Cleanup(s.Close)
@@ -123,7 +123,7 @@ func TestQuietStreamsBeginAtOnce(t *testing.T) {
 func TestStatesByTheirTags(t *testing.T) {
 	s := httptest.NewServer(Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"json":{"n":1},"sequence":"4"}`))
-	}), Options{Encoding: func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil }}))
+	}), Options{Encoding: func(context.Context, string) (request.Encoding, error) { return request.JSON, nil }}))
 	t.Cleanup(s.Close)
 	for _, tt := range []struct {
 		name, value string
@@ -166,7 +166,7 @@ func TestStreamsWhoseCursorsFitNoHeaderAreRefused(t *testing.T) {
 		asked++
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.Write(envelope(flagEnd, []byte(`{}`)))
-	}), Options{Encoding: func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil }, Shards: func() uint32 { return 2000 }})
+	}), Options{Encoding: func(context.Context, string) (request.Encoding, error) { return request.JSON, nil }, Shards: func() uint32 { return 2000 }})
 	some := "1"
 	for n := 2; n <= maxEventShards; n++ {
 		some += "," + strconv.Itoa(n)

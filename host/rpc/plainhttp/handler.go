@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/request"
 )
 
 // prefix begins the paths of this package.
@@ -20,7 +20,7 @@ const prefix = "/e/"
 // Options say what a Handler needs of its node.
 type Options struct {
 	// Encoding is how payloads of an entity type are written.
-	Encoding func(ctx context.Context, entityType string) (codec.Encoding, error)
+	Encoding func(ctx context.Context, entityType string) (request.Encoding, error)
 	// Shards is the number of shards of the cluster.
 	Shards func() uint32
 	// MaxBytes bounds the body of a request.

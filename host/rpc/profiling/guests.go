@@ -10,18 +10,12 @@ import (
 	"connectrpc.com/connect"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
-
-// Stack is what guests have spent in one function, called by certain others.
-type Stack struct {
-	Functions []string // the one that spends first
-	Samples   int64
-	Fuel      int64
-}
 
 // messageBytes is about how many bytes of names and stacks a message has.
 const messageBytes = 256 << 10
@@ -30,7 +24,7 @@ const messageBytes = 256 << 10
 type Guests struct {
 	Self string
 	// Take measures the guests of a type on this node.
-	Take func(ctx context.Context, entityType string, long time.Duration) ([]Stack, error)
+	Take func(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error)
 	// Known fails where there is no such type.
 	Known   func(ctx context.Context, entityType string) error
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
@@ -150,7 +144,7 @@ func (m *measuring) there(ctx context.Context, s *Guests, r *clusterv1.ProfileGu
 
 // parts are stacks as messages, at least one, each with the names that it
 // needs.
-func parts(node string, stacks []Stack) func(yield func(*clusterv1.ProfileGuestsResponse) bool) {
+func parts(node string, stacks []modules.GuestStack) func(yield func(*clusterv1.ProfileGuestsResponse) bool) {
 	return func(yield func(*clusterv1.ProfileGuestsResponse) bool) {
 		part, size, known := &clusterv1.ProfileGuestsResponse{NodeId: node}, 0, map[string]uint32{}
 		for _, s := range stacks {

@@ -11,10 +11,9 @@ import (
 	"runtime"
 	"sync"
 
-	"connectrpc.com/connect"
-
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/status"
 )
 
 // blockRate is how many nanoseconds a goroutine waits for each sample of a
@@ -26,8 +25,6 @@ const blockRate = 10_000
 const mostBytes = 32 << 20
 
 var (
-	// ErrBusy: what is asked for is being measured for somebody else.
-	ErrBusy = status.New(connect.CodeResourceExhausted, "as many profiles of that are being taken as may be: wait until one has ended")
 	errSize = errors.New("the profile has more bytes than are sent")
 )
 
@@ -38,7 +35,7 @@ var taking sync.Mutex
 // processor, and of what blocks, takes as many seconds, or until ctx ends.
 func Take(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, seconds uint32) ([]byte, error) {
 	if !taking.TryLock() {
-		return nil, ErrBusy
+		return nil, modules.ErrProfiling
 	}
 	defer taking.Unlock()
 	var serve http.Handler

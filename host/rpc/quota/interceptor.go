@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/host/usage"
 	"github.com/hostd/hostd/sharding/access"
 )

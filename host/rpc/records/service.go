@@ -16,10 +16,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	listing "github.com/hostd/hostd/host/rpc/page"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -54,7 +53,7 @@ type Histories interface {
 // without them the call is unimplemented.
 type Service struct {
 	// Encoding finds how the payloads of an entity type are written.
-	Encoding  func(ctx context.Context, entityType string) (codec.Encoding, error)
+	Encoding  func(ctx context.Context, entityType string) (request.Encoding, error)
 	ShardOf   func(id sharding.EntityID) sharding.ShardID
 	Histories Histories
 	Proxy     *leaderproxy.Proxy
@@ -112,7 +111,7 @@ func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.Re
 	switch encoding, err := s.Encoding(ctx, id.Type); {
 	case err != nil:
 		return nil, err
-	case encoding == codec.Bytes:
+	case encoding == request.Bytes:
 		p.kind = wire.DataPayload
 	}
 	if p.size == 0 {

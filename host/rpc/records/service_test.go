@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -76,7 +76,7 @@ func (s *shelf) add(events int, change func(*journal.Record)) {
 
 func (s *shelf) service() *Service {
 	return &Service{
-		Encoding:  func(context.Context, string) (codec.Encoding, error) { return codec.JSON, nil },
+		Encoding:  func(context.Context, string) (request.Encoding, error) { return request.JSON, nil },
 		ShardOf:   func(sharding.EntityID) sharding.ShardID { return 1 },
 		Histories: s, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
 	}

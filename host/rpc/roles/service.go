@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding/access"
 )
 

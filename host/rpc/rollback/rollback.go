@@ -9,41 +9,26 @@ import (
 	"strings"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/sharding/meta"
 )
 
 // shownEntities bounds those that a refusal names.
 const shownEntities = 16
 
-// Type is one that is to be served by a module that did before.
-type Type struct {
-	Name   string
-	Digest journal.Digest // of the module
-	// Before are the modules whose events it knows: itself, and those that served
-	// before it and not since.
-	Before []journal.Digest
-	// First is the part of it that the module of now has served at first; zero is
-	// all.
-	First meta.Part
-	// Fence is the revision since when its entities leave no records, once a look
-	// has passed it while they did; 0 before.
-	Fence uint64
-}
-
 // Looks are those of one rollback. They are for one goroutine at a time.
 type Looks struct {
 	// Touched folds by the module all entities of the type that others than those
 	// before have written.
-	Touched func(ctx context.Context, t Type) (*modulev1.FitResponse, error)
+	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error)
 	Force   bool
 	Remarks []string // what was passed over because of Force
 }
 
 // Check refuses a type that must not go back, or says who forces it.
-func (l *Looks) Check(ctx context.Context, t Type) (forcedBy string, err error) {
+func (l *Looks) Check(ctx context.Context, t modules.RollbackType) (forcedBy string, err error) {
 	refused, err := l.look(ctx, t)
 	switch {
 	case err != nil:
@@ -59,7 +44,7 @@ func (l *Looks) Check(ctx context.Context, t Type) (forcedBy string, err error) 
 }
 
 // look is nil where the module fails on none of the entities.
-func (l *Looks) look(ctx context.Context, t Type) (*status.RefusedError, error) {
+func (l *Looks) look(ctx context.Context, t modules.RollbackType) (*status.RefusedError, error) {
 	found, err := l.Touched(ctx, t)
 	switch {
 	case err != nil:

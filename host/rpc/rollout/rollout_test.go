@@ -9,39 +9,40 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/rollout"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
 // rollouts has one state.
-type rollouts struct{ now rollout.State }
+type rollouts struct{ now modules.RolloutState }
 
-func (r rollouts) Begin(context.Context, rollout.Begin) (uint64, error) { return 0, nil }
-func (r rollouts) State(context.Context, string) (rollout.State, error) { return r.now, nil }
-func (r rollouts) Change(context.Context, rollout.Order) (rollout.State, error) {
+func (r rollouts) Begin(context.Context, modules.RolloutBegin) (uint64, error) { return 0, nil }
+func (r rollouts) State(context.Context, string) (modules.RolloutState, error) { return r.now, nil }
+func (r rollouts) Change(context.Context, modules.RolloutOrder) (modules.RolloutState, error) {
 	return r.now, nil
 }
 
 // TestAbortsAreTold, whether another module decides commands too or not.
 func TestAbortsAreTold(t *testing.T) {
 	const want = "aborted by the rule faults>1% at 1970-01-01 00:00:05"
-	get := func(now rollout.State) (*modulev1.GetRolloutResponse, error) {
+	get := func(now modules.RolloutState) (*modulev1.GetRolloutResponse, error) {
 		return rollout.Service{Rollouts: rollouts{now}}.Get(t.Context(), &modulev1.GetRolloutRequest{EntityType: "order"})
 	}
 	aborted := &meta.BindingChange{Kind: meta.ChangeAbort, By: "the rule faults>1%", At: 5e9}
-	got, err := get(rollout.State{EntityType: "order", Aborted: aborted})
+	got, err := get(modules.RolloutState{EntityType: "order", Aborted: aborted})
 	if err != nil || !strings.Contains(got.GetAborted(), want) || got.GetShadow() != nil || got.GetRollout() != nil {
 		t.Errorf("without a shadow: %v, %v", got, err)
 	}
-	if _, err := get(rollout.State{EntityType: "order"}); connect.CodeOf(status.Public(slog.New(slog.DiscardHandler), err)) != connect.CodeNotFound {
+	if _, err := get(modules.RolloutState{EntityType: "order"}); connect.CodeOf(status.Public(slog.New(slog.DiscardHandler), err)) != connect.CodeNotFound {
 		t.Errorf("where there is nothing: %v", err)
 	}
-	got, err = get(rollout.State{EntityType: "order", Aborted: aborted, Shadow: &rollout.Shadow{}})
+	got, err = get(modules.RolloutState{EntityType: "order", Aborted: aborted, Shadow: &modules.ShadowReport{}})
 	if err != nil || !strings.Contains(got.GetAborted(), want) || got.GetShadow() == nil || got.GetRollout() != nil {
 		t.Errorf("beside a shadow: %v, %v", got, err)
 	}
-	if got, err := get(rollout.State{EntityType: "order", Shadow: &rollout.Shadow{}}); err != nil || got.GetAborted() != "" {
+	if got, err := get(modules.RolloutState{EntityType: "order", Shadow: &modules.ShadowReport{}}); err != nil || got.GetAborted() != "" {
 		t.Errorf("where nothing was aborted: %v, %v", got, err)
 	}
 }

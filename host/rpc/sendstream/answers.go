@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

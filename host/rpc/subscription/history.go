@@ -12,9 +12,10 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -54,7 +55,7 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	switch encoding, err := s.Types.Encoding(ctx, reader.id.Type); {
 	case err != nil:
 		return status.Public(s.Log, err)
-	case encoding == codec.Bytes || m.GetAsData():
+	case encoding == request.Bytes || m.GetAsData():
 		reader.kind = wire.DataPayload
 	}
 	if err := s.mayUpcast(ctx, reader.id.Type, reader.upcast); err != nil {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/telemetry/latency"
 
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -31,7 +31,7 @@ type Options struct {
 
 // Types finds how the payloads of an entity type are written.
 type Types interface {
-	Encoding(ctx context.Context, entityType string) (codec.Encoding, error)
+	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
 }
 
 // Sharding finds the shards of entities.

@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/api/cursor"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -99,7 +99,7 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 	switch encoding, err := s.Types.Encoding(ctx, m.GetEntityType()); {
 	case err != nil:
 		return nil, err
-	case encoding == codec.Bytes || m.GetAsData():
+	case encoding == request.Bytes || m.GetAsData():
 		kind = wire.DataPayload
 	}
 	if err := s.mayUpcast(ctx, m.GetEntityType(), m.GetUpcast()); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/allnodes"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

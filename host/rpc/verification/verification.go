@@ -14,6 +14,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/host/jsonpatch"
+	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -23,43 +24,7 @@ import (
 type Verifications interface {
 	// Verify tells what came of each entity, and ends with the first error of
 	// tell.
-	Verify(ctx context.Context, r Request, tell func(Entity) error) error
-}
-
-// Request says what to replay with which module.
-type Request struct {
-	Shard      sharding.ShardID
-	EntityType string
-	Digest     journal.Digest
-	// Sample entities are drawn by Draw, a random number below its argument; 0
-	// is all of them.
-	Sample int
-	Draw   func(below int) int
-	// Revision is that of the binding that is compared with; 0: the one that
-	// serves.
-	Revision uint64
-	// Told, where it is set, reports that no further difference is told: where one
-	// begins is looked for no more.
-	Told func() bool
-}
-
-// Entity is what came of one entity.
-type Entity struct {
-	EntityID string
-	Events   uint64
-	// Cut: it was not replayed, because its first events were cut. Uncompared:
-	// the module that serves the type could not replay it.
-	Cut, Uncompared bool
-	// Difference is empty where the module agrees with the one that serves the
-	// type; At is the event at which it shows. Fault says that the module failed.
-	Difference string
-	At         journal.Sequence
-	Fault      bool
-	EventType  string // of a fault, where it is one event's
-	// Patch turns the state by the module that serves into the other, where both
-	// are JSON; PatchCut says that it is longer than that.
-	Patch    []jsonpatch.Operation
-	PatchCut bool
+	Verify(ctx context.Context, r replay.VerifyRequest, tell func(replay.Verified) error) error
 }
 
 const (
@@ -160,7 +125,7 @@ func (v *Run) attempt(ctx context.Context, shard sharding.ShardID, sample int) e
 		return err
 	}
 	if leader == nil {
-		return v.Verifications.Verify(ctx, Request{
+		return v.Verifications.Verify(ctx, replay.VerifyRequest{
 			Shard: shard, EntityType: v.Request.GetEntityType(), Digest: v.Digest, Sample: sample, Draw: rand.IntN,
 			Revision: v.Revision, Told: func() bool { return len(v.known) >= maxDifferences },
 		}, v.told)
@@ -188,7 +153,7 @@ func (v *Run) attempt(ctx context.Context, shard sharding.ShardID, sample int) e
 }
 
 // told is what came of one entity of this node.
-func (v *Run) told(e Entity) error {
+func (v *Run) told(e replay.Verified) error {
 	if e.Cut {
 		v.now.cut++
 		return v.progress()
@@ -210,7 +175,7 @@ func (v *Run) told(e Entity) error {
 	return v.progress()
 }
 
-func differenceOf(e Entity) *modulev1.VerifyResponse_Difference {
+func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
 	d := &modulev1.VerifyResponse_Difference{
 		EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType, PatchTruncated: e.PatchCut,
 	}

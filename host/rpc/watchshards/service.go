@@ -17,7 +17,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/page"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 

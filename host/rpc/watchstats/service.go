@@ -10,7 +10,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/rpc/allnodes"
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 )
 
 const (

@@ -11,6 +11,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -143,7 +144,7 @@ func (c *Cluster) MoveShard(_ context.Context, shard sharding.ShardID, to shardi
 	case shard == 0 || int(shard) > len(c.shards):
 		return rpc.ErrUnknownShard
 	case m.Status != "up":
-		return &rpc.RefusedError{Reason: fmt.Sprintf("%s is %s", to, m.Status)}
+		return &status.RefusedError{Reason: fmt.Sprintf("%s is %s", to, m.Status)}
 	}
 	c.moves = append(c.moves, move{shard, to})
 	return nil
@@ -245,7 +246,7 @@ func (c *Cluster) RaiseLevel(_ context.Context, level sharding.Level, dryRun boo
 		return r, c.err
 	}
 	if n := r.Nodes[0]; n.Obstacle != "" {
-		return r, &rpc.RefusedError{Reason: n.Obstacle}
+		return r, &status.RefusedError{Reason: n.Obstacle}
 	}
 	r.Level = r.Wanted
 	return r, nil

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
@@ -61,7 +61,7 @@ func (k *Kept) do(command []byte) (uint64, error) {
 	case errors.Is(err, meta.ErrInvalid):
 		return 0, &roles.InvalidError{Reason: err.Error()}
 	case err != nil:
-		return 0, &rpc.RefusedError{Reason: err.Error()}
+		return 0, &status.RefusedError{Reason: err.Error()}
 	}
 	if k.Changed != nil {
 		k.Changed(k.state.View())

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -26,16 +27,16 @@ func (w *World) Names() []string {
 }
 
 // Lookup implements rpc.Types.
-func (w *World) Lookup(_ context.Context, entityType string) (rpc.Type, error) {
+func (w *World) Lookup(_ context.Context, entityType string) (modules.Type, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.typesErr != nil {
-		return rpc.Type{}, w.typesErr
+		return modules.Type{}, w.typesErr
 	}
 	t, ok := w.types[entityType]
 	if !ok {
 		w.looks++
-		return rpc.Type{}, request.ErrUnknownType
+		return modules.Type{}, request.ErrUnknownType
 	}
 	return t, nil
 }
@@ -139,14 +140,14 @@ type roleModules struct{ *World }
 
 // Upload takes any bytes that begin as WebAssembly does. Words behind the first
 // are types of the module, beside "uploaded".
-func (w roleModules) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, error) {
+func (w roleModules) Upload(ctx context.Context, u modules.Upload) (modules.Module, error) {
 	wasm := u.Wasm
 	if !strings.HasPrefix(string(wasm), "\x00asm") {
-		return rpc.Module{}, &request.InvalidModuleError{Reason: "the module does not begin with the magic number"}
+		return modules.Module{}, &request.InvalidModuleError{Reason: "the module does not begin with the magic number"}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := rpc.Module{
+	m := modules.Module{
 		Digest: sha256.Sum256(wasm), Name: "test", Version: "1",
 		SizeBytes: int64(len(wasm)), UploadedAt: time.Unix(1e9+int64(len(w.modules)), 0).UTC(), EntityTypes: append([]string{"uploaded"}, strings.Fields(string(wasm))[1:]...),
 		Manifest: json.RawMessage(`{"abi":1,"name":"test"}`),
@@ -161,7 +162,7 @@ func (w roleModules) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, erro
 			err := u.Resign(ctx, m.EntityTypes)
 			w.mu.Lock()
 			if err != nil {
-				return rpc.Module{}, err
+				return modules.Module{}, err
 			}
 			have = &w.modules[i]
 			have.signature = u.Signature
@@ -172,10 +173,10 @@ func (w roleModules) Upload(ctx context.Context, u rpc.Upload) (rpc.Module, erro
 	return m, nil
 }
 
-func (w roleModules) List(context.Context) ([]rpc.Module, error) {
+func (w roleModules) List(context.Context) ([]modules.Module, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []rpc.Module
+	var out []modules.Module
 	for _, m := range slices.Backward(w.modules) {
 		out = append(out, m.Module)
 	}
@@ -191,7 +192,7 @@ func (w roleModules) find(digest journal.Digest) (stored, error) {
 	return stored{}, request.ErrUnknownModule
 }
 
-func (w roleModules) Get(_ context.Context, digest journal.Digest) (rpc.Module, error) {
+func (w roleModules) Get(_ context.Context, digest journal.Digest) (modules.Module, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, err := w.find(digest)
@@ -211,11 +212,11 @@ func (w roleModules) Download(_ context.Context, digest journal.Digest, to io.Wr
 	return err
 }
 
-func (w roleModules) Activate(ctx context.Context, a rpc.Activation) (revision uint64, err error) {
+func (w roleModules) Activate(ctx context.Context, a modules.Activation) (revision uint64, err error) {
 	if a.Allow != nil {
 		was, _ := w.Owner(ctx, a.EntityType)
 		m, _ := w.Get(ctx, a.Digest)
-		owner, err := a.Allow(ctx, rpc.Rebinding{EntityType: a.EntityType, Owner: was, Types: m.EntityTypes})
+		owner, err := a.Allow(ctx, modules.Rebinding{EntityType: a.EntityType, Owner: was, Types: m.EntityTypes})
 		if err != nil {
 			return 0, err
 		}
@@ -234,7 +235,7 @@ func (w roleModules) Activate(ctx context.Context, a rpc.Activation) (revision u
 	if !slices.Contains(m.EntityTypes, a.EntityType) {
 		return 0, &request.InvalidModuleError{Reason: "the module does not have the entity type"}
 	}
-	w.types[a.EntityType] = rpc.Type{Encoding: codec.JSON, Module: a.Digest}
+	w.types[a.EntityType] = modules.Type{Encoding: request.JSON, Module: a.Digest}
 	return 7, nil
 }
 
@@ -247,9 +248,9 @@ func (w roleModules) Owner(_ context.Context, entityType string) (string, error)
 	return w.owners[entityType], nil
 }
 
-func (w roleModules) Changes(ctx context.Context, entityType string) ([]rpc.BindingChange, error) {
+func (w roleModules) Changes(ctx context.Context, entityType string) ([]modules.BindingChange, error) {
 	_, err := w.Owner(ctx, entityType)
-	return []rpc.BindingChange{{Revision: 7, Kind: "activate"}}, err
+	return []modules.BindingChange{{Revision: 7, Kind: "activate"}}, err
 }
 
 // Remove removes a module that serves nothing.
@@ -268,7 +269,7 @@ func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow fu
 		return err
 	}
 	if serves {
-		return &rpc.RefusedError{Reason: "the module serves an entity type"}
+		return &status.RefusedError{Reason: "the module serves an entity type"}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -277,10 +278,10 @@ func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow fu
 }
 
 // Quotas has all modules, and allows a hundred; nobody has uploaded any.
-func (w roleModules) Quotas(by string) rpc.ModuleQuotas {
+func (w roleModules) Quotas(by string) modules.Quotas {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := rpc.ModuleQuotas{Most: rpc.ModuleAmounts{Modules: 100, Bytes: 1 << 20, OfOne: 10}, Retention: time.Hour}
+	q := modules.Quotas{Most: modules.Amounts{Modules: 100, Bytes: 1 << 20, OfOne: 10}, Retention: time.Hour}
 	for _, m := range w.modules {
 		q.Used.Modules++
 		q.Used.Bytes += m.SizeBytes
@@ -322,12 +323,12 @@ func (w roleModules) Verified(context.Context, string, journal.Digest) (verified
 // KeepVerified keeps nothing.
 func (w roleModules) KeepVerified(context.Context, string, verified.Result) error { return nil }
 
-func (w roleModules) Rollback(ctx context.Context, back rpc.TakeBack) (rpc.Rollback, error) {
+func (w roleModules) Rollback(ctx context.Context, back modules.TakeBack) (modules.Rollback, error) {
 	entityType, revision := back.EntityType, back.Revision
 	if back.Allow != nil {
 		was, _ := w.Owner(ctx, entityType)
-		if _, err := back.Allow(ctx, rpc.Rebinding{EntityType: entityType, Owner: was, Types: w.typesOf(entityType)}); err != nil {
-			return rpc.Rollback{}, err
+		if _, err := back.Allow(ctx, modules.Rebinding{EntityType: entityType, Owner: was, Types: w.typesOf(entityType)}); err != nil {
+			return modules.Rollback{}, err
 		}
 	}
 	w.mu.Lock()
@@ -335,9 +336,9 @@ func (w roleModules) Rollback(ctx context.Context, back rpc.TakeBack) (rpc.Rollb
 	t, known := w.types[entityType]
 	switch {
 	case !known:
-		return rpc.Rollback{}, request.ErrUnknownType
+		return modules.Rollback{}, request.ErrUnknownType
 	case revision != 0 && revision != 7:
-		return rpc.Rollback{}, &rpc.RefusedError{Reason: "another revision serves"}
+		return modules.Rollback{}, &status.RefusedError{Reason: "another revision serves"}
 	}
-	return rpc.Rollback{Digest: t.Module, Revision: 8, Types: []string{entityType}}, nil
+	return modules.Rollback{Digest: t.Module, Revision: 8, Types: []string{entityType}}, nil
 }

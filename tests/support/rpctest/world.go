@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -60,7 +60,7 @@ type World struct {
 	watchers  map[sharding.EntityID]map[chan struct{}]struct{}
 	order     [Shards + 1][]*journal.Record // by shard, as its log has them
 	unapplied uint64                        // entries of each shard
-	types     map[string]rpc.Type
+	types     map[string]modules.Type
 	owners    map[string]string // of types
 	typesErr  error
 	looks     int // for types that are not there
@@ -83,7 +83,7 @@ type outcome struct {
 }
 
 type stored struct {
-	rpc.Module
+	modules.Module
 	wasm, signature []byte
 }
 
@@ -93,9 +93,9 @@ func New() *World {
 		entities: make(map[sharding.EntityID]*state),
 		watchers: make(map[sharding.EntityID]map[chan struct{}]struct{}),
 		owners:   map[string]string{},
-		types: map[string]rpc.Type{
-			Counter: {Encoding: codec.JSON, Module: ModuleDigest},
-			Blob:    {Encoding: codec.Bytes, Module: ModuleDigest},
+		types: map[string]modules.Type{
+			Counter: {Encoding: request.JSON, Module: ModuleDigest},
+			Blob:    {Encoding: request.Bytes, Module: ModuleDigest},
 		},
 		done:  make(chan struct{}),
 		Nodes: NewCluster(),

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hostd/hostd/host/rpc/verified"
+	"github.com/hostd/hostd/host/modules/verified"
 )
 
 func TestRefusals(t *testing.T) {

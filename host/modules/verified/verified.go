@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hostd/hostd/host/rpc/status"
+	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 )
 

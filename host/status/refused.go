@@ -38,3 +38,7 @@ func (e *RefusedError) Detail() proto.Message {
 	}
 	return &errdetails.ErrorInfo{Reason: e.Name, Domain: errorDomain, Metadata: e.About}
 }
+
+// ErrNoMajority: too few other nodes can be reached for what was asked.
+// Retry after a moment.
+var ErrNoMajority = New(connect.CodeUnavailable, "not enough nodes of the cluster can be reached for this; retry after a moment")
