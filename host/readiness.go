@@ -76,10 +76,13 @@ func (n *Node) readiness() error {
 	return nil
 }
 
-// lacksMajority reports whether so many nodes with a voter of the shard are
-// silent that it can have no leader. Nodes that the start has not heard of yet
+// lacksMajority reports whether so many voters of the shard have lost their
+// disks, or are on nodes that are silent, that it can have no leader. Nodes that the start has not heard of yet
 // are not silent: a node that starts waits for them.
 func (n *Node) lacksMajority(shard sharding.ShardID) bool {
+	if len(n.routing.leaders.Missing(shard).Lost) > 0 {
+		return true
+	}
 	voters, silent := 0, 0
 	for _, r := range n.routing.leaders.Replicas(shard) {
 		if r.State == meta.ReplicaLearner || r.Lost {
@@ -100,7 +103,7 @@ func (n *Node) servesNothing() error {
 			return nil
 		}
 	}
-	return &sharding.NotLeaderError{Shard: 1, Unheard: n.routing.leaders.Unheard(1)}
+	return &sharding.NotLeaderError{Shard: 1, Missing: n.routing.leaders.Missing(1)}
 }
 
 // shardsWithoutLeader names the shards with a replica here that have no leader
@@ -109,13 +112,17 @@ func (n *Node) servesNothing() error {
 func (n *Node) shardsWithoutLeader() string {
 	here, _ := n.routing.leaders.Placed()
 	var named []string
-	unheard := map[sharding.NodeID]bool{}
+	unheard, lost := map[sharding.NodeID]bool{}, map[sharding.NodeID]bool{}
 	for _, shard := range here {
 		if _, _, known := n.routing.leaders.Leader(shard); known && n.routing.leaders.Quorum(shard) {
 			continue
 		}
-		for _, node := range n.routing.leaders.Unheard(shard) {
+		missing := n.routing.leaders.Missing(shard)
+		for _, node := range missing.Unheard {
 			unheard[node] = true
+		}
+		for _, node := range missing.Lost {
+			lost[node] = true
 		}
 		named = append(named, fmt.Sprint(shard))
 	}
@@ -127,7 +134,10 @@ func (n *Node) shardsWithoutLeader() string {
 		named = append(named[:maxNamed], "...")
 	}
 	why := "they are electing one"
-	if len(unheard) > 0 {
+	switch {
+	case len(lost) > 0:
+		why = fmt.Sprintf("a majority of their voters is lost with the disks of %v, see 'hostd recover --help'", slices.Sorted(maps.Keys(lost)))
+	case len(unheard) > 0:
 		why = fmt.Sprintf("it hears nothing of %v", slices.Sorted(maps.Keys(unheard)))
 	}
 	return fmt.Sprintf("%d shards have no leader that the node reaches: %s; %s", count, strings.Join(named, ", "), why)

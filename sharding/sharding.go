@@ -186,9 +186,18 @@ type NotLeaderError struct {
 	// Stopped says why the replica on the answering node has stopped, if it has
 	// and there is no leader without it. A retry is right once it is replaced.
 	Stopped StopReason
-	// Unheard are the nodes with a replica of the shard that the answering node
-	// does not hear. They stay on that node.
+	// Missing is why there may be none. It stays on the answering node.
+	Missing
+}
+
+// Missing names nodes without which a shard may have no leader.
+type Missing struct {
+	// Unheard have a replica of the shard, and the answering node does not hear
+	// them.
 	Unheard []NodeID
+	// Lost had voters of the shard whose disks are lost, and with them a majority:
+	// there will be no leader. Empty while a majority is left.
+	Lost []NodeID
 }
 
 // maxUnheard bounds the nodes that the text of a NotLeaderError names.
@@ -197,6 +206,9 @@ const maxUnheard = 8
 func (e *NotLeaderError) Error() string {
 	if e.Stopped != NotStopped && e.Leader == "" {
 		return fmt.Sprintf("shard %d has no leader: its replica on the answering node has stopped (%v)", e.Shard, e.Stopped)
+	}
+	if e.Leader == "" && len(e.Lost) > 0 {
+		return fmt.Sprintf("shard %d has lost a majority of its voters with the disks of %s, and gets no leader: see 'hostd recover --help'", e.Shard, list(e.Lost))
 	}
 	if e.Leader == "" && len(e.Unheard) > 0 {
 		return fmt.Sprintf("shard %d has no leader that the answering node reaches: it hears nothing of %s", e.Shard, list(e.Unheard))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,7 @@ func newShardList(std cli.Stdio) *cobra.Command {
 	}, func(w io.Writer, v shardList) {
 		cli.Table(w, "SHARD\tLEADER\tTERM\tVOTERS\tLEARNERS\tENTITIES\tAPPLIED\tBYTES\tSTOPPED", func(row func(...any)) {
 			for _, s := range v.shards {
-				row(s.GetShardId(), s.GetLeader(), s.GetTerm(), strings.Join(s.GetVoters(), ","), strings.Join(s.GetLearners(), ","), s.GetEntityCount(), s.GetAppliedIndex(), s.GetBytes(),
+				row(s.GetShardId(), s.GetLeader(), s.GetTerm(), votersOf(s), strings.Join(s.GetLearners(), ","), s.GetEntityCount(), s.GetAppliedIndex(), s.GetBytes(),
 					strings.Join(stoppedReplicas(s), ","))
 			}
 		})
@@ -91,7 +92,7 @@ func shardLines(stream iter.Seq2[*clusterv1.WatchShardsResponse, error]) iter.Se
 }
 
 func shardText(s *clusterv1.Shard) string {
-	text := fmt.Sprintf("shard %d: led by %s, term %d, voters %s", s.GetShardId(), cli.Clean(cmp.Or(s.GetLeader(), "nobody")), s.GetTerm(), cli.Clean(strings.Join(s.GetVoters(), ",")))
+	text := fmt.Sprintf("shard %d: led by %s, term %d, voters %s", s.GetShardId(), cli.Clean(cmp.Or(s.GetLeader(), "nobody")), s.GetTerm(), cli.Clean(votersOf(s)))
 	if len(s.GetLearners()) > 0 {
 		text += ", learners " + cli.Clean(strings.Join(s.GetLearners(), ","))
 	}
@@ -113,4 +114,14 @@ func newShardMove(std cli.Stdio) *cobra.Command {
 		return nil
 	})
 	return c
+}
+
+// votersOf names the nodes that vote on a shard, and those whose vote is lost with
+// their disk and counts all the same.
+func votersOf(s *clusterv1.Shard) string {
+	names := slices.Clone(s.GetVoters())
+	for _, node := range s.GetLostVoters() {
+		names = append(names, node+":lost")
+	}
+	return strings.Join(names, ",")
 }

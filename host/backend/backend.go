@@ -146,8 +146,8 @@ func (s nodes) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known
 	return s.Leaders.Leader(shard)
 }
 func (s nodes) Quorum(shard sharding.ShardID) bool { return s.Leaders.Quorum(shard) }
-func (s nodes) Unheard(shard sharding.ShardID) []sharding.NodeID {
-	return s.Leaders.Unheard(shard)
+func (s nodes) Missing(shard sharding.ShardID) sharding.Missing {
+	return s.Leaders.Missing(shard)
 }
 func (s nodes) Hears(node sharding.NodeID) bool { return s.Peers.Heard(node) }
 func (s nodes) Changed() <-chan struct{}        { return s.Leaders.Changed() }

@@ -156,9 +156,12 @@ func (s clusterView) shards(told func() map[sharding.ShardID]cluster.ShardState)
 				state = aside[id]
 			}
 		}
+		if len(state.Voters) == 0 { // nobody leads it, as far as is known here
+			state.Voters = votersOf(view, id)
+		}
 		sh := rpc.Shard{
 			ID: id, Leader: state.Leader, Term: state.Term, Entities: state.Entities, Applied: state.Applied, Bytes: state.Bytes,
-			Voters: nodesOf(view, id, state.Voters), Learners: nodesOf(view, id, state.Learners),
+			Voters: nodesOf(view, id, state.Voters, false), Learners: nodesOf(view, id, state.Learners, false), Lost: nodesOf(view, id, state.Voters, true),
 			Stopped: stopped[id],
 		}
 		out = append(out, sh)
@@ -175,13 +178,25 @@ func (s clusterView) Leaders() []sharding.NodeID {
 	return out
 }
 
-// nodesOf names the nodes of a shard's replicas, without those whose disk is
-// lost: raft counts these until they are replaced, and no node has them.
-func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID) []sharding.NodeID {
+// votersOf are the voters of a shard by the metadata, with the replicas that leave
+// it: they vote until a leader takes them out.
+func votersOf(view *meta.View, shard sharding.ShardID) (ids []sharding.ReplicaID) {
+	placement, _ := view.Placement(shard)
+	for _, r := range placement.Replicas {
+		if r.State != meta.ReplicaLearner {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// nodesOf names the nodes of a shard's replicas: those whose disk is lost, or the
+// others. Raft counts lost ones until they are replaced, and no node has them.
+func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID, lost bool) []sharding.NodeID {
 	placement, _ := view.Placement(shard)
 	var out []sharding.NodeID
 	for _, id := range ids {
-		if r, ok := placement.Replica(id); ok && !r.Lost {
+		if r, ok := placement.Replica(id); ok && r.Lost == lost {
 			out = append(out, r.Node)
 		}
 	}

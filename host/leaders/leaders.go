@@ -43,6 +43,9 @@ type place struct {
 	replicas []meta.Replica
 	nodes    []sharding.NodeID
 	here     bool
+	// lost are the nodes of voters whose disks are lost, if those are so many that
+	// no leader can be elected.
+	lost []sharding.NodeID
 }
 
 // New makes leaders that know of nothing yet. stopped says why the replica on
@@ -66,7 +69,7 @@ func (l *Leaders) Learn(view *meta.View, shards uint32) {
 			continue
 		}
 		at := &p.shards[i]
-		at.replicas = placement.Replicas
+		at.replicas, at.lost = placement.Replicas, placement.LostMajority()
 		for _, r := range placement.Replicas {
 			if !r.Lost {
 				at.nodes = append(at.nodes, r.Node)
@@ -196,10 +199,13 @@ func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	at, stopped := l.at(shard), l.stopped(shard)
 	if at.here && stopped == sharding.NotStopped {
 		lead := l.region.Lead(shard)
-		return (lead.Quorum || l.hearsLeader(at, lead)) && !l.stands.Load()
+		return (lead.Quorum && (lead.Self || len(at.lost) == 0) || l.hearsLeader(at, lead)) && !l.stands.Load()
 	}
 	if _, known := l.toldOf(shard); known || len(at.nodes) == 0 {
 		return true
+	}
+	if len(at.lost) > 0 {
+		return false
 	}
 	voters, able := 0, 0
 	for _, r := range at.replicas {
@@ -230,14 +236,16 @@ func (l *Leaders) canVote(node sharding.NodeID, stopped sharding.StopReason) boo
 	return l.heard(node)
 }
 
-// Unheard implements router.Leaders.
-func (l *Leaders) Unheard(shard sharding.ShardID) (nodes []sharding.NodeID) {
-	for _, node := range l.at(shard).nodes {
+// Missing implements router.Leaders.
+func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
+	at := l.at(shard)
+	out := sharding.Missing{Lost: at.lost}
+	for _, node := range at.nodes {
 		if node != l.self && !l.heard(node) {
-			nodes = append(nodes, node)
+			out.Unheard = append(out.Unheard, node)
 		}
 	}
-	return nodes
+	return out
 }
 
 // Stand says whether the groups of this node stand still: it knows nothing then

@@ -3,6 +3,7 @@ package leaders
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/host/entity"
@@ -98,11 +99,11 @@ func TestQuorumWithoutAReplica(t *testing.T) {
 		t.Error("a shard of which nothing is known has no quorum")
 	}
 	w.Learn(w.state.View(), 2)
-	if !w.Quorum(2) || len(w.Unheard(2)) != 0 {
+	if !w.Quorum(2) || len(w.Missing(2).Unheard) != 0 {
 		t.Error("with all of n2, n3 and n4 heard there is no quorum")
 	}
 	w.silent["n2"] = true
-	if unheard := w.Unheard(2); !w.Quorum(2) || !slices.Equal(unheard, []sharding.NodeID{"n2"}) {
+	if unheard := w.Missing(2).Unheard; !w.Quorum(2) || !slices.Equal(unheard, []sharding.NodeID{"n2"}) {
 		t.Errorf("with n3 and n4 heard: quorum %v, unheard %v", w.Quorum(2), unheard)
 	}
 	w.silent["n3"] = true
@@ -173,3 +174,42 @@ func (noJournal) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error 
 }
 func (noJournal) ReadIndex(sharding.ShardID, uint64) error { return errors.New("nothing is read") }
 func (noJournal) Busy() bool                               { return false }
+
+// TestLostMajorityIsNoQuorum: voters whose disks are lost count until a leader
+// takes them out, although their nodes are heard. With a majority of them lost
+// there is no quorum, and the shard is said to get no leader.
+func TestLostMajorityIsNoQuorum(t *testing.T) {
+	w := newWorld(t)
+	w.Learn(w.state.View(), 2)
+	w.region.QuorumChanged(1, true)
+	lose := func(node sharding.NodeID) {
+		t.Helper()
+		_, result, _ := w.state.Apply(w.state.View().Index()+1, meta.Join(meta.Member{Node: node, Address: string(node), Disk: "another", Incarnation: 2}))
+		if _, err := meta.DecodeResult(result); err != nil {
+			t.Fatal(err)
+		}
+		w.Learn(w.state.View(), 2)
+	}
+	lose("n2")
+	for _, shard := range []sharding.ShardID{1, 2} {
+		if !w.Quorum(shard) || len(w.Missing(shard).Lost) > 0 {
+			t.Errorf("shard %d with two of three: %v, %+v", shard, w.Quorum(shard), w.Missing(shard))
+		}
+	}
+	lose("n3")
+	for _, shard := range []sharding.ShardID{1, 2} {
+		missing := w.Missing(shard)
+		if w.Quorum(shard) || !slices.Equal(missing.Lost, []sharding.NodeID{"n2", "n3"}) {
+			t.Errorf("shard %d with one of three: %v, %+v", shard, w.Quorum(shard), missing)
+		}
+		if err := (&sharding.NotLeaderError{Shard: shard, Missing: missing}).Error(); !strings.Contains(err, "lost a majority of its voters with the disks of n2, n3") {
+			t.Error(err)
+		}
+	}
+	placement, _ := w.state.View().Placement(1)
+	at, _ := placement.On("n1")
+	w.region.LeaderChanged(1, 7, at.ID, true)
+	if !w.Quorum(1) {
+		t.Error("a leader that hears a quorum has none")
+	}
+}

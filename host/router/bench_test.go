@@ -26,7 +26,7 @@ type alone struct{}
 
 func (alone) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "n1", true, true }
 func (alone) Candidates(sharding.ShardID) []sharding.NodeID         { return []sharding.NodeID{"n1"} }
-func (alone) Unheard(sharding.ShardID) []sharding.NodeID            { return nil }
+func (alone) Missing(sharding.ShardID) sharding.Missing             { return sharding.Missing{} }
 func (alone) Quorum(sharding.ShardID) bool                          { return true }
 func (alone) Stopped(sharding.ShardID) sharding.StopReason          { return 0 }
 func (alone) Changed() <-chan struct{}                              { return nil }

@@ -48,9 +48,8 @@ type Leaders interface {
 	// Quorum is false if the shard can have no leader that this node reaches:
 	// the nodes with a replica that it hears are no quorum.
 	Quorum(shard sharding.ShardID) bool
-	// Unheard are the nodes with a replica of the shard that this node does not
-	// hear.
-	Unheard(shard sharding.ShardID) []sharding.NodeID
+	// Missing says why the shard may have no leader.
+	Missing(shard sharding.ShardID) sharding.Missing
 	// Stopped says why this node's replica of the shard has stopped, if it has
 	// one that did. Without a quorum that is what callers are told.
 	Stopped(shard sharding.ShardID) sharding.StopReason

@@ -91,7 +91,7 @@ func (r *Router) ask(shard sharding.ShardID) lead {
 		l.to = target{node: node, self: self}
 	} else {
 		l.candidates = r.opts.Leaders.Candidates(shard)
-		l.unheard = r.opts.Leaders.Unheard(shard)
+		l.missing = r.opts.Leaders.Missing(shard)
 	}
 	return l
 }

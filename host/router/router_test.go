@@ -37,7 +37,9 @@ func (s *view) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
 
 func (s *view) Candidates(sharding.ShardID) []sharding.NodeID { return s.candidates }
 
-func (s *view) Unheard(sharding.ShardID) []sharding.NodeID { return s.unheard }
+func (s *view) Missing(sharding.ShardID) sharding.Missing {
+	return sharding.Missing{Unheard: s.unheard}
+}
 
 func (s *view) Quorum(sharding.ShardID) bool {
 	s.mu.Lock()
@@ -448,7 +450,7 @@ func (shared) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
 	return sharding.NodeID(fmt.Sprint("n", 2+shard/2%2)), false, true
 }
 func (shared) Candidates(sharding.ShardID) []sharding.NodeID { return nil }
-func (shared) Unheard(sharding.ShardID) []sharding.NodeID    { return nil }
+func (shared) Missing(sharding.ShardID) sharding.Missing     { return sharding.Missing{} }
 func (shared) Quorum(sharding.ShardID) bool                  { return true }
 func (shared) Stopped(sharding.ShardID) sharding.StopReason  { return 0 }
 func (shared) Changed() <-chan struct{}                      { return nil }

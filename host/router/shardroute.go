@@ -48,7 +48,7 @@ type lead struct {
 	quorum     bool
 	stopped    sharding.StopReason // the replica here
 	candidates []sharding.NodeID
-	unheard    []sharding.NodeID // of the candidates, while no leader is known
+	missing    sharding.Missing // while no leader is known
 }
 
 // limits bound a route.
@@ -268,7 +268,7 @@ func (f *shardRoute) give(q *request.Request, err error) {
 }
 
 func (f *shardRoute) notLed() error {
-	return &sharding.NotLeaderError{Shard: f.shard, Leader: f.known.to.node, Stopped: f.known.stopped, Unheard: f.known.unheard}
+	return &sharding.NotLeaderError{Shard: f.shard, Leader: f.known.to.node, Stopped: f.known.stopped, Missing: f.known.missing}
 }
 
 // heard takes what the node knows of the leader now.

@@ -223,7 +223,7 @@ func (s *clusterService) shards(ctx context.Context) (out []*clusterv1.Shard, er
 	for _, sh := range shards {
 		shard := &clusterv1.Shard{
 			ShardId: uint32(sh.ID), Leader: string(sh.Leader), Term: uint64(sh.Term),
-			Voters: nodeNames(sh.Voters), Learners: nodeNames(sh.Learners),
+			Voters: nodeNames(sh.Voters), Learners: nodeNames(sh.Learners), LostVoters: nodeNames(sh.Lost),
 			EntityCount: sh.Entities, AppliedIndex: sh.Applied, Bytes: sh.Bytes,
 		}
 		for _, r := range sh.Stopped {

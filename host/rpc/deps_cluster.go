@@ -67,6 +67,7 @@ type Shard struct {
 	Term     sharding.Term
 	Voters   []sharding.NodeID
 	Learners []sharding.NodeID
+	Lost     []sharding.NodeID // voters whose disks are lost, none of Voters
 	Entities uint64
 	Applied  uint64 // last log index applied on this node
 	Bytes    uint64 // estimated size on disk

@@ -137,7 +137,9 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 		p.Remaining, p.Reason = 1, "its replicas are gone, it is being removed from the members"
 		return p, true
 	}
-	p.Reason = s.holdUp(first)
+	if p.Reason = s.closedHost(first); p.Reason == "" {
+		p.Reason = s.holdUp(first)
+	}
 	return p, true
 }
 
@@ -165,9 +167,45 @@ func (s *stepView) holdUp(sh *shard) string {
 	return fmt.Sprintf("the members of shard %d are being changed", sh.Shard)
 }
 
+// closedHost says why a host that is up and holds no replica of the shard is given
+// none, if no other one takes it and the shard has fewer than there are hosts for:
+// a node that leaves has to wait for it, whatever the replication.
+func (s *stepView) closedHost(sh *shard) string {
+	if sh.lead == nil || sh.index < 0 || sh.copies >= s.copies() || len(s.allocate(sh, 1)) > 0 {
+		return ""
+	}
+	for _, n := range s.nodes {
+		if _, on := sh.On(n.Node); on || !n.host() {
+			continue
+		}
+		why := ""
+		switch {
+		case !n.linked || !n.fresh:
+			why = "is not heard by the coordinator"
+		case n.Draining:
+			why = fmt.Sprintf("is drained: 'hostd node resume %s'", n.Node)
+		case n.draining:
+			why = "is about to stop, or cannot lead"
+		case n.full:
+			why = "has a full disk"
+		case n.rejected:
+			why = fmt.Sprintf("damages its replicas: look at its disk and memory, then 'hostd node resume %s'", n.Node)
+		case n.behind:
+			why = "cannot read the logs of its shards, which a later release wrote"
+		default:
+			continue
+		}
+		return fmt.Sprintf("node %s could take a replica of shard %d, but it %s", n.Node, sh.Shard, why)
+	}
+	return ""
+}
+
 // leaderless says why no leader of the shard is known. One that the coordinator
 // does not hear may lead on: the others hear it.
 func (s *stepView) leaderless(sh *shard) string {
+	if lost := sh.LostMajority(); len(lost) > 0 {
+		return (&sharding.NotLeaderError{Shard: sh.Shard, Missing: sharding.Missing{Lost: lost}}).Error()
+	}
 	if last := s.leaders[sh.Shard]; last != nil {
 		if n := s.byID[last.report.Node]; n != nil && !n.fresh {
 			return fmt.Sprintf("the coordinator hears nothing of node %s, which led shard %d last", n.Node, sh.Shard)

@@ -208,3 +208,28 @@ func TestLeaveOfANodeThatDies(t *testing.T) {
 		t.Error("the metadata refuses what is asked for again and again")
 	}
 }
+
+// A node that leaves waits for a drained one that could take its replicas: the
+// order says so, and does not ask for nodes that a higher replication would need.
+func TestLeaveSaysThatItWaitsForADrainedNode(t *testing.T) {
+	w := calmWorld(t, 3, 3)
+	w.until(t, "whole", func() bool { return w.whole() && w.nothingPending() })
+	w.propose(meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: 3})) // the new node gets nothing
+	w.addHost()
+	w.until(t, "n4 is up", func() bool { m, _ := w.state.View().Member("n4"); return m.Status == meta.StatusUp })
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n4"}); p.Err != nil {
+		t.Fatal(p.Err)
+	}
+	w.propose(meta.PutPolicy(meta.Policy{Replication: 5, MinMembers: 3}))
+	w.hosts[2].leaving = true
+	w.operations = append(w.operations, coordinator.Operation{ID: 1 << 40, Kind: coordinator.OperationLeave, Node: "n3"})
+	w.until(t, "it waits for n4", func() bool {
+		p, is := w.pendingFor(coordinator.PendingLeave, 2)
+		return is && strings.Contains(p.Reason, "node n4 could take a replica of shard") && strings.Contains(p.Reason, "it is drained: 'hostd node resume n4'")
+	})
+	if p, is := w.pendingFor(coordinator.PendingReplication, -1); !is || !strings.Contains(p.Reason, "replication 5 needs 5 storage nodes") {
+		t.Errorf("replication: %+v", p)
+	}
+	w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + 1, Kind: coordinator.OperationResume, Node: "n4"})
+	w.until(t, "left", func() bool { return !w.isMember(2) })
+}

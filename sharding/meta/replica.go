@@ -147,3 +147,25 @@ func (p *Placement) find(id sharding.ReplicaID) *Replica {
 	}
 	return nil
 }
+
+// LostMajority returns the nodes of voters whose disks are lost, if no leader can
+// be elected without them: raft counts them until a leader takes them out. The
+// metadata does not say of a lost replica whether it voted, so each counts. That
+// is wrong for a shard with one voter that has lost its learner, for as long as it
+// has no leader.
+func (p Placement) LostMajority() (lost []sharding.NodeID) {
+	voters := 0
+	for _, r := range p.Replicas {
+		switch {
+		case r.State == ReplicaLearner:
+		case r.Lost:
+			lost = append(lost, r.Node)
+		default:
+			voters++
+		}
+	}
+	if p.Recovered != 0 || voters > (voters+len(lost))/2 {
+		return nil
+	}
+	return lost
+}

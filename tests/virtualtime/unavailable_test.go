@@ -219,3 +219,41 @@ func TestCutLinkIsNamed(t *testing.T) {
 		w.settled()
 	})
 }
+
+// Two of three nodes lose their disks one after the other, faster than replicas
+// are built. The metadata has a majority again, because it takes the first one
+// back. The data shards have none and will not: every node says so, to callers, to
+// balancers and to people.
+func TestLostMajorityIsSaid(t *testing.T) {
+	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
+		w.found()
+		w.push()
+		if _, err := w.client().Send(t.Context(), add("e", 1)); err != nil {
+			t.Fatal(err)
+		}
+		left := w.leader(0, 1)
+		for _, i := range w.others(left) {
+			w.kill(i)
+			w.forget(i)
+			w.start(i)
+			w.until("the metadata has it as a member", func() bool { return w.status(i, left) != "down" && w.status(i, left) != "" })
+		}
+		for _, i := range w.all() {
+			w.until("it says that a majority is lost", func() bool {
+				_, err := w.beside(i).Send(w.soon(), add("e", 1))
+				return client.CodeOf(err) == connect.CodeUnavailable && strings.Contains(err.Error(), "lost a majority of its voters")
+			})
+			for _, s := range w.shards(i)[1:] {
+				if len(s.GetVoters()) != 1 || len(s.GetLostVoters()) != 2 || s.GetLeader() != "" {
+					t.Errorf("%s says of shard %d: %v", id(i), s.GetShardId(), s)
+				}
+			}
+			w.until("it is not ready", func() bool { return !w.nodes[i].Ready() })
+		}
+		w.until("the orders say so", func() bool {
+			return slices.ContainsFunc(w.overview(left).GetPendingOrders(), func(o *clusterv1.PendingOrder) bool {
+				return o.GetKind() == "replication" && strings.Contains(o.GetReason(), "lost a majority of its voters")
+			})
+		})
+	})
+}

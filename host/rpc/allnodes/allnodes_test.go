@@ -24,7 +24,7 @@ type fleet struct{}
 
 func (fleet) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "", false, false }
 func (fleet) Quorum(sharding.ShardID) bool                          { return true }
-func (fleet) Unheard(sharding.ShardID) []sharding.NodeID            { return nil }
+func (fleet) Missing(sharding.ShardID) sharding.Missing             { return sharding.Missing{} }
 func (fleet) Hears(sharding.NodeID) bool                            { return true }
 func (fleet) Changed() <-chan struct{}                              { return nil }
 func (fleet) Client(sharding.NodeID) (*http.Client, string, error) {

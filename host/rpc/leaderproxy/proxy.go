@@ -26,9 +26,8 @@ type Nodes interface {
 	Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool)
 	// Quorum is false if the shard can have no leader that this node reaches.
 	Quorum(shard sharding.ShardID) bool
-	// Unheard are the nodes with a replica of the shard that this node does not
-	// hear.
-	Unheard(shard sharding.ShardID) []sharding.NodeID
+	// Missing says why the shard may have no leader.
+	Missing(shard sharding.ShardID) sharding.Missing
 	// Hears reports whether this node hears another one. Changed covers it.
 	Hears(node sharding.NodeID) bool
 	// Changed returns a channel that gets a value, or is closed, when anything
@@ -145,7 +144,7 @@ func (p *Proxy) find(ctx context.Context, shard sharding.ShardID) (sharding.Node
 // notLed says that this node knows no leader of a shard which it could ask.
 func (p *Proxy) notLed(shard sharding.ShardID) error {
 	node, _, _ := p.nodes.Leader(shard)
-	return &notLedError{&sharding.NotLeaderError{Shard: shard, Leader: node, Unheard: p.nodes.Unheard(shard)}}
+	return &notLedError{&sharding.NotLeaderError{Shard: shard, Leader: node, Missing: p.nodes.Missing(shard)}}
 }
 
 // notLedError: a leader was looked for in vain, so that to look again is of no

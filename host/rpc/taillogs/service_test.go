@@ -58,8 +58,8 @@ func (nodes) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "",
 // Quorum implements leaderproxy.Nodes.
 func (nodes) Quorum(sharding.ShardID) bool { return true }
 
-// Unheard implements leaderproxy.Nodes.
-func (nodes) Unheard(sharding.ShardID) []sharding.NodeID { return nil }
+// Missing implements leaderproxy.Nodes.
+func (nodes) Missing(sharding.ShardID) sharding.Missing { return sharding.Missing{} }
 
 // Hears implements leaderproxy.Nodes.
 func (nodes) Hears(sharding.NodeID) bool { return true }

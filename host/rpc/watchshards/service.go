@@ -145,6 +145,6 @@ func differ(was, is *clusterv1.Shard, counts bool) bool {
 	if counts {
 		return !proto.Equal(was, is)
 	}
-	return was.GetLeader() != is.GetLeader() || was.GetTerm() != is.GetTerm() || !slices.Equal(was.GetVoters(), is.GetVoters()) || !slices.Equal(was.GetLearners(), is.GetLearners()) ||
+	return was.GetLeader() != is.GetLeader() || was.GetTerm() != is.GetTerm() || !slices.Equal(was.GetVoters(), is.GetVoters()) || !slices.Equal(was.GetLostVoters(), is.GetLostVoters()) || !slices.Equal(was.GetLearners(), is.GetLearners()) ||
 		!slices.EqualFunc(was.GetStopped(), is.GetStopped(), func(a, b *clusterv1.StoppedReplica) bool { return proto.Equal(a, b) })
 }

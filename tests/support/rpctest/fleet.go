@@ -210,7 +210,7 @@ func (v nodeView) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 func (v nodeView) Quorum(sharding.ShardID) bool { return !v.CutOff.Load() }
 
 // Unheard implements leaderproxy.Nodes.
-func (v nodeView) Unheard(sharding.ShardID) []sharding.NodeID { return nil }
+func (v nodeView) Missing(sharding.ShardID) sharding.Missing { return sharding.Missing{} }
 
 // Hears implements leaderproxy.Nodes.
 func (v nodeView) Hears(sharding.NodeID) bool { return true }

@@ -53,7 +53,9 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 		reached[m.GetNodeId()] = m.GetReachable()
 	}
 	for _, s := range shards {
-		if len(s.GetVoters()) == 0 {
+		// Voters whose disks are lost count in majorities.
+		voters := len(s.GetVoters()) + len(s.GetLostVoters())
+		if voters == 0 {
 			continue // it is not placed yet
 		}
 		there := 0
@@ -66,10 +68,10 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 		if there < int(out.Replication) {
 			out.Lacking++
 		}
-		if there <= len(s.GetVoters())/2 {
+		if there <= voters/2 {
 			out.Halted++
 		}
-		switch survives := there - (len(s.GetVoters())/2 + 1); {
+		switch survives := there - (voters/2 + 1); {
 		case out.Weakest == 0 || survives < out.Survives:
 			out.Survives, out.Weakest = survives, 1
 		case survives == out.Survives:

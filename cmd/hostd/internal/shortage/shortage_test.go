@@ -19,6 +19,7 @@ func TestShardsThatLackReplicas(t *testing.T) {
 	stopped := shard("a", "b", "c")
 	stopped.Stopped = []*clusterv1.StoppedReplica{{NodeId: "b", Reason: "damaged"}}
 	three := &clusterv1.Policy{Replication: 3}
+	lost := &clusterv1.Shard{Voters: []string{"a"}, LostVoters: []string{"b", "c"}}
 	for name, c := range map[string]struct {
 		policy  *clusterv1.Policy
 		members []*clusterv1.Member
@@ -31,6 +32,7 @@ func TestShardsThatLackReplicas(t *testing.T) {
 		"one node is dead":       {three, members(true, true, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
 		"two nodes are dead":     {three, members(true, false, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 2, 1, "2 shards have fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
 		"a replica has stopped":  {three, members(true, true, true), []*clusterv1.Shard{stopped}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"two disks are lost":     {three, members(true, true, true), []*clusterv1.Shard{lost}, 1, 1, "1 shard has fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
 		"a node was put down":    {three, members(true, true), []*clusterv1.Shard{shard("a", "b")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
 		"a voter is no member":   {three, members(true, true), []*clusterv1.Shard{shard("a", "b", "z")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
 		"more than the policy":   {&clusterv1.Policy{Replication: 1}, members(true, true, true), []*clusterv1.Shard{shard("a", "b", "c")}, 0, 0, ""},

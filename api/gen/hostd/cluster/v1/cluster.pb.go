@@ -378,7 +378,10 @@ type Shard struct {
 	// Replicas that have stopped: they neither lead nor answer, and are replaced
 	// where others have the shard. One whose rows are disputed is here too: it
 	// answers nobody until enough voters say what they have, and is kept.
-	Stopped       []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
+	Stopped []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
+	// The nodes of voters whose disks are lost: they count in majorities until a
+	// leader takes them out.
+	LostVoters    []string `protobuf:"bytes,41,rep,name=lost_voters,json=lostVoters,proto3" json:"lost_voters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,6 +475,13 @@ func (x *Shard) GetBytes() uint64 {
 func (x *Shard) GetStopped() []*StoppedReplica {
 	if x != nil {
 		return x.Stopped
+	}
+	return nil
+}
+
+func (x *Shard) GetLostVoters() []string {
+	if x != nil {
+		return x.LostVoters
 	}
 	return nil
 }
@@ -5312,7 +5322,7 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12!\n" +
 	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\x12\x18\n" +
 	"\adamages\x18\x04 \x01(\rR\adamages\x12\x1b\n" +
-	"\tdisk_full\x18\x05 \x01(\bR\bdiskFull\"\x9c\x02\n" +
+	"\tdisk_full\x18\x05 \x01(\bR\bdiskFull\"\xbd\x02\n" +
 	"\x05Shard\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x12\n" +
@@ -5322,7 +5332,9 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\fentity_count\x18\x06 \x01(\x04R\ventityCount\x12#\n" +
 	"\rapplied_index\x18\a \x01(\x04R\fappliedIndex\x12\x14\n" +
 	"\x05bytes\x18\b \x01(\x04R\x05bytes\x12:\n" +
-	"\astopped\x18( \x03(\v2 .hostd.cluster.v1.StoppedReplicaR\astopped\"A\n" +
+	"\astopped\x18( \x03(\v2 .hostd.cluster.v1.StoppedReplicaR\astopped\x12\x1f\n" +
+	"\vlost_voters\x18) \x03(\tR\n" +
+	"lostVoters\"A\n" +
 	"\x0eStoppedReplica\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x13\n" +
