@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +112,24 @@ func TestShortSilenceLeavesTheCoordinator(t *testing.T) {
 			t.Fatalf("after %d s: %+v", w.at-100, plan.Transfers)
 		}
 	}
+}
+
+// A node that leaves is a member for as long as a shard counts on the replica that
+// it has lost. Where that shard gets no leader, the order says so.
+func TestLeaveSaysThatAShardHasLostItsMajority(t *testing.T) {
+	w := newCutWorld(t)
+	apply(t, w.s, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n3", "n4"}}))
+	for _, n := range []sharding.NodeID{"n3", "n4"} {
+		apply(t, w.s, meta.Join(meta.Member{Node: n, Address: "a", Disk: "2", Incarnation: 6}))
+	}
+	apply(t, w.s, meta.SetStatus("n4", 6, meta.StatusLeaving))
+	for _, p := range w.step().Pending {
+		if p.Kind == coordinator.PendingLeave && p.Node == "n4" {
+			if !strings.Contains(p.Reason, "shard 1 has lost a majority of its voters with the disks of n3, n4") {
+				t.Errorf("%+v", p)
+			}
+			return
+		}
+	}
+	t.Error("the order is not pending")
 }

@@ -126,7 +126,8 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 	}
 	var first *shard
 	for _, sh := range s.shards {
-		if _, on := sh.On(n.Node); !on {
+		// A lost replica too: the node is a member until its shard is without it.
+		if !slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node }) {
 			continue
 		}
 		if p.Remaining++; first == nil || first.index < 0 || sh.lead == nil && first.lead != nil {
