@@ -144,6 +144,9 @@ const (
 	LevelLeaving = Level3
 	// LevelUploaderBytes: the bytes of the modules of one uploader are bounded.
 	LevelUploaderBytes = Level3
+	// LevelVerifying: an activation on a type with truncated histories is a
+	// rollout that is verified first, and that names limits.
+	LevelVerifying = Level3
 )
 
 // FirstLevel is the way to ask for the level of who was given none.

@@ -159,6 +159,8 @@ func (t *transition) bind(c command) (Result, error) {
 			t.keep(b)
 		}
 		return Result{Revision: b.Revision}, nil
+	case bound && b.Digest != digest && b.Rollout.Verifying():
+		return Result{}, fmt.Errorf("%w: %s", ErrConflict, b.verifies())
 	case bound && b.Digest != digest && b.Rollout.Active():
 		return Result{}, fmt.Errorf("%w: another module is on its way to serve %s: promote or abort it first", ErrConflict, entityType)
 	case over != nil && over.Revision != b.Revision:

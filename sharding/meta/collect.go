@@ -47,7 +47,7 @@ func (v *View) stale(at int64) (unused []Module, old []Digest) {
 // rollbacks may come back to.
 func (b *Binding) digests() []Digest {
 	out := []Digest{b.Digest}
-	if b.Rollout != nil {
+	if b.needsRollout() {
 		out = append(out, b.Rollout.Digest)
 	}
 	for i := range b.History {
@@ -108,7 +108,7 @@ func (v *View) needed() map[Digest]bool {
 // serves it or is one that rollbacks of it may come back to.
 func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) {
 	for _, b := range v.Bindings() {
-		if b.Digest == digest || b.Rollout != nil && b.Rollout.Digest == digest {
+		if b.Digest == digest || b.needsRollout() && b.Rollout.Digest == digest {
 			return b.EntityType, true, true
 		}
 		if slices.Contains(b.digests(), digest) {

@@ -302,6 +302,13 @@ func TestGoldenLevel3(t *testing.T) {
 		meta.SetStatus("n2", 5, meta.StatusLeaving),
 		meta.SetStatus("n2", 5, meta.StatusDown),
 		meta.SetStatus("n2", 5, meta.StatusUp),
+		meta.PutModule(module(0xad, "left")),
+		meta.PutRollouts("", 16, putRollout("left", 7, verifying(0xad, func(r *meta.Rollout) { r.Accept, r.Force, r.Limits = true, true, &meta.Limits{MaxEvents: 3} }))),
+		meta.HoldType("left", 8),
+		meta.PutVerified("left", meta.Verified{Digest: digest(0xad), Revision: 8, At: 17, Entities: 2, Truncated: []meta.Digest{digest(0xac)}, Proved: true}),
+		meta.By(meta.PutRollouts(meta.ChangeActivate, 18, meta.PutRollout{EntityType: "left", Over: 8, Promote: true}), "token:ci"),
+		meta.PutRollouts("", 19, putRollout("left", 10, verifying(0xab, func(*meta.Rollout) {}))),
+		meta.PutRollouts("", 20, putRollout("left", 11, verifying(0xab, func(r *meta.Rollout) { r.State, r.Note = meta.RolloutRefused, "another state" }))),
 	} {
 		golden(t, s, &out, uint64(i+1), body)
 	}

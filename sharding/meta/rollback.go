@@ -89,7 +89,10 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 	case b.Revision != what.Revision:
 		return b, false, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, what.EntityType, b.Revision, what.Revision)
 	}
-	if b.Rollout != nil {
+	if b.Rollout.Verifying() {
+		return b, false, fmt.Errorf("%w: %s", ErrConflict, b.verifies())
+	}
+	if b.Rollout.Serving() {
 		return b, false, fmt.Errorf("%w: another module serves some of %s: promote or abort it first", ErrConflict, what.EntityType)
 	}
 	if len(b.History) == 0 {
@@ -104,7 +107,7 @@ func (t *transition) goBack(b Binding, revision uint64, at int64, forcedBy strin
 	previous := b.History[last]
 	previous.At, previous.TookBack, previous.ForcedBy = at, revision, cmp.Or(forcedBy, previous.ForcedBy)
 	now := b
-	b.History = slices.Clone(b.History[:last])
+	b.History, b.Rollout = slices.Clone(b.History[:last]), nil
 	if t.view.Level() >= sharding.LevelSnapshotProofs {
 		previous = now.unproved(b.settled(previous))
 		previous.Truncated = union(previous.Truncated, t.view.truncatedFor(now, previous.Digest))

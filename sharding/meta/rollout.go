@@ -35,6 +35,13 @@ type RolloutState string
 // From aborting and from held it may go on: where the older module cannot be
 // looked at, nothing is changed. One begins running or paused; that of an
 // imported cluster begins paused or aborted.
+//
+// An activation that needs a proof has a part without entities, see verifying.go:
+//
+//	verifying --proved or forced--> (bound)
+//	   |    |
+//	   |    +--the module does not fit--> refused
+//	   +--aborted--> (over)
 const (
 	// RolloutRunning: its steps are taken when they are due.
 	RolloutRunning RolloutState = "running"
@@ -46,16 +53,25 @@ const (
 	RolloutHeld RolloutState = "held"
 	// RolloutAborted: only those are left that the older module fails on.
 	RolloutAborted RolloutState = "aborted"
+	// RolloutVerifying: its module serves no entity until it is proved to read the
+	// snapshots of all truncated histories; then it serves all. From
+	// sharding.LevelVerifying on.
+	RolloutVerifying RolloutState = "verifying"
+	// RolloutRefused: it is over because the module did not fit, and is kept for
+	// its note until another module is activated.
+	RolloutRefused RolloutState = "refused"
 )
 
 // rolloutNext is what may follow on a state.
 var rolloutNext = map[RolloutState][]RolloutState{
-	"":              {RolloutRunning, RolloutPaused, RolloutAborted},
-	RolloutRunning:  {RolloutRunning, RolloutPaused, RolloutAborting},
-	RolloutPaused:   {RolloutRunning, RolloutPaused, RolloutAborting},
-	RolloutAborting: {RolloutRunning, RolloutPaused, RolloutAborting, RolloutHeld},
-	RolloutHeld:     {RolloutRunning, RolloutPaused, RolloutAborting, RolloutAborted},
-	RolloutAborted:  {RolloutRunning, RolloutPaused, RolloutHeld},
+	"":               {RolloutRunning, RolloutPaused, RolloutAborted, RolloutVerifying},
+	RolloutRunning:   {RolloutRunning, RolloutPaused, RolloutAborting},
+	RolloutPaused:    {RolloutRunning, RolloutPaused, RolloutAborting},
+	RolloutAborting:  {RolloutRunning, RolloutPaused, RolloutAborting, RolloutHeld},
+	RolloutHeld:      {RolloutRunning, RolloutPaused, RolloutAborting, RolloutAborted},
+	RolloutAborted:   {RolloutRunning, RolloutPaused, RolloutHeld},
+	RolloutVerifying: {RolloutRefused},
+	RolloutRefused:   {RolloutRunning, RolloutPaused, RolloutVerifying},
 }
 
 // Part is a part of the entities of a type: those of the first Share buckets,
@@ -100,6 +116,11 @@ type Rollout struct {
 	// Accept: other states than before are meant, in each step. From
 	// sharding.LevelSnapshotProofs on.
 	Accept bool `json:"accept,omitempty"`
+	// Of one that is verified: Force activates the module although it does not
+	// fit, without a proof, and Limits are the type's from then on; nil leaves
+	// them. From sharding.LevelVerifying on.
+	Force  bool    `json:"force,omitempty"`
+	Limits *Limits `json:"limits,omitempty"`
 	// ForcedBy is who began it although its module does not fit what is stored,
 	// and BackForcedBy who has all of it go back although the older one fails on
 	// entities.
@@ -116,7 +137,9 @@ func (r *Rollout) Serves(id sharding.EntityID) bool {
 
 // Active reports that there is a rollout that is not over but for those that
 // stay.
-func (r *Rollout) Active() bool { return r != nil && r.State != RolloutAborted }
+func (r *Rollout) Active() bool {
+	return r != nil && r.State != RolloutAborted && r.State != RolloutRefused
+}
 
 // PutRollout is the next state of one type's rollout.
 type PutRollout struct {
@@ -162,7 +185,7 @@ func putRollouts(t *transition, c command) (Result, error) {
 		return Result{}, fmt.Errorf("%w: rollouts of %d types, 1 to %d are allowed", ErrInvalid, len(set.Put), MaxTypesPerModule)
 	}
 	switch set.Kind {
-	case "", ChangeCanary, ChangePromote, ChangeAbort:
+	case "", ChangeActivate, ChangeCanary, ChangePromote, ChangeAbort:
 	default:
 		return Result{}, fmt.Errorf("%w: a rollout is no change of kind %.40q", ErrInvalid, string(set.Kind))
 	}
@@ -172,6 +195,9 @@ func putRollouts(t *transition, c command) (Result, error) {
 			return Result{}, fmt.Errorf("%w: two rollouts of %.64q", ErrInvalid, p.EntityType)
 		}
 		b, err := p.follows(t)
+		if err == nil && (set.Kind == ChangeActivate) != (p.Promote && b.Rollout.Verifying()) {
+			err = fmt.Errorf("%w: only a module that was verified is activated by a rollout", ErrConflict)
+		}
 		if err != nil {
 			return Result{}, err
 		}
@@ -203,6 +229,12 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 		return b, fmt.Errorf("%w: no module is on its way to serve %s", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && (was.State == RolloutHeld || was.State == RolloutAborting):
 		return b, fmt.Errorf("%w: entities of %s are on their way back", ErrConflict, p.EntityType)
+	case p.Rollout == nil && p.Promote && was.State == RolloutRefused:
+		return b, fmt.Errorf("%w: the module was refused for %s", ErrConflict, p.EntityType)
+	case p.Rollout == nil && p.Promote && was.Verifying() && (p.ForcedBy == "" || !was.Force) && !t.view.proved(b):
+		return b, fmt.Errorf("%w: %s is not proved to read all that is stored of %s", ErrConflict, was.Digest, p.EntityType)
+	case p.Rollout == nil && !p.Promote && !b.Rollout.Serving():
+		// It ends, and served nothing.
 	case p.Rollout == nil && !p.Promote && was.State != RolloutHeld:
 		return b, fmt.Errorf("%w: entities of %s would go back while they are written", ErrConflict, p.EntityType)
 	case p.Rollout == nil && !p.Promote && len(was.Stay) > 0 && p.ForcedBy == "":
@@ -237,6 +269,9 @@ func (r *Rollout) check(v *View, b Binding) error {
 	case !slices.Contains(r.Types, b.EntityType) || len(r.Types) > MaxTypesPerModule:
 		return fmt.Errorf("%w: a rollout of %d types, without %.64q", ErrInvalid, len(r.Types), b.EntityType)
 	}
+	if err := r.checkVerifying(v, b); err != nil {
+		return err
+	}
 	before := r.Share
 	for _, step := range r.Steps {
 		if step <= before || step > sharding.Buckets {
@@ -260,8 +295,12 @@ func (r *Rollout) after(was Rollout, b Binding, forced bool) error {
 		return fmt.Errorf("%w: the rollout of %s is %s, and not to be %.40q", ErrConflict, b.EntityType, cmp.Or(string(was.State), "over"), string(r.State))
 	}
 	stay := func(id string) bool { return slices.Contains(r.Stay, id) }
-	begins := was.State == "" || was.State == RolloutAborted && r.State != RolloutHeld
+	begins := was.State == "" || was.State == RolloutRefused || was.State == RolloutAborted && r.State != RolloutHeld
 	switch {
+	case r.State == RolloutVerifying:
+		return nil // it begins
+	case r.State == RolloutRefused && r.Digest == was.Digest:
+		return nil
 	case !forced && slices.ContainsFunc(was.Stay, func(id string) bool { return !stay(id) }):
 		return fmt.Errorf("%w: entities of %s that stay with a newer module are left out", ErrConflict, b.EntityType)
 	case r.State == RolloutAborted && (r.Part != Part{} || len(r.Stay) == 0):
@@ -287,10 +326,13 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 	switch {
 	case p.Rollout != nil:
 		next := *p.Rollout
-		if next.Began = 0; was != nil && was.State != RolloutAborted {
+		if next.Began = 0; was.Active() {
 			next.Began = was.Began
 		}
-		if next.Began == 0 {
+		if !next.Serving() { // what is proved when it is bound counts
+			next.Began = cmp.Or(next.Began, t.view.counters.Revision+1)
+			next.Snapshots, next.Truncated, next.Proved = nil, nil, true
+		} else if next.Began == 0 {
 			next.Began = t.view.counters.Revision + 1
 			next.Snapshots = t.view.snapshotsFor(b, next.Digest)
 			next.Truncated, next.Proved = union(t.view.truncatedFor(b, next.Digest), p.Truncated), t.view.Level() >= sharding.LevelSnapshotProofs
@@ -304,6 +346,9 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		if why.Kind == ChangeCanary {
 			why.Digest, why.Share, why.Prefix = next.Digest, next.Share, next.Prefix
 		}
+	case p.Promote && was.Verifying():
+		b, to = t.view.activated(b, why.At, p.ForcedBy)
+		why.Digest = was.Digest
 	case p.Promote:
 		first := was.First
 		b.Rollout, why.Digest = nil, was.Digest
@@ -313,6 +358,8 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		if proved := t.view.truncatedFor(b, was.Digest); to.Proved {
 			to.Truncated = union(to.Truncated, proved)
 		}
+	case !was.Serving():
+		b.Rollout = nil
 	default:
 		to = t.takenBack(b, was.Digest)
 		if p.ForcedBy != "" {

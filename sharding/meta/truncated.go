@@ -113,7 +113,7 @@ func (to Bound) without(modules ...Digest) Bound {
 func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 	b := v.bindings[entityType]
 	one, known := v.Verified(entityType, digest)
-	if known = known && one.Proved; b.Rollout != nil && b.Rollout.Digest == digest {
+	if known = known && one.Proved; b.Rollout.Serving() && b.Rollout.Digest == digest {
 		if known = true; !b.Rollout.Proved {
 			return false
 		}

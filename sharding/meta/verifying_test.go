@@ -1,0 +1,179 @@
+package meta_test
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// verifying makes a rollout one of module n that is verified.
+func verifying(n byte, change func(*meta.Rollout)) func(*meta.Rollout) {
+	return func(r *meta.Rollout) {
+		r.Digest, r.State, r.Part, r.First = digest(n), meta.RolloutVerifying, meta.Part{}, meta.Part{}
+		change(r)
+	}
+}
+
+func unchanged(*meta.Rollout) {}
+
+// newVerifying is a machine in which module 2 is verified for the type "a",
+// which module 1 serves.
+func newVerifying(t *testing.T, change func(*meta.Rollout)) canary {
+	c := canary{t, level3(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2))}
+	c.verify(2, change)
+	return c
+}
+
+// verify has module n verified.
+func (c canary) verify(n byte, change func(*meta.Rollout)) {
+	c.Helper()
+	run(c.T, c.State, meta.PutRollouts("", 9, putRollout("a", c.binding().Revision, verifying(n, change))))
+}
+
+// activate is what binds the module, forced by somebody unless forcedBy is empty.
+func (c canary) activate(forcedBy string) []byte {
+	return meta.PutRollouts(meta.ChangeActivate, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: true, ForcedBy: forcedBy})
+}
+
+func (c canary) hold() { run(c.T, c.State, meta.HoldType("a", c.binding().Revision)) }
+
+// TestNothingIsActivatedUnverified: a module that is verified serves no entity,
+// and is bound only if it was proved under the revision of a type that is still
+// held, or if it is forced as the activation asked for.
+func TestNothingIsActivatedUnverified(t *testing.T) {
+	c := newVerifying(t, unchanged)
+	if b := c.binding(); b.Digest != digest(1) || !b.Rollout.Active() || b.Rollout.Serving() || b.Rollout.Serves(sharding.EntityID{Type: "a", ID: "p"}) || b.Rollout.Began != b.Revision {
+		t.Fatalf("%+v", b)
+	}
+	refused(t, c.State, meta.ErrConflict, c.activate(""))
+	refused(t, c.State, meta.ErrConflict, c.activate("token:ann")) // it was not asked for
+	c.hold()
+	refused(t, c.State, meta.ErrConflict, c.activate("")) // nothing is proved
+	run(t, c.State, proved(c.State, 2, 1), meta.ReleaseType("a", c.binding().Held))
+	refused(t, c.State, meta.ErrConflict, c.activate("")) // entities have written since
+	run(t, c.State, proved(c.State, 2, 1))
+	refused(t, c.State, meta.ErrConflict, c.activate("")) // it is not held
+	c.hold()
+	refused(t, c.State, meta.ErrConflict, c.end(true, "")) // of another kind
+	run(t, c.State, meta.By(c.activate(""), "token:ann"))
+	b := c.binding()
+	if b.Digest != digest(2) || b.Rollout != nil || b.First != nil || b.Held != 0 || !b.Proved || len(b.History) != 1 || b.ForcedBy != "" {
+		t.Fatalf("%+v", b)
+	}
+	readsTruncated(t, c.State, 1)
+	if log := b.Log(); len(log) != 2 || log[1].Kind != meta.ChangeActivate || log[1].By != "token:ann" || log[1].Digest != digest(2) || log[1].Revision != b.Revision {
+		t.Errorf("%+v", log)
+	}
+	run(t, c.State, meta.Rollback("a", 10))
+	if b := c.binding(); b.Digest != digest(1) {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestForcedActivationsLoadNothing: a module that is forced without a proof
+// loads no snapshots of others, and the binding says who forced it.
+func TestForcedActivationsLoadNothing(t *testing.T) {
+	c := newVerifying(t, func(r *meta.Rollout) { r.Force, r.Limits = true, &meta.Limits{MaxEvents: 3} })
+	run(t, c.State, proved(c.State, 2, 1), c.activate("token:ann")) // it is not held
+	if b := c.binding(); b.Digest != digest(2) || b.ForcedBy != "token:ann" || b.Limits.MaxEvents != 3 || len(b.Snapshots) > 0 {
+		t.Errorf("%+v", b)
+	}
+	readsTruncated(t, c.State)
+}
+
+// TestVerificationsKeepOthersOut: nothing else becomes of the type meanwhile but
+// other limits, and an abort leaves what served as it was.
+func TestVerificationsKeepOthersOut(t *testing.T) {
+	c := newVerifying(t, unchanged)
+	run(t, c.State, meta.BindLimited("a", digest(1), 9, meta.Limits{MaxEvents: 3}))
+	before := c.binding()
+	if !before.Rollout.Verifying() {
+		t.Fatal("other limits end it")
+	}
+	refused(t, c.State, meta.ErrConflict, meta.Bind("a", digest(2), 9))
+	refused(t, c.State, meta.ErrConflict, meta.Bind("a", digest(3), 9))
+	refused(t, c.State, meta.ErrConflict, meta.Rollback("a", 9))
+	refused(t, c.State, meta.ErrConflict, meta.RemoveModule(digest(2)))
+	for _, other := range []func(*meta.Rollout){
+		state(meta.RolloutRunning), state(meta.RolloutPaused), state(meta.RolloutAborting), state(meta.RolloutVerifying),
+		func(r *meta.Rollout) { r.State, r.Digest = meta.RolloutRefused, digest(3) },
+	} {
+		c.not(meta.ErrConflict, other)
+	}
+	run(t, c.State, c.end(false, ""))
+	b := c.binding()
+	if b.Rollout != nil || b.Digest != digest(1) || b.Limits != before.Limits {
+		t.Errorf("%+v", b)
+	}
+	if log := b.Log(); log[len(log)-1].Kind != meta.ChangeAbort {
+		t.Errorf("%+v", log)
+	}
+	run(t, c.State, meta.RemoveModule(digest(2)))
+}
+
+// TestRefusedModulesHoldNothingUp: what was refused stays to be read, and does
+// not stand in the way of anything.
+func TestRefusedModulesHoldNothingUp(t *testing.T) {
+	refuse := func(r *meta.Rollout) { r.State, r.Note = meta.RolloutRefused, "another state" }
+	for name, next := range map[string]func(c canary){
+		"activation":   func(c canary) { run(t, c.State, meta.Bind("a", digest(3), 9)) },
+		"verification": func(c canary) { c.verify(2, unchanged) },
+		"part": func(c canary) {
+			run(t, c.State, meta.PutRollouts(meta.ChangeCanary, 9, putRollout("a", c.binding().Revision, func(r *meta.Rollout) { r.Digest = digest(2) })))
+		},
+		"abort":   func(c canary) { run(t, c.State, c.end(false, "")) },
+		"removal": func(c canary) { run(t, c.State, meta.RemoveModule(digest(2))) },
+		"rollback": func(c canary) {
+			run(t, c.State, meta.Bind("a", digest(3), 9))
+			c.verify(2, unchanged)
+			c.put(refuse)
+			run(t, c.State, meta.Rollback("a", 9))
+			if b := c.binding(); b.Rollout != nil || b.Digest != digest(1) {
+				t.Errorf("%+v", b)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newVerifying(t, unchanged)
+			c.put(refuse)
+			if r := c.binding().Rollout; r.Active() || r.Note == "" {
+				t.Fatalf("%+v", r)
+			}
+			c.hold()
+			run(t, c.State, proved(c.State, 2, 1))
+			refused(t, c.State, meta.ErrConflict, c.activate(""))
+			next(c)
+			loaded := meta.New()
+			if err := loaded.Load(9, c.Dump()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestVerifiedRolloutsAreBounded: they have no part, and are of a level.
+func TestVerifiedRolloutsAreBounded(t *testing.T) {
+	c := newVerifying(t, unchanged)
+	run(t, c.State, c.end(false, ""))
+	for _, wrong := range []func(*meta.Rollout){
+		func(r *meta.Rollout) { r.Share = 1 },
+		func(r *meta.Rollout) { r.First.Prefix = "p" },
+		func(r *meta.Rollout) { r.Stay = []string{"q"} },
+		func(r *meta.Rollout) { r.Steps = []uint32{100} },
+		func(r *meta.Rollout) { r.Pause = 1 },
+		func(r *meta.Rollout) { r.Rules = "faults>0" },
+		func(r *meta.Rollout) { r.Types = []string{"a", "b"} },
+		func(r *meta.Rollout) { r.Limits = &meta.Limits{MaxEvents: -1} },
+	} {
+		refused(t, c.State, meta.ErrInvalid, meta.PutRollouts("", 9, putRollout("a", c.binding().Revision, verifying(2, wrong))))
+	}
+	for _, wrong := range []func(*meta.Rollout){
+		func(r *meta.Rollout) { r.Digest, r.Force = digest(2), true },
+		func(r *meta.Rollout) { r.Digest, r.Limits = digest(2), &meta.Limits{} },
+	} {
+		refused(t, c.State, meta.ErrInvalid, meta.PutRollouts("", 9, putRollout("a", c.binding().Revision, wrong)))
+	}
+	older := newCanary(t)
+	refused(t, older.State, meta.ErrLevel, meta.PutRollouts("", 9, putRollout("a", older.binding().Revision, verifying(2, unchanged))))
+}
