@@ -71,7 +71,8 @@ func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.QuotasResponse, err
 }
 
 // Activate makes a module serve an entity type. It returns the number of the
-// change once every node that is up serves it.
+// change once every node that is up serves it. If the type has truncated
+// histories that takes as long as the module is compared with them.
 func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {
 	return c.ActivateLimited(ctx, entityType, digest, nil)
 }
@@ -80,10 +81,63 @@ func (c *Client) Activate(ctx context.Context, entityType, digest string) (revis
 // as they are.
 func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string, limits *modulev1.Limits) (revision uint64, err error) {
 	res, err := ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: entityType, Digest: digest, Limits: limits})
-	return res.GetRevision(), err
+	if err != nil || res.GetState() != modulev1.Rollout_STATE_VERIFYING {
+		return res.GetRevision(), err
+	}
+	return AwaitActivation(ctx, c, entityType, digest)
 }
 
-// ActivateModule is Client.Activate with all that the API has, such as Force.
+// AwaitActivation waits for a module that ActivateModule has left to be
+// verified, as long as ctx allows. It returns the number of the change once every
+// node that is up serves the type with the module. A module that did not fit is
+// failed_precondition, as is an activation that was aborted.
+func AwaitActivation(ctx context.Context, c *Client, entityType, digest string) (revision uint64, err error) {
+	for pause := minAwait; ; pause = min(2*pause, maxAwait) {
+		now, err := rolloutState(ctx, c, &modulev1.GetRolloutRequest{EntityType: entityType, Served: true})
+		code, r := CodeOf(err), now.GetRollout()
+		switch waits := r.GetDigest() == digest && r.GetState() == modulev1.Rollout_STATE_VERIFYING; {
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case waits || code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded:
+		case err != nil && code != connect.CodeNotFound:
+			return 0, err
+		case r.GetDigest() == digest && r.GetState() == modulev1.Rollout_STATE_REFUSED:
+			return 0, &Error{Code: connect.CodeFailedPrecondition, Reason: "VERIFY_FAILED", Message: r.GetNote()}
+		default:
+			return activated(ctx, c, entityType, digest, now.GetAborted())
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// minAwait and maxAwait are between two looks at a module that is verified.
+const minAwait, maxAwait = 50 * time.Millisecond, 2 * time.Second
+
+// activated is the revision under which a module serves a type.
+func activated(ctx context.Context, c *Client, entityType, digest, aborted string) (revision uint64, err error) {
+	now, err := c.ActiveModule(ctx, entityType)
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range now.GetModule().GetBindings() {
+		if b.GetEntityType() == entityType && now.GetModule().GetDigest() == digest {
+			return b.GetRevision(), nil
+		}
+	}
+	text := "the module was not activated: its verification was aborted, or another module serves since"
+	if aborted != "" {
+		text += "; " + aborted
+	}
+	return 0, &Error{Code: connect.CodeFailedPrecondition, Message: text}
+}
+
+// ActivateModule is Client.Activate with all that the API has, such as Force. It
+// does not wait while the module is verified: the answer has the state then, and
+// AwaitActivation waits.
 func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateRequest) (*modulev1.ActivateResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
@@ -173,7 +227,16 @@ func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollo
 // the one that decides commands of it too, and that the last rollout was
 // aborted; it fails with connect.CodeNotFound where there is none of them.
 func RolloutState(ctx context.Context, c *Client, entityType string) (*modulev1.GetRolloutResponse, error) {
-	return call(ctx, c, c.opts.Timeout, &modulev1.GetRolloutRequest{EntityType: entityType},
+	return rolloutState(ctx, c, &modulev1.GetRolloutRequest{EntityType: entityType})
+}
+
+func rolloutState(ctx context.Context, c *Client, req *modulev1.GetRolloutRequest) (*modulev1.GetRolloutResponse, error) {
+	if _, bounded := ctx.Deadline(); bounded { // which may be that of a long wait
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
+		defer cancel()
+	}
+	return call(ctx, c, c.opts.Timeout, req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {
 			return n.modules.GetRollout(ctx, r)
 		})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -199,14 +200,19 @@ type binding struct {
 	Digest     string `json:"digest"`
 	Revision   uint64 `json:"revision"`         // of the setting, where it only decides too
 	Shadow     string `json:"shadow,omitempty"` // what it decides too, "10%", or "off"
+	State      string `json:"state,omitempty"`  // verifying: it serves later
 }
 
 func (b binding) write(w io.Writer) {
+	if b.State != "" {
+		fmt.Fprintf(w, "%s is verified for %s, and serves it then; 'hostd module rollout %s' shows how that ends\n", b.Digest, cli.Clean(b.EntityType), cli.Clean(b.EntityType))
+		return
+	}
 	fmt.Fprintf(w, "%s is served by %s (revision %d)\n", b.EntityType, b.Digest, b.Revision)
 }
 
 func newModuleActivate(std cli.Stdio) *cobra.Command {
-	var force, accept bool
+	var force, accept, wait, bounded bool
 	var limits []string
 	var wanted *modulev1.Limits
 	var part modules.Part
@@ -218,11 +224,23 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		}
 		if shadow.Percent != "" {
 			revision, err := shadow.Put(ctx, s, args[0], digest)
-			return binding{args[0], digest, revision, shadow.Percent}, err
+			return binding{EntityType: args[0], Digest: digest, Revision: revision, Shadow: shadow.Percent}, err
 		}
 		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept, Rollout: part.Plan})
 		remark(std, res.GetRemarks())
-		return binding{args[0], digest, res.GetRevision(), ""}, err
+		v := binding{EntityType: args[0], Digest: digest, Revision: res.GetRevision()}
+		if err != nil || res.GetState() != modulev1.Rollout_STATE_VERIFYING {
+			return v, err
+		}
+		if v.State = "verifying"; !wait {
+			return v, nil
+		}
+		if bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+			defer cancel()
+		}
+		return v.await(ctx, std, s)
 	}, func(w io.Writer, v binding) {
 		if shadow.Percent != "" {
 			shadow.Write(w, v.EntityType, v.Digest)
@@ -235,6 +253,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		v.write(w)
 	})
 	cli.Before(c, func([]string) (err error) {
+		bounded = c.Flags().Changed("timeout")
 		if wanted, err = parseLimits(limits); err != nil {
 			return err
 		}
@@ -247,8 +266,24 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	shadow.Flags(c)
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().BoolVar(&accept, "accept-differences", false, "the other states that a verification has found are meant")
+	c.Flags().BoolVar(&wait, "wait", true, "wait while the cluster compares the module with truncated histories, without end unless --timeout is given; the comparison continues if the wait ends")
 	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")
 	return c
+}
+
+// await waits until the module serves, or is refused.
+func (b binding) await(ctx context.Context, std cli.Stdio, s *cli.Session) (binding, error) {
+	name := cli.Clean(b.EntityType)
+	fmt.Fprintf(std.Err, "comparing the module with the truncated histories of %s; the cluster continues if you interrupt this, and 'hostd module rollout %s --abort' ends it\n", name, name)
+	revision, err := client.AwaitActivation(ctx, s.Client, b.EntityType, b.Digest)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return b, fmt.Errorf("the module is still being verified, 'hostd module rollout %s' shows how that ends: %w", name, err)
+	}
+	if err != nil {
+		return b, err
+	}
+	b.Revision, b.State = revision, ""
+	return b, nil
 }
 
 // wentBack is what a rollback led to.
@@ -262,7 +297,7 @@ func newModuleRollback(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "rollback TYPE", "Let the module that served an entity type before serve it again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
 		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackRequest{EntityType: args[0], Force: force})
 		remark(std, res.GetRemarks())
-		return wentBack{binding{args[0], res.GetDigest(), res.GetRevision(), ""}, res.GetEntityTypes()}, err
+		return wentBack{binding{EntityType: args[0], Digest: res.GetDigest(), Revision: res.GetRevision()}, res.GetEntityTypes()}, err
 	}, func(w io.Writer, v wentBack) {
 		v.write(w)
 		for _, t := range v.EntityTypes {

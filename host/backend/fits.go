@@ -23,12 +23,12 @@ type fits struct {
 
 // Fit implements rpc.Fits.
 func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
-	if q.PresenceOnly && q.Fence > 0 {
+	if q.PresenceOnly && !q.Truncated && q.Fence > 0 {
 		if err := f.fence(ctx, q.Shard, q.Fence); err != nil {
 			return out, err
 		}
 	}
-	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly {
+	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly && !q.Truncated {
 		return out, err
 	}
 	t := f.Modules.Types.Served(q.EntityType)
@@ -46,6 +46,9 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 	out.Complete = true
 	if t.Transient || about.Kind == manifest.Transient {
 		return out, nil // nothing is stored
+	}
+	if q.Truncated && q.Paced {
+		return f.Replays.Truncated(ctx, q) // its budget begins when it has its turn
 	}
 	if len(q.WrittenNotBy) > 0 || q.Truncated {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)

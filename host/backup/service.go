@@ -43,7 +43,7 @@ type Options struct {
 type Modules interface {
 	Download(ctx context.Context, digest journal.Digest, w io.Writer) error
 	Upload(ctx context.Context, u modules.Upload) (modules.Module, error)
-	Activate(ctx context.Context, a modules.Activation) (revision uint64, err error)
+	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 }
 
 // Rollouts are modules that serve a part of a type.

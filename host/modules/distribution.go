@@ -160,6 +160,14 @@ func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Dig
 	return nil
 }
 
+// PrepareToRun is PrepareEverywhere for a module that this node runs first.
+func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) error {
+	if _, err := d.ToRun(ctx, digest, ""); err != nil {
+		return err
+	}
+	return d.PrepareEverywhere(ctx, digest)
+}
+
 // ServedEverywhere returns when every node that can be reached serves the
 // bindings up to the revision.
 func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {

@@ -23,27 +23,34 @@ const replaceTries = 4
 // replace has the module serve in the place of the one that does, once it is
 // known to fit what is stored. It names the revision that it has looked at, so
 // that no other is bound meanwhile unseen.
-func (s *Service) replace(ctx context.Context, m *engine.Module, a Activation) (uint64, error) {
+func (s *Service) replace(ctx context.Context, m *engine.Module, a Activation) (Activated, error) {
 	for try := 1; ; try++ {
 		if err := s.metadata.CatchUp(ctx); err != nil {
-			return 0, err
+			return Activated{}, err
 		}
 		view := s.metadata.View()
 		b, bound := view.Binding(a.EntityType)
 		as, err := owned(ctx, view, b, a.EntityType, a.Digest, a.Allow)
 		if err != nil {
-			return 0, err
+			return Activated{}, err
 		}
 		kept := kinds{holds: holds{Service: s}, module: m}
 		if bound {
 			if err := kept.look(ctx, b, a.Stored); err != nil {
-				return 0, err
+				return Activated{}, err
+			}
+			now, verified, err := s.verify(ctx, view, b, m, a)
+			if errors.Is(err, meta.ErrConflict) && try < replaceTries {
+				continue
+			}
+			if err != nil || verified {
+				return now, refused(err)
 			}
 		}
 		var proved proofs
 		if bound {
 			if proved, err = s.proveAll(ctx, []meta.Binding{b}, m, a.Truncated, a.By); err != nil {
-				return 0, err
+				return Activated{}, err
 			}
 		}
 		revision, err := s.rebind(ctx, a.Digest, func(ctx context.Context) ([]byte, error) {
@@ -60,7 +67,7 @@ func (s *Service) replace(ctx context.Context, m *engine.Module, a Activation) (
 		})
 		kept.release(ctx, err)
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
-			return revision, refused(err)
+			return Activated{Revision: revision}, refused(err)
 		}
 	}
 }

@@ -35,6 +35,7 @@ type Options struct {
 type Modules struct {
 	Service      *Service
 	Rollouts     *Rollouts
+	verifying    *verifications
 	Distribution *Distribution
 	Types        *Types
 	Settings     *Settings
@@ -54,6 +55,7 @@ func New(o Options) *Modules {
 		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,
 	}
 	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}, watched: map[string]time.Time{}, held: map[string]heldSince{}}
+	m.verifying = &verifications{Service: m.Service, rollouts: m.Rollouts, nodes: m.Distribution, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
 	return m
 }
 
@@ -72,5 +74,6 @@ func (m *Modules) Run(ctx context.Context) {
 	running.Go(func() { m.Settings.run(ctx, m.Types.metadata) })
 	running.Go(func() { m.Distribution.run(ctx) })
 	running.Go(func() { m.Rollouts.run(ctx) })
+	running.Go(func() { m.verifying.run(ctx) })
 	running.Wait()
 }

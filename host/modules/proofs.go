@@ -38,6 +38,7 @@ type proof struct {
 	force  bool // without a proof the module serves all the same
 	by     string
 	remark func(string)
+	always bool // the result is recorded even if no snapshots are named
 
 	needed    bool // the second look is to be made
 	snapshots bool // all snapshots of the serving module are to be loaded
@@ -48,17 +49,8 @@ type proof struct {
 // makes another state of one.
 func (s *Service) proving(ctx context.Context, b meta.Binding, m *engine.Module, p proof) (*proof, error) {
 	p.Service, p.b, p.digest = s, b, m.Digest()
-	if s.look == nil || b.Digest == meta.Digest(p.digest) {
-		return &p, nil
-	}
-	serving, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
-	if err != nil {
-		return nil, fmt.Errorf("compare with the module that serves: %w", err)
-	}
-	was, _, one := serving.Manifest().Type(b.EntityType)
-	next, _, other := m.Manifest().Type(b.EntityType)
-	if !one || !other || was.Kind != manifest.EventSourced || next.Kind != manifest.EventSourced || was.Encoding != next.Encoding {
-		return &p, nil
+	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
+		return &p, err
 	}
 	v, ok := s.metadata.View().Verified(b.EntityType, meta.Digest(p.digest))
 	p.snapshots = ok && v.Snapshots && v.Revision == b.Revision
@@ -71,6 +63,21 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *engine.Module,
 	}
 	p.needed = p.needed || p.snapshots || found.GetEntities() > 0 || s.retains(b.EntityType)
 	return &p, nil
+}
+
+// comparable reports that another module than m serves b's type, and that both
+// make states of its events.
+func (s *Service) comparable(ctx context.Context, b meta.Binding, m *engine.Module) (bool, error) {
+	if s.look == nil || b.Digest == meta.Digest(m.Digest()) {
+		return false, nil
+	}
+	serving, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
+	if err != nil {
+		return false, fmt.Errorf("compare with the module that serves: %w", err)
+	}
+	was, _, one := serving.Manifest().Type(b.EntityType)
+	next, _, other := m.Manifest().Type(b.EntityType)
+	return one && other && was.Kind == manifest.EventSourced && next.Kind == manifest.EventSourced && was.Encoding == next.Encoding, nil
 }
 
 // retains reports that snapshots of the type truncate histories.
@@ -98,7 +105,7 @@ const leaderPatience = 5 * time.Second
 func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
 	began := time.Now()
 	for {
-		found, err := p.look(ctx, FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots})
+		found, err := p.look(ctx, FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots, Accept: p.accept})
 		if err != nil {
 			return nil, fmt.Errorf("compare entities of %s whose first events are gone: %w", p.b.EntityType, err)
 		}
@@ -210,7 +217,7 @@ func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy s
 	if err != nil || p.forcedBy != "" {
 		return p.forcedBy, err
 	}
-	if view.Level() < sharding.LevelSnapshotProofs || len(found.GetSnapshotsOf()) == 0 && !p.snapshots {
+	if view.Level() < sharding.LevelSnapshotProofs || len(found.GetSnapshotsOf()) == 0 && !p.snapshots && !p.always {
 		return "", nil
 	}
 	return "", p.record(ctx, view, found)

@@ -39,6 +39,8 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
 	case b.TookBack == revision:
 		return now, s.modules.ServedEverywhere(ctx, b.Revision)
+	case b.Rollout.Verifying():
+		return Rollback{}, verifies(b)
 	case b.Revision != revision:
 		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
 	case len(b.History) == 0 && b.Rollout.Active():

@@ -120,6 +120,8 @@ func begins(view *meta.View, entityType string, m *engine.Module) (going []meta.
 		return nil, request.ErrUnknownType
 	case b.Digest == digest:
 		return nil, refusedRollout("the module serves all of %s", entityType)
+	case b.Rollout.Verifying():
+		return nil, verifies(b)
 	case b.Rollout.Active() && b.Rollout.Digest != digest:
 		return nil, refusedRollout("module %.12s is on its way to serve %s: promote or abort it first", b.Rollout.Digest, entityType)
 	case b.Rollout.Active() && b.Rollout.State != meta.RolloutRunning && b.Rollout.State != meta.RolloutPaused:
@@ -278,7 +280,7 @@ func (r *Rollouts) State(ctx context.Context, entityType string) (out RolloutSta
 	}
 	view := r.metadata.View()
 	b, _ := view.Binding(entityType)
-	if !b.Rollout.Active() {
+	if !b.Rollout.Active() || b.Rollout.Verifying() {
 		return out, nil
 	}
 	by, silent, _ := r.counts(ctx, []meta.Binding{b})
@@ -328,6 +330,12 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 			return nil // it is as asked
 		}
 		kind, held := meta.ChangeKind(""), holds{Service: r.Service}
+		if !b.Rollout.Serving() { // an abort, which needs no module
+			if _, _, err := r.repeat(ctx, by(view, o.By, r.puts(meta.ChangeAbort, puts))); err != nil {
+				return err
+			}
+			return r.metadata.CatchUp(ctx)
+		}
 		var proved proofs
 		if o.Action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE {
 			kind = meta.ChangePromote
@@ -385,6 +393,9 @@ func ordered(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, er
 	next.By, next.Note = o.By, ""
 	p = meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 	was := g.Rollout.State
+	if !g.Rollout.Serving() {
+		return unserved(g, p, o)
+	}
 	goesBack := was == meta.RolloutAborting || was == meta.RolloutHeld
 	switch o.Action {
 	case modulev1.ChangeRolloutRequest_ACTION_PAUSE:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -203,10 +202,7 @@ func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, r
 	if !b.Rollout.Active() || b.Rollout.State != meta.RolloutRunning {
 		return nil
 	}
-	note := refused.Reason
-	if len(note) > meta.MaxRolloutNote {
-		note = strings.ToValidUTF8(note[:meta.MaxRolloutNote-3], "") + "..."
-	}
+	note := noteOf(refused)
 	return r.put(ctx, view, sharing(view, b), "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
 }
 

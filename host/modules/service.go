@@ -224,27 +224,28 @@ func fits(ctx context.Context, m *engine.Module, l meta.Limits) error {
 // Activate binds the type to the module once every node that can be reached has
 // it compiled, and returns when all of them serve it. A node that
 // cannot be reached catches up before it serves: a shard that it comes to lead
-// knows the revision that its commands ran under.
-func (s *Service) Activate(ctx context.Context, a Activation) (uint64, error) {
+// knows the revision that its commands ran under. If the proof of the module may
+// be made later, and is needed, the activation is kept as a rollout instead.
+func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error) {
 	if _, err := s.known(ctx, a.Digest); err != nil {
-		return 0, err
+		return Activated{}, err
 	}
 	m, err := s.modules.ToRun(ctx, a.Digest, "")
 	if err != nil {
-		return 0, err
+		return Activated{}, err
 	}
 	if _, _, ok := m.Manifest().Type(a.EntityType); !ok {
-		return 0, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", a.EntityType)}
+		return Activated{}, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", a.EntityType)}
 	}
 	if err := s.speaks(m.Manifest()); err != nil {
-		return 0, err
+		return Activated{}, err
 	}
 	if a.Limits != nil {
 		if err := s.metadata.View().CheckLimits(meta.Limits(*a.Limits)); err != nil {
-			return 0, &status.RefusedError{Reason: err.Error()}
+			return Activated{}, &status.RefusedError{Reason: err.Error()}
 		}
 		if err := fits(ctx, m, meta.Limits(*a.Limits)); err != nil {
-			return 0, err
+			return Activated{}, err
 		}
 	}
 	return s.replace(ctx, m, a)

@@ -79,11 +79,18 @@ type Activation struct {
 	Restored meta.Restored
 }
 
+// Activated is what an activation led to.
+type Activated struct {
+	Revision  uint64
+	Verifying bool // the module serves once it is compared with truncated histories
+}
+
 // Truncated says what a module that takes the place of another one does on
 // entities whose first events are gone. The zero value does not look at them:
 // the module loads none of the snapshots that are left of them then.
 type Truncated struct {
 	Prove  bool // compare them before and while the type is held
+	Later  bool // of an activation: if there are such entities, the cluster proves the module after the call
 	Accept bool // another state than before is meant
 	Force  bool // the module serves all the same, and loads none of these snapshots
 	// Remark gets what a caller is told of it; nil: nobody is.
@@ -187,6 +194,11 @@ type FitQuery struct {
 	// load all snapshots of that one, so entities with all their events are
 	// compared too. Within is the part of a rollout that goes back.
 	Truncated, Snapshots bool
+	// Of Truncated: Paced holds the replay back, as a verification is, and looks at
+	// a shard until all of it was compared or something does not fit. Accept has
+	// entities of which the module makes another state compared once. With
+	// PresenceOnly it is asked whether there is one such entity.
+	Paced, Accept bool
 	// Fence: once the log of the shard has this revision of the bindings.
 	Fence uint64
 }

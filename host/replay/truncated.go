@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/modules"
@@ -27,14 +28,27 @@ const mostTruncated = 1 << 20
 // costs a scan of the shard's heads and the entities that were written or have
 // another snapshot since. Where ctx ends before, it has what was found until
 // then, and is not complete; the next look continues.
+//
+// A paced look takes its turn with verifications, and its time begins then. It
+// ends after an entity, so that each look compares one at least.
 func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
+	seats, waiting := r.touching, ctx
+	if q.Paced {
+		var cancel context.CancelFunc
+		seats = r.verifying
+		waiting, cancel = context.WithTimeout(ctx, q.Budget)
+		defer cancel()
+	}
 	select {
-	case r.touching <- struct{}{}:
-		defer func() { <-r.touching }()
-	case <-ctx.Done():
+	case seats <- struct{}{}:
+		defer func() { <-seats }()
+	case <-waiting.Done():
 		return out, nil
 	}
 	t := &truncated{verifier: verifier{Options: r.opts, shard: q.Shard, entityType: q.EntityType}, q: q, seed: r.compared.seed}
+	if q.Paced {
+		t.pace, t.until = r.pace, time.Now().Add(q.Budget)
+	}
 	defer t.close()
 	defer context.AfterFunc(ctx, t.interrupt)()
 	if err := t.openBoth(ctx); err != nil {
@@ -44,16 +58,26 @@ func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out module
 		out.Complete = true
 		return out, nil
 	}
+	if q.PresenceOnly {
+		err = t.candidates(ctx, func(id sharding.EntityID) error { return t.present(ctx, id, &out) })
+		if out.Complete = err == nil || errors.Is(err, errEnough); out.Complete || ctx.Err() != nil {
+			err = nil
+		}
+		return out, err
+	}
 	key := comparison{q.Shard, q.EntityType, q.Digest, t.serving.digest, q.Snapshots, q.Within.Share, q.Within.Prefix}
 	t.compared = r.compared.take(key)
 	defer func() { r.compared.keep(key, t.compared) }()
 	out.Complete = true
 	err = t.candidates(ctx, func(id sharding.EntityID) error { return t.entity(ctx, id, &out) })
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errEnough) {
 		out.Complete, err = false, nil
 	}
 	return out, err
 }
+
+// errEnough ends a look at the entities of a shard.
+var errEnough = errors.New("enough entities were looked at")
 
 // comparison is what was compared with what.
 type comparison struct {
@@ -75,6 +99,8 @@ type comparedEntities map[uint64]comparedAt
 type comparedAt struct {
 	last uint64 // the log index of its last record
 	base journal.Sequence
+	// differs: the module makes another state of it.
+	differs bool
 }
 
 // comparisons keeps the last comparison of each shard. It is safe for
@@ -117,6 +143,8 @@ type truncated struct {
 	seed     maphash.Seed
 	loads    journal.SnapshotUse // of the tried module, without last resorts
 	compared comparedEntities
+	until    time.Time // of a paced look, which ends then
+	looked   bool      // an entity was compared
 }
 
 // openBoth finds the module, and the one that serves the entities now: the
@@ -180,19 +208,43 @@ func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID
 	}
 }
 
+// base is the head of an entity and the snapshot that the module would load of
+// it. concerned is false if the module has not to be compared on it.
+func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventlog.Info, base *journal.Snapshot, concerned bool, err error) {
+	head, err = t.Machine.Info(t.shard, id)
+	if err != nil || head.Deleted || head.Sequence == 0 {
+		return head, nil, false, err
+	}
+	if serves := t.Types.For(id); serves == nil || serves.Digest != t.serving.digest {
+		return head, nil, false, nil // another module serves it, and continues to
+	}
+	base, err = t.Machine.Snapshot(ctx, t.shard, id, t.loads, head.Sequence+1)
+	if base == nil && err == nil && head.Cut != nil {
+		base, err = t.Machine.Snapshot(ctx, t.shard, id, t.served.SnapshotUse, head.Sequence+1)
+	}
+	return head, base, true, err
+}
+
+// present ends the look at an entity of which the module would load a snapshot
+// of another one, because all that came before is gone.
+func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
+	head, base, concerned, err := t.base(ctx, id)
+	if err != nil || !concerned || head.Cut == nil || base == nil || base.Module == t.q.Digest {
+		return err
+	}
+	out.Entities = 1
+	return errEnough
+}
+
 // entity compares one entity, if the module would load a snapshot of another
 // one.
 func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
-	head, err := t.Machine.Info(t.shard, id)
-	if err != nil || head.Deleted || head.Sequence == 0 {
-		return err
+	if t.looked && !t.until.IsZero() && time.Now().After(t.until) {
+		return errEnough
 	}
-	if serves := t.Types.For(id); serves == nil || serves.Digest != t.serving.digest {
-		return nil // another module serves it, and continues to
-	}
-	base, err := t.Machine.Snapshot(ctx, t.shard, id, t.loads, head.Sequence+1)
-	if base == nil && err == nil && head.Cut != nil {
-		base, err = t.Machine.Snapshot(ctx, t.shard, id, t.served.SnapshotUse, head.Sequence+1)
+	head, base, concerned, err := t.base(ctx, id)
+	if err == nil && !concerned {
+		return nil
 	}
 	now, hash := comparedAt{last: head.Last.Index}, maphash.String(t.seed, id.ID)
 	switch {
@@ -207,12 +259,18 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	case head.Cut == nil:
 		return nil // it is replayed from its first event
 	}
-	if was, ok := t.compared[hash]; ok && was == now {
+	was, known := t.compared[hash]
+	differed := was.differs
+	if was.differs = false; known && was == now && (!differed || t.q.Accept) {
 		if base != nil {
 			out.Entities++
 		}
+		if differed {
+			out.Differing++
+		}
 		return nil
 	}
+	t.looked = true
 	if base == nil {
 		whole, err := t.whole(ctx, id, head.Sequence)
 		if err == nil && whole { // all events since it was deleted last are there
@@ -242,6 +300,8 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 		if len(out.Differences) < modules.MaxFitFaults {
 			out.Differences = append(out.Differences, fault)
 		}
+		now.differs = true
+		t.note(hash, now)
 	default:
 		t.note(hash, now)
 	}

@@ -208,7 +208,7 @@ type Modules interface {
 	List(ctx context.Context) ([]modules.Module, error)
 	Get(ctx context.Context, digest journal.Digest) (modules.Module, error)
 	Download(ctx context.Context, digest journal.Digest, w io.Writer) error
-	Activate(ctx context.Context, a modules.Activation) (revision uint64, err error)
+	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 	Rollback(ctx context.Context, t modules.TakeBack) (modules.Rollback, error)
 	Changes(ctx context.Context, entityType string) ([]modules.BindingChange, error)
 	Owner(ctx context.Context, entityType string) (string, error)

@@ -36,6 +36,9 @@ const (
 	fitBudget = 2 * time.Second
 	// fitWait bounds the look at all shards.
 	fitWait = 10 * time.Second
+	// fitPacedWait bounds a paced look at a shard, and fitPause is between two.
+	fitPacedWait = 2 * time.Minute
+	fitPause     = 100 * time.Millisecond
 )
 
 // Fit compares a module with what is stored of a type.
@@ -80,7 +83,7 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 		WrittenNotBy: before, First: meta.Part{Share: r.GetFirstShare(), Prefix: r.GetFirstPrefix()}, Within: meta.Part{Share: r.GetWithinShare(), Prefix: r.GetWithinPrefix()}, Fence: r.GetFence(),
 		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), fitSample)),
 		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, fitBudget), PresenceOnly: r.GetPresenceOnly(),
-		Truncated: r.GetTruncated(), Snapshots: r.GetSnapshots(),
+		Truncated: r.GetTruncated(), Snapshots: r.GetSnapshots(), Paced: r.GetPaced(), Accept: r.GetAcceptDifferences(),
 	}
 	if q.Shard != 0 {
 		return s.fitShard(ctx, q)
@@ -118,9 +121,34 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 	return all.Answer(), nil
 }
 
+// fitAll looks at one shard, paced, until all of it was compared, or until
+// something does not fit.
+func (s *moduleService) fitAll(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+	for {
+		out, err := s.fitShard(ctx, q)
+		if err != nil || out.GetUnreadShards() == 0 || misfits(q, out) || !out.GetTruncatedCompared() {
+			return out, err
+		}
+		select {
+		case <-time.After(fitPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// misfits reports that the module cannot take the place of the other.
+func misfits(q modules.FitQuery, found *modulev1.FitResponse) bool {
+	return found.GetFailing() > 0 || found.GetDiffering() > 0 && !q.Accept
+}
+
 // fitShard looks at one shard where it is led.
 func (s *moduleService) fitShard(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, fitWait+2*q.Budget)
+	wait := fitWait + 2*q.Budget
+	if q.Paced { // it waits for its turn, and does not leave an entity half compared
+		wait = fitPacedWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var search leaderproxy.Search
 	for {
@@ -145,7 +173,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q modules.FitQuery) (*modul
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
 			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, WrittenNotBy: rollback.Texts(q.WrittenNotBy),
 			FirstShare: q.First.Share, FirstPrefix: q.First.Prefix, WithinShare: q.Within.Share, WithinPrefix: q.Within.Prefix, Fence: q.Fence,
-			Truncated: q.Truncated, Snapshots: q.Snapshots,
+			Truncated: q.Truncated, Snapshots: q.Snapshots, Paced: q.Paced, AcceptDifferences: q.Accept,
 		}))
 		if err != nil {
 			return nil, err

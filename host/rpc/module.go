@@ -294,14 +294,18 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	truncated := modules.Truncated{Prove: s.fits != nil, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Remark: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
-	revision, err := s.modules.Activate(ctx, modules.Activation{
+	truncated := modules.Truncated{Prove: s.fits != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Remark: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
+	now, err := s.modules.Activate(ctx, modules.Activation{
 		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated,
 	})
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&modulev1.ActivateResponse{Revision: revision, Remarks: append(fitted.remarks, foreignSends(ctx, s.types, t)...)}), nil
+	out := &modulev1.ActivateResponse{Revision: now.Revision, Remarks: append(fitted.remarks, foreignSends(ctx, s.types, t)...)}
+	if now.Verifying {
+		out.State = modulev1.Rollout_STATE_VERIFYING
+	}
+	return connect.NewResponse(out), nil
 }
 
 // History tells what has served an entity type, newest first.

@@ -47,13 +47,30 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	}), nil
 }
 
-// touched looks at all shards, several at a time, where they are led.
+// touched looks at all shards, several at a time, where they are led. A paced
+// look, and one for presence only, end as soon as one shard decides.
 func (s *moduleService) touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
-	sum := fitsum.Each(ctx, s.verify.entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
+	looking, enough := context.WithCancel(ctx)
+	defer enough()
+	sum := fitsum.Each(looking, s.verify.entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (found *modulev1.FitResponse, err error) {
 		one := q
 		one.Shard = shard
-		return s.fitShard(ctx, one)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case q.Paced:
+			found, err = s.fitAll(ctx, one)
+		default:
+			found, err = s.fitShard(ctx, one)
+		}
+		if q.Paced && misfits(q, found) || q.PresenceOnly && found.GetEntities() > 0 {
+			enough()
+		}
+		return found, err
 	}, func(shard sharding.ShardID, err error) {
+		if looking.Err() != nil {
+			return
+		}
 		s.log.Warn("entities that were written since a module served are not looked at in a shard", "entity_type", q.EntityType, "shard_id", shard, "error", err)
 	})
 	return sum, ctx.Err()

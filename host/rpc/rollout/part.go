@@ -15,7 +15,10 @@ func Messages(parts []modules.ServedPart) []*modulev1.Part {
 			continue
 		}
 		out[i].Kind, out[i].State = modulev1.Part_KIND_ROLLOUT, stateOf(r.State)
-		if !r.Active() {
+		switch {
+		case !r.Serving():
+			out[i].Kind = modulev1.Part_KIND_VERIFICATION
+		case !r.Active():
 			out[i].Kind = modulev1.Part_KIND_STAY
 		}
 		out[i].Share, out[i].Prefix, out[i].Stay = r.Share, r.Prefix, uint32(len(r.Stay))

@@ -28,6 +28,7 @@ import (
 type Rollouts interface {
 	Begin(ctx context.Context, b modules.RolloutBegin) (revision uint64, err error)
 	State(ctx context.Context, entityType string) (modules.RolloutState, error)
+	Served(ctx context.Context, revision uint64) error
 	Change(ctx context.Context, o modules.RolloutOrder) (modules.RolloutState, error)
 }
 
@@ -46,6 +47,11 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 	now, err := s.Rollouts.State(ctx, r.GetEntityType())
 	if err != nil {
 		return nil, err
+	}
+	if r.GetServed() && !now.Rollout.Verifying() {
+		if err := s.Rollouts.Served(ctx, now.Revision); err != nil {
+			return nil, err
+		}
 	}
 	aborted := ""
 	if a := now.Aborted; a != nil {

@@ -64,7 +64,10 @@ func (l *ledgers) upload(name string) (digest string) {
 }
 
 func (l *ledgers) activate(digest string, force, accept bool) error {
-	_, err := client.ActivateModule(l.t.Context(), l.c, &modulev1.ActivateRequest{EntityType: "ledger", Digest: digest, Force: force, AcceptDifferences: accept})
+	res, err := client.ActivateModule(l.t.Context(), l.c, &modulev1.ActivateRequest{EntityType: "ledger", Digest: digest, Force: force, AcceptDifferences: accept})
+	if err == nil && res.GetState() == modulev1.Rollout_STATE_VERIFYING {
+		_, err = client.AwaitActivation(l.t.Context(), l.c, "ledger", digest)
+	}
 	return err
 }
 

@@ -212,13 +212,13 @@ func (w roleModules) Download(_ context.Context, digest journal.Digest, to io.Wr
 	return err
 }
 
-func (w roleModules) Activate(ctx context.Context, a modules.Activation) (revision uint64, err error) {
+func (w roleModules) Activate(ctx context.Context, a modules.Activation) (now modules.Activated, err error) {
 	if a.Allow != nil {
 		was, _ := w.Owner(ctx, a.EntityType)
 		m, _ := w.Get(ctx, a.Digest)
 		owner, err := a.Allow(ctx, modules.Rebinding{EntityType: a.EntityType, Owner: was, Types: m.EntityTypes})
 		if err != nil {
-			return 0, err
+			return now, err
 		}
 		defer func() {
 			if err == nil {
@@ -230,13 +230,13 @@ func (w roleModules) Activate(ctx context.Context, a modules.Activation) (revisi
 	defer w.mu.Unlock()
 	m, err := w.find(a.Digest)
 	if err != nil {
-		return 0, err
+		return now, err
 	}
 	if !slices.Contains(m.EntityTypes, a.EntityType) {
-		return 0, &request.InvalidModuleError{Reason: "the module does not have the entity type"}
+		return now, &request.InvalidModuleError{Reason: "the module does not have the entity type"}
 	}
 	w.types[a.EntityType] = modules.Type{Encoding: request.JSON, Module: a.Digest}
-	return 7, nil
+	return modules.Activated{Revision: 7}, nil
 }
 
 func (w roleModules) Owner(_ context.Context, entityType string) (string, error) {

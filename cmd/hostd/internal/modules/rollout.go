@@ -176,7 +176,7 @@ var actions = []struct {
 	{"pause", "have it take no more of its steps", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
 	{"resume", "have it go on with its steps", modulev1.ChangeRolloutRequest_ACTION_RESUME},
 	{"promote", "let the newer module serve all entities", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
-	{"abort", "give its entities back to the older module, but for those that the older one fails on", modulev1.ChangeRolloutRequest_ACTION_ABORT},
+	{"abort", "give its entities back to the older module, except those that the older one fails on, or end its verification", modulev1.ChangeRolloutRequest_ACTION_ABORT},
 }
 
 // NewRollout makes the command that shows a rollout, and has something become
@@ -200,6 +200,14 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			if v.aborted != "" {
 				fmt.Fprintln(w, cli.Clean(v.aborted))
 			}
+			return
+		}
+		switch r.GetState() {
+		case modulev1.Rollout_STATE_VERIFYING:
+			fmt.Fprintf(w, "%s is compared with the truncated histories of %s and serves it then; %s serves it now: verifying\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest())
+			return
+		case modulev1.Rollout_STATE_REFUSED:
+			fmt.Fprintf(w, "%s was not activated for %s, %s serves it: refused\n%s\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest(), cli.Clean(r.GetNote()))
 			return
 		}
 		fmt.Fprintf(w, "%s of %s is served by %s, the rest by %s: %s\n", partText(r.GetShare(), r.GetPrefix()), cli.Clean(strings.Join(r.GetEntityTypes(), ", ")), r.GetDigest(), r.GetOlderDigest(), stateOf(r))

@@ -29,6 +29,8 @@ func onePart(p *modulev1.Part) string {
 		return sharding.Percent(p.GetShare()) + " of commands (shadow)"
 	case modulev1.Part_KIND_STAY:
 		return stay
+	case modulev1.Part_KIND_VERIFICATION:
+		return stateName(p.GetState())
 	default:
 		text := partText(p.GetShare(), p.GetPrefix())
 		if p.GetStay() > 0 {

@@ -44,6 +44,9 @@ const (
 	Part_KIND_STAY Part_Kind = 2
 	// It decides a share of the commands too, and what it decides is thrown away.
 	Part_KIND_SHADOW Part_Kind = 3
+	// It serves none: it is compared with truncated histories first, or was
+	// refused, as state says.
+	Part_KIND_VERIFICATION Part_Kind = 4
 )
 
 // Enum value maps for Part_Kind.
@@ -53,12 +56,14 @@ var (
 		1: "KIND_ROLLOUT",
 		2: "KIND_STAY",
 		3: "KIND_SHADOW",
+		4: "KIND_VERIFICATION",
 	}
 	Part_Kind_value = map[string]int32{
-		"KIND_UNSPECIFIED": 0,
-		"KIND_ROLLOUT":     1,
-		"KIND_STAY":        2,
-		"KIND_SHADOW":      3,
+		"KIND_UNSPECIFIED":  0,
+		"KIND_ROLLOUT":      1,
+		"KIND_STAY":         2,
+		"KIND_SHADOW":       3,
+		"KIND_VERIFICATION": 4,
 	}
 )
 
@@ -105,6 +110,11 @@ const (
 	Rollout_STATE_HELD Rollout_State = 4
 	// Only those are left that the older module fails on.
 	Rollout_STATE_ABORTED Rollout_State = 5
+	// The newer module serves no entity until it is compared with all truncated
+	// histories; then it serves all.
+	Rollout_STATE_VERIFYING Rollout_State = 6
+	// It is over because the newer module did not fit, which note explains.
+	Rollout_STATE_REFUSED Rollout_State = 7
 )
 
 // Enum value maps for Rollout_State.
@@ -116,6 +126,8 @@ var (
 		3: "STATE_ABORTING",
 		4: "STATE_HELD",
 		5: "STATE_ABORTED",
+		6: "STATE_VERIFYING",
+		7: "STATE_REFUSED",
 	}
 	Rollout_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
@@ -124,6 +136,8 @@ var (
 		"STATE_ABORTING":    3,
 		"STATE_HELD":        4,
 		"STATE_ABORTED":     5,
+		"STATE_VERIFYING":   6,
+		"STATE_REFUSED":     7,
 	}
 )
 
@@ -1768,11 +1782,15 @@ func (x *RolloutPlan) GetRules() string {
 }
 
 // ActivateResponse says that every node that is up serves the type with the
-// module.
+// module, unless state says otherwise.
 type ActivateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the change: bindings with a higher number are later.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// STATE_VERIFYING: the type has truncated histories that the module must be
+	// compared with first. The cluster does that and then activates the module, or
+	// refuses it; GetRollout has the state. Unspecified: the module is active.
+	State Rollout_State `protobuf:"varint,2,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
 	// What was passed over because of force, and what could not be looked at, for
 	// people.
 	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
@@ -1815,6 +1833,13 @@ func (x *ActivateResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ActivateResponse) GetState() Rollout_State {
+	if x != nil {
+		return x.State
+	}
+	return Rollout_STATE_UNSPECIFIED
 }
 
 func (x *ActivateResponse) GetRemarks() []string {
@@ -2157,7 +2182,9 @@ func (x *RollbackResponse) GetRemarks() []string {
 type GetRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
-	EntityType    string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
+	// Answer once every node that is up serves the type as the answer says.
+	Served        bool `protobuf:"varint,2,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2197,6 +2224,13 @@ func (x *GetRolloutRequest) GetEntityType() string {
 		return x.EntityType
 	}
 	return ""
+}
+
+func (x *GetRolloutRequest) GetServed() bool {
+	if x != nil {
+		return x.Served
+	}
+	return false
 }
 
 // GetRolloutResponse has what there is, one of the three at least.
@@ -3530,9 +3564,16 @@ type FitRequest struct {
 	Truncated bool `protobuf:"varint,386,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// The module is to load the snapshots of the active one as its own: also
 	// compare entities that have such snapshots and all of their events.
-	Snapshots     bool `protobuf:"varint,387,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Snapshots bool `protobuf:"varint,387,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// With truncated: replay no faster than verify-rate, and hold back while
+	// requests wait. With presence_only besides: only whether there is such an
+	// entity, which entities is then 1.
+	Paced bool `protobuf:"varint,388,opt,name=paced,proto3" json:"paced,omitempty"`
+	// With truncated: entities of which the module makes another state are not
+	// compared again unless they change.
+	AcceptDifferences bool `protobuf:"varint,389,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *FitRequest) Reset() {
@@ -3659,6 +3700,20 @@ func (x *FitRequest) GetTruncated() bool {
 func (x *FitRequest) GetSnapshots() bool {
 	if x != nil {
 		return x.Snapshots
+	}
+	return false
+}
+
+func (x *FitRequest) GetPaced() bool {
+	if x != nil {
+		return x.Paced
+	}
+	return false
+}
+
+func (x *FitRequest) GetAcceptDifferences() bool {
+	if x != nil {
+		return x.AcceptDifferences
 	}
 	return false
 }
@@ -4192,7 +4247,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\x12=\n" +
 	"\funused_since\x18M \x01(\v2\x1a.google.protobuf.TimestampR\vunusedSince\x12D\n" +
 	"\rverifications\x18\xd4\x02 \x03(\v2\x1d.hostd.module.v1.VerificationR\rverifications\x12,\n" +
-	"\x05parts\x18\xd5\x02 \x03(\v2\x15.hostd.module.v1.PartR\x05parts\"\x9f\x02\n" +
+	"\x05parts\x18\xd5\x02 \x03(\v2\x15.hostd.module.v1.PartR\x05parts\"\xb6\x02\n" +
 	"\x04Part\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12.\n" +
@@ -4200,12 +4255,13 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x05share\x18\x03 \x01(\rR\x05share\x12\x16\n" +
 	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04stay\x18\x05 \x01(\rR\x04stay\x124\n" +
-	"\x05state\x18\x06 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\"N\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\"e\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fKIND_ROLLOUT\x10\x01\x12\r\n" +
 	"\tKIND_STAY\x10\x02\x12\x0f\n" +
-	"\vKIND_SHADOW\x10\x03\"\xfd\x02\n" +
+	"\vKIND_SHADOW\x10\x03\x12\x15\n" +
+	"\x11KIND_VERIFICATION\x10\x04\"\xfd\x02\n" +
 	"\fVerification\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
@@ -4299,9 +4355,10 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\x12'\n" +
 	"\x05steps\x18\x03 \x03(\rB\x11\xbaH\x0e\x92\x01\v\x10 \"\a*\x05\x18\x90N \x00R\x05steps\x12/\n" +
 	"\x05pause\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05pause\x12\x1e\n" +
-	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"I\n" +
+	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"\x7f\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x19\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x124\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\x12\x19\n" +
 	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
 	"\rRemoveRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
@@ -4326,10 +4383,11 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\"\n" +
 	"\fentity_types\x18\xde\x02 \x03(\tR\ventityTypes\x12\x19\n" +
-	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"M\n" +
+	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"e\n" +
 	"\x11GetRolloutRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\"\x93\x01\n" +
+	"entityType\x12\x16\n" +
+	"\x06served\x18\x02 \x01(\bR\x06served\"\x93\x01\n" +
 	"\x12GetRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12/\n" +
 	"\x06shadow\x18\x02 \x01(\v2\x17.hostd.module.v1.ShadowR\x06shadow\x12\x18\n" +
@@ -4358,7 +4416,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\x12\x0e\n" +
 	"\x02in\x18\x04 \x03(\tR\x02in\x12\x14\n" +
-	"\x05fault\x18\x05 \x01(\tR\x05fault\"\xdb\x05\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\"\x84\x06\n" +
 	"\aRollout\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x16\n" +
@@ -4379,7 +4437,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x05rules\x18\x0f \x01(\tR\x05rules\x124\n" +
 	"\x05newer\x18\x10 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05newer\x124\n" +
 	"\x05older\x18\x11 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05older\x12!\n" +
-	"\fsilent_nodes\x18\x12 \x01(\rR\vsilentNodes\"z\n" +
+	"\fsilent_nodes\x18\x12 \x01(\rR\vsilentNodes\"\xa2\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x01\x12\x10\n" +
@@ -4387,7 +4445,9 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0eSTATE_ABORTING\x10\x03\x12\x0e\n" +
 	"\n" +
 	"STATE_HELD\x10\x04\x12\x11\n" +
-	"\rSTATE_ABORTED\x10\x05\"\x90\x01\n" +
+	"\rSTATE_ABORTED\x10\x05\x12\x13\n" +
+	"\x0fSTATE_VERIFYING\x10\x06\x12\x11\n" +
+	"\rSTATE_REFUSED\x10\a\"\x90\x01\n" +
 	"\rVersionCounts\x12\x1a\n" +
 	"\bcommands\x18\x01 \x01(\x04R\bcommands\x12\x1e\n" +
 	"\n" +
@@ -4470,7 +4530,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0ePatchOperation\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
-	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xe0\x04\n" +
+	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xa7\x05\n" +
 	"\n" +
 	"FitRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
@@ -4488,7 +4548,9 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\rwithin_prefix\x18\x81\x03 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\fwithinPrefix\x12\x15\n" +
 	"\x05fence\x18\xff\x02 \x01(\x04R\x05fence\x12\x1d\n" +
 	"\ttruncated\x18\x82\x03 \x01(\bR\ttruncated\x12\x1d\n" +
-	"\tsnapshots\x18\x83\x03 \x01(\bR\tsnapshots\"\xa1\x05\n" +
+	"\tsnapshots\x18\x83\x03 \x01(\bR\tsnapshots\x12\x15\n" +
+	"\x05paced\x18\x84\x03 \x01(\bR\x05paced\x12.\n" +
+	"\x12accept_differences\x18\x85\x03 \x01(\bR\x11acceptDifferences\"\xa1\x05\n" +
 	"\vFitResponse\x12D\n" +
 	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
 	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
@@ -4622,64 +4684,65 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	9,  // 14: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
 	21, // 15: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
 	54, // 16: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	47, // 17: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	47, // 18: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	34, // 19: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	31, // 20: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
-	32, // 21: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
-	33, // 22: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
-	1,  // 23: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
-	54, // 24: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
-	52, // 25: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
-	35, // 26: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
-	35, // 27: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
-	54, // 28: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
-	2,  // 29: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
-	34, // 30: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	40, // 31: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	52, // 32: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	3,  // 33: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
-	48, // 34: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	50, // 35: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	51, // 36: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	51, // 37: hostd.module.v1.FitResponse.differences:type_name -> hostd.module.v1.FitResponse.Fault
-	49, // 38: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	55, // 39: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	10, // 40: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	12, // 41: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	14, // 42: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	16, // 43: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	18, // 44: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	20, // 45: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	27, // 46: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
-	29, // 47: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	36, // 48: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	38, // 49: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
-	41, // 50: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	23, // 51: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	25, // 52: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
-	43, // 53: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	45, // 54: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
-	11, // 55: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	13, // 56: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	15, // 57: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	17, // 58: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	19, // 59: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	22, // 60: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	28, // 61: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
-	30, // 62: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	37, // 63: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	39, // 64: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
-	42, // 65: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	24, // 66: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	26, // 67: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
-	44, // 68: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	46, // 69: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
-	55, // [55:70] is the sub-list for method output_type
-	40, // [40:55] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	1,  // 17: hostd.module.v1.ActivateResponse.state:type_name -> hostd.module.v1.Rollout.State
+	47, // 18: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	47, // 19: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	34, // 20: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	31, // 21: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
+	32, // 22: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
+	33, // 23: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
+	1,  // 24: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
+	54, // 25: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
+	52, // 26: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
+	35, // 27: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
+	35, // 28: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
+	54, // 29: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
+	2,  // 30: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	34, // 31: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	40, // 32: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
+	52, // 33: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
+	3,  // 34: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	48, // 35: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	50, // 36: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
+	51, // 37: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
+	51, // 38: hostd.module.v1.FitResponse.differences:type_name -> hostd.module.v1.FitResponse.Fault
+	49, // 39: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
+	55, // 40: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	10, // 41: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
+	12, // 42: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
+	14, // 43: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
+	16, // 44: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
+	18, // 45: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
+	20, // 46: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
+	27, // 47: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	29, // 48: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	36, // 49: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	38, // 50: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	41, // 51: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	23, // 52: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	25, // 53: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	43, // 54: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	45, // 55: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	11, // 56: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
+	13, // 57: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
+	15, // 58: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
+	17, // 59: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
+	19, // 60: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
+	22, // 61: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
+	28, // 62: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	30, // 63: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	37, // 64: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	39, // 65: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	42, // 66: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	24, // 67: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	26, // 68: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	44, // 69: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	46, // 70: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	56, // [56:71] is the sub-list for method output_type
+	41, // [41:56] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }

@@ -1,0 +1,372 @@
+package modules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// An activation that needs a proof, see proofs.go, is kept in the metadata as a
+// rollout in the state verifying, and the call that asked for it returns. The
+// node that leads the metadata makes the proof in three stages:
+//
+//  1. It has the nodes that lead the shards compare all entities concerned,
+//     paced, until none is left. That takes as long as it takes. They keep which
+//     entities they have compared, so that a new leader of the metadata begins
+//     the stage again at the price of a scan.
+//  2. It repeats that for what was written meanwhile, until a look is short.
+//  3. It holds the type, looks once more, has the metadata keep the proof, and
+//     binds the module, all within holdTime.
+//
+// The metadata refuses to bind the module without the third stage. If the module
+// does not fit, the rollout becomes refused, with the reason in its note.
+
+const (
+	// pacedSlice bounds a paced look at all shards; another one continues it.
+	pacedSlice = 10 * time.Minute
+	// shortLook is what a look takes that the held one may follow, and pacedLooks
+	// is after how many it follows although they take longer.
+	shortLook  = 5 * time.Second
+	pacedLooks = 8
+	// heldTries is how many held looks may fail before the module is refused, and
+	// heldPause is the least pause after one, because commands waited for it.
+	heldTries = 5
+	heldPause = 30 * time.Second
+)
+
+// verify keeps an activation to be verified, if that is needed and may be done
+// later. kept is false if the module may be bound now.
+func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m *engine.Module, a Activation) (now Activated, kept bool, err error) {
+	if b.Rollout.Verifying() && b.Digest != meta.Digest(a.Digest) {
+		if !a.Later || !sameActivation(b.Rollout, a) {
+			return now, false, verifies(b)
+		}
+		return Activated{Revision: b.Revision, Verifying: true}, true, nil
+	}
+	// Entities that stay with the module of an earlier rollout are in its place.
+	if !a.Prove || !a.Later || view.Level() < sharding.LevelVerifying || b.Rollout.Serving() {
+		return now, false, nil
+	}
+	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
+		return now, false, err
+	}
+	found, err := s.look(ctx, FitQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, Truncated: true, PresenceOnly: true})
+	if err != nil {
+		return now, false, fmt.Errorf("look for entities of %s whose first events are gone: %w", a.EntityType, err)
+	}
+	if found.GetEntities() == 0 && found.GetUnreadShards() == 0 {
+		return now, false, nil
+	}
+	_, index, _ := m.Manifest().Type(a.EntityType)
+	next := meta.Rollout{
+		Digest: meta.Digest(a.Digest), TypeIndex: index, State: meta.RolloutVerifying, Types: []string{a.EntityType},
+		Accept: a.Accept, Force: a.Force, Limits: (*meta.Limits)(a.Limits), ForcedBy: a.ForcedBy, By: a.By,
+	}
+	owner, err := ownership(ctx, view, b, a.EntityType, a.Digest, a.Allow)
+	if err != nil {
+		return now, false, err
+	}
+	put := meta.PutRollout{EntityType: a.EntityType, Over: b.Revision, Owner: owner, Rollout: &next}
+	now.Revision, err = s.rebind(ctx, a.Digest, func(context.Context) ([]byte, error) {
+		return by(view, a.By, meta.PutRollouts("", time.Now().UnixNano(), put)), nil
+	})
+	now.Verifying = true
+	return now, err == nil, err
+}
+
+// sameActivation reports that a call asks for what is verified already.
+func sameActivation(r *meta.Rollout, a Activation) bool {
+	same := r.Digest == meta.Digest(a.Digest) && r.Accept == a.Accept && r.Force == a.Force
+	if r.Limits == nil || a.Limits == nil {
+		return same && r.Limits == nil && a.Limits == nil
+	}
+	return same && *r.Limits == meta.Limits(*a.Limits)
+}
+
+// verifies refuses another change of a type while a module is verified for it.
+func verifies(b meta.Binding) error {
+	return refusedRollout("module %.12s is being verified for %s and serves it then: wait, or abort that with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
+}
+
+// unserved is what an order makes of a rollout whose module serves nothing.
+func unserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
+	switch {
+	case o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT:
+		p.Rollout = nil
+		return p, true, nil
+	case g.Rollout.Verifying():
+		return p, false, verifies(g)
+	}
+	return p, false, refusedRollout("module %.12s was refused for %s: activate it again, or another one", g.Rollout.Digest, g.EntityType)
+}
+
+// Served implements rollout.Rollouts.
+func (r *Rollouts) Served(ctx context.Context, revision uint64) error {
+	return r.modules.ServedEverywhere(ctx, revision)
+}
+
+// preparer has all nodes that can be reached compile a module.
+type preparer interface {
+	PrepareToRun(ctx context.Context, digest journal.Digest) error
+}
+
+// verifications bring the activations that are verified to their end, one at a
+// time. They are for one goroutine, which is not the one of Rollouts: a
+// comparison takes long, and entities that are held wait for the other.
+type verifications struct {
+	*Service
+	rollouts *Rollouts
+	nodes    preparer
+	now      func() time.Time
+	late     map[string]retry // by type
+	tries    map[string]int   // held looks that have failed, by type
+}
+
+// run verifies while this node leads the metadata shard, until ctx ends.
+func (v *verifications) run(ctx context.Context) {
+	for {
+		changed := v.metadata.Changed()
+		if _, leads := v.metadata.Leads(); leads {
+			v.pass(ctx)
+		}
+		select {
+		case <-changed:
+		case <-time.After(idlePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pass brings on the activation that was asked for first, of those that have
+// not just failed. Nodes keep one comparison a shard, so two at a time would
+// begin again and again.
+func (v *verifications) pass(ctx context.Context) {
+	view := v.metadata.View()
+	b, found := v.next(view)
+	if found {
+		err := v.advance(ctx, b)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil || !v.current(b):
+			delete(v.late, b.EntityType)
+			delete(v.tries, b.EntityType)
+		default:
+			again := retry{pause: min(maxRetry, max(minRetry, 2*v.late[b.EntityType].pause))}
+			if v.tries[b.EntityType] > 0 {
+				again.pause = max(again.pause, heldPause)
+			}
+			again.at = v.now().Add(again.pause)
+			v.late[b.EntityType] = again
+			v.types.logger.Warn("a module is still being verified", "entity_type", b.EntityType, "digest", b.Rollout.Digest.String(), "retry_in", again.pause, "error", err)
+		}
+	}
+	over := func(name string) bool {
+		b, _ := view.Binding(name)
+		return !b.Rollout.Verifying()
+	}
+	maps.DeleteFunc(v.late, func(name string, _ retry) bool { return over(name) })
+	maps.DeleteFunc(v.tries, func(name string, _ int) bool { return over(name) })
+}
+
+// next is the binding whose module is to be verified now.
+func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
+	for _, b := range view.Bindings() {
+		if b.Rollout.Verifying() && !v.now().Before(v.late[b.EntityType].at) && (!found || b.Rollout.Began < first.Rollout.Began) {
+			first, found = b, true
+		}
+	}
+	return first, found
+}
+
+// current reports that the module of b is still to be verified, by this node.
+func (v *verifications) current(b meta.Binding) bool {
+	_, leads := v.metadata.Leads()
+	now, _ := v.metadata.View().Binding(b.EntityType)
+	return leads && now.Rollout.Verifying() && now.Rollout.Began == b.Rollout.Began
+}
+
+// while is ctx until current is false. The caller calls done.
+func (v *verifications) while(ctx context.Context, b meta.Binding) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			changed := v.metadata.Changed()
+			if !v.current(b) {
+				cancel()
+			}
+			select {
+			case <-changed:
+			case <-time.After(idlePause):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
+	}
+}
+
+// advance verifies the module of b, and binds or refuses it.
+func (v *verifications) advance(ctx context.Context, b meta.Binding) error {
+	looking, done := v.while(ctx, b)
+	p, err := v.compare(looking, b)
+	done()
+	refused := refusedFault(err)
+	if err != nil && refused == nil {
+		return err
+	}
+	deciding, cancel := context.WithTimeout(ctx, advanceTime)
+	defer cancel()
+	return v.decide(deciding, p, refused)
+}
+
+// compare makes the looks while commands run.
+func (v *verifications) compare(ctx context.Context, b meta.Binding) (*proof, error) {
+	p := &proof{Service: v.Service, b: b, digest: journal.Digest(b.Rollout.Digest), accept: b.Rollout.Accept, by: b.Rollout.By, needed: true, always: true}
+	if err := v.prepare(ctx, p.digest); err != nil {
+		return p, err
+	}
+	one, ok := v.metadata.View().Verified(b.EntityType, b.Rollout.Digest)
+	p.snapshots = ok && one.Snapshots && one.Revision >= lastChange(b)
+	for range pacedLooks {
+		began := v.now()
+		if err := p.paced(ctx); err != nil {
+			return p, err
+		}
+		if v.now().Sub(began) < shortLook {
+			break
+		}
+	}
+	return p, v.prepare(ctx, p.digest) // nodes that have joined since
+}
+
+func (v *verifications) prepare(ctx context.Context, digest journal.Digest) error {
+	ctx, cancel := context.WithTimeout(ctx, advanceTime)
+	defer cancel()
+	return v.nodes.PrepareToRun(ctx, digest)
+}
+
+// lastChange is the revision of the last change that b's log has: since then
+// the same module has served.
+func lastChange(b meta.Binding) uint64 {
+	log := b.Log()
+	return log[len(log)-1].Revision
+}
+
+// paced looks at all entities concerned, at the pace of verifications. It
+// refuses a module that does not fit, and fails if not all could be looked at.
+func (p *proof) paced(ctx context.Context) error {
+	for {
+		slice, cancel := context.WithTimeout(ctx, pacedSlice)
+		found, err := p.look(slice, FitQuery{
+			EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Truncated: true, Snapshots: p.snapshots, Paced: true, Accept: p.accept,
+		})
+		cancel()
+		if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("compare entities of %s whose first events are gone: %w", p.b.EntityType, err)
+		}
+		switch refused := p.refusal(found); {
+		case refused == nil:
+			return nil
+		case p.snapshots: // those that have all events are replayed from them
+			p.snapshots = false
+		default:
+			return refused
+		}
+	}
+}
+
+// refusedFault is the refusal of a module that does not fit; nil if err is
+// something else.
+func refusedFault(err error) *status.RefusedError {
+	if refused := (*status.RefusedError)(nil); errors.As(err, &refused) && refused.Name == status.RefusedFault {
+		return refused
+	}
+	return nil
+}
+
+// decide makes the held look and binds the module, or refuses it.
+func (v *verifications) decide(ctx context.Context, p *proof, refused *status.RefusedError) (err error) {
+	if err := v.metadata.CatchUp(ctx); err != nil {
+		return err
+	}
+	if !v.current(p.b) {
+		return nil
+	}
+	view := v.metadata.View()
+	p.b, _ = view.Binding(p.b.EntityType) // limits may have changed
+	held := holds{Service: v.Service}
+	defer func() { held.release(ctx, err) }()
+	if refused == nil {
+		if refused, err = v.lastLook(ctx, p, &held, view); err != nil {
+			return err
+		}
+	}
+	r, name := p.b.Rollout, p.b.EntityType
+	put := meta.PutRollout{EntityType: name, Over: p.b.Revision, Promote: true}
+	kind := meta.ChangeActivate
+	switch {
+	case refused != nil && r.Force:
+		put.ForcedBy = cmp.Or(r.By, "force")
+		v.types.logger.Warn("a module is activated by force", "entity_type", name, "digest", r.Digest.String(), "by", put.ForcedBy, "reason", refused.Reason)
+	case refused != nil:
+		put, kind = following(p.b, meta.RolloutRefused, noteOf(refused)), ""
+		v.types.logger.Warn("a module is refused", "entity_type", name, "digest", r.Digest.String(), "reason", refused.Reason)
+	}
+	return v.rollouts.put(ctx, view, []meta.Binding{p.b}, kind, func(meta.Binding) meta.PutRollout { return put })
+}
+
+// lastLook makes the held look. One that fails time and again refuses the
+// module, because commands wait for each.
+func (v *verifications) lastLook(ctx context.Context, p *proof, held *holds, view *meta.View) (*status.RefusedError, error) {
+	_, err := p.last(ctx, held, view)
+	refused := refusedFault(err)
+	if err == nil || refused != nil {
+		return refused, nil
+	}
+	if len(held.held) == 0 {
+		return nil, err // nothing has waited
+	}
+	v.tries[p.b.EntityType]++
+	if v.tries[p.b.EntityType] < heldTries {
+		return nil, err
+	}
+	return &status.RefusedError{
+		Reason: fmt.Sprintf("%s: what was written during the verification could not be compared within %v, while commands waited, %d times: %v", p.b.EntityType, holdTime, heldTries, err),
+		Name:   status.RefusedUnverified,
+	}, nil
+}
+
+// noteOf is a refusal as a rollout keeps it.
+func noteOf(refused *status.RefusedError) string {
+	note := strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, refused.Reason)
+	if len(note) > meta.MaxRolloutNote {
+		note = strings.ToValidUTF8(note[:meta.MaxRolloutNote-3], "") + "..."
+	}
+	return note
+}

@@ -1,0 +1,286 @@
+package modules
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// verifyingWorld is a node that leads the metadata of a cluster in which module
+// 2 is verified for the type "a", which module 1 serves.
+type verifyingWorld struct {
+	*failing
+	t     *testing.T
+	v     *verifications
+	looks []FitQuery
+	// find is what a look finds.
+	find func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error)
+}
+
+// compiled is a preparer of modules that all nodes have.
+type compiled struct{}
+
+func (compiled) PrepareToRun(context.Context, journal.Digest) error { return nil }
+
+func newVerifyingWorld(t *testing.T, change func(*meta.Rollout)) *verifyingWorld {
+	f, h := newFailing(t)
+	f.w.do(meta.PutModule(meta.Module{Digest: meta.Digest{2}, Size: 1, Name: "m", Version: "2", EntityTypes: []string{"a"}, UploadedAt: 2}))
+	w := &verifyingWorld{failing: f, t: t, find: func(context.Context, FitQuery) (*modulev1.FitResponse, error) { return found(3), nil }}
+	h.look = func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+		w.looks = append(w.looks, q)
+		return w.find(ctx, q)
+	}
+	w.begin(change)
+	w.v = w.verifications(h.Service)
+	return w
+}
+
+// begin has module 2 verified.
+func (w *verifyingWorld) begin(change func(*meta.Rollout)) {
+	next := &meta.Rollout{Digest: meta.Digest{2}, State: meta.RolloutVerifying, Types: []string{"a"}, By: "token:ann"}
+	change(next)
+	w.w.do(meta.PutRollouts("", 3, meta.PutRollout{EntityType: "a", Over: w.binding().Revision, Rollout: next}))
+}
+
+// verifications are those of a node that has just begun to lead.
+func (w *verifyingWorld) verifications(s *Service) *verifications {
+	return &verifications{Service: s, rollouts: &Rollouts{Service: s, now: time.Now}, nodes: compiled{}, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
+}
+
+func (w *verifyingWorld) binding() meta.Binding {
+	b, _ := w.w.state.View().Binding("a")
+	return b
+}
+
+// served asserts which module serves, that the type is not held, and what has
+// become of the rollout.
+func (w *verifyingWorld) served(module byte, state meta.RolloutState) {
+	w.t.Helper()
+	b := w.binding()
+	var now meta.RolloutState
+	if b.Rollout != nil {
+		now = b.Rollout.State
+	}
+	if b.Digest != (meta.Digest{module}) || now != state || b.Held != 0 {
+		w.t.Fatalf("want module %d, %q: %+v %+v", module, state, b, b.Rollout)
+	}
+}
+
+func unchanged(*meta.Rollout) {}
+
+func found(entities uint64) *modulev1.FitResponse {
+	return &modulev1.FitResponse{Entities: entities, SnapshotsOf: []string{meta.Digest{1}.String()}}
+}
+
+func differing(message string) *modulev1.FitResponse {
+	out := found(3)
+	out.Differing, out.Differences = 1, []*modulev1.FitResponse_Fault{{EntityId: "e", Sequence: 7, Message: message}}
+	return out
+}
+
+// TestActivationsAreVerifiedThenHeld: all entities are compared at leisure, and
+// what was written meanwhile while the type is held, when its logs say so; then
+// the module serves, and loads the snapshots that were compared.
+func TestActivationsAreVerifiedThenHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Accept = true })
+		w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+			b := w.binding()
+			if q.Fence != b.Held || q.Paced != (b.Held == 0) || !q.Accept || b.Digest != (meta.Digest{1}) {
+				t.Errorf("%+v while %+v", q, b)
+			}
+			return found(3), nil
+		}
+		w.v.pass(t.Context())
+		w.served(2, "")
+		if n := len(w.looks); n != 2 || w.looks[0].Fence != 0 || w.looks[1].Fence == 0 {
+			t.Errorf("%+v", w.looks)
+		}
+		b := w.binding()
+		if log := b.Log(); log[len(log)-1].Kind != meta.ChangeActivate || log[len(log)-1].By != "token:ann" || !slices.Equal(b.TruncatedModules(), []meta.Digest{{1}}) {
+			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// TestLongLooksAreRepeated: what is written during a long look is compared
+// before commands wait, as often as that may help.
+func TestLongLooksAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newVerifyingWorld(t, unchanged)
+		takes := time.Hour
+		w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+			if q.Fence == 0 {
+				time.Sleep(takes)
+				takes /= 16
+			}
+			return found(3), nil
+		}
+		w.v.pass(t.Context())
+		w.served(2, "")
+		if n := len(w.looks); n != 5 { // an hour, 225 s, 14 s and less than one, and the last
+			t.Errorf("%d looks", n)
+		}
+	})
+}
+
+// TestModulesThatDoNotFitAreRefused: whichever look finds it, the module before
+// serves on, is not held, and the rollout has the reason.
+func TestModulesThatDoNotFitAreRefused(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		for _, forced := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Force = forced })
+				w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+					if (q.Fence > 0) == held {
+						return differing("it lacks\nsomething" + strings.Repeat(" of it", 400)), nil
+					}
+					return found(3), nil
+				}
+				w.v.pass(t.Context())
+				if forced {
+					w.served(2, "")
+					if b := w.binding(); b.ForcedBy != "token:ann" || len(b.TruncatedModules()) > 0 {
+						t.Errorf("%+v", b)
+					}
+					return
+				}
+				w.served(1, meta.RolloutRefused)
+				if note := w.binding().Rollout.Note; !strings.Contains(note, "e at event 7: it lacks something") {
+					t.Errorf("%q", note)
+				}
+				looks := len(w.looks)
+				w.v.pass(t.Context())
+				if len(w.looks) != looks {
+					t.Error("it is looked at again")
+				}
+			})
+		}
+	}
+}
+
+// TestVerificationsOutliveLeaders: a node that leads the metadata no longer ends
+// its look and changes nothing; the next one makes its own.
+func TestVerificationsOutliveLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newVerifyingWorld(t, unchanged)
+		w.find = func(ctx context.Context, _ FitQuery) (*modulev1.FitResponse, error) {
+			w.m.LeaderChanged(w.term, 0, false)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		w.v.pass(t.Context())
+		w.served(1, meta.RolloutVerifying)
+		w.v.pass(t.Context()) // as run does not, because it does not lead
+		w.served(1, meta.RolloutVerifying)
+
+		w.elect()
+		w.find = func(context.Context, FitQuery) (*modulev1.FitResponse, error) { return found(3), nil }
+		w.looks = nil
+		w.verifications(w.v.Service).pass(t.Context())
+		w.served(2, "")
+		if len(w.looks) != 2 {
+			t.Errorf("%+v", w.looks)
+		}
+	})
+}
+
+// TestAbortsEndVerifications: the look under way ends, and nothing is bound.
+func TestAbortsEndVerifications(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newVerifyingWorld(t, unchanged)
+			w.find = func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+				if (q.Fence > 0) != held {
+					return found(3), nil
+				}
+				if _, err := w.m.Do(t.Context(), meta.PutRollouts(meta.ChangeAbort, 9, meta.PutRollout{EntityType: "a", Over: w.binding().Revision})); err != nil {
+					t.Fatal(err)
+				}
+				if !held {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return found(3), nil
+			}
+			w.v.pass(t.Context())
+			w.served(1, "")
+			w.v.pass(t.Context())
+			w.served(1, "")
+			if len(w.v.late) > 0 || len(w.v.tries) > 0 {
+				t.Errorf("it remembers %+v, %+v", w.v.late, w.v.tries)
+			}
+		})
+	}
+}
+
+// TestFailedLooksAreRepeatedLater: entities that cannot be looked at leave the
+// module verifying. Looks for which commands wait are few and far between.
+func TestFailedLooksAreRepeatedLater(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newVerifyingWorld(t, unchanged)
+			failed := 0
+			w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+				if (q.Fence > 0) != held {
+					return found(3), nil
+				}
+				failed++
+				return nil, errors.New("a shard cannot be looked at")
+			}
+			for try := 1; try < heldTries; try++ {
+				w.v.pass(t.Context())
+				w.served(1, meta.RolloutVerifying)
+				w.v.pass(t.Context()) // too early
+				if late := time.Until(w.v.late["a"].at); failed != try || held && late < heldPause || late <= 0 || late > maxRetry {
+					t.Fatalf("%d looks, the next one in %v", failed, late)
+				}
+				time.Sleep(maxRetry)
+			}
+			w.v.pass(t.Context())
+			if !held {
+				w.served(1, meta.RolloutVerifying)
+				return
+			}
+			w.served(1, meta.RolloutRefused)
+			if note := w.binding().Rollout.Note; !strings.Contains(note, "while commands waited, 5 times") {
+				t.Errorf("%q", note)
+			}
+		})
+	}
+}
+
+// TestCallsForWhatIsVerified: the same call again changes nothing, and any other
+// one is refused by the name of the module that is verified.
+func TestCallsForWhatIsVerified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Limits = &meta.Limits{MaxEvents: 3} })
+		same := Activation{EntityType: "a", Digest: journal.Digest{2}, Limits: &Limits{MaxEvents: 3}, Truncated: Truncated{Prove: true, Later: true}}
+		now, kept, err := w.v.verify(t.Context(), w.m.View(), w.binding(), nil, same)
+		if err != nil || !kept || !now.Verifying || now.Revision != w.binding().Revision {
+			t.Errorf("%+v, %v, %v", now, kept, err)
+		}
+		for name, change := range map[string]func(*Activation){
+			"module":      func(a *Activation) { a.Digest = journal.Digest{3} },
+			"limits":      func(a *Activation) { a.Limits = &Limits{MaxEvents: 4} },
+			"no limits":   func(a *Activation) { a.Limits = nil },
+			"force":       func(a *Activation) { a.Force = true },
+			"differences": func(a *Activation) { a.Accept = true },
+			"at once":     func(a *Activation) { a.Later = false },
+		} {
+			other := same
+			change(&other)
+			if _, _, err := w.v.verify(t.Context(), w.m.View(), w.binding(), nil, other); err == nil || !strings.Contains(err.Error(), "module 020000000000 is being verified for a") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
