@@ -33,7 +33,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
   const modules = data?.modules ?? [];
   const types = [...new Set(modules.flatMap((m) => m.activeFor ?? []))].sort();
   // A rollout goes on, or is promoted or aborted, before another module serves.
-  const rolling = new Set(modules.flatMap((m) => m.parts ?? []).filter((p) => p.kind === "KIND_ROLLOUT").map((p) => p.entityType));
+  const rolling = new Set(modules.flatMap((m) => m.parts ?? []).filter((p) => p.kind === "KIND_ROLLOUT" || p.state === "STATE_VERIFYING").map((p) => p.entityType));
   return (
     <>
       <Panel title="Modules" aside={<AsCommand line={lineOf("module", "ls")} method="module.List" request={{}} />}>
@@ -53,7 +53,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
                   <td>{(m.verifications ?? []).map((v) => <Badge key={v.entityType} kind={num(v.faults) > 0 ? "bad" : num(v.differences) > 0 ? "warn" : "good"}>{v.all ? "all" : "sample"} of {v.entityType}: {num(v.faults)} faults, {num(v.differences)} differ</Badge>)}</td>
                   <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t) && !rolling.has(t)).map((t) => {
                     const request = { entityType: t, digest: m.digest };
-                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
+                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused. If entities have truncated histories, the cluster compares the module with them first." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
                   })}</td>
                 </tr>
               ))}</tbody>

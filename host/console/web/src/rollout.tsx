@@ -13,6 +13,7 @@ interface Rollout {
 
 const states: Record<string, [name: string, kind: string]> = {
   STATE_RUNNING: ["runs", "good"], STATE_PAUSED: ["waits", "warn"], STATE_ABORTING: ["goes back", "bad"], STATE_HELD: ["goes back, held", "bad"], STATE_ABORTED: ["was aborted", "bad"],
+  STATE_VERIFYING: ["is verified", "warn"], STATE_REFUSED: ["was refused", "bad"],
 };
 
 /** What a module does of a type that another one serves. */
@@ -23,6 +24,7 @@ export function partText(p: Part): string {
   const stay = num(p.stay) > 0 ? `${p.stay} that stay` : "";
   if (p.kind === "KIND_SHADOW") return `${percent(num(p.share))} of commands, shadow`;
   if (p.kind === "KIND_STAY") return stay || "none";
+  if (p.kind === "KIND_VERIFICATION") return states[p.state ?? ""]?.[0] ?? "none";
   return `${[num(p.share) > 0 ? percent(num(p.share)) : "", p.prefix ? `${p.prefix}…` : "", stay].filter(Boolean).join(" and ") || "none"}, ${states[p.state ?? ""]?.[0] ?? "rollout"}`;
 }
 
@@ -73,7 +75,8 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
         {r.state === "STATE_RUNNING" && act("Pause", "--pause", "ACTION_PAUSE", `Pause the rollout of ${type}`, "It takes no more of its steps. What the newer module serves, it goes on serving.")}
         {r.state === "STATE_PAUSED" && act("Resume", "--resume", "ACTION_RESUME", `Resume the rollout of ${type}`, "It goes on with its steps.")}
         {going && act("Promote", "--promote", "ACTION_PROMOTE", `Promote the newer module of ${type}`, "It serves all entities from then on.")}
-        {r.state !== "STATE_ABORTED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities go back to the older module. Those that the older one fails on stay, and are named.", true)}
+        {r.state === "STATE_VERIFYING" && act("Abort", "--abort", "ACTION_ABORT", `Abort the verification for ${type}`, "The newer module is not activated. The older one continues to serve.", true)}
+        {r.state !== "STATE_ABORTED" && r.state !== "STATE_VERIFYING" && r.state !== "STATE_REFUSED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities go back to the older module. Those that the older one fails on stay, and are named.", true)}
       </p>
     </Panel>
   );

@@ -94,6 +94,9 @@ type ModuleServiceClient interface {
 	// few entities with VERIFY_FAILED, unless the request forces it. Where the
 	// setting entity.TYPE.require-verify asks for it, one that was not verified
 	// gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
+	//
+	// If entities have truncated histories, the call returns before the module is
+	// active, and the response says STATE_VERIFYING: see GetRollout.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before, also for other
 	// types that the same module serves, and that one served before. The module
@@ -365,6 +368,9 @@ type ModuleServiceHandler interface {
 	// few entities with VERIFY_FAILED, unless the request forces it. Where the
 	// setting entity.TYPE.require-verify asks for it, one that was not verified
 	// gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
+	//
+	// If entities have truncated histories, the call returns before the module is
+	// active, and the response says STATE_VERIFYING: see GetRollout.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
 	// Rollback activates the module that served the type before, also for other
 	// types that the same module serves, and that one served before. The module

@@ -2653,6 +2653,9 @@ export const ModuleService: GenService<{
    * setting entity.TYPE.require-verify asks for it, one that was not verified
    * gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
    *
+   * If entities have truncated histories, the call returns before the module is
+   * active, and the response says STATE_VERIFYING: see GetRollout.
+   *
    * @generated from rpc hostd.module.v1.ModuleService.Activate
    */
   activate: {
