@@ -55,6 +55,16 @@ func (w *verifyingWorld) verifications(s *Service) *verifications {
 	return &verifications{Service: s, rollouts: &Rollouts{Service: s, now: time.Now}, nodes: compiled{}, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
 }
 
+// pass asserts that a pass ends by itself.
+func (w *verifyingWorld) pass(v *verifications) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 24*time.Hour)
+	defer cancel()
+	if v.pass(ctx); ctx.Err() != nil {
+		w.t.Fatal("it does not end")
+	}
+}
+
 func (w *verifyingWorld) binding() meta.Binding {
 	b, _ := w.w.state.View().Binding("a")
 	return b
@@ -99,7 +109,7 @@ func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 			}
 			return found(3), nil
 		}
-		w.v.pass(t.Context())
+		w.pass(w.v)
 		w.served(2, "")
 		if n := len(w.looks); n != 2 || w.looks[0].Fence != 0 || w.looks[1].Fence == 0 {
 			t.Errorf("%+v", w.looks)
@@ -124,7 +134,7 @@ func TestLongLooksAreRepeated(t *testing.T) {
 			}
 			return found(3), nil
 		}
-		w.v.pass(t.Context())
+		w.pass(w.v)
 		w.served(2, "")
 		if n := len(w.looks); n != 5 { // an hour, 225 s, 14 s and less than one, and the last
 			t.Errorf("%d looks", n)
@@ -145,7 +155,7 @@ func TestModulesThatDoNotFitAreRefused(t *testing.T) {
 					}
 					return found(3), nil
 				}
-				w.v.pass(t.Context())
+				w.pass(w.v)
 				if forced {
 					w.served(2, "")
 					if b := w.binding(); b.ForcedBy != "token:ann" || len(b.TruncatedModules()) > 0 {
@@ -158,7 +168,7 @@ func TestModulesThatDoNotFitAreRefused(t *testing.T) {
 					t.Errorf("%q", note)
 				}
 				looks := len(w.looks)
-				w.v.pass(t.Context())
+				w.pass(w.v)
 				if len(w.looks) != looks {
 					t.Error("it is looked at again")
 				}
@@ -177,15 +187,15 @@ func TestVerificationsOutliveLeaders(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		w.v.pass(t.Context())
+		w.pass(w.v)
 		w.served(1, meta.RolloutVerifying)
-		w.v.pass(t.Context()) // as run does not, because it does not lead
+		w.pass(w.v) // as run does not, because it does not lead
 		w.served(1, meta.RolloutVerifying)
 
 		w.elect()
 		w.find = func(context.Context, FitQuery) (*modulev1.FitResponse, error) { return found(3), nil }
 		w.looks = nil
-		w.verifications(w.v.Service).pass(t.Context())
+		w.pass(w.verifications(w.v.Service))
 		w.served(2, "")
 		if len(w.looks) != 2 {
 			t.Errorf("%+v", w.looks)
@@ -211,9 +221,9 @@ func TestAbortsEndVerifications(t *testing.T) {
 				}
 				return found(3), nil
 			}
-			w.v.pass(t.Context())
+			w.pass(w.v)
 			w.served(1, "")
-			w.v.pass(t.Context())
+			w.pass(w.v)
 			w.served(1, "")
 			if len(w.v.late) > 0 || len(w.v.tries) > 0 {
 				t.Errorf("it remembers %+v, %+v", w.v.late, w.v.tries)
@@ -237,15 +247,15 @@ func TestFailedLooksAreRepeatedLater(t *testing.T) {
 				return nil, errors.New("a shard cannot be looked at")
 			}
 			for try := 1; try < heldTries; try++ {
-				w.v.pass(t.Context())
+				w.pass(w.v)
 				w.served(1, meta.RolloutVerifying)
-				w.v.pass(t.Context()) // too early
+				w.pass(w.v) // too early
 				if late := time.Until(w.v.late["a"].at); failed != try || held && late < heldPause || late <= 0 || late > maxRetry {
 					t.Fatalf("%d looks, the next one in %v", failed, late)
 				}
 				time.Sleep(maxRetry)
 			}
-			w.v.pass(t.Context())
+			w.pass(w.v)
 			if !held {
 				w.served(1, meta.RolloutVerifying)
 				return
