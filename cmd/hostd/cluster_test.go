@@ -28,6 +28,8 @@ type threeNodes struct {
 	leads     [3]uint32
 	left      bool // n3
 	forgetful bool // who has left is not known
+	stuck     bool // n3 leaves for ever, and the cluster is described once
+	described bool
 	changed   chan struct{}
 	settings  map[string]string
 	revision  uint64
@@ -69,7 +71,15 @@ func (f *threeNodes) members() []*clusterv1.Member {
 func (f *threeNodes) GetCluster(context.Context, *connect.Request[clusterv1.GetClusterRequest]) (*connect.Response[clusterv1.GetClusterResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return connect.NewResponse(&clusterv1.GetClusterResponse{Members: f.members(), Coordinator: "n2", Quorum: true, NodeId: "n1", ShardCount: 10}), nil
+	out := &clusterv1.GetClusterResponse{Members: f.members(), Coordinator: "n2", Quorum: true, NodeId: "n1", ShardCount: 10}
+	if f.stuck {
+		if f.described {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("not now"))
+		}
+		f.described = true
+		out.PendingOrders = []*clusterv1.PendingOrder{{Kind: "leave", NodeId: "n3", Remaining: 4, Reason: "node n2 is drained"}}
+	}
+	return connect.NewResponse(out), nil
 }
 
 func (f *threeNodes) ListShards(context.Context, *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
@@ -329,8 +339,20 @@ func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.Leave
 	if f.left {
 		return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
 	}
-	f.left = true
+	f.left = !f.stuck
 	return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n3 is leaving and still holds 4 replicas"))
+}
+
+// An order that stands is said to stand at the end of the time, with what held it
+// up last, although nobody could be asked again.
+func TestOrderStandsAlthoughNobodyAnswersAgain(t *testing.T) {
+	nodes, addr := serveThreeNodes(t)
+	nodes.stuck = true
+	t.Setenv("HOSTD_ADDR", addr)
+	got := hostd(t, "node", "leave", "n3", "--yes", "--timeout", "1s")
+	if got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd: leave: the order stands") || strings.Count(got.err, "node n2 is drained") != 2 {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestLeaveIsIdempotent: a node that left during the wait has left, and so has

@@ -89,7 +89,7 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 			case client.CodeOf(err) != connect.CodeDeadlineExceeded:
 				return done, err
 			case ctx.Err() == nil:
-				pending = tellProgress(ctx, s, kind, args[0])
+				pending = tellProgress(ctx, s, kind, args[0], pending)
 			case pending != "":
 				return "", fmt.Errorf("the order stands, and 'hostd cluster status' shows it until it is carried out: %s", pending)
 			default:
@@ -102,11 +102,11 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 }
 
 // tellProgress says what a node still leads and holds, and what the order about
-// it waits for, which it returns.
-func tellProgress(ctx context.Context, s *cli.Session, kind, node string) (waits string) {
+// it waits for, which it returns: what is known of it already, if nobody answers.
+func tellProgress(ctx context.Context, s *cli.Session, kind, node, known string) (waits string) {
 	res, err := s.Cluster(ctx)
 	if err != nil {
-		return ""
+		return known
 	}
 	after := ""
 	for _, p := range res.GetPendingOrders() {
