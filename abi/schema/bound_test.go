@@ -60,6 +60,7 @@ func costly(size int) []struct{ name, schema, text string } {
 		{"denormal", `{"items":{"multipleOf":5e-324}}`, list("1e308")},
 		{"denormals", `{"items":{"multipleOf":5e-324}}`, list("1.2345678901234567e-310")},
 		{"enum of numbers", `{"items":{"enum":[` + repeat("%d.5", 1000) + `,2]}}`, list("2")},
+		{"enum of long numbers", `{"items":{"enum":[` + repeat("12345678901234%05d", 1000) + `,2]}}`, list("2")},
 		{"enum of strings", `{"items":{"enum":[` + repeat(`"%060d"`, 1000) + `]}}`, list(`"x` + strings.Repeat("0", 59) + `"`)},
 		{"unknown members", `{"properties":{` + members + `},"additionalProperties":false}`, "{" + repeat(`"x%059d":1`, size/66) + "}"},
 		{"one unknown member", `{"properties":{` + members + `},"additionalProperties":false}`, "{" + strings.TrimSuffix(strings.Repeat(`"x`+strings.Repeat("0", 59)+`":1,`, size/66), ",") + "}"},

@@ -122,6 +122,16 @@ func (n *number) compare(m *number) int {
 	return a * n.compareDigits(m)
 }
 
+// equal reports whether compare returns 0, at a fraction of its cost: an enum may
+// have 1,024 numbers. Neither mantissa ends with a zero, so one value has one
+// mantissa and one exponent.
+func (n *number) equal(m *number) bool {
+	if !n.decimal || !m.decimal {
+		return n.float == m.float
+	}
+	return n.mantissa == m.mantissa && (n.mantissa == 0 || n.exponent == m.exponent && n.negative == m.negative)
+}
+
 func compareFloats(a, b float64) int {
 	switch {
 	case a < b:

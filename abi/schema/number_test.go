@@ -45,6 +45,9 @@ func TestNumbersAreComparedExactly(t *testing.T) {
 		if got := n.compare(&m); got < 0 != (x.Cmp(y) < 0) || got > 0 != (x.Cmp(y) > 0) {
 			t.Fatalf("%s and %s compare as %d, want %d", a, b, got, x.Cmp(y))
 		}
+		if n.equal(&m) != (x.Cmp(y) == 0) || !n.equal(&n) {
+			t.Fatalf("%s and %s are equal: %v", a, b, n.equal(&m))
+		}
 		if n.whole() != x.IsInt() {
 			t.Fatalf("%s is whole: %v", a, n.whole())
 		}

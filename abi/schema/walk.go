@@ -195,7 +195,7 @@ func (w *walker) textRules(n *node, text []byte) bool {
 // hasNumber reports whether a number is one of those that are allowed.
 func (c *choice) hasNumber(v *number) bool {
 	for i := range c.numbers {
-		if v.compare(&c.numbers[i]) == 0 {
+		if v.equal(&c.numbers[i]) {
 			return true
 		}
 	}
