@@ -68,6 +68,7 @@ func (m *metrics) watch(n *Node) {
 	gauge("hostd_entities_resident", "Entities in the lanes.", lane(func(s entity.Stats) uint64 { return uint64(s.Entities) }))
 	gauge("hostd_folded_entities", "Entities in memory whose records lie outside of Go's heap.", lane(func(s entity.Stats) uint64 { return uint64(s.Dormant) }))
 	gauge("hostd_folded_bytes", "Memory of the records of folded entities.", lane(func(s entity.Stats) uint64 { return uint64(s.DormantBytes) }))
+	gauge("hostd_window_bytes", "Memory of the command ids and replies that entities in memory remember.", lane(func(s entity.Stats) uint64 { return uint64(s.WindowBytes) }))
 	gauge("hostd_guest_instances", "Guest instances open.", lane(func(s entity.Stats) uint64 { return uint64(s.Instances) }))
 	gauge("hostd_guest_memory_bytes", "Linear memory of guest instances.", lane(func(s entity.Stats) uint64 { return uint64(s.GuestBytes) }))
 	gauge("hostd_apply_backlog_bytes", "Committed and not yet in the store.", func() float64 { return float64(n.replicas.applier.Backlog()) })

@@ -30,6 +30,8 @@ type base struct {
 	owed   int                  // requests of all shards not yet completed
 	rounds uint64               // read rounds asked by this lane, over all shards
 	intake *intake.Intake       // of deliveries
+
+	windows windows
 }
 
 // enqueue lets an entity take its turn with a guest.

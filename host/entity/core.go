@@ -129,6 +129,7 @@ type Stats struct {
 	GuestBytes                                                       int64
 	Dormant                                                          int   // of the entities in memory
 	DormantBytes                                                     int64 // of the pages that their records lie on
+	WindowBytes                                                      int64 // of what entities in memory remember of their commands
 }
 
 func newCore(opts Options, r Runner) *core {

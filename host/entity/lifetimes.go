@@ -59,7 +59,7 @@ func (d *decider) transient(e *entity, r *request.Request, env binding.Env, hash
 	reply := bytes.Clone(d.output.Reply)
 	r.Result = request.Result{Payload: reply, Fuel: d.fuel}
 	d.fuel = 0
-	e.note(window.Command{ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Server: r.ServerID})
+	d.note(e, window.Command{ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Server: r.ServerID})
 	if e.extra != nil {
 		e.extra.faults.Succeeded()
 	}

@@ -109,6 +109,7 @@ func (c *core) chunkApplied(e *entity, v *Call) {
 		x.beyond = window.Beyond{Partial: true, Older: s.Window, Filter: window.OpenFilter(bytes.Clone(s.Filter), int(s.FilterIDs))}
 	}
 	e.noteAll(ch.Seen)
+	c.weigh(e)
 	l.before = max(l.before, ch.Seen.Before)
 	if !ch.Last {
 		select {
@@ -119,6 +120,7 @@ func (c *core) chunkApplied(e *entity, v *Call) {
 	}
 	l.cancel()
 	e.windowBuilt(l.before)
+	c.weigh(e)
 	e.phase, e.sequence, e.hash, e.replay = inMemory, ch.Sequence, ch.Hash, ch.Replay
 	e.exists = ch.Exists
 	e.extra.load, e.extra.whole, e.extra.below = nil, false, 0

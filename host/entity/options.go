@@ -71,6 +71,7 @@ type Options struct {
 	LeaveSlice     int           // entities of shards that others lead now that leave memory between two turns, default 1,024
 	InstanceBytes  int64         // guest memory at which a module gets another instance, default 24 MiB
 	LaneBytes      int64         // guest memory of the lane, at which entities leave to make room, default 2 GiB
+	WindowBytes    int64         // heap of what entities remember of their commands, at which entities leave, default an eighth of LaneBytes
 	LoadChunkBytes int           // events handed to a guest at once, default 128 KiB
 	Loaders        int           // loads at the same time, default 8
 	DormantAfter   time.Duration // idle time after which an entity in memory is dormant, default 2 s
@@ -143,6 +144,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.LaneBytes == 0 {
 		o.LaneBytes = 2 << 30
+	}
+	if o.WindowBytes == 0 {
+		o.WindowBytes = o.LaneBytes / 8
 	}
 	if o.PassivateAfter == 0 {
 		o.PassivateAfter = 2 * time.Minute

@@ -90,6 +90,7 @@ func (m *residents) idleTimesMoved() {
 
 // leaves takes note of an entity that leaves memory, for whatever reason.
 func (m *residents) leaves(e *entity) {
+	m.unweigh(e)
 	if !e.idler.In() {
 		return
 	}
@@ -123,6 +124,7 @@ func (e *entity) restful() bool {
 // passivateIdle lets go of entities that were idle for long, and of instances
 // that are mostly empty then.
 func (m *residents) passivateIdle() {
+	m.shedWindows()
 	now, looked, left := m.now.UnixNano(), 0, m.empty
 	if m.sweepAt == 0 || now < m.sweepAt {
 		return

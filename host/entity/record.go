@@ -69,7 +69,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	reply := bytes.Clone(rec.Reply)
 	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
 	if !frames.Internal(r) {
-		e.note(window.Command{
+		d.note(e, window.Command{
 			ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Sequence: e.sequence,
 			Events: uint16(len(rec.Events)), Server: r.ServerID,
 		})

@@ -73,7 +73,7 @@ func (t *Turns) Tick(now time.Time) {
 func (t *Turns) Next() (at time.Time, after time.Duration) {
 	c := t.core
 	switch {
-	case len(c.leaving) > 0:
+	case len(c.leaving) > 0, c.windows.bytes > c.opts.WindowBytes:
 		at = c.now.Add(time.Millisecond)
 	case c.owed > 0:
 		at = c.now.Add(expireEvery)
@@ -95,6 +95,7 @@ func (t *Turns) Stats() Stats {
 	st.Entities, st.Resident = c.residents.known, c.residents.cache.Count()+c.residents.cache.Apart()
 	st.Instances, st.GuestBytes = c.residents.usage()
 	st.Dormant, st.DormantBytes = c.residents.cache.Apart(), c.residents.dormant.Bytes()
+	st.WindowBytes = c.windows.bytes
 	return st
 }
 

@@ -144,7 +144,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
 		Bindings:   func() uint64 { return w.typ.Revision },
 		Remembered: w.autostartTypes, Singletons: w.singletons, Existing: w, RememberRate: 1000,
-		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, DormantAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardDeadLetters: 25, ParkFor: time.Millisecond, LeastTick: time.Millisecond,
+		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), WindowBytes: int64(1 + seed%4<<20), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, DormantAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardDeadLetters: 25, ParkFor: time.Millisecond, LeastTick: time.Millisecond,
 	}, w)
 	return w
 }

@@ -19,6 +19,8 @@ type log struct {
 	// four thirds of count.
 	slots []uint32
 	seed  maphash.Seed
+
+	weighed int64 // what Growth has returned, added up
 }
 
 func newLog(few string, count, replies int) *log {

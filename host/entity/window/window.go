@@ -140,6 +140,25 @@ func (w *Window) Size() (commands, replies int) {
 	return commands, replies
 }
 
+// Growth returns by how many bytes of memory a window has grown since the last
+// call, or shrunk. A window that Small returns has none of its own.
+func (w *Window) Growth() (bytes int64) {
+	if w.many == nil {
+		return 0
+	}
+	now := int64(cap(w.many.data) + 4*cap(w.many.slots))
+	bytes, w.many.weighed = now-w.many.weighed, now
+	return bytes
+}
+
+// Weight is all that Growth has returned.
+func (w *Window) Weight() int64 {
+	if w.many == nil {
+		return 0
+	}
+	return w.many.weighed
+}
+
 // Count is how many commands are remembered.
 func (w *Window) Count() (n int) {
 	if w.many != nil {
