@@ -13,11 +13,22 @@ import (
 type histories struct{ *Parts }
 
 func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
-	return s.Records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
+	return s.records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
 }
 
-// Records implements records.Histories.
+// Records implements records.Histories. A page may have 1 MiB and 60,000 events,
+// which fn makes messages of: 50 ms of a processor and more, so it has a place of
+// its own.
 func (s histories) Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
+	leave, err := s.scan(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.records(ctx, id, from, fn)
+}
+
+func (s histories) records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
 	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // TestScansHaveABound: calls that read through shards wait for each other,
@@ -28,6 +29,9 @@ func TestScansHaveABound(t *testing.T) {
 		"dead letters": func() error {
 			_, _, err := deadLetters{p}.List(ended, 1, journal.ItemID{}, 1, 1)
 			return err
+		},
+		"records": func() error {
+			return histories{p}.Records(ended, sharding.EntityID{Type: "t", ID: "a"}, 1, func(journal.Position, *journal.Record) error { return nil })
 		},
 		"entities": func() error { _, err := entities{p}.List(ended, 1, rpc.EntityQuery{}); return err },
 	} {
