@@ -64,8 +64,9 @@ type Parts struct {
 // scan waits for a place to read through what a shard has, and returns how to
 // give it back. A call may look at 20,000 rows of each of 4,096 shards. As many
 // calls as callers like would share the processors with the executors, each of
-// which would wait for all of them; so no more read at a time than there are
-// processors. Nothing that waits for another node or for a client has a place.
+// which would wait for all of them; so no more read at a time than half
+// the processors can: with one on every processor, each of the goroutines that a
+// command passes would wait out a time slice of one. Nothing that waits for another node or for a client has a place.
 func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
 	if p.scans == nil {
 		return func() {}, nil
@@ -100,7 +101,7 @@ func (b *Backend) Open(p Parts) {
 	if p.Now == nil {
 		p.Now = time.Now
 	}
-	p.scans = make(chan struct{}, goruntime.GOMAXPROCS(0))
+	p.scans = make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)/2))
 	b.parts = p
 	b.late.types.Types, b.late.modules.Modules, b.late.transfers.Transfers = p.Modules.Service, p.Modules.Service, p.Backups
 	b.late.rollouts.Rollouts = p.Modules.Rollouts
