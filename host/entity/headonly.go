@@ -22,8 +22,9 @@ func (c *core) makeHeadOnly(e *entity, ch *history.Chunk) bool {
 	l.cancel()
 	e.noteError(ch.Err)
 	e.extra.load, e.extra.headOnly, e.extra.whole, e.extra.below = nil, true, false, 0
-	e.noteAll(ch.Seen)
-	e.windowBuilt(max(l.before, ch.Seen.Before))
+	c.takeCommands(e, l)
+	c.remember(e, l, ch)
+	e.windowBuilt(l.before)
 	c.weigh(e)
 	e.phase, e.sequence, e.hash, e.exists = inMemory, ch.Sequence, ch.Hash, true
 	e.outboxLoaded(int(ch.Outbox), ch.AsOf)

@@ -70,6 +70,9 @@ func (c *core) loaded(l *load, ch *history.Chunk) {
 // applyChunk lets the guest apply the first chunk that has arrived.
 func (c *core) applyChunk(e *entity) {
 	l := e.load()
+	if c.takeCommands(e, l); len(l.chunks) == 0 {
+		return // the rest is being read
+	}
 	if e.inst == nil {
 		in := c.residents.place(l.Type, e.faults() > 1)
 		e.attach(in)
@@ -84,6 +87,36 @@ func (c *core) applyChunk(e *entity) {
 	}
 	l.chunks = l.chunks[1:]
 	c.visit(v)
+}
+
+// takeCommands takes the first chunks that have arrived as long as they are
+// nothing for the guest.
+func (c *core) takeCommands(e *entity, l *load) {
+	for len(l.chunks) > 0 && l.chunks[0].Commands {
+		c.remember(e, l, l.chunks[0])
+		l.chunks = l.chunks[1:]
+		l.more()
+	}
+}
+
+// remember puts the commands of a chunk into the window of an entity that is
+// being loaded.
+func (c *core) remember(e *entity, l *load, ch *history.Chunk) {
+	if s := ch.Partial; s != nil {
+		x := e.withExtra()
+		x.beyond = window.Beyond{Partial: true, Older: s.Window, Filter: window.OpenFilter(bytes.Clone(s.Filter), int(s.FilterIDs))}
+	}
+	e.noteAll(ch.Seen)
+	c.weigh(e)
+	l.before = max(l.before, ch.Seen.Before)
+}
+
+// more lets the loader send another chunk.
+func (l *load) more() {
+	select {
+	case l.credit <- struct{}{}:
+	default: // a loader that reads ahead on its own
+	}
 }
 
 // chunkApplied goes on with a load after the guest took a chunk.
@@ -104,18 +137,9 @@ func (c *core) chunkApplied(e *entity, v *Call) {
 		c.loadFault(e, v.err)
 		return
 	}
-	if s := ch.Partial; s != nil {
-		x := e.withExtra()
-		x.beyond = window.Beyond{Partial: true, Older: s.Window, Filter: window.OpenFilter(bytes.Clone(s.Filter), int(s.FilterIDs))}
-	}
-	e.noteAll(ch.Seen)
-	c.weigh(e)
-	l.before = max(l.before, ch.Seen.Before)
+	c.remember(e, l, ch)
 	if !ch.Last {
-		select {
-		case l.credit <- struct{}{}:
-		default: // a loader that reads ahead on its own
-		}
+		l.more()
 		return
 	}
 	l.cancel()

@@ -34,7 +34,7 @@ func (w *world) submit(r *request.Request) request.Result {
 	var a asked
 	r.Shard, r.ExpectedSequence, r.Done = worldShard, request.NoExpectation, &a
 	w.core.submit(w.now, []*request.Request{r})
-	for range 100 {
+	for range 1000 {
 		w.core.pump()
 		w.core.endTurn()
 		w.chunk()

@@ -70,6 +70,7 @@ type Chunk struct {
 	Replay   Replay            // of all chunks so far
 	Partial  *journal.Snapshot // the window before it was not read
 	Seen     window.Batch
+	Commands bool             // it has what to remember alone, and is nothing for the guest
 	Exists   bool             // after the chunk
 	Outbox   uint64           // the last chunk's: messages on their way
 	AsOf     uint64           // as of this index
@@ -101,6 +102,11 @@ func (r *Replay) Add(events, bytes int) {
 // SnapshotCost is what a snapshot must be worth in bytes of records. A filter
 // is there for convenience, and may only be a small part of what is written.
 func SnapshotCost(s *journal.Snapshot) int32 { return int32(len(s.State) + 8*len(s.Filter)) }
+
+// commandsBytes is at how many bytes of ids and replies a chunk of commands is
+// emitted. Records without events make no frames, and there may be gigabytes of
+// their replies, of which a window keeps the last 4 MiB.
+const commandsBytes = 128 << 10
 
 // firstFramesBytes is the buffer that a load begins with: enough for the events
 // after most snapshots.
@@ -164,7 +170,8 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 		}
 	}
 	inside = from > 0
-	behind := ch.Partial != nil && snap.Stands != journal.Position{} && !foreign // what the snapshot stands for is not read
+	partial := ch.Partial != nil
+	behind := partial && snap.Stands != journal.Position{} && !foreign // what the snapshot stands for is not read
 	visit := func(rec *journal.Record, after journal.Hash) error {
 		if l.End > 0 && rec.Last() > l.End {
 			return errEnough
@@ -198,12 +205,18 @@ func (l *Load) attempt(ctx context.Context, h Reader, chunkBytes int, emit func(
 			}
 			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
 		}
-		if rec.Last() > start || ch.Partial != nil {
+		if rec.Last() > start || partial {
 			ch.Replay.Add(len(rec.Events), journal.RecordBytes(rec))
 		}
 		ch.Sequence, ch.Hash = rec.Last(), after
 		if !rec.Internal() {
 			ch.Seen.Add(rec)
+		}
+		if ch.Seen.Bytes() >= min(chunkBytes, commandsBytes) {
+			if err := emit(&Chunk{Partial: ch.Partial, Seen: ch.Seen, Commands: true}); err != nil {
+				return err
+			}
+			ch.Partial, ch.Seen = nil, window.Batch{}
 		}
 		if rec.Flags&journal.FlagTombstone == 0 || rec.Last() <= start && start > 0 {
 			ch.Exists = ch.Exists || start == 0 || rec.Last() > start

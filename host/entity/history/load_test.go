@@ -3,11 +3,13 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -145,5 +147,43 @@ func TestSnapshotsOfOthersAreNoStates(t *testing.T) {
 		if err != nil || string(given.Snapshot) != "made" || given.StateVersion != 0 {
 			t.Errorf("of its own: %v, it is given %q of version %d", err, given.Snapshot, given.StateVersion)
 		}
+	}
+}
+
+// TestCommandsComeInChunks: an entity's records may have no events, and more
+// replies than there is memory. No chunk has more than a bound of them, those of
+// commands are nothing for the guest, and nothing is lost or doubled.
+func TestCommandsComeInChunks(t *testing.T) {
+	h := &latest{}
+	h.writes(1, `"first"`)
+	const commands = 300
+	for i := range commands {
+		h.records = append(h.records, journal.Record{
+			Entity: one, Expected: 1, RecordedAt: int64(2 + i), CommandID: journal.CommandID(fmt.Sprint("c", i)), Reply: make([]byte, 20_000),
+		})
+	}
+	typ := of(1, 1)
+	l := Load{ID: one, Shard: 1, Type: typ}
+	var seen window.Window
+	limits := window.Limits{Commands: 1000, ReplyBytes: 1 << 30, ClientMaxAge: 1 << 60, ServerMaxAge: 1 << 60}
+	var g loader
+	chunks, last := 0, false
+	l.Read(t.Context(), h, 1<<20, func(ch *Chunk) error {
+		if chunks++; ch.Err != nil || last {
+			t.Fatal(ch.Err, last)
+		}
+		if n := ch.Seen.Bytes(); n > 128<<10+21_000 {
+			t.Errorf("a chunk has %d bytes", n)
+		}
+		seen.AddAll(&limits, ch.Seen, func(bool) *window.Filter { return nil })
+		if last = ch.Last; ch.Commands {
+			return nil
+		}
+		var s Step
+		l.Step(&s, ch)
+		return s.Do(&g, 1)
+	})
+	if n := seen.Count(); n != commands+1 || !last || chunks < commands*20_000/(150<<10) || g.calls != 1 || string(g.given.Snapshot) != `"first"` {
+		t.Errorf("%d commands in %d chunks, the last one came: %v; the guest got %d states, %q", n, chunks, last, g.calls, g.given.Snapshot)
 	}
 }

@@ -185,6 +185,9 @@ type Batch struct {
 	Before int64 // there may be others, not younger than this; 0 when there are none
 }
 
+// Bytes is what the batch takes in memory.
+func (b *Batch) Bytes() int { return len(b.packed) }
+
 // Add adds the command of a record.
 func (b *Batch) Add(rec *journal.Record) {
 	n := nameOf(rec.CommandID)

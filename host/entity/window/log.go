@@ -32,6 +32,9 @@ func newLog(few string, count, replies int) *log {
 
 // reserve makes room for so many more commands, which have so many bytes.
 func (m *log) reserve(commands, size int) {
+	if len(m.data)+size > cap(m.data) && m.head > len(m.data)/4 {
+		m.compact()
+	}
 	m.data = slices.Grow(m.data, size)
 	if slots := 4 * (m.count + commands + 1) / 3; slots > len(m.slots) {
 		m.index(slots)

@@ -164,3 +164,28 @@ func TestWindowAgreesWithAList(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowsOfBatchesGiveMemoryBack: a long history comes in many batches, and
+// the window that is made of them takes no more than what it holds.
+func TestWindowsOfBatchesGiveMemoryBack(t *testing.T) {
+	l := Limits{Commands: 1000, ReplyBytes: 1 << 20, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
+	var w Window
+	grown := int64(0)
+	for n := range 200 {
+		var b Batch
+		for k := range 20 {
+			b.Add(&journal.Record{CommandID: id(20*n + k), RecordedAt: int64(n), Reply: make([]byte, 10_000)})
+		}
+		w.AddAll(&l, b, func(bool) *Filter { return nil })
+		grown += w.Growth()
+	}
+	if commands, replies := w.Size(); commands != l.ReplyBytes/10_000 || replies > l.ReplyBytes {
+		t.Errorf("%d commands with %d bytes", commands, replies)
+	}
+	if grown != w.Weight() || grown > 3*int64(l.ReplyBytes) {
+		t.Errorf("it takes %d bytes, %d by its growth", w.Weight(), grown)
+	}
+	if !w.has(&l, id(20*200-1), 0) || !w.has(&l, id(20*200-100), 0) || w.has(&l, id(20*200-l.ReplyBytes/10_000-1), 0) {
+		t.Error("it remembers others than the newest")
+	}
+}
