@@ -1,10 +1,12 @@
-// Guest is four entity types for the tests of floods: fork, whose command leads
+// Guest is five entity types for the tests of floods: fork, whose command leads
 // to two more; alarm, whose timers set themselves again; bell, which has honest
-// ones; and pass, a chain of messages that ends.
+// ones; pass, a chain of messages that ends; and heavy, whose commands take and
+// leave as much as commands may.
 package main
 
 import (
 	"strconv"
+	"strings"
 
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
@@ -88,6 +90,52 @@ func pass() *hostd.Type[Count] {
 	return t
 }
 
-var _ = hostd.Serve("floods", "1.0.0", fork(), alarm(), bell(), pass())
+// Item is one of many in the payload of a heavy command, with a schema that
+// every one of them is checked against.
+type Item struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+}
+
+// Load is what a heavy command takes, and what it is to leave.
+type Load struct {
+	Items  []Item `json:"items"`
+	Pad    string `json:"pad"`
+	Events int64  `json:"events"`
+	Bytes  int64  `json:"bytes"` // of each event
+	Sends  int64  `json:"sends"`
+	Timers int64  `json:"timers"`
+	Reply  int64  `json:"reply"` // its bytes
+	Spin   int64  `json:"spin"`  // rounds of a loop
+}
+
+// Much is the event of a heavy command.
+type Much struct {
+	Pad string `json:"pad"`
+}
+
+func heavy() *hostd.Type[Count] {
+	t := typ("heavy")
+	hostd.Event(t, "much", func(s *Count, _ Much) { s.N++ })
+	hostd.Command(t, "load", func(c *hostd.Context, _ *Count, l Load) (Much, error) {
+		sum := uint64(1)
+		for range l.Spin {
+			sum = sum*6364136223846793005 + 1442695040888963407
+		}
+		for i := range l.Events {
+			c.Emit(Much{strings.Repeat("x", int(l.Bytes))}, "tag-"+strconv.FormatUint(sum>>60, 10), "item-"+strconv.FormatInt(i, 10))
+		}
+		for i := range l.Sends {
+			c.Send("bell", "heavy-"+strconv.FormatInt(i, 10), "strike", hostd.None{})
+		}
+		for i := range l.Timers {
+			c.SetTimer("t"+strconv.FormatInt(i, 10), c.Now().Add(hostd.Duration(i+1)*3600*1000*hostd.Millisecond), "load", Load{})
+		}
+		return Much{strings.Repeat("x", int(l.Reply))}, nil
+	})
+	return t
+}
+
+var _ = hostd.Serve("floods", "1.0.0", fork(), alarm(), bell(), pass(), heavy())
 
 func main() {}
