@@ -23,7 +23,7 @@ func (c *core) makeHeadOnly(e *entity, ch *history.Chunk) bool {
 	e.noteError(ch.Err)
 	e.extra.load, e.extra.headOnly, e.extra.whole, e.extra.below = nil, true, false, 0
 	c.takeCommands(e, l)
-	c.remember(e, l, ch)
+	c.noteChunk(e, l, ch)
 	e.windowBuilt(l.before)
 	c.weigh(e)
 	e.phase, e.sequence, e.hash, e.exists = inMemory, ch.Sequence, ch.Hash, true

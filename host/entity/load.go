@@ -93,15 +93,15 @@ func (c *core) applyChunk(e *entity) {
 // nothing for the guest.
 func (c *core) takeCommands(e *entity, l *load) {
 	for len(l.chunks) > 0 && l.chunks[0].Commands {
-		c.remember(e, l, l.chunks[0])
+		c.noteChunk(e, l, l.chunks[0])
 		l.chunks = l.chunks[1:]
 		l.more()
 	}
 }
 
-// remember puts the commands of a chunk into the window of an entity that is
+// noteChunk puts the commands of a chunk into the window of an entity that is
 // being loaded.
-func (c *core) remember(e *entity, l *load, ch *history.Chunk) {
+func (c *core) noteChunk(e *entity, l *load, ch *history.Chunk) {
 	if s := ch.Partial; s != nil {
 		x := e.withExtra()
 		x.beyond = window.Beyond{Partial: true, Older: s.Window, Filter: window.OpenFilter(bytes.Clone(s.Filter), int(s.FilterIDs))}
@@ -137,7 +137,7 @@ func (c *core) chunkApplied(e *entity, v *Call) {
 		c.loadFault(e, v.err)
 		return
 	}
-	c.remember(e, l, ch)
+	c.noteChunk(e, l, ch)
 	if !ch.Last {
 		l.more()
 		return
