@@ -22,7 +22,7 @@ var untold = map[protoreflect.Name]string{
 	"entity_type": "has a member of its own", "entity_id": "has a member of its own", "command_id": "has a member of its own",
 	"wasm": "code", "signature": "code", "chunk": "data of entities", "token_sha256": "a credential", "value": "data",
 	"first_attempt_age_ms": "is about a retry",
-	"shard_millis":         "bounds a comparison", "presence_only": "asked by nodes", "fence": "asked by nodes", "truncated": "asked by nodes", "snapshots": "asked by nodes",
+	"shard_millis":         "bounds a comparison", "presence_only": "asked by nodes", "fence": "asked by nodes", "truncated": "asked by nodes", "snapshots": "asked by nodes", "paced": "asked by nodes",
 	"first_share": "asked by nodes", "first_prefix": "asked by nodes", "within_share": "asked by nodes", "within_prefix": "asked by nodes",
 }
 
