@@ -90,7 +90,7 @@ func TestCodes(t *testing.T) {
 			}
 		}
 	}
-	for dir, prefix := range map[string]string{"../../request": "request.", "../../../sharding": "sharding.", "../../../journal": "journal."} {
+	for dir, prefix := range map[string]string{"../request": "request.", "../../sharding": "sharding.", "../../journal": "journal."} {
 		for _, name := range exportedErrors(t, dir) {
 			if !listed[prefix+name] {
 				t.Errorf("%s%s has no code in this table", prefix, name)
