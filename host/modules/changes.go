@@ -37,3 +37,15 @@ func by(view *meta.View, who string, command []byte) []byte {
 	}
 	return meta.By(command, who)
 }
+
+// BindingChange is one change of what serves an entity type.
+type BindingChange struct {
+	Revision uint64
+	At       time.Time
+	Kind     string // as meta.ChangeKind
+	Digest   journal.Digest
+	By       string // empty where that is not known
+	Forced   bool
+	TookBack uint64
+	meta.Part
+}

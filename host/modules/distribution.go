@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/hostd/hostd/host/status"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hostd/hostd/host/status"
 
 	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/peer"

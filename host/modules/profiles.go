@@ -8,7 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/status"
 )
 
 // mostProfiles bounds the entity types that are measured at a time.
@@ -71,3 +74,13 @@ func (t *Types) Profile(ctx context.Context, entityType string, long time.Durati
 	}
 	return out, nil
 }
+
+// GuestStack is what guests have spent in one function, called by certain others.
+type GuestStack struct {
+	Functions []string // the one that spends first
+	Samples   int64
+	Fuel      int64
+}
+
+// ErrProfiling: what is asked for is being measured for somebody else.
+var ErrProfiling = status.New(connect.CodeResourceExhausted, "as many profiles of that are being taken as may be: wait until one has ended")

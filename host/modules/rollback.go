@@ -190,3 +190,39 @@ func back(b meta.Binding, revision uint64) journal.Digest {
 	}
 	return journal.Digest(b.Digest)
 }
+
+// TakeBack has the module serve an entity type that did before.
+type TakeBack struct {
+	EntityType string
+	Revision   uint64                         // that is taken back; 0: the one that serves
+	By         string                         // as of an Activation
+	Stored     func(entityType string) Stored // as of an Activation
+	Allow      Allow
+	// Check is asked for each type that goes back, once every node has the module:
+	// it refuses, or says who forces it. Where it does neither it is asked again
+	// while the type's entities leave no records. Nil: nothing is looked at.
+	Check func(ctx context.Context, t RollbackType) (forcedBy string, err error)
+	Truncated
+}
+
+// Rollback is what a rollback led to.
+type Rollback struct {
+	Digest   journal.Digest // of the module that serves
+	Revision uint64         // it serves under
+	Types    []string       // all that went back, by name
+}
+
+// RollbackType is one that is to be served by a module that did before.
+type RollbackType struct {
+	Name   string
+	Digest journal.Digest // of the module
+	// Before are the modules whose events it knows: itself, and those that served
+	// before it and not since.
+	Before []journal.Digest
+	// First is the part of it that the module of now has served at first; zero is
+	// all.
+	First meta.Part
+	// Fence is the revision since when its entities leave no records, once a look
+	// has passed it while they did; 0 before.
+	Fence uint64
+}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hostd/hostd/abi/manifest"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/engine"
@@ -455,3 +457,11 @@ func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, e
 		}
 	}
 }
+
+// refusedRollout says why a rollout cannot be as things are.
+func refusedRollout(format string, args ...any) error {
+	return &status.RefusedError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// ErrRolloutGoesOn: the call's time was over before the entities had gone back.
+var ErrRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are on their way back to the older module, and that goes on; 'hostd module rollout TYPE' shows it")

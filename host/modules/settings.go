@@ -327,3 +327,12 @@ func (t *Settings) run(ctx context.Context, m *cluster.Metadata) {
 		}
 	}
 }
+
+// TypeSetting returns what a setting's key is about: entity.TYPE.NAME.
+func TypeSetting(key string) (entityType, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, settingPrefix)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, ".")
+}

@@ -245,3 +245,11 @@ func (p *replay) live(ctx context.Context) error {
 	w := walk{id: p.id, to: &p.fold}
 	return w.read(ctx, p.Machine, p.shard, from, p.end)
 }
+
+// Folded is a state that a module has made of an entity's events.
+type Folded struct {
+	State    []byte
+	Sequence journal.Sequence // of the last event that is in it
+	Module   journal.Digest
+	Deleted  bool // the last event ended the entity's life
+}
