@@ -29,7 +29,11 @@ PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods
 # where these call them. Builders of guests only wait for compilers, and
 # tests/arch reads files.
 MEETING = ^[[:space:]]*go [a-zA-Z_(]|"sync"|"sync/atomic"|/x/sync|\.Parallel\(\)|AfterFunc\(|net/http|net\.Listen|"github.com/hostd/hostd/host"
-RACE_PKGS = $$($(GO) list $(PKGS) | grep -Fx "$$(git grep -lE '$(MEETING)' -- '*.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')" | grep -vE '$(PROCESSES)|/guestbuild(/|$$)|/tests/arch$$')
+RACE_PKGS = $$($(GO) list $(PKGS) | grep -Fx "$$(git grep -lE '$(MEETING)' -- '*.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')" | grep -vE '$(PROCESSES)|/guestbuild(/|$$)|/tests/arch$$|/$(RACE_SLOW)$$')
+# These packages test whole nodes and need ten minutes each under the race
+# detector, so the continuous run takes a share of their tests.
+RACE_SLOW = tests/(virtualtime|e2e/entities)
+RACE_LIST = git grep -h '^func Test[A-Z]' -- tests/virtualtime tests/e2e/entities | sed -n 's|^func \(Test[A-Za-z0-9_]*\)(.*|\1|p' | grep -v '^TestMain$$' | sort -u | $(TAKE_SHARE)
 # Of suites that are lists, the continuous run takes one of SHARES shares.
 SHARES ?= 1
 SHARE ?= 0
@@ -38,7 +42,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
+.PHONY: help build test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,8 +53,13 @@ build: ## build bin/hostd
 test: ## run the tests that a person waits for; make long and others run the rest
 	$(GOTEST) $(PKGS)
 
-race: ## run the tests of what is concurrent in short mode under the race detector
+race: race-packages race-nodes ## run the tests of concurrent code in short mode under the race detector
+
+race-packages:
 	$(GOTEST) -race -short -timeout 30m $(RACE_PKGS)
+
+race-nodes:
+	$(GOTEST) -race -short -timeout 40m -run "^($$($(RACE_LIST) | paste -sd '|' -))\$$" ./tests/virtualtime ./tests/e2e/entities
 
 check: fmt-check vet lint generated race ## all that must hold before a commit
 
