@@ -310,7 +310,7 @@ type message struct {
 	stream bool // of SendStream
 
 	buf    []byte  // of what was read
-	pooled *[]byte // that buf is from; nil for none
+	pooled *[]byte // the buffer behind buf; nil if there is none
 	served int     // of buf, to the decoder
 	failed error
 }
@@ -351,41 +351,66 @@ func (m *message) decoded(data []byte) (err error) {
 	}
 }
 
-// buffers are those of small messages, which most are.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, firstBuffer); return &b }}
+// Buffers of messages up to largeBuffer bytes are pooled. Most messages fit the
+// first buffer; batches of a stream need the large one again and again.
+const (
+	firstBuffer = 1 << 10
+	largeBuffer = 16 << 10
+)
 
-const firstBuffer = 1 << 10
+var (
+	firstBuffers = sync.Pool{New: func() any { return newBuffer(firstBuffer) }}
+	largeBuffers = sync.Pool{New: func() any { return newBuffer(largeBuffer) }}
+)
+
+func newBuffer(size int) *[]byte {
+	b := make([]byte, 0, size)
+	return &b
+}
 
 // room makes room in buf, for at most most bytes in all.
 func (m *message) room(most int) error {
 	if len(m.buf) < cap(m.buf) {
 		return nil
 	}
-	if m.buf == nil {
-		if err := m.take(firstBuffer, &m.charge.read); err != nil {
-			return err
+	size := firstBuffer
+	if m.buf != nil {
+		size = min(2*cap(m.buf), max(most, cap(m.buf)+1))
+		if size <= largeBuffer {
+			size = largeBuffer
 		}
-		m.pooled = buffers.Get().(*[]byte)
-		m.buf = (*m.pooled)[:0]
-		return nil
 	}
-	size := min(2*cap(m.buf), max(most, cap(m.buf)+1))
 	if err := m.take(int64(size-cap(m.buf)), &m.charge.read); err != nil {
 		return err
 	}
-	larger := make([]byte, len(m.buf), size)
-	copy(larger, m.buf)
-	m.reuse()
-	m.buf = larger
+	read, pooled := m.buf, m.pooled
+	switch size {
+	case firstBuffer:
+		m.pooled = firstBuffers.Get().(*[]byte)
+	case largeBuffer:
+		m.pooled = largeBuffers.Get().(*[]byte)
+	default:
+		m.pooled = newBuffer(size)
+	}
+	m.buf = append((*m.pooled)[:0], read...)
+	recycle(pooled)
 	return nil
 }
 
 func (m *message) reuse() {
-	if m.pooled != nil {
-		buffers.Put(m.pooled)
-		m.pooled = nil
+	recycle(m.pooled)
+	m.buf, m.pooled = nil, nil
+}
+
+// recycle returns a buffer to the pool of its size, if it came from one.
+func recycle(b *[]byte) {
+	switch {
+	case b == nil:
+	case cap(*b) == firstBuffer:
+		firstBuffers.Put(b)
+	case cap(*b) == largeBuffer:
+		largeBuffers.Put(b)
 	}
-	m.buf = nil
 }
 
 // serve hands out what was read. The decoder has all of it then, and the buffer
