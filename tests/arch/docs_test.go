@@ -218,6 +218,42 @@ func TestASentenceALine(t *testing.T) {
 	}
 }
 
+// releaseEntry is the link at the end of an entry of the changelog.
+var releaseEntry = regexp.MustCompile(`\]\([^)]*\)`)
+
+// The page of a release is one that a person reads: its details are in the
+// pages that it links to, and in the history.
+func TestReleasePageIsShort(t *testing.T) {
+	const maxLines, maxWords = 120, 25
+	text := pages(t)["CHANGELOG.md"]
+	_, page, ok := strings.Cut(text, "\n## ")
+	if !ok {
+		t.Fatal("CHANGELOG.md has no release")
+	}
+	page, _, _ = strings.Cut(page, "\n## ")
+	lines := 0
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "|") { // renames have as many rows as there are
+			lines++
+		}
+		if !strings.HasPrefix(line, "- ") {
+			continue
+		}
+		entry := line
+		if at := strings.LastIndex(line, "(["); at > 0 {
+			entry = line[:at]
+		}
+		words := strings.FieldsFunc(releaseEntry.ReplaceAllString(entry, "]"), unicode.IsSpace)
+		words = slices.DeleteFunc(words, func(w string) bool { return !strings.ContainsFunc(w, unicode.IsLetter) })
+		if len(words) > maxWords {
+			t.Errorf("an entry has %d words, at most %d: move details to the page it links to: %s", len(words), maxWords, line)
+		}
+	}
+	if lines > maxLines {
+		t.Errorf("the newest release has %d lines, at most %d: merge entries (a rebase may have restored old ones)", lines, maxLines)
+	}
+}
+
 var numbered = regexp.MustCompile(`^[0-9]+\. `)
 
 // The tests above prove nothing if their rules cannot fire.
