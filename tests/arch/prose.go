@@ -1,0 +1,49 @@
+package arch
+
+import (
+	"regexp"
+	"strings"
+)
+
+// deniedPhrases are phrases that a native reader has to read twice, because
+// they are rare in English or hide the noun. CONTRIBUTING.md says how to write
+// instead.
+var deniedPhrases = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
+	`(?:is|are) told`,       // notify, report, return
+	`anew`,                  // again
+	`pass(?:es|ed)? over`,   // skip
+	`goes on`, `go on with`, // continue
+	`but for`,                          // except
+	`in the place of`,                  // instead of
+	`of (?:before|now)`,                // previous, current
+	`beside each other`,                // concurrently
+	`another one than`,                 // a different X
+	`whoever`,                          // the caller, the node
+	`what is [^.;:]{1,40} is`,          // name the noun
+	`who [^.;:]{1,30} is to`,           // name the noun
+	`who [^.;:]{1,30}s is`,             // name the noun
+	`where nothing`,                    // if nothing
+	`are those of`, `is no longer one`, // repeat the noun
+	`gives? up its`, // release
+}, "|") + `)\b`)
+
+// deniedTerms are words of our own for things that the field has a term for.
+// The glossary has both.
+var deniedTerms = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
+	`lanes?`,            // executor
+	`overseer`,          // watchdog
+	`handovers?`,        // preemption, leadership transfer
+	`parked`,            // quarantined
+	`pledges?`,          // bootstrap vote
+	`probation`,         // stale-disk check
+	`vouch(?:e[sd])?`,   // attestation, attest
+	`hearsay`,           // gossip
+	`read rounds?`,      // ReadIndex
+	`verdicts?`,         // apply result
+	`overlay`,           // memtable
+	`watermarks?`,       // durable index
+	`dormant`, `folded`, // hibernated, replayed
+	`remembered entit(?:y|ies)`, `autostart`, // always-on
+	`muted`, `withheld`, // suspended, write-paused
+	`remarks`, // warnings
+}, "|") + `)\b`)
