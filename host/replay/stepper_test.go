@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/testkit"
-	"github.com/hostd/hostd/tests/support/testkit/guest"
+	testguest "github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // stepping is a stepper whose steps must do.
@@ -119,7 +119,7 @@ func TestStepperBeginsWithAState(t *testing.T) {
 	if err := s.Begin(t.Context(), 51, []byte(`{"total":17}`), 2); !errors.As(err, &unread) || unread.Version != 2 {
 		t.Errorf("a state of another version: %v", err)
 	}
-	empty := newStepper(t, guest.Module{Bad: "shop"}.Build(), "shop")
+	empty := newStepper(t, testguest.Module{Bad: "shop"}.Build(), "shop")
 	if err := empty.Begin(t.Context(), 3, nil, 0); err != nil {
 		t.Errorf("a state of no bytes: %v", err)
 	}
@@ -159,7 +159,7 @@ func TestStepperRefusesGaps(t *testing.T) {
 // TestStepperEndsWithAFault: an event on which the guest fails is that fault,
 // and what follows says that there is no guest.
 func TestStepperEndsWithAFault(t *testing.T) {
-	failing := guest.Module{Bad: "shop", Apply: []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}} // traps if there is an event
+	failing := testguest.Module{Bad: "shop", Apply: []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}} // traps if there is an event
 	s := newStepper(t, failing.Build(), "shop")
 	var fault *engine.Fault
 	if err := s.Step(t.Context(), replay.StepEvent{Sequence: 1, Type: "happened"}); !errors.As(err, &fault) {

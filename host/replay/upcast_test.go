@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/guests"
-	"github.com/hostd/hostd/tests/support/testkit/guest"
+	testguest "github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
 // orders are the entity types of these tests, which have an older form of an
@@ -37,9 +37,9 @@ var orders = []struct {
 	{name: "two", encoding: "json", makes: `{} {}`},
 	{name: "bytes", encoding: "bytes", makes: `{"n":`},
 	// A loop of as many turns costs several units of fuel each.
-	{name: "dear", encoding: "json", makes: `{"n":2}`, code: append(guest.Count(fuelOfEvent*piece), 0x1a)},
+	{name: "dear", encoding: "json", makes: `{"n":2}`, code: append(testguest.Count(fuelOfEvent*piece), 0x1a)},
 	{name: "endless", encoding: "json", code: []byte{0x03, 0x40, 0x0c, 0x00, 0x0b, 0x00}},
-	{name: "trap", encoding: "bytes", code: guest.Unreachable},
+	{name: "trap", encoding: "bytes", code: testguest.Unreachable},
 	{name: "cut", encoding: "bytes", makes: "not all of it"},
 }
 
@@ -55,7 +55,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 	t.Helper()
 	var types []string
 	var frames []byte
-	code := slices.Clone(guest.Unreachable)
+	code := slices.Clone(testguest.Unreachable)
 	for i, o := range orders {
 		types = append(types, fmt.Sprintf(`{"name":%q,"kind":"event-sourced","encoding":%q,"events":[{"type":"placed.v2"},{"type":"placed","upcastTo":"placed.v2"},{"type":"moved.v2"},{"type":"moved","upcastTo":"moved.v2"}]}`, o.name, o.encoding))
 		answer := abi.AppendEvent(nil, "placed.v2", []byte(o.makes))
@@ -64,10 +64,10 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 			length--
 		}
 		// if the type is this one, its code and answer, else those of the others
-		code = slices.Concat([]byte{0x20, 0x00, 0x41, byte(i), 0x46, 0x04, 0x7e}, o.code, guest.Span(uint32(guest.FramesAt+len(frames)), uint32(length)), []byte{0x05}, code, []byte{0x0b})
+		code = slices.Concat([]byte{0x20, 0x00, 0x41, byte(i), 0x46, 0x04, 0x7e}, o.code, testguest.Span(uint32(testguest.FramesAt+len(frames)), uint32(length)), []byte{0x05}, code, []byte{0x0b})
 		frames = append(frames, answer...)
 	}
-	m := guests.Compile(t, guest.Module{Upcast: code, Frames: frames, Manifest: `{"abi":1,"name":"m","entityTypes":[` + strings.Join(types, ",") + `]}`}.Build(), nil)
+	m := guests.Compile(t, testguest.Module{Upcast: code, Frames: frames, Manifest: `{"abi":1,"name":"m","entityTypes":[` + strings.Join(types, ",") + `]}`}.Build(), nil)
 	w := &upcastWorld{t: t}
 	serves := func(name string) *modules.Served {
 		return &modules.Served{Type: binding.Type{Name: name, Digest: m.Digest()}}
@@ -316,7 +316,7 @@ func TestUpcastingEndsWithItsCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.guest.Close()
+	defer g.testguest.Close()
 	about := w.about[key]
 	if _, err := g.upcast(ctx, &about, "placed.v2", abi.AppendInputEvent(nil, 7, 1, "placed", nil)); !errors.Is(err, engine.ErrInterrupted) {
 		t.Errorf("a guest whose caller has left ends with %v", err)
