@@ -7,23 +7,22 @@ import (
 	"github.com/hostd/hostd/host/entity/stages"
 	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/telemetry"
-	"github.com/hostd/hostd/host/telemetry/latency"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // metrics are what a node measures of itself.
 type metrics struct {
-	sync     *latency.Histogram
-	late     *latency.Histogram // of timers
+	sync     *telemetry.Histogram
+	late     *telemetry.Histogram // of timers
 	commands *stages.Table
 	registry *prometheus.Registry
 }
 
 func newMetrics(r *prometheus.Registry) *metrics {
-	sync := latency.NewVec(prometheus.HistogramOpts{
+	sync := telemetry.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "hostd_wal_sync_seconds", Help: "Duration of a sync of the write-ahead log.", Buckets: telemetry.LatencyBuckets(),
 	}, nil)
-	late := latency.NewVec(prometheus.HistogramOpts{
+	late := telemetry.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "hostd_timer_lateness_seconds", Help: "How long after they were due timers fired.",
 		Buckets: []float64{1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 600, 3600},
 	}, nil)

@@ -3,8 +3,8 @@ package host
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // guestCollector tells what guests cost: by entity type what they spend and
@@ -78,7 +78,7 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 		sum.Parked += s.Parked
 		sum.Recycled += s.Recycled
 	}
-	for kind := range engine.FaultKinds {
+	for kind := range guest.FaultKinds {
 		count(faultKinds, c.n.guests.modules.Types.Faults(kind), kind.String())
 	}
 	count(faultKinds, sum.BadOutputs, outputKind)

@@ -16,27 +16,23 @@ import (
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/certs"
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/statecheck"
 	"github.com/hostd/hostd/host/forward"
-	"github.com/hostd/hostd/host/integrity"
-	"github.com/hostd/hostd/host/leaders"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/network"
-	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/region"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
-	"github.com/hostd/hostd/host/traces/otlp"
-	"github.com/hostd/hostd/host/wallclock"
+	"github.com/hostd/hostd/host/traces"
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/sharding"
 )
@@ -76,8 +72,8 @@ type Node struct {
 
 // guests are what runs guests, and what is known of them.
 type guests struct {
-	engine  *engine.Engine
-	files   *registry.Registry // of modules
+	engine  *guest.Engine
+	files   *guest.Registry // of modules
 	trust   *signing.Trust
 	modules *modules.Modules
 	states  *statecheck.Checker
@@ -89,18 +85,18 @@ type guests struct {
 // routing is the way of a request from this node to the one that leads its
 // shard.
 type routing struct {
-	leaders *leaders.Leaders
+	leaders *cluster.Leaders
 	router  *router.Router
 	forward *forward.Client
-	spans   *otlp.Provider // nil: none are made
+	spans   *traces.Provider // nil: none are made
 }
 
 // watches notice what stands still, is full or is wrong around the node.
 type watches struct {
-	pauses *pause.Watch
+	pauses *stall.PauseWatch
 	stalls *stall.Guard
 	disk   datadir.DiskMark
-	clock  *wallclock.Watch
+	clock  *cluster.ClockWatch
 }
 
 // Start opens the data directory and returns once the node belongs to a
@@ -236,7 +232,7 @@ func (n *Node) run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	tasks.Go(func() { n.replicas.judge.Run(ctx) })
-	tasks.Go(func() { integrity.Audit(ctx, n.replicas.machine, n.logger) })
+	tasks.Go(func() { cluster.AuditRows(ctx, n.replicas.machine, n.logger) })
 	tasks.Go(func() { n.follow(ctx) })
 	tasks.Go(func() { n.catchUp(ctx) })
 	tasks.Go(func() { n.membership.hear(ctx) })
@@ -252,7 +248,7 @@ func (n *Node) run(ctx context.Context) {
 	tasks.Go(func() { n.membership.watchReplaced(ctx) })
 	tasks.Go(func() { n.releaseMapped(ctx) })
 	tasks.Go(func() {
-		if err := integrity.Scrub(ctx, n.replicas.store, int64(n.cfg.ScrubBytesPerSecond), n.replicas.applier.StopAll, n.logger); err != nil {
+		if err := cluster.ScrubTables(ctx, n.replicas.store, int64(n.cfg.ScrubBytesPerSecond), n.replicas.applier.StopAll, n.logger); err != nil {
 			n.fatal(err)
 		}
 	})

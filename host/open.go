@@ -9,18 +9,15 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/entity/statecheck"
-	"github.com/hostd/hostd/host/integrity"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/region"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/telemetry"
-	"github.com/hostd/hostd/host/wallclock"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
@@ -104,7 +101,7 @@ func (n *Node) openEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := engine.New(ctx, engine.Options{
+	e, err := guest.New(ctx, guest.Options{
 		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes), CompileCommand: compile,
 		CacheDir: filepath.Join(n.cfg.DataDir, datadir.CacheDir), CacheKey: key, Logger: n.logger,
 		TellFaults: n.cfg.TellFaults,
@@ -117,7 +114,7 @@ func (n *Node) openEngine(ctx context.Context) error {
 	if err := n.openTrust(); err != nil {
 		return err
 	}
-	n.guests.files, err = registry.Open(registry.Options{Dir: filepath.Join(n.cfg.DataDir, datadir.ModulesDir), Engine: e})
+	n.guests.files, err = guest.OpenRegistry(guest.RegistryOptions{Dir: filepath.Join(n.cfg.DataDir, datadir.ModulesDir), Engine: e})
 	if err != nil {
 		return err
 	}
@@ -139,7 +136,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.lifecycle.add("store", func(context.Context) error { return n.replicas.store.Close() })
 	state := meta.New()
 	snapshots := filepath.Join(n.cfg.DataDir, datadir.SnapshotDir)
-	n.replicas.judge = integrity.NewJudge(n.id.Node, n.logger)
+	n.replicas.judge = cluster.NewConsistencyChecker(n.id.Node, n.logger)
 	n.replicas.machine, err = eventlog.Open(n.replicas.store, rec.Watermark, eventlog.Options{
 		Metadata: cluster.Machine{State: state}, Level: state.Level, Generations: rec.Generations(n.around.Disk, snapshots), Stopped: n.replicas.raft.stopped,
 		Differs: n.replicas.judge.Differs, Seed: rand.Uint64(), Logger: n.logger,
@@ -161,7 +158,7 @@ func (n *Node) openEntities(context.Context) error {
 		Self: n.id.Node, Shards: n.shards, Engine: n.guests.engine, Files: n.guests.files, Metadata: n.membership.metadata, Peers: n.peers, Others: n.membership.others,
 		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: n.backend.Lines(), Logger: n.logger,
 	})
-	n.watches.clock = wallclock.New(wallclock.Options{
+	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
 		Timings: n.peers.Timings, SilentAfter: n.cfg.SilentAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
 	})
 	lanes := n.cfg.Lanes
@@ -226,7 +223,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.lifecycle.add("applier", n.replicas.applier.Close)
-	n.replicas.judge.Open(integrity.JudgeOptions{Own: n.replicas.machine.Compared, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
+	n.replicas.judge.Open(cluster.ConsistencyCheckerOptions{Own: n.replicas.machine.Compared, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
 	withheld, err := cluster.Withheld(n.id, rec)
 	if err != nil {
 		return err
@@ -245,7 +242,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.replicas.raft.open(loop)
 	n.lifecycle.add("raft groups", loop.Close)
 	n.metrics.watch(n)
-	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n}, moduleCollector{n}, canary.Collector{Each: n.guests.modules.Types.EachCanary})
+	n.metrics.registry.MustRegister(guestCollector{n}, signatureCollector{n}, moduleCollector{n}, trial.Collector{Each: n.guests.modules.Types.EachCanary})
 	n.metrics.watchCluster(n)
 	return nil
 }

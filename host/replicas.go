@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hostd/hostd/host/integrity"
+	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
@@ -21,7 +21,7 @@ type replicas struct {
 	applier *eventlog.Applier
 	machine *eventlog.Machine
 	store   *store.Store
-	judge   *integrity.Judge
+	judge   *cluster.ConsistencyChecker
 	pace    stall.Pace                 // of syncs of the log
 	state   atomic.Pointer[meta.State] // of the metadata, as this node has applied it
 }

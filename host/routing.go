@@ -11,12 +11,11 @@ import (
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/forward"
-	"github.com/hostd/hostd/host/leaders"
-	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -27,7 +26,7 @@ const forwardPath = "/" + peerv1connect.ForwardServiceName + "/"
 // openServer begins to serve: probes of other nodes and the health endpoints
 // at once, everything else when the node is open.
 func (n *Node) openServer(ctx context.Context) error {
-	n.watches.pauses = pause.New()
+	n.watches.pauses = stall.NewPauseWatch()
 	n.lifecycle.watch("watch of pauses", n.watches.pauses.Run)
 	n.watchStalls()
 	if err := n.openCertificates(); err != nil {
@@ -86,7 +85,7 @@ func (n *Node) openServer(ctx context.Context) error {
 // openRequests opens the way of a request from any node to the one that leads
 // its shard.
 func (n *Node) openRequests(context.Context) (err error) {
-	n.routing.leaders = leaders.New(n.id.Node, n.region, n.replicas.stopReason, n.peers.Heard)
+	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.region, n.replicas.stopReason, n.peers.Heard)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,

@@ -9,7 +9,6 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/host/traces"
-	"github.com/hostd/hostd/host/traces/otlp"
 )
 
 // openTraces begins to make spans, where there is a collector that they go to.
@@ -18,7 +17,7 @@ func (n *Node) openTraces(ctx context.Context, opts *rpc.Options) (err error) {
 	if url == "" {
 		return nil
 	}
-	n.routing.spans, err = otlp.New(ctx, otlp.Options{
+	n.routing.spans, err = traces.NewProvider(ctx, traces.ProviderOptions{
 		URL: url, HeadersFile: n.cfg.OTLPHeadersFile, Ratio: n.cfg.TraceRatio, TrustRemote: n.cfg.TraceTrustRemote,
 		Node: string(n.id.Node), Version: telemetry.Version(), Logger: n.logger, Registerer: n.metrics.registry,
 	})

@@ -6,13 +6,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // newCompile is the process in which a node compiles what was uploaded.
 func newCompile(std cli.Stdio) *cobra.Command {
 	c := cli.Leaf(compileCommand, "Compile one module for a node", 0, 0, func(_ context.Context, c *cobra.Command, _ []string) error {
-		if code := engine.CompileChild(std.In, std.Err); code != 0 {
+		if code := guest.CompileChild(std.In, std.Err); code != 0 {
 			return &cli.ExitError{Code: code}
 		}
 		return nil

@@ -9,9 +9,6 @@ import (
 
 	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/guestlines"
-	"github.com/hostd/hostd/host/integrity"
-	"github.com/hostd/hostd/host/leaders"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/region"
@@ -45,10 +42,10 @@ type Parts struct {
 	Member   *cluster.Member
 	Control  *cluster.Control
 	Peers    *peer.Peers
-	Leaders  *leaders.Leaders
+	Leaders  *cluster.Leaders
 	Raft     *raftgroup.Loop
 	Machine  *eventlog.Machine
-	Judge    *integrity.Judge
+	Judge    *cluster.ConsistencyChecker
 	Region   *region.Region
 	Router   *router.Router
 	Modules  *modules.Modules
@@ -83,7 +80,7 @@ func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
 // are there, and takes no calls for them until the node has opened.
 type Backend struct {
 	parts Parts
-	lines guestlines.Lines
+	lines modules.GuestLines
 	late  struct {
 		types     struct{ rpc.Types }
 		modules   struct{ rpc.Modules }
@@ -93,7 +90,7 @@ type Backend struct {
 }
 
 // Lines keep what the node's guests write.
-func (b *Backend) Lines() *guestlines.Lines { return &b.lines }
+func (b *Backend) Lines() *modules.GuestLines { return &b.lines }
 
 // Open gives the backend its parts. No call but those of the founder may have
 // come before.

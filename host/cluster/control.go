@@ -11,8 +11,8 @@ import (
 	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
@@ -339,7 +339,7 @@ func (c *Control) OpenBlob(_ context.Context, module peer.Digest) (io.ReadCloser
 		return nil, 0, err
 	}
 	wasm, err := o.Blobs.Get(module)
-	if errors.Is(err, registry.ErrNotFound) {
+	if errors.Is(err, guest.ErrModuleNotFound) {
 		err = fmt.Errorf("%w: %w", peer.ErrNotFound, err)
 	}
 	return io.NopCloser(bytes.NewReader(wasm)), int64(len(wasm)), err

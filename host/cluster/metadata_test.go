@@ -189,22 +189,22 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	}
 }
 
-// silent is a node that takes calls, and falls silent before it answers.
-type silent struct{ lost func() }
+// unansweringNode is a node that takes calls, and falls silent before it answers.
+type unansweringNode struct{ lost func() }
 
-func (s silent) Propose(ctx context.Context, _ sharding.NodeID, _ []byte) ([]byte, error) {
+func (s unansweringNode) Propose(ctx context.Context, _ sharding.NodeID, _ []byte) ([]byte, error) {
 	s.lost()
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func (s silent) ReadMeta(ctx context.Context, _ sharding.NodeID) (uint64, error) {
+func (s unansweringNode) ReadMeta(ctx context.Context, _ sharding.NodeID) (uint64, error) {
 	s.lost()
 	<-ctx.Done()
 	return 0, ctx.Err()
 }
 
-func (s silent) Heard(sharding.NodeID) bool { return false }
+func (s unansweringNode) Heard(sharding.NodeID) bool { return false }
 
 // TestCallersAreToldSoonThatNobodyLeads: the node's own work waits for a leader
 // of the metadata as long as it may, a caller only for a moment. A change that
@@ -212,7 +212,7 @@ func (s silent) Heard(sharding.NodeID) bool { return false }
 func TestCallersAreToldSoonThatNobodyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMetadata(meta.New(), 0)
-		m.Start(nil, silent{lost: func() { m.LeaderChanged(3, 0, false) }}, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n2", true })
+		m.Start(nil, unansweringNode{lost: func() { m.LeaderChanged(3, 0, false) }}, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n2", true })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		took := func(call func() error) (time.Duration, error) {

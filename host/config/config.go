@@ -178,7 +178,7 @@ type Config struct {
 	DiskReadOnlyMax     Bytes // what the percentage comes to at most
 
 	// CompileProgram is a path, not a key: the program sets it to its own. Run
-	// with the one argument compile-module it must call engine.CompileChild.
+	// with the one argument compile-module it must call guest.CompileChild.
 	// When it is empty the node compiles modules in its own process, which a
 	// module made to can then hold for minutes.
 	CompileProgram string

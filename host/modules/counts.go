@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/host/status"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
-	"github.com/hostd/hostd/host/canary"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -37,12 +37,12 @@ func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err erro
 	return out, nil
 }
 
-func counted(c *canary.Counts) *peerv1.ModuleCounts {
+func counted(c *trial.Counts) *peerv1.ModuleCounts {
 	return &peerv1.ModuleCounts{Commands: c.Commands, Rejections: c.Rejections, Faults: c.Faults, Took: c.Took[:]}
 }
 
 // EachCanary calls do with the types that two modules serve here.
-func (t *Types) EachCanary(do func(entityType string, older, newer *canary.Counter)) {
+func (t *Types) EachCanary(do func(entityType string, older, newer *trial.Counter)) {
 	for name, s := range *t.types.Load() {
 		if s.newer != nil {
 			do(name, s.Counts, s.newer.Counts)
@@ -51,7 +51,7 @@ func (t *Types) EachCanary(do func(entityType string, older, newer *canary.Count
 }
 
 // versions are what two modules did of a type, on all nodes.
-type versions struct{ older, newer canary.Counts }
+type versions struct{ older, newer trial.Counts }
 
 // counts are what the modules of rollouts that go together did since those
 // began, on this node and on those that are up; silent of these did not say.
@@ -96,15 +96,15 @@ func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1
 	return all, silent, err
 }
 
-func addCounted(to *canary.Counts, c *peerv1.ModuleCounts) {
-	one := canary.Counts{Commands: c.GetCommands(), Rejections: c.GetRejections(), Faults: c.GetFaults()}
+func addCounted(to *trial.Counts, c *peerv1.ModuleCounts) {
+	one := trial.Counts{Commands: c.GetCommands(), Rejections: c.GetRejections(), Faults: c.GetFaults()}
 	copy(one.Took[:], c.GetTook())
 	to.Add(&one)
 }
 
 // broken says which rule of rollouts that go together is broken, and why.
-func broken(going []meta.Binding, by map[string]*versions) (rule canary.Rule, why string, err error) {
-	rules, err := canary.Parse(going[0].Rollout.Rules)
+func broken(going []meta.Binding, by map[string]*versions) (rule trial.Rule, why string, err error) {
+	rules, err := trial.ParseRules(going[0].Rollout.Rules)
 	if err != nil {
 		return rule, "", err
 	}

@@ -12,9 +12,8 @@ import (
 
 	"github.com/hostd/hostd/host/status"
 
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
@@ -30,8 +29,8 @@ type Distribution struct {
 	view   func() *meta.View        // of the metadata
 	others func() []sharding.NodeID // the members that are up and heard, without this node
 	peers  *peer.Peers
-	files  *registry.Registry // of this node
-	trust  *signing.Trust     // whose signatures count here
+	files  *guest.Registry // of this node
+	trust  *signing.Trust  // whose signatures count here
 	// catchUp waits for the metadata that is committed by now.
 	catchUp      func(context.Context) error
 	full         func() bool                  // the disk is: no copy is made
@@ -114,10 +113,10 @@ func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder 
 }
 
 // Module returns a compiled module, fetched first where it is not here.
-func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*engine.Module, error) {
+func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	m, err := d.files.Module(ctx, digest)
-	var damaged *registry.DamagedError
-	if !errors.Is(err, registry.ErrNotFound) && !errors.As(err, &damaged) {
+	var damaged *guest.DamagedModuleError
+	if !errors.Is(err, guest.ErrModuleNotFound) && !errors.As(err, &damaged) {
 		return m, err
 	}
 	if ferr := d.Fetch(ctx, digest, holder); ferr != nil {
@@ -129,7 +128,7 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 // ToRun is Module for one that is to be run on entities before it serves them,
 // or beside the module that does: it is refused if this node asks for signatures
 // and that of the module does not count. What serves is judged by Types.
-func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*engine.Module, error) {
+func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	if err := d.signedHere(ctx, digest); err != nil {
 		return nil, err
 	}

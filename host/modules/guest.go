@@ -8,46 +8,45 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/guestlines"
+	"github.com/hostd/hostd/host/guest"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
-// guest lets lanes drive an engine's instance.
-type guest struct {
-	*engine.Instance
+// moduleGuest lets lanes drive an engine's instance.
+type moduleGuest struct {
+	*guest.Instance
 	faults *faultCounts
 	fuel   int64 // the budget that was set last; 0 is the engine's
 
-	lines  *guestlines.Lines
+	lines  *GuestLines
 	module journal.Digest
 	about  sharding.EntityID // that is visited; of a guest that has just started its type
 
 	profiles *profiles
-	shadows  *shadow.Watches
+	shadows  *trial.Watches
 }
 
 // About implements binding.Guest.
-func (g *guest) About(e sharding.EntityID) {
+func (g *moduleGuest) About(e sharding.EntityID) {
 	g.about = e
 	g.Sample(g.profiles.taken(e.Type))
 }
 
 // entity names the entity that the guest is called for.
-func (g *guest) entity() (entityType, id string) { return g.about.Type, g.about.ID }
+func (g *moduleGuest) entity() (entityType, id string) { return g.about.Type, g.about.ID }
 
 // line keeps what the guest writes.
-func (g *guest) line(level abi.LogLevel, text []byte) {
-	g.lines.Add(g.about, g.module, guestlines.Level(min(max(level, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
+func (g *moduleGuest) line(level abi.LogLevel, text []byte) {
+	g.lines.Add(g.about, g.module, LineLevel(min(max(level, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
 }
 
 // instantiate makes an instance for entities of a type.
-func (t *Types) instantiate(ctx context.Context, m *engine.Module, opts engine.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
-	g := &guest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles, shadows: t.settings.Shadows}
+func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
+	g := &moduleGuest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles, shadows: t.settings.Shadows}
 	opts.Lines, opts.About = g.line, g.entity
 	var err error
 	if g.Instance, err = m.InstantiateWith(ctx, opts); err != nil {
@@ -59,15 +58,15 @@ func (t *Types) instantiate(ctx context.Context, m *engine.Module, opts engine.I
 }
 
 // env is what the engine gives the guest, within the call's own budget.
-func (g *guest) env(env binding.Env) engine.Env {
+func (g *moduleGuest) env(env binding.Env) guest.Env {
 	if env.Fuel != g.fuel {
 		g.fuel = env.Fuel
-		g.SetBudgets(engine.Budgets{Command: env.Fuel, Query: env.Fuel})
+		g.SetBudgets(guest.Budgets{Command: env.Fuel, Query: env.Fuel})
 	}
-	return engine.Env{Now: env.Now, Seed: env.Seed, Deadline: env.Deadline, Long: env.Long}
+	return guest.Env{Now: env.Now, Seed: env.Seed, Deadline: env.Deadline, Long: env.Long}
 }
 
-func (g *guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
+func (g *moduleGuest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
 	if g.about.ID == "" { // the first visit has begun before there was a guest
 		frames := abi.NewReader(frames)
 		if f, ok, err := frames.Next(); ok && err == nil && f.Kind == abi.InEntityID {
@@ -78,18 +77,18 @@ func (g *guest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, erro
 	return status == abi.LoadDone, g.ended(err)
 }
 
-func (g *guest) Apply(handle uint64, frames []byte) error {
+func (g *moduleGuest) Apply(handle uint64, frames []byte) error {
 	return g.ended(g.Instance.Apply(handle, frames))
 }
 
-func (g *guest) Snapshot(handle uint64) ([]byte, error) {
+func (g *moduleGuest) Snapshot(handle uint64) ([]byte, error) {
 	out, err := g.Instance.Snapshot(handle)
 	return out, g.ended(err)
 }
 
-func (g *guest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
+func (g *moduleGuest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
 
-func (g *guest) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+func (g *moduleGuest) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
 	var begun time.Time
 	watched := env.Counts.Watched()
 	if watched {
@@ -107,11 +106,11 @@ func (g *guest) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, e
 
 // offer has another module decide the command too, beside the lanes. A call
 // that was cut off shows nothing.
-func (g *guest) offer(w *shadow.Watch, frames, out []byte, env binding.Env, err error) {
-	if errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrInterrupted) {
+func (g *moduleGuest) offer(w *trial.Watch, frames, out []byte, env binding.Env, err error) {
+	if errors.Is(err, guest.ErrDeadline) || errors.Is(err, guest.ErrInterrupted) {
 		return
 	}
-	w.Offer(shadow.Command{Entity: g.about, Input: frames, Output: out, Failed: err != nil, Now: env.Now, Seed: env.Seed, Fuel: g.Fuel()})
+	w.Offer(trial.Command{Entity: g.about, Input: frames, Output: out, Failed: err != nil, Now: env.Now, Seed: env.Seed, Fuel: g.Fuel()})
 }
 
 // rejects reports that what a guest answered refuses a command.
@@ -126,40 +125,40 @@ func rejects(out []byte) bool {
 	}
 }
 
-func (g *guest) Query(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+func (g *moduleGuest) Query(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
 	out, err := g.Instance.Query(handle, frames, g.env(env))
 	return out, g.ended(err)
 }
 
 // ended counts a fault of the guest, and says in the lanes' words that a call
 // was cut off.
-func (g *guest) ended(err error) error {
+func (g *moduleGuest) ended(err error) error {
 	if err == nil {
 		return nil
 	}
 	switch {
-	case errors.Is(err, engine.ErrDeadline):
+	case errors.Is(err, guest.ErrDeadline):
 		return request.ErrDeadline
-	case errors.Is(err, engine.ErrInterrupted):
+	case errors.Is(err, guest.ErrInterrupted):
 		return request.ErrStopped
 	}
 	g.faults.count(err)
-	var fault *engine.Fault
+	var fault *guest.Fault
 	if errors.As(err, &fault) {
 		text := err.Error()
 		if words := fault.LastWords(); words != "" && !strings.Contains(text, words) {
 			text += "; the guest wrote: " + words
 		}
-		g.lines.Add(g.about, g.module, guestlines.Fault, []byte(text))
+		g.lines.Add(g.about, g.module, LineFault, []byte(text))
 	}
 	return err
 }
 
 // faultCounts are a node's guest faults by kind.
-type faultCounts [engine.FaultKinds]atomic.Uint64
+type faultCounts [guest.FaultKinds]atomic.Uint64
 
 func (f *faultCounts) count(err error) {
-	var fault *engine.Fault
+	var fault *guest.Fault
 	if errors.As(err, &fault) {
 		f[fault.Kind].Add(1)
 	}

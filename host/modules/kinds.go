@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -23,7 +23,7 @@ const replaceTries = 4
 // replace has the module serve in the place of the one that does, once it is
 // known to fit what is stored. It names the revision that it has looked at, so
 // that no other is bound meanwhile unseen.
-func (s *Service) replace(ctx context.Context, m *engine.Module, a Activation) (Activated, error) {
+func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (Activated, error) {
 	for try := 1; ; try++ {
 		if err := s.metadata.CatchUp(ctx); err != nil {
 			return Activated{}, err
@@ -105,7 +105,7 @@ func order(view *meta.View, b meta.Binding, a Activation) []byte {
 // none are stored it may serve them.
 type kinds struct {
 	holds
-	module *engine.Module
+	module *guest.Module
 	others []otherKind
 }
 

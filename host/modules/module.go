@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
@@ -72,7 +71,7 @@ type Module struct {
 	Manifest    json.RawMessage   // as the module gave it
 	Owners      map[string]string // subjects, by those types of it that are served
 	// Verified is what came of verifying it, by those types of it that are served.
-	Verified map[string]verified.Result
+	Verified map[string]VerifyResult
 	Parts    []ServedPart
 	// SignedBy is the name of the key that has signed it, or SignatureFault why
 	// its signature does not count here.

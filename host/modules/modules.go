@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/guestlines"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/sharding"
 )
@@ -19,15 +17,15 @@ import (
 type Options struct {
 	Self     sharding.NodeID
 	Shards   uint32 // data shards
-	Engine   *engine.Engine
-	Files    *registry.Registry // of this node
+	Engine   *guest.Engine
+	Files    *guest.Registry // of this node
 	Metadata *cluster.Metadata
 	Peers    *peer.Peers
 	Others   func() []sharding.NodeID // the members that are up and heard, without this node
 	ReadOnly func() bool              // the disk is: no copy is made
 	CaughtUp func() bool              // with the metadata that the cluster had at the start
 	Trust    *signing.Trust           // whose signatures count on this node
-	Lines    *guestlines.Lines        // get what guests write
+	Lines    *GuestLines              // get what guests write
 	Logger   *slog.Logger
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/status"
 )
 
@@ -20,11 +20,11 @@ const mostProfiles = 4
 // profiles are those that are being taken, by entity type.
 type profiles struct {
 	mu sync.Mutex // of changes
-	of atomic.Pointer[map[string]*engine.Profile]
+	of atomic.Pointer[map[string]*guest.Profile]
 }
 
 // taken is the profile that is being taken of a type; nil for none.
-func (p *profiles) taken(entityType string) *engine.Profile {
+func (p *profiles) taken(entityType string) *guest.Profile {
 	if of := p.of.Load(); of != nil {
 		return (*of)[entityType]
 	}
@@ -32,10 +32,10 @@ func (p *profiles) taken(entityType string) *engine.Profile {
 }
 
 // change adds a type's profile, or takes it away.
-func (p *profiles) change(entityType string, to *engine.Profile) error {
+func (p *profiles) change(entityType string, to *guest.Profile) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := map[string]*engine.Profile{}
+	next := map[string]*guest.Profile{}
 	if of := p.of.Load(); of != nil {
 		maps.Copy(next, *of)
 	}
@@ -55,7 +55,7 @@ func (p *profiles) change(entityType string, to *engine.Profile) error {
 // Profile says where the guests of lanes spend their fuel for the entities of a
 // type, from now on for so long. It fails when ctx ends before.
 func (t *Types) Profile(ctx context.Context, entityType string, long time.Duration) ([]GuestStack, error) {
-	p := engine.NewProfile(rand.Uint64())
+	p := guest.NewProfile(rand.Uint64())
 	if err := t.profiles.change(entityType, p); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/abi/manifest"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -47,7 +47,7 @@ type proof struct {
 
 // proving makes the first look. It refuses a module that fails on an entity or
 // makes another state of one.
-func (s *Service) proving(ctx context.Context, b meta.Binding, m *engine.Module, p proof) (*proof, error) {
+func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, p proof) (*proof, error) {
 	p.Service, p.b, p.digest = s, b, m.Digest()
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
 		return &p, err
@@ -67,7 +67,7 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *engine.Module,
 
 // comparable reports that another module than m serves b's type, and that both
 // make states of its events.
-func (s *Service) comparable(ctx context.Context, b meta.Binding, m *engine.Module) (bool, error) {
+func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Module) (bool, error) {
 	if s.look == nil || b.Digest == meta.Digest(m.Digest()) {
 		return false, nil
 	}
@@ -174,7 +174,7 @@ func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 type proofs []*proof
 
 // proveAll makes the first look at each type.
-func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *engine.Module, t Truncated, by string) (all proofs, err error) {
+func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *guest.Module, t Truncated, by string) (all proofs, err error) {
 	if !t.Prove {
 		return nil, nil
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hostd/hostd/abi/manifest"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -114,7 +114,7 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 
 // begins are the bindings of the types that go together when the module begins
 // to serve a part of one: those that it has, and that the same module serves.
-func begins(view *meta.View, entityType string, m *engine.Module) (going []meta.Binding, err error) {
+func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.Binding, err error) {
 	b, bound := view.Binding(entityType)
 	digest := meta.Digest(m.Digest())
 	switch {
@@ -152,7 +152,7 @@ func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
 
 // alike refuses a module that keeps a type in another way than the one that
 // serves it: its entities could not go back.
-func (s *Service) alike(ctx context.Context, b meta.Binding, m *engine.Module) error {
+func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) error {
 	older, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return fmt.Errorf("compare with the module that serves: %w", err)
@@ -193,7 +193,7 @@ func begun(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
 
 // begin is how one type of those that go together begins, or goes on with a
 // larger part.
-func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *engine.Module, b RolloutBegin) (p meta.PutRollout, err error) {
+func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *guest.Module, b RolloutBegin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
 	next.Steps, next.Pause, next.Rules = b.Steps, int64(b.Pause), b.Rules
 	if _, index, ok := m.Manifest().Type(g.EntityType); ok {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/canary"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
@@ -82,7 +82,7 @@ func TestCallsMadeAgain(t *testing.T) {
 func TestRulesAreOfEachType(t *testing.T) {
 	r := &meta.Rollout{Rules: "rejections>100,faults>2"}
 	going := []meta.Binding{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
-	by := map[string]*versions{"one": {newer: canary.Counts{Faults: 2}}, "two": {newer: canary.Counts{Faults: 2}}}
+	by := map[string]*versions{"one": {newer: trial.Counts{Faults: 2}}, "two": {newer: trial.Counts{Faults: 2}}}
 	if rule, why, err := broken(going, by); why != "" || err != nil {
 		t.Error(rule, why, err) // they are not added up
 	}

@@ -5,8 +5,7 @@ import (
 	"time"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/canary"
-	"github.com/hostd/hostd/host/shadow"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -16,7 +15,7 @@ type RolloutPlan struct {
 	meta.Part
 	Steps []uint32      // shares of sharding.Buckets, rising
 	Pause time.Duration // before each of them; 0 without any
-	Rules string        // see canary.Parse
+	Rules string        // see trial.ParseRules
 }
 
 // RolloutBegin is a module that is to serve a part of a type.
@@ -63,14 +62,14 @@ type RolloutState struct {
 // that compares with what came of them. Silent nodes did not say what they
 // compared.
 type ShadowReport struct {
-	shadow.Wish
-	shadow.Sum
+	trial.Wish
+	trial.Sum
 	Silent int
 }
 
 // RolloutCounts are what the two modules of a rollout did since it began. Silent nodes
 // did not say what they counted.
 type RolloutCounts struct {
-	Older, Newer canary.Counts
+	Older, Newer trial.Counts
 	Silent       int
 }

@@ -7,10 +7,10 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/canary"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/guest"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
@@ -23,8 +23,8 @@ type Served struct {
 	binding.Type
 	API Type
 
-	bounds engine.InstanceOptions // of memory
-	newer  *Served                // of Canary; nil where that has no Type
+	bounds guest.InstanceOptions // of memory
+	newer  *Served               // of Canary; nil where that has no Type
 }
 
 // serve is how a binding is served, by what was made for it before where that
@@ -101,7 +101,7 @@ func (s *Served) canary() *Served {
 }
 
 // load compiles the module of a binding.
-func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.InstanceOptions) (*Served, error) {
+func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceOptions) (*Served, error) {
 	m, err := t.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds engine.Instance
 			Inputs:  t.inputs(m.Manifest(), about),
 			Ways:    binding.Ways{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
 			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
-			Counts: &canary.Counter{},
+			Counts: &trial.Counter{},
 			Instantiate: func(ctx context.Context) (binding.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},
@@ -206,29 +206,29 @@ func (s *Served) limit(node abi.Limits, own meta.Limits) {
 }
 
 // memoryBounds are what a type's instances on this node are made with.
-func memoryBounds(own meta.Limits) engine.InstanceOptions {
-	opts := engine.InstanceOptions{MemoryBytes: own.MemoryBytes}
+func memoryBounds(own meta.Limits) guest.InstanceOptions {
+	opts := guest.InstanceOptions{MemoryBytes: own.MemoryBytes}
 	if own.TypeMemoryBytes > 0 {
-		opts.Memory = engine.NewMemoryBudget(own.TypeMemoryBytes)
+		opts.Memory = guest.NewMemoryBudget(own.TypeMemoryBytes)
 	}
 	return opts
 }
 
 // MemoryBounds are what an instance beside those that serve the type is made
 // with: the same bounds, and none of the memory that those share.
-func (s *Served) MemoryBounds() engine.InstanceOptions {
+func (s *Served) MemoryBounds() guest.InstanceOptions {
 	return memoryBounds(meta.Limits(s.API.Limits))
 }
 
 // Fits refuses a module that does not start within the type's bounds of memory.
-func (s *Served) Fits(ctx context.Context, m *engine.Module) error {
+func (s *Served) Fits(ctx context.Context, m *guest.Module) error {
 	return fits(ctx, m, meta.Limits(s.API.Limits))
 }
 
 // boundMemory gives a type with bounds of memory instances of its own, and has
 // entities go elsewhere before one of them is full to its bound: a guest may
 // not survive that.
-func (s *Served) boundMemory(m *engine.Module, b engine.InstanceOptions) {
+func (s *Served) boundMemory(m *guest.Module, b guest.InstanceOptions) {
 	s.OwnInstances = b.MemoryBytes > 0 || b.Memory != nil
 	s.FullAt = b.MemoryBytes * 3 / 4
 	if b.Memory != nil {

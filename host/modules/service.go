@@ -12,9 +12,7 @@ import (
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/modules/verified"
-	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -25,8 +23,8 @@ import (
 // Service stores the cluster's modules and binds entity types to them, from
 // whichever node is asked. It is safe for concurrent use.
 type Service struct {
-	engine   *engine.Engine
-	files    *registry.Registry
+	engine   *guest.Engine
+	files    *guest.Registry
 	modules  *Distribution
 	types    *Types
 	metadata *cluster.Metadata
@@ -120,8 +118,8 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 
 // invalidModule tells the uploader's faults from the node's.
 func invalidModule(err error) error {
-	var refused *engine.AdmissionError
-	var fault *engine.Fault
+	var refused *guest.AdmissionError
+	var fault *guest.Fault
 	if errors.As(err, &refused) || errors.As(err, &fault) || errors.Is(err, manifest.ErrInvalid) {
 		return &request.InvalidModuleError{Reason: err.Error()}
 	}
@@ -143,7 +141,7 @@ func (s *Service) describe(m meta.Module) Module {
 	out := Module{
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
 		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
-		Verified: map[string]verified.Result{}, Parts: PartsOf(view, m.Digest, m.EntityTypes),
+		Verified: map[string]VerifyResult{}, Parts: PartsOf(view, m.Digest, m.EntityTypes),
 	}
 	if m.UnusedSince != 0 {
 		out.UnusedSince = time.Unix(0, m.UnusedSince)
@@ -210,7 +208,7 @@ func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writ
 
 // fits makes an instance under a type's limits of memory: a module that cannot
 // even start under them would never serve.
-func fits(ctx context.Context, m *engine.Module, l meta.Limits) error {
+func fits(ctx context.Context, m *guest.Module, l meta.Limits) error {
 	if l.MemoryBytes == 0 && l.TypeMemoryBytes == 0 {
 		return nil
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/modules/verified"
-	"github.com/hostd/hostd/host/shadow"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -69,7 +68,7 @@ type overrides struct {
 	timers    int    // 0: not set
 	validate  string // "on", "off" or not set
 	values    string // that guests read, as abi.AppendSetting has them
-	shadow    shadow.Wish
+	shadow    trial.Wish
 }
 
 // set takes one setting in.
@@ -98,11 +97,11 @@ func (o *overrides) set(name, value string) (err error) {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
 		}
 	case requireVerifyName: // is looked up where a module is to serve
-		if !verified.Required(value).Known() {
+		if !VerifyRequired(value).Known() {
 			err = fmt.Errorf("%.32q is none of off, sample and all", value)
 		}
 	case shadowName:
-		o.shadow, err = shadow.Parse(value)
+		o.shadow, err = trial.ParseWish(value)
 	default:
 		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, maxTimersName, valuePrefix)
 	}
@@ -134,14 +133,14 @@ func (o *overrides) setValue(name, value string) error {
 // Settings are the settings about entity types, as this node knows them.
 type Settings struct {
 	// Shadows are what other modules decide too because of them.
-	Shadows *shadow.Watches
+	Shadows *trial.Watches
 
 	of    atomic.Pointer[map[string]overrides]
 	moved func() // told when they have changed
 }
 
 func newSettings() *Settings {
-	t := &Settings{Shadows: shadow.NewWatches(), moved: func() {}}
+	t := &Settings{Shadows: trial.NewWatches(), moved: func() {}}
 	t.of.Store(&map[string]overrides{})
 	return t
 }
@@ -207,9 +206,9 @@ func (t *Settings) learn(view *meta.View) {
 	}
 	if !maps.Equal(next, *t.of.Load()) {
 		t.of.Store(&next)
-		wishes := map[string]shadow.Wish{}
+		wishes := map[string]trial.Wish{}
 		for entityType, o := range next {
-			if o.shadow != (shadow.Wish{}) {
+			if o.shadow != (trial.Wish{}) {
 				wishes[entityType] = o.shadow
 			}
 		}
@@ -275,7 +274,7 @@ func CheckShadow(view *meta.View, key, value string) error {
 	if !ok || value == "" || name != shadowName {
 		return nil
 	}
-	wish, err := shadow.Parse(value)
+	wish, err := trial.ParseWish(value)
 	if err != nil {
 		return err
 	}

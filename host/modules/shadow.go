@@ -5,21 +5,21 @@ import (
 	"fmt"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
 // Shadows are what other modules decide too on this node.
-func (t *Types) Shadows() *shadow.Watches { return t.settings.Shadows }
+func (t *Types) Shadows() *trial.Watches { return t.settings.Shadows }
 
 // Beside is how a module would serve a type that this node serves, by the
 // type's limits. It is refused where its signature does not count here, and
 // where it keeps the type in another way than the one that serves.
-func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Digest) (*Served, *engine.Module, error) {
+func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Digest) (*Served, *guest.Module, error) {
 	served := t.Served(entityType)
 	b, bound := t.metadata.View().Binding(entityType)
 	if !bound || served == nil {
@@ -59,12 +59,12 @@ func (t *Types) shadowCounts(entityType string) *peerv1.ShadowCounts {
 	return out
 }
 
-func shadowSum(entityType string, c *peerv1.ShadowCounts) *shadow.Sum {
-	s := &shadow.Sum{Compared: c.GetCompared(), Differ: c.GetDiffer(), Dropped: c.GetDropped(), Passed: c.GetPassedOver(), Fuel: c.GetFuel(), Other: c.GetOtherFuel(), Note: c.GetNote()}
+func shadowSum(entityType string, c *peerv1.ShadowCounts) *trial.Sum {
+	s := &trial.Sum{Compared: c.GetCompared(), Differ: c.GetDiffer(), Dropped: c.GetDropped(), Passed: c.GetPassedOver(), Fuel: c.GetFuel(), Other: c.GetOtherFuel(), Note: c.GetNote()}
 	copy(s.By[:], c.GetBy())
 	for _, e := range c.GetExamples() {
-		s.Examples = append(s.Examples, shadow.Example{
-			Entity: sharding.EntityID{Type: entityType, ID: e.GetEntityId()}, Sequence: journal.Sequence(e.GetSequence()), Command: e.GetCommand(), In: shadow.Difference(e.GetIn()), Fault: e.GetFault(),
+		s.Examples = append(s.Examples, trial.Example{
+			Entity: sharding.EntityID{Type: entityType, ID: e.GetEntityId()}, Sequence: journal.Sequence(e.GetSequence()), Command: e.GetCommand(), In: trial.Difference(e.GetIn()), Fault: e.GetFault(),
 		})
 	}
 	return s
@@ -77,7 +77,7 @@ func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport 
 	if !set {
 		return nil
 	}
-	wish := shadow.Wish{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
+	wish := trial.Wish{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
 	out := &ShadowReport{Wish: wish}
 	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
 		out.Note = "the module serves the type by now: there is nothing to compare"

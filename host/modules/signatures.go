@@ -11,8 +11,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -123,7 +123,7 @@ func (s *Service) possible(u Upload) error {
 	}
 	signature := u.Signature
 	if len(signature) == 0 {
-		known, _ := view.Module(meta.Digest(registry.DigestOf(u.Wasm)))
+		known, _ := view.Module(meta.Digest(guest.DigestOf(u.Wasm)))
 		signature = known.Signature
 	}
 	var e *signing.Error

@@ -12,10 +12,8 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/guestlines"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/registry"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
@@ -49,7 +47,7 @@ func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
 	if w.trust, err = signing.Open(signing.Options{Mode: mode, File: file, Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
-	files, err := registry.Open(registry.Options{Dir: t.TempDir()})
+	files, err := guest.OpenRegistry(guest.RegistryOptions{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +55,7 @@ func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
 		self: "n1", view: w.state.View, others: func() []sharding.NodeID { return nil }, files: files, trust: w.trust,
 		catchUp: func(context.Context) error { return nil }, logger: logger,
 	}
-	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), newSettings(), d, abi.DefaultLimits(), new(guestlines.Lines), logger)
+	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), newSettings(), d, abi.DefaultLimits(), new(GuestLines), logger)
 	w.mod = meta.Module{Digest: meta.Digest{1}, Size: 1, Name: "m", Version: "1", EntityTypes: []string{"a"}, UploadedAt: 1}
 	w.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1, CreatedAt: 1}, meta.Member{Node: "n1", Address: "a:1", Status: meta.StatusUp, Speaks: sharding.Speaks}),
 		meta.PutModule(w.mod), meta.Bind("a", w.mod.Digest, 1))
@@ -169,7 +167,7 @@ func TestPrepareAsksForASignature(t *testing.T) {
 // at, and what counts is not replaced by what does not.
 func TestUploadsAreJudgedFirst(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
-	s := &Service{engine: (*engine.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}
+	s := &Service{engine: (*guest.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}
 	for _, signature := range [][]byte{nil, {1, 2}, signing.Sign(statement(w.mod), stranger())} {
 		var refused *signatureError
 		if _, err := s.Upload(t.Context(), Upload{Wasm: []byte("x"), Signature: signature}); !errors.As(err, &refused) {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/schema"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -14,7 +14,7 @@ import (
 // takes refuses a module that nobody can serve by what its manifest says, or
 // not yet.
 func (s *Service) takes(m *manifest.Manifest) error {
-	if err := schema.Check(m); errors.Is(err, manifest.ErrInvalid) {
+	if err := guest.CheckSchemas(m); errors.Is(err, manifest.ErrInvalid) {
 		return &request.InvalidModuleError{Reason: "module refused: " + err.Error()}
 	} else if err != nil {
 		return err

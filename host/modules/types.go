@@ -11,9 +11,8 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/guestlines"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -25,7 +24,7 @@ type Types struct {
 	settings *Settings
 	modules  *Distribution
 	limits   abi.Limits // of this node
-	lines    *guestlines.Lines
+	lines    *GuestLines
 	logger   *slog.Logger
 	faults   faultCounts
 	profiles profiles
@@ -42,7 +41,7 @@ type Types struct {
 	changed   chan struct{}            // closed and made anew after a refresh
 }
 
-func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, lines *guestlines.Lines, logger *slog.Logger) *Types {
+func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, lines *GuestLines, logger *slog.Logger) *Types {
 	t := &Types{
 		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, lines: lines, logger: logger, moved: func() {},
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
@@ -155,7 +154,7 @@ func (t *Types) Reached() uint64 { return t.reached.Load() }
 func (t *Types) Failing() bool { return t.failing.Load() }
 
 // Faults is how many calls of guests have failed by a kind of fault.
-func (t *Types) Faults(kind engine.FaultKind) uint64 { return t.faults[kind].Load() }
+func (t *Types) Faults(kind guest.FaultKind) uint64 { return t.faults[kind].Load() }
 
 func (t *Types) announce() {
 	t.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -16,16 +15,16 @@ import (
 // Verified returns what a type asks for before the module serves it, and what
 // came of verifying it, by all that was decided before. It fails with
 // request.ErrUnknownType where nothing serves the type.
-func (s *Service) Verified(ctx context.Context, entityType string, digest journal.Digest) (verified.Kept, error) {
+func (s *Service) Verified(ctx context.Context, entityType string, digest journal.Digest) (KeptVerification, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
-		return verified.Kept{}, err
+		return KeptVerification{}, err
 	}
 	view := s.metadata.View()
 	b, bound := view.Binding(entityType)
 	if !bound {
-		return verified.Kept{}, request.ErrUnknownType
+		return KeptVerification{}, request.ErrUnknownType
 	}
-	kept := verified.Kept{Required: requiredBy(view, entityType), Revision: b.Revision}
+	kept := KeptVerification{Required: requiredBy(view, entityType), Revision: b.Revision}
 	if v, ok := view.Verified(entityType, meta.Digest(digest)); ok {
 		kept.Result = resultOf(v)
 	}
@@ -34,7 +33,7 @@ func (s *Service) Verified(ctx context.Context, entityType string, digest journa
 
 // KeepVerified keeps what came of a verification. It is a *status.RefusedError where
 // the type is served under another revision, or the cluster keeps none yet.
-func (s *Service) KeepVerified(ctx context.Context, entityType string, r verified.Result) error {
+func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyResult) error {
 	snapshots, err := s.sameSnapshots(ctx, entityType, r)
 	if err != nil {
 		return err
@@ -52,7 +51,7 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r verifie
 // sameSnapshots reports that a module which was verified may load the snapshots
 // of the one that served as its own: both say the same version of the state,
 // and all entities and their snapshots were replayed without a difference.
-func (s *Service) sameSnapshots(ctx context.Context, entityType string, r verified.Result) (bool, error) {
+func (s *Service) sameSnapshots(ctx context.Context, entityType string, r VerifyResult) (bool, error) {
 	if !r.All || r.Differences+r.Faults+r.Uncompared+r.Cut > 0 {
 		return false, nil
 	}
@@ -73,19 +72,19 @@ func (s *Service) sameSnapshots(ctx context.Context, entityType string, r verifi
 
 // requiredBy is what the settings ask for before another module serves a type.
 // A value that this release does not know asks for all that there is.
-func requiredBy(view *meta.View, entityType string) verified.Required {
+func requiredBy(view *meta.View, entityType string) VerifyRequired {
 	s, ok := view.Setting(settingPrefix + entityType + "." + requireVerifyName)
 	if !ok {
-		return verified.Off
+		return VerifyOff
 	}
-	if r := verified.Required(s.Value); r.Known() {
+	if r := VerifyRequired(s.Value); r.Known() {
 		return r
 	}
-	return verified.All
+	return VerifyAll
 }
 
-func resultOf(v meta.Verified) *verified.Result {
-	return &verified.Result{
+func resultOf(v meta.Verified) *VerifyResult {
+	return &VerifyResult{
 		Digest: journal.Digest(v.Digest), Revision: v.Revision, At: time.Unix(0, v.At), By: v.By, All: v.All, Entities: v.Entities, Events: v.Events,
 		Differences: v.Differences, Faults: v.Faults, Uncompared: v.Uncompared, Cut: v.Cut,
 	}

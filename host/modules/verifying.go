@@ -10,7 +10,7 @@ import (
 	"time"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -47,7 +47,7 @@ const (
 
 // verify keeps an activation to be verified, if that is needed and may be done
 // later. kept is false if the module may be bound now.
-func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m *engine.Module, a Activation) (now Activated, kept bool, err error) {
+func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m *guest.Module, a Activation) (now Activated, kept bool, err error) {
 	if b.Rollout.Verifying() && b.Digest != meta.Digest(a.Digest) {
 		if !a.Later || !sameActivation(b.Rollout, a) {
 			return now, false, verifies(b)

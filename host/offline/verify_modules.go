@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/registry"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -39,7 +39,7 @@ func moduleFiles(dir string, damaged func(error)) (digests []journal.Digest, err
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	modules, err := registry.Open(registry.Options{Dir: dir, ModuleBytes: 1 << 30, ReadOnly: true})
+	modules, err := guest.OpenRegistry(guest.RegistryOptions{Dir: dir, ModuleBytes: 1 << 30, ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -25,13 +25,13 @@ const (
 // fold is the state of an entity by one module, in an instance of its own. It
 // is a folder.
 type fold struct {
-	module  *engine.Module
+	module  *guest.Module
 	digest  journal.Digest
 	use     journal.SnapshotUse // of begin; nil: snapshots of the module alone
 	index   uint32
 	states  manifest.States          // versions of those of a durable type, and in snapshots
 	version func(journal.Digest) int // of the states in snapshots that use accepts; nil: all are the module's own
-	bounds  engine.InstanceOptions   // of memory, those of the type
+	bounds  guest.InstanceOptions    // of memory, those of the type
 	most    int64                    // bytes of memory from which on the instance is left; 0: none
 	batches batches
 	loaded  bool
@@ -42,8 +42,8 @@ type fold struct {
 	room   int    // how many they may be; 0: any
 	last   journal.Sequence
 
-	mu    sync.Mutex       // held to open and close it, and to interrupt it
-	guest *engine.Instance // nil: none is open
+	mu    sync.Mutex      // held to open and close it, and to interrupt it
+	guest *guest.Instance // nil: none is open
 }
 
 // batches says how many events a guest gets at once. What it makes of them must
@@ -84,7 +84,7 @@ var errRefused = errors.New("the module refuses the state")
 
 // guestFails reports that an error is the guest's.
 func guestFails(err error) bool {
-	var fault *engine.Fault
+	var fault *guest.Fault
 	var unread *manifest.UnreadStateError
 	return errors.As(err, &fault) || errors.Is(err, errRefused) || errors.As(err, &unread)
 }
@@ -139,7 +139,7 @@ const aside = handle + 1
 // that it has. An instance whose guest failed is closed.
 func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([]byte, error) {
 	if f.guest == nil {
-		return nil, engine.ErrInstanceDead
+		return nil, guest.ErrInstanceDead
 	}
 	input := abi.AppendSequence(abi.AppendEntityID(nil, id.ID), uint64(at))
 	input = abi.AppendStateVersion(abi.AppendSnapshot(input, from.state), f.states.Given(from.version))
@@ -204,7 +204,7 @@ func (f *fold) flush() error {
 		return nil
 	}
 	if f.guest == nil {
-		return engine.ErrInstanceDead
+		return guest.ErrInstanceDead
 	}
 	err := f.guest.Apply(handle, f.frames)
 	f.frames, f.added = f.frames[:0], 0
@@ -221,7 +221,7 @@ func (f *fold) flush() error {
 // guest failed is closed.
 func (f *fold) snapshot() ([]byte, error) {
 	if f.guest == nil {
-		return nil, engine.ErrInstanceDead
+		return nil, guest.ErrInstanceDead
 	}
 	state, err := f.guest.Snapshot(handle)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package replay computes the state that an entity had at any sequence: the
 // module that decided the event there evolves it from a snapshot of its own, or
 // from the first event. What an entity is now the module that serves its type
-// makes. It starts no goroutine.
+// makes. JSONPatch says how two states differ, as RFC 6902 does. The package starts no
+// goroutine.
 package replay
 
 import (
@@ -13,7 +14,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -87,7 +88,7 @@ func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal
 		}
 		if errors.Is(err, abi.ErrOverLimit) {
 			err = fmt.Errorf("%w: %w", request.ErrOutputLimit, err)
-		} else if _, failed := errors.AsType[*engine.Fault](err); failed {
+		} else if _, failed := errors.AsType[*guest.Fault](err); failed {
 			err = &request.GuestFaultError{Message: err.Error()}
 		}
 		return state, err

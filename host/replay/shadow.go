@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -61,18 +61,18 @@ type shadower struct {
 	machine *eventlog.Machine
 	shardOf func(sharding.EntityID) sharding.ShardID
 	// beside is how a module would serve a type.
-	beside func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *engine.Module, error)
+	beside func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error)
 	now    func() time.Time
 	pace   *pace
 
-	watch  *shadow.Watch   // that the fold is for; nil: none
+	watch  *trial.Watch    // that the fold is for; nil: none
 	served *modules.Served // how its module would serve; nil: it cannot be had
 	tried  time.Time       // when it was tried to have it
 	fold   fold
 	folded uint64 // events, for the last command
 }
 
-func (s *shadower) run(ctx context.Context, from *shadow.Queue) {
+func (s *shadower) run(ctx context.Context, from *trial.Queue) {
 	defer s.fold.close()
 	for {
 		waiting, cancel := context.WithTimeout(ctx, shadowIdle)
@@ -96,7 +96,7 @@ func (s *shadower) leave() {
 }
 
 // one compares a command and counts it.
-func (s *shadower) one(ctx context.Context, c *shadow.Command) {
+func (s *shadower) one(ctx context.Context, c *trial.Command) {
 	s.folded = 0
 	if !s.open(ctx, c) {
 		c.For.Pass()
@@ -117,7 +117,7 @@ func (s *shadower) one(ctx context.Context, c *shadow.Command) {
 }
 
 // open has the module of a command's watch, or says in its tally why not.
-func (s *shadower) open(ctx context.Context, c *shadow.Command) bool {
+func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 	lasts := openLast
 	if s.served == nil {
 		lasts = openAgain
@@ -178,14 +178,14 @@ func askedBy(frames []byte) (q asked, err error) {
 
 // compare decides a command by the other module, and says in what that differs.
 // An error says why it cannot.
-func (s *shadower) compare(ctx context.Context, c *shadow.Command) (e shadow.Example, fuel int64, err error) {
+func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Example, fuel int64, err error) {
 	q, err := askedBy(c.Input)
 	if err != nil {
 		return e, 0, err
 	}
-	e = shadow.Example{Entity: c.Entity, Sequence: q.at, Command: q.name}
+	e = trial.Example{Entity: c.Entity, Sequence: q.at, Command: q.name}
 	if refused := s.refuses(&q); refused != nil {
-		e.In, e.Fault = shadow.Rejection, refused.Error()
+		e.In, e.Fault = trial.Rejection, refused.Error()
 		return e, 0, nil
 	}
 	if err := s.reached(ctx, c.Entity, q.at); err != nil {
@@ -201,22 +201,22 @@ func (s *shadower) compare(ctx context.Context, c *shadow.Command) (e shadow.Exa
 		if ctx.Err() != nil || !guestFails(err) {
 			return e, 0, errors.Join(err, ctx.Err())
 		}
-		e.In, e.Fault = shadow.Fault, "before the command: "+err.Error()
+		e.In, e.Fault = trial.Fault, "before the command: "+err.Error()
 		return e, 0, nil
 	}
 	is, fuel, err := s.decide(ctx, c)
-	if ctx.Err() != nil || errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrInterrupted) {
+	if ctx.Err() != nil || errors.Is(err, guest.ErrDeadline) || errors.Is(err, guest.ErrInterrupted) {
 		return e, 0, errors.Join(err, ctx.Err())
 	}
 	was, failed := s.parse(c.Entity, c.Output)
 	switch {
 	case err != nil && (c.Failed || failed != nil): // so do both
 	case err != nil:
-		e.In, e.Fault = shadow.Fault, err.Error()
+		e.In, e.Fault = trial.Fault, err.Error()
 	case c.Failed || failed != nil:
-		e.In, e.Fault = shadow.Fault, "the module that serves fails, and this one does not"
+		e.In, e.Fault = trial.Fault, "the module that serves fails, and this one does not"
 	default:
-		e.In = shadow.Compare(was, is, func(a, b []byte) bool { return same(a, b, s.served.API.Encoding == request.JSON) })
+		e.In = trial.Compare(was, is, func(a, b []byte) bool { return same(a, b, s.served.API.Encoding == request.JSON) })
 	}
 	return e, fuel, nil
 }
@@ -254,7 +254,7 @@ func (s *shadower) reached(ctx context.Context, id sharding.EntityID, at journal
 
 // state makes the state that a command was decided on, by the other module, as
 // a lane does.
-func (s *shadower) state(ctx context.Context, c *shadow.Command, at journal.Sequence) error {
+func (s *shadower) state(ctx context.Context, c *trial.Command, at journal.Sequence) error {
 	shard := s.shardOf(c.Entity)
 	if at == 0 {
 		return s.fold.start(ctx, c.Entity, 0, given{})
@@ -282,13 +282,13 @@ func (s *shadower) state(ctx context.Context, c *shadow.Command, at journal.Sequ
 
 // decide gives a command to the other module. An instance whose guest failed is
 // closed.
-func (s *shadower) decide(ctx context.Context, c *shadow.Command) (out *abi.Output, fuel int64, err error) {
+func (s *shadower) decide(ctx context.Context, c *trial.Command) (out *abi.Output, fuel int64, err error) {
 	if s.fold.guest == nil {
-		return nil, 0, engine.ErrInstanceDead
+		return nil, 0, guest.ErrInstanceDead
 	}
-	s.fold.guest.SetBudgets(engine.Budgets{Command: s.served.CommandFuel})
+	s.fold.guest.SetBudgets(guest.Budgets{Command: s.served.CommandFuel})
 	deadline, _ := ctx.Deadline()
-	raw, err := s.fold.guest.Handle(handle, c.Input, engine.Env{Now: c.Now, Seed: c.Seed, Deadline: deadline})
+	raw, err := s.fold.guest.Handle(handle, c.Input, guest.Env{Now: c.Now, Seed: c.Seed, Deadline: deadline})
 	fuel = s.fold.guest.Fuel()
 	if err != nil {
 		s.fold.close()

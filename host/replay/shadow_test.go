@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/store"
@@ -35,7 +35,7 @@ type shadowWorld struct {
 	head    journal.Sequence
 
 	s       *shadower
-	watches *shadow.Watches
+	watches *trial.Watches
 	missing error // why the module cannot be had
 }
 
@@ -46,7 +46,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &shadowWorld{t: t, watches: shadow.NewWatches()}
+	w := &shadowWorld{t: t, watches: trial.NewWatches()}
 	if w.machine, err = eventlog.Open(st, 0, eventlog.Options{Level: func() sharding.Level { return sharding.Level2 }}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	}
 	w.s = &shadower{
 		machine: w.machine, shardOf: func(sharding.EntityID) sharding.ShardID { return 1 }, now: time.Now,
-		beside: func(context.Context, string, journal.Digest) (*modules.Served, *engine.Module, error) {
+		beside: func(context.Context, string, journal.Digest) (*modules.Served, *guest.Module, error) {
 			return served, m, w.missing
 		},
 	}
@@ -74,12 +74,12 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 			t.Error(err)
 		}
 	})
-	w.wish(shadow.Wish{Digest: m.Digest(), Share: sharding.Buckets})
+	w.wish(trial.Wish{Digest: m.Digest(), Share: sharding.Buckets})
 	return w
 }
 
-func (w *shadowWorld) wish(wish shadow.Wish) *shadow.Watch {
-	w.watches.Learn(map[string]shadow.Wish{counted.Type: wish})
+func (w *shadowWorld) wish(wish trial.Wish) *trial.Watch {
+	w.watches.Learn(map[string]trial.Wish{counted.Type: wish})
 	return w.watches.Of(counted.Type)
 }
 
@@ -111,9 +111,9 @@ func adds(event, reply string) []byte {
 
 // compared has a command be compared that was decided by another module, and
 // returns what is counted because of it.
-func (w *shadowWorld) compared(c shadow.Command) shadow.Sum {
+func (w *shadowWorld) compared(c trial.Command) trial.Sum {
 	w.t.Helper()
-	watch := w.wish(shadow.Wish{Digest: w.watches.Of(counted.Type).Digest, Share: sharding.Buckets, Revision: w.watches.Of(counted.Type).Revision + 1})
+	watch := w.wish(trial.Wish{Digest: w.watches.Of(counted.Type).Digest, Share: sharding.Buckets, Revision: w.watches.Of(counted.Type).Revision + 1})
 	if c.Entity, c.Seed = counted, 7; c.Now == 0 {
 		c.Now = 1000
 	}
@@ -131,26 +131,26 @@ func (w *shadowWorld) compared(c shadow.Command) shadow.Sum {
 // time from there.
 func TestShadowsDecideOnTheirStates(t *testing.T) {
 	w := newShadowWorld(t)
-	if s := w.compared(shadow.Command{Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`), Fuel: 5}); s.Compared != 1 || s.Differ != 0 || s.Fuel != 5 || s.Other == 0 {
+	if s := w.compared(trial.Command{Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`), Fuel: 5}); s.Compared != 1 || s.Differ != 0 || s.Fuel != 5 || s.Other == 0 {
 		t.Fatalf("the first command: %+v", s)
 	}
 	for i := range 3 {
 		w.happens(int64(i), "added", `{"amount":10}`)
 	}
 	for range 2 {
-		if s := w.compared(shadow.Command{Input: input(2, "add", `{"amount":3}`), Output: adds(`{ "amount": 3 }`, `{"total":23}`)}); s.Compared != 1 || s.Differ != 0 {
+		if s := w.compared(trial.Command{Input: input(2, "add", `{"amount":3}`), Output: adds(`{ "amount": 3 }`, `{"total":23}`)}); s.Compared != 1 || s.Differ != 0 {
 			t.Fatalf("the same decision: %+v", s)
 		}
 	}
 	for name, c := range map[string]struct {
-		c    shadow.Command
-		want shadow.Difference
+		c    trial.Command
+		want trial.Difference
 	}{
-		"events":    {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: adds(`{"amount":4}`, `{"total":33}`)}, shadow.Events},
-		"reply":     {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":34}`)}, shadow.Reply},
-		"rejection": {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: abi.AppendReject(nil, "full", "")}, shadow.Rejection},
-		"failed":    {shadow.Command{Input: input(3, "add", `{"amount":3}`), Failed: true}, shadow.Fault},
-		"frames":    {shadow.Command{Input: input(3, "add", `{"amount":3}`), Output: []byte{1, 2}}, shadow.Fault},
+		"events":    {trial.Command{Input: input(3, "add", `{"amount":3}`), Output: adds(`{"amount":4}`, `{"total":33}`)}, trial.Events},
+		"reply":     {trial.Command{Input: input(3, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":34}`)}, trial.Reply},
+		"rejection": {trial.Command{Input: input(3, "add", `{"amount":3}`), Output: abi.AppendReject(nil, "full", "")}, trial.Rejection},
+		"failed":    {trial.Command{Input: input(3, "add", `{"amount":3}`), Failed: true}, trial.Fault},
+		"frames":    {trial.Command{Input: input(3, "add", `{"amount":3}`), Output: []byte{1, 2}}, trial.Fault},
 	} {
 		s := w.compared(c.c)
 		if s.Compared != 1 || s.Differ != 1 || len(s.Examples) != 1 {
@@ -174,17 +174,17 @@ func TestShadowsDecideOnTheirStates(t *testing.T) {
 func TestShadowsPassOver(t *testing.T) {
 	w := newShadowWorld(t)
 	w.happens(5000, "added", `{"amount":10}`)
-	add := shadow.Command{Input: input(1, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":13}`)}
+	add := trial.Command{Input: input(1, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":13}`)}
 	if s := w.compared(add); s.Passed != 1 || s.Compared != 0 {
 		t.Errorf("a command decided before its events: %+v", s)
 	}
 	if add.Now = 5000; w.compared(add).Compared != 1 {
 		t.Error("a command decided with its events is not compared")
 	}
-	if s := w.compared(shadow.Command{Now: 5000, Input: input(2, "add", "{}")}); s.Passed != 1 || s.Compared != 0 {
+	if s := w.compared(trial.Command{Now: 5000, Input: input(2, "add", "{}")}); s.Passed != 1 || s.Compared != 0 {
 		t.Errorf("events that never come: %+v", s)
 	}
-	if s := w.compared(shadow.Command{Now: 5000, Input: []byte{1, 2, 3}}); s.Passed != 1 {
+	if s := w.compared(trial.Command{Now: 5000, Input: []byte{1, 2, 3}}); s.Passed != 1 {
 		t.Errorf("frames that are none: %+v", s)
 	}
 	w.missing = errors.New("it is away")
@@ -203,7 +203,7 @@ func TestShadowsFail(t *testing.T) {
 	w := newShadowWorld(t)
 	w.s.fold.close()
 	beside := w.s.beside
-	w.s.beside = func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *engine.Module, error) {
+	w.s.beside = func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error) {
 		served, m, err := beside(ctx, entityType, digest)
 		other := *served
 		other.Commands, other.Internal = map[string]bool{"add": true, "reset": true}, map[string]bool{"reset": true}
@@ -211,17 +211,17 @@ func TestShadowsFail(t *testing.T) {
 	}
 	w.happens(1, "added", `{"amount":10}`)
 	for name, want := range map[string]string{"addd": "add", "reset": "internal"} {
-		s := w.compared(shadow.Command{Input: input(1, name, "{}")})
+		s := w.compared(trial.Command{Input: input(1, name, "{}")})
 		if s.Compared != 1 || s.By[0] != 1 || !strings.Contains(s.Examples[0].Fault, want) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
 	w.happens(2, "added", `nonsense`)
-	s := w.compared(shadow.Command{Input: input(2, "add", `{"amount":1}`), Output: adds(`{"amount":1}`, `{"total":11}`)})
-	if s.Compared != 1 || s.Differ != 1 || s.Examples[0].In != shadow.Fault || !strings.HasPrefix(s.Examples[0].Fault, "before the command: ") {
+	s := w.compared(trial.Command{Input: input(2, "add", `{"amount":1}`), Output: adds(`{"amount":1}`, `{"total":11}`)})
+	if s.Compared != 1 || s.Differ != 1 || s.Examples[0].In != trial.Fault || !strings.HasPrefix(s.Examples[0].Fault, "before the command: ") {
 		t.Errorf("events that it fails on: %+v", s)
 	}
-	if s := w.compared(shadow.Command{Input: input(1, "add", `{"amount":1}`), Output: adds(`{"amount":1}`, `{"total":11}`)}); s.Compared != 1 || s.Differ != 0 {
+	if s := w.compared(trial.Command{Input: input(1, "add", `{"amount":1}`), Output: adds(`{"amount":1}`, `{"total":11}`)}); s.Compared != 1 || s.Differ != 0 {
 		t.Errorf("after a fault: %+v", s)
 	}
 }
@@ -231,9 +231,9 @@ func TestShadowsFail(t *testing.T) {
 func TestShadowsEnd(t *testing.T) {
 	w := newShadowWorld(t)
 	old := w.watches.Of(counted.Type)
-	ask := shadow.Command{Entity: counted, Now: 1000, Seed: 7, Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`)}
+	ask := trial.Command{Entity: counted, Now: 1000, Seed: 7, Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`)}
 	old.Offer(ask)
-	now := w.wish(shadow.Wish{Digest: old.Digest, Share: old.Share, Revision: 9})
+	now := w.wish(trial.Wish{Digest: old.Digest, Share: old.Share, Revision: 9})
 	now.Offer(ask)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})

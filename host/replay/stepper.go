@@ -8,7 +8,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -49,7 +49,7 @@ type StepCommand struct {
 
 // NewStepper begins with the initial state. lines is told what the guest
 // writes; nil: nobody is.
-func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, limits abi.Limits, lines func(level abi.LogLevel, text []byte)) (*Stepper, error) {
+func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limits abi.Limits, lines func(level abi.LogLevel, text []byte)) (*Stepper, error) {
 	about, index, ok := m.Manifest().Type(id.Type)
 	if !ok {
 		return nil, fmt.Errorf("the module does not serve entity type %q", id.Type)
@@ -57,7 +57,7 @@ func NewStepper(ctx context.Context, m *engine.Module, id sharding.EntityID, lim
 	if about.Kind == manifest.Transient {
 		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
 	}
-	s := &Stepper{fold: fold{module: m, index: uint32(index), states: about.States(), bounds: engine.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
+	s := &Stepper{fold: fold{module: m, index: uint32(index), states: about.States(), bounds: guest.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
 	s.refuses = modules.RefusalsOf(m.Manifest(), about)
 	s.walk = walk{id: id, to: &s.fold, durable: about.Kind == manifest.DurableState}
 	if err := s.fold.start(ctx, id, 0, given{}); err != nil {
@@ -106,7 +106,7 @@ func (s *Stepper) State() ([]byte, error) {
 // refused: request.ErrUnknownCommand, or a *request.InvalidPayloadError.
 func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, error) {
 	if s.fold.guest == nil {
-		return nil, engine.ErrInstanceDead
+		return nil, guest.ErrInstanceDead
 	}
 	if err := s.refuses(&request.Request{Name: c.Name, Payload: c.Payload}); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, erro
 	f = abi.AppendPayload(abi.AppendName(f, c.Name), c.Payload)
 	f = abi.AppendSeed(abi.AppendNow(abi.AppendCommandID(f, c.ID), c.Now), c.Seed)
 	s.frames = abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
-	raw, err := s.fold.guest.Handle(handle, s.frames, engine.Env{Now: c.Now, Seed: c.Seed})
+	raw, err := s.fold.guest.Handle(handle, s.frames, guest.Env{Now: c.Now, Seed: c.Seed})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -27,7 +27,7 @@ type stepping struct {
 func newStepper(t *testing.T, wasm []byte, entityType string) stepping {
 	t.Helper()
 	dir, key := testkit.ModuleCache(t)
-	e, err := engine.New(t.Context(), engine.Options{CacheDir: dir, CacheKey: key})
+	e, err := guest.New(t.Context(), guest.Options{CacheDir: dir, CacheKey: key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,17 +161,17 @@ func TestStepperRefusesGaps(t *testing.T) {
 func TestStepperEndsWithAFault(t *testing.T) {
 	failing := testguest.Module{Bad: "shop", Apply: []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}} // traps if there is an event
 	s := newStepper(t, failing.Build(), "shop")
-	var fault *engine.Fault
+	var fault *guest.Fault
 	if err := s.Step(t.Context(), replay.StepEvent{Sequence: 1, Type: "happened"}); !errors.As(err, &fault) {
 		t.Fatalf("a trap is %v", err)
 	}
-	if _, err := s.State(); !errors.Is(err, engine.ErrInstanceDead) {
+	if _, err := s.State(); !errors.Is(err, guest.ErrInstanceDead) {
 		t.Errorf("the state after it: %v", err)
 	}
-	if err := s.Step(t.Context(), replay.StepEvent{Sequence: 2, Type: "happened"}); !errors.Is(err, engine.ErrInstanceDead) {
+	if err := s.Step(t.Context(), replay.StepEvent{Sequence: 2, Type: "happened"}); !errors.Is(err, guest.ErrInstanceDead) {
 		t.Errorf("an event after it: %v", err)
 	}
-	if _, err := s.Command(t.Context(), replay.StepCommand{Name: "go"}); !errors.Is(err, engine.ErrInstanceDead) {
+	if _, err := s.Command(t.Context(), replay.StepCommand{Name: "go"}); !errors.Is(err, guest.ErrInstanceDead) {
 		t.Errorf("a command after it: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -50,7 +50,7 @@ type Upcasts struct {
 	level  func() sharding.Level
 	active func(entityType string) *modules.Served
 	serves func(sharding.EntityID) *modules.Served
-	module func(context.Context, journal.Digest) (*engine.Module, error)
+	module func(context.Context, journal.Digest) (*guest.Module, error)
 	seats  *seats // one for each event that is upcast
 
 	mu     sync.Mutex
@@ -63,7 +63,7 @@ type Upcasts struct {
 func NewUpcasts(opts UpcastOptions) *Upcasts {
 	return &Upcasts{
 		level: opts.Level, active: opts.Types.Served, serves: opts.Types.For,
-		module: func(ctx context.Context, digest journal.Digest) (*engine.Module, error) {
+		module: func(ctx context.Context, digest journal.Digest) (*guest.Module, error) {
 			return opts.Modules.Module(ctx, digest, "")
 		},
 		seats: newSeats(maxUpcasting, maxUpcastingOfType, opts.Busy), about: map[upcasterKey]upcasts{},
@@ -88,7 +88,7 @@ type upcasts struct {
 // upcaster is an instance that upcasts the events of a type.
 type upcaster struct {
 	upcasterKey
-	guest *engine.Instance
+	guest *guest.Instance
 }
 
 // Check refuses to upcast the events of a type whose module does not do so for
@@ -196,7 +196,7 @@ func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.S
 	switch {
 	case ctx.Err() != nil:
 		return "", nil, ctx.Err()
-	case errors.Is(failed, engine.ErrClosed):
+	case errors.Is(failed, guest.ErrClosed):
 		return "", nil, request.ErrStopped
 	}
 	return "", nil, &request.GuestFaultError{Message: fmt.Sprintf("event %d (%s) of %s is not upcast: %v", at, e.Type, id, failed)}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -75,7 +75,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 	w.Upcasts = &Upcasts{
 		level: func() sharding.Level { return sharding.Level2 }, active: serves,
 		serves: func(id sharding.EntityID) *modules.Served { return serves(id.Type) },
-		module: func(ctx context.Context, _ journal.Digest) (*engine.Module, error) {
+		module: func(ctx context.Context, _ journal.Digest) (*guest.Module, error) {
 			if w.opening != nil {
 				w.opening(ctx)
 			}
@@ -316,9 +316,9 @@ func TestUpcastingEndsWithItsCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.testguest.Close()
+	defer g.guest.Close()
 	about := w.about[key]
-	if _, err := g.upcast(ctx, &about, "placed.v2", abi.AppendInputEvent(nil, 7, 1, "placed", nil)); !errors.Is(err, engine.ErrInterrupted) {
+	if _, err := g.upcast(ctx, &about, "placed.v2", abi.AppendInputEvent(nil, 7, 1, "placed", nil)); !errors.Is(err, guest.ErrInterrupted) {
 		t.Errorf("a guest whose caller has left ends with %v", err)
 	}
 }

@@ -13,8 +13,7 @@ import (
 
 	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/jsonpatch"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -127,7 +126,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	for _, f := range []struct {
 		*fold
 		digest journal.Digest
-		get    func(context.Context, journal.Digest, sharding.NodeID) (*engine.Module, error)
+		get    func(context.Context, journal.Digest, sharding.NodeID) (*guest.Module, error)
 	}{{&v.tried, digest, v.Modules.ToRun}, {&v.serving, t.Digest, v.Modules.Module}} {
 		m, err := f.get(ctx, f.digest, "")
 		if err != nil {
@@ -490,8 +489,8 @@ func withWords(err error) string {
 }
 
 // patchOf is what turns one state into another, as far as it is told.
-func patchOf(was, is []byte) (patch []jsonpatch.Operation, cut bool) {
-	patch, whole, _ := jsonpatch.Diff(was, is, maxPatch)
+func patchOf(was, is []byte) (patch []PatchOperation, cut bool) {
+	patch, whole, _ := JSONPatch(was, is, maxPatch)
 	bytes := 0
 	for i, o := range patch {
 		value, err := json.Marshal(o.Is)
@@ -569,6 +568,6 @@ type Verified struct {
 	EventType  string // of a fault, where it is one event's
 	// Patch turns the state by the module that serves into the other, where both
 	// are JSON; PatchCut says that it is longer than that.
-	Patch    []jsonpatch.Operation
+	Patch    []PatchOperation
 	PatchCut bool
 }

@@ -3,5 +3,7 @@
 // end it, with its API code, its number between nodes and what a router does
 // next.
 //
-// It never runs a request, and starts no goroutine.
+// A Processor counts the processor time of what a call starts, for the quotas.
+//
+// The package never runs a request, and starts no goroutine.
 package request

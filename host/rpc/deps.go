@@ -11,9 +11,7 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/authz"
-	"github.com/hostd/hostd/host/guestlines"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/command"
@@ -55,7 +53,7 @@ type Deps struct {
 	// Readers read whole shards, and upcast events.
 	subscription.Readers
 	// Lines are of the node's guests; nil: such calls are unimplemented.
-	Lines *guestlines.Lines
+	Lines *modules.GuestLines
 	// ProfileGuests measures the guests of a type on this node; nil: such calls
 	// are unimplemented.
 	ProfileGuests func(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error)
@@ -214,7 +212,7 @@ type Modules interface {
 	Owner(ctx context.Context, entityType string) (string, error)
 	Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error
 	Quotas(by string) modules.Quotas
-	Verified(ctx context.Context, entityType string, digest journal.Digest) (verified.Kept, error)
-	KeepVerified(ctx context.Context, entityType string, r verified.Result) error
+	Verified(ctx context.Context, entityType string, digest journal.Digest) (modules.KeptVerification, error)
+	KeepVerified(ctx context.Context, entityType string, r modules.VerifyResult) error
 	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
 }

@@ -10,14 +10,13 @@ import (
 
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/telemetry"
-	"github.com/hostd/hostd/host/telemetry/latency"
 )
 
 // metrics count what the server does. It is a connect.Interceptor. Labels are
 // names of procedures and codes, never anything a caller chose.
 type metrics struct {
-	seconds *latency.Vec           // procedure: calls that are not streams
-	calls   *prometheus.CounterVec // procedure, code
+	seconds *telemetry.HistogramVec // procedure: calls that are not streams
+	calls   *prometheus.CounterVec  // procedure, code
 	streams prometheus.Gauge
 }
 
@@ -27,7 +26,7 @@ const codeOK = "ok"
 // then.
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		seconds: latency.NewVec(prometheus.HistogramOpts{
+		seconds: telemetry.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "hostd_rpc_seconds", Help: "Duration of calls, from the decoded request to the answer.",
 			Buckets: telemetry.LatencyBuckets(),
 		}, []string{"procedure"}),

@@ -17,12 +17,12 @@ import (
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/console"
 	"github.com/hostd/hostd/host/network"
-	"github.com/hostd/hostd/host/pause"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/rpc/plainhttp"
 	"github.com/hostd/hostd/host/rpc/quota"
+	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -160,7 +160,7 @@ func (o Options) withDefaults() Options {
 		o.Remarks = func() string { return "" }
 	}
 	if o.Pauses == nil {
-		o.Pauses = (*pause.Watch)(nil)
+		o.Pauses = (*stall.PauseWatch)(nil)
 	}
 	duration(&o.DefaultDeadline, 5*time.Second)
 	duration(&o.MaxDeadline, 30*time.Second)

@@ -10,7 +10,6 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -89,7 +88,7 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 
 // keep keeps what came of a verification of all shards, or says why not.
 func (s *moduleService) keep(ctx context.Context, v *verification.Run, last *modulev1.VerifyResponse) (kept bool, why string) {
-	err := s.modules.KeepVerified(ctx, v.Request.GetEntityType(), verified.Result{
+	err := s.modules.KeepVerified(ctx, v.Request.GetEntityType(), modules.VerifyResult{
 		Digest: v.Digest, Revision: v.Revision, At: time.Now(), By: authorize.Caller(ctx), All: v.Request.GetAll(), Entities: last.GetEntities(), Events: last.GetEvents(),
 		Differences: last.GetDifferingEntities(), Faults: last.GetFaultyEntities(), Uncompared: last.GetUncomparedEntities(), Cut: last.GetCutEntities(),
 	})

@@ -6,8 +6,12 @@
 // signal, or whose machine is suspended, looks as seldom as its disk answers, so
 // neither is taken for a fault of the disk.
 //
-// It never ends anything by itself. Watch.Run is its one goroutine, owned by
-// whoever calls it.
+// PauseWatch notices that the whole process stood still. Other nodes may have
+// continued in the meantime, so requests that arrived before the pause are no longer
+// wanted: their senders have given up, and may have had them done by another node.
+//
+// The package never ends anything by itself. Each watch has one goroutine, Run, owned
+// by whoever calls it.
 package stall
 
 import (

@@ -4,6 +4,8 @@
 // with a link to the span of the command that made the message. Of any other
 // request it costs one look at a field.
 //
-// It decides nothing, keeps no queue and starts no goroutine; where spans go is
-// the tracer's business.
+// A Provider sends spans to a collector, by OTLP over HTTP. Spans that have ended
+// wait in one queue of bounded length; beyond it they are dropped and counted. The
+// queue's goroutine sends them, and ends in Close. Nothing waits for the collector
+// except Close, for three seconds.
 package traces

@@ -216,11 +216,9 @@ func TestRulesFire(t *testing.T) {
 		{"sharding/router", "journal", true},
 		{"sharding/router", "sharding", false},
 		{"abi", "sharding", true},
-		{"abi/abitest", "host/engine", false},
-		{"host/engine/meter", "host/engine", true},
-		{"host/engine/meter", "host/engine/wasm", false},
-		{"host/engine/wasm", "host/engine/meter", true},
-		{"host/engine", "host/engine/wasm", false},
+		{"abi/abitest", "host/guest", false},
+		{"host/guest/wasm", "host/guest", true},
+		{"host/guest", "host/guest/wasm", false},
 		{"host/rpc", "host", true},
 		{"host/rpc", "host/entity", true},
 		{"host/rpc", "host/request", false},
@@ -251,7 +249,7 @@ func TestRulesFire(t *testing.T) {
 	if notSole("host", "go.etcd.io/raft/v3/raftpb") == "" || notSole("journal/raftgroup", "go.etcd.io/raft/v3") != "" {
 		t.Error("the rule of sole importers does not fire, or fires wrongly")
 	}
-	if notSole("host/engine/meter", "github.com/tetratelabs/wazero/api") == "" || notSole("host/engine", "github.com/tetratelabs/wazero") != "" {
+	if notSole("host/guest/wasm", "github.com/tetratelabs/wazero/api") == "" || notSole("host/guest", "github.com/tetratelabs/wazero") != "" {
 		t.Error("the rule of the runtime's importer does not fire, or fires wrongly")
 	}
 	if notStandard("abi", "golang.org/x/sync", false) == nil || notStandard("abi", "encoding/json", false) != nil ||

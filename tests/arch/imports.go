@@ -57,7 +57,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/config", "host/telemetry"},
-		to:     []string{"journal", "abi", "api", "host/engine", "host/entity", "host/region", "host/registry", "host/rpc"},
+		to:     []string{"journal", "abi", "api", "host/guest", "host/entity", "host/region", "host/rpc"},
 		reason: "what every part is configured with must not depend on any part",
 	},
 	{
@@ -68,7 +68,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/datadir"},
-		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/engine", "host/registry", "host/entity", "host/region", "host/peer", "host/cluster", "host/rpc"},
+		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/guest", "host/entity", "host/region", "host/peer", "host/cluster", "host/rpc"},
 		reason: "what works on a stopped node's directory shares it with the node, and must not depend on a part that runs",
 	},
 	{
@@ -84,7 +84,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/backend"},
-		to:     []string{"journal/wal", "journal/disk", "host/config", "host/engine", "host/registry", "host/datadir", "host/forward", "host/deliver", "host/network"},
+		to:     []string{"journal/wal", "journal/disk", "host/config", "host/guest", "host/datadir", "host/forward", "host/deliver", "host/network"},
 		reason: "calls are answered from the parts of a node, however they were opened",
 	},
 	{
@@ -94,27 +94,12 @@ var bans = []ban{
 		reason: "a past state is computed from what is committed, beside whatever runs",
 	},
 	{
-		from:   []string{"host/leaders"},
-		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/engine", "host/router", "host/rpc", "host/peer", "host/cluster"},
-		reason: "who leads is known from the region and the metadata, whoever asks for it",
-	},
-	{
-		from:   []string{"host/integrity"},
-		to:     []string{"abi", "api", "journal/wal", "journal/raftgroup", "host"},
-		reason: "damage is looked for in what is stored, whatever is made of it",
-	},
-	{
-		from:   []string{"host/wallclock"},
-		to:     []string{"abi", "api", "journal", "host/engine", "host/entity", "host/region", "host/router", "host/rpc", "host/cluster"},
-		reason: "a clock is compared with other clocks alone; who draws consequences asks",
-	},
-	{
 		from:   []string{"host/backup"},
-		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/engine", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
+		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/guest", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
 		reason: "a backup is taken of what is committed, and brought in through the logs, whatever runs beside it",
 	},
 	{
-		from:   []string{"host/engine", "host/registry"},
+		from:   []string{"host/guest"},
 		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/entity", "host/region", "host/rpc", "api"},
 		reason: "running a guest does not need to know what its results are for",
 	},
@@ -142,7 +127,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/audit"},
-		to:     []string{"abi", "journal", "sharding", "host/rpc", "host/config", "host/engine", "host/entity"},
+		to:     []string{"abi", "journal", "sharding", "host/rpc", "host/config", "host/guest", "host/entity"},
 		reason: "account is kept of calls, whoever answers them",
 	},
 	{
@@ -157,31 +142,15 @@ var bans = []ban{
 		reason: "what a role is does not depend on what else a cluster keeps",
 	},
 	{
-		from:   []string{"host/usage"},
-		to:     []string{"abi", "api", "journal", "sharding", "host"},
-		reason: "what a call has cost is counted without knowing for whom",
-	},
-	{
 		from:   []string{"host/request"},
 		to:     []string{"abi", "api", "host", "journal/wal", "journal/disk", "journal/statefile", "journal/store", "journal/raftgroup", "journal/eventlog"},
 		but:    []string{"host/principal"},
 		reason: "what is said of a request is the same however it is carried and whoever answers it",
 	},
 	{
-		from:   []string{"host/schema"},
-		to:     []string{"api", "host", "journal", "sharding"},
-		reason: "what a schema is does not depend on who takes modules: the command line asks without a node",
-	},
-	{
-		from:   []string{"host/engine/wasm", "host/engine/meter", "host/engine/compile"},
-		to:     []string{"host/engine"},
-		exact:  true,
-		reason: "a module is read, admitted and rewritten, and its compilation arranged, without anything that runs it",
-	},
-	{
-		from:   []string{"host/engine/wasm"},
-		to:     []string{"host/engine/meter", "host/engine/compile"},
-		reason: "what a module is does not depend on what is made of it",
+		from:   []string{"host/guest/wasm"},
+		to:     []string{"host"},
+		reason: "a module is read, admitted and rewritten without anything that runs it: the command line does so",
 	},
 	{
 		from:   []string{"host/entity"},
@@ -227,7 +196,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/rpc"},
-		to:     []string{"host/region", "host/entity", "host/engine", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
+		to:     []string{"host/region", "host/entity", "host/guest", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
 		reason: "handlers reach the runtime through their own interfaces",
 	},
 	{
@@ -311,12 +280,12 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/peer"},
-		to:     []string{"journal", "abi", "host/engine", "host/registry", "host/entity", "host/region", "host/rpc", "host/cluster"},
+		to:     []string{"journal", "abi", "host/guest", "host/entity", "host/region", "host/rpc", "host/cluster"},
 		reason: "peers carry bytes and calls; what they mean is their users' business",
 	},
 	{
 		from:   []string{"cmd"},
-		to:     []string{"journal", "host/entity", "host/region", "host/rpc", "host/registry"},
+		to:     []string{"journal", "host/entity", "host/region", "host/rpc"},
 		reason: "the command line composes a node through host and talks to one through the API",
 	},
 	{
@@ -357,11 +326,11 @@ var soleImporters = []struct {
 	{library: "github.com/dgraph-io/badger", importers: []string{"journal/store"}, reason: "the store's layout and its checks are one place"},
 	{library: "go.etcd.io/raft", importers: []string{"journal/raftgroup", "tests/sim"}, reason: "consensus is driven in one place, and by the simulator"},
 	{library: "github.com/hashicorp/memberlist", importers: []string{"sharding/membership"}, reason: "gossip is a hint that one package reads"},
-	{library: "github.com/tetratelabs/wazero", importers: []string{"host/engine"}, exact: true, reason: "guests run in one place, behind its limits"},
+	{library: "github.com/tetratelabs/wazero", importers: []string{"host/guest"}, exact: true, reason: "guests run in one place, behind its limits"},
 	{library: "gopkg.in/yaml.v3", importers: []string{"host/config", "cmd/hostd/internal/cases", "deploy/generate"}, reason: "there is one configuration file, one form of cases, and Prometheus' own"},
 	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
-	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/schema"}, reason: "schemas are checked in one place, and payloads by a walk of our own"},
+	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/guest"}, reason: "schemas are checked in one place, and payloads by a walk of our own"},
 	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd"}, reason: "there is one command line"},
 }
 

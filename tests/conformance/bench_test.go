@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/tests/support/guests"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
@@ -27,7 +27,7 @@ func request(sequence uint64, command, payload string) []byte {
 }
 
 // benchmarkGuest is an example with entity 0 loaded.
-func benchmarkGuest(b *testing.B, name string) *engine.Instance {
+func benchmarkGuest(b *testing.B, name string) *guest.Instance {
 	b.Helper()
 	m := guests.Compile(b, testkit.BuildExample(b, name), nil)
 	g, err := m.Instantiate(b.Context())
@@ -60,7 +60,7 @@ func BenchmarkGuestHandle(b *testing.B) {
 			input := request(1, c.command, c.payload)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := g.Handle(0, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+				if _, err := g.Handle(0, input, guest.Env{Now: 1, Seed: 2}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -91,7 +91,7 @@ func BenchmarkGuestQuery(b *testing.B) {
 	input := request(1, "total", "")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := g.Query(0, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+		if _, err := g.Query(0, input, guest.Env{Now: 1, Seed: 2}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func BenchmarkGuestEntities(b *testing.B) {
 					if status, err := g.Load(0, i, abi.AppendEntityID(nil, fmt.Sprint("entity-", i))); err != nil || status != abi.LoadDone {
 						b.Fatal(status, err)
 					}
-					if _, err := g.Handle(i, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+					if _, err := g.Handle(i, input, guest.Env{Now: 1, Seed: 2}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -149,12 +149,12 @@ func BenchmarkGuestInstances(b *testing.B) {
 	}
 }
 
-func benchmarkInstances(b *testing.B, m *engine.Module) {
+func benchmarkInstances(b *testing.B, m *guest.Module) {
 	const instances = 200
 	begin, input := abi.AppendEntityID(nil, "e"), request(1, "add", `{"amount":3}`)
-	for name, open := range map[string]func(context.Context) (*engine.Instance, error){
+	for name, open := range map[string]func(context.Context) (*guest.Instance, error){
 		"image": m.Instantiate,
-		"initialize": func(ctx context.Context) (*engine.Instance, error) {
+		"initialize": func(ctx context.Context) (*guest.Instance, error) {
 			return m.InstantiateVaried(ctx, 1_700_000_000_000_000_000, 7)
 		},
 	} {
@@ -165,7 +165,7 @@ func benchmarkInstances(b *testing.B, m *engine.Module) {
 			var idle, used int
 			for b.Loop() {
 				before := privateKB(b)
-				var guests []*engine.Instance
+				var guests []*guest.Instance
 				began := threadTime(b)
 				for range instances {
 					g, err := open(b.Context())
@@ -180,7 +180,7 @@ func benchmarkInstances(b *testing.B, m *engine.Module) {
 					if status, err := g.Load(0, 0, begin); err != nil || status != abi.LoadDone {
 						b.Fatal(status, err)
 					}
-					if _, err := g.Handle(0, input, engine.Env{Now: 1, Seed: 2}); err != nil {
+					if _, err := g.Handle(0, input, guest.Env{Now: 1, Seed: 2}); err != nil {
 						b.Fatal(err)
 					}
 				}

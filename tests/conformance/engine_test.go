@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi/abitest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/tests/support/guests"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
@@ -79,13 +79,13 @@ func TestMapOrderIsFound(t *testing.T) {
 	t.Errorf("not found\n%s", report)
 }
 
-func compile(t testing.TB, dir string) *engine.Module {
+func compile(t testing.TB, dir string) *guest.Module {
 	t.Helper()
 	return compileWith(t, dir, nil)
 }
 
 // compileWith compiles the Go guest in dir, which logs to logger.
-func compileWith(t testing.TB, dir string, logger *slog.Logger) *engine.Module {
+func compileWith(t testing.TB, dir string, logger *slog.Logger) *guest.Module {
 	t.Helper()
 	return guests.Compile(t, testkit.BuildGuest(t, dir), logger)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -40,8 +40,8 @@ func TestCompilerAndInterpreterAgree(t *testing.T) {
 				t.Skip("short: the counter stands for the others")
 			}
 			wasm := testkit.BuildExample(t, name)
-			compiled := history(t, wasm, engine.Options{}, rand.New(rand.NewPCG(seed, 0)), commands, make)
-			interpreted := history(t, wasm, engine.Options{Interpreter: true}, rand.New(rand.NewPCG(seed, 0)), commands, make)
+			compiled := history(t, wasm, guest.Options{}, rand.New(rand.NewPCG(seed, 0)), commands, make)
+			interpreted := history(t, wasm, guest.Options{Interpreter: true}, rand.New(rand.NewPCG(seed, 0)), commands, make)
 			for i := range compiled {
 				if !bytes.Equal(compiled[i], interpreted[i]) {
 					t.Fatalf("result %d differs:\n%q compiled\n%q interpreted", i, compiled[i], interpreted[i])
@@ -52,10 +52,10 @@ func TestCompilerAndInterpreterAgree(t *testing.T) {
 }
 
 // history runs random commands on one entity and returns all results.
-func history(t *testing.T, wasm []byte, opts engine.Options, random *rand.Rand, commands int,
+func history(t *testing.T, wasm []byte, opts guest.Options, random *rand.Rand, commands int,
 	command func(*rand.Rand) (string, string)) (results [][]byte) {
 	t.Helper()
-	e, err := engine.New(t.Context(), opts)
+	e, err := guest.New(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func history(t *testing.T, wasm []byte, opts engine.Options, random *rand.Rand, 
 	sequence := uint64(0)
 	for i := range commands {
 		name, payload := command(random)
-		out, err := g.Handle(3, request(sequence, name, payload), engine.Env{Now: int64(i), Seed: random.Uint64()})
+		out, err := g.Handle(3, request(sequence, name, payload), guest.Env{Now: int64(i), Seed: random.Uint64()})
 		if err != nil {
 			t.Fatalf("command %d: %v", i, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // TestFaultyGoGuest: whatever a Go guest does wrong ends its call within the
@@ -22,29 +22,29 @@ func TestFaultyGoGuest(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	for _, test := range []struct {
 		command string
-		kinds   []engine.FaultKind // none: it lives
+		kinds   []guest.FaultKind // none: it lives
 		text    string
 	}{
 		{command: "count"},
 		{command: "flood"},
-		{command: "spin", kinds: []engine.FaultKind{engine.FaultFuel}},
-		{command: "leave", kinds: []engine.FaultKind{engine.FaultFuel}},
-		{command: "select", kinds: []engine.FaultKind{engine.FaultTrap}},
-		{command: "recurse", kinds: []engine.FaultKind{engine.FaultStack, engine.FaultFuel, engine.FaultTrap}},
-		{command: "allocate", kinds: []engine.FaultKind{engine.FaultTrap, engine.FaultFuel}},
-		{command: "exit", kinds: []engine.FaultKind{engine.FaultTrap}, text: "exited with code 3"},
-		{command: "panic", kinds: []engine.FaultKind{engine.FaultTrap}},
+		{command: "spin", kinds: []guest.FaultKind{guest.FaultFuel}},
+		{command: "leave", kinds: []guest.FaultKind{guest.FaultFuel}},
+		{command: "select", kinds: []guest.FaultKind{guest.FaultTrap}},
+		{command: "recurse", kinds: []guest.FaultKind{guest.FaultStack, guest.FaultFuel, guest.FaultTrap}},
+		{command: "allocate", kinds: []guest.FaultKind{guest.FaultTrap, guest.FaultFuel}},
+		{command: "exit", kinds: []guest.FaultKind{guest.FaultTrap}, text: "exited with code 3"},
+		{command: "panic", kinds: []guest.FaultKind{guest.FaultTrap}},
 	} {
 		t.Run(test.command, func(t *testing.T) {
 			g := instantiate(t, module)
 			// A goroutine that is left behind runs in a later call at the latest.
 			var err error
 			for range 3 {
-				if _, err = g.Handle(0, request(0, test.command, ""), engine.Env{Now: 1, Seed: 2}); err != nil {
+				if _, err = g.Handle(0, request(0, test.command, ""), guest.Env{Now: 1, Seed: 2}); err != nil {
 					break
 				}
 			}
-			var fault *engine.Fault
+			var fault *guest.Fault
 			switch {
 			case len(test.kinds) == 0 && err != nil:
 				t.Fatal(err)
@@ -53,7 +53,7 @@ func TestFaultyGoGuest(t *testing.T) {
 				t.Fatalf("ended with %v, want one of %v", err, test.kinds)
 			default:
 				t.Logf("%v after %d units", fault, g.Fuel())
-				if _, err := g.Snapshot(0); !errors.Is(err, engine.ErrInstanceDead) {
+				if _, err := g.Snapshot(0); !errors.Is(err, guest.ErrInstanceDead) {
 					t.Errorf("after the fault a snapshot gives %v", err)
 				}
 			}
@@ -70,7 +70,7 @@ func TestFaultyGoGuest(t *testing.T) {
 }
 
 // instantiate makes an instance with entity 0 loaded.
-func instantiate(t testing.TB, module *engine.Module) *engine.Instance {
+func instantiate(t testing.TB, module *guest.Module) *guest.Instance {
 	t.Helper()
 	g, err := module.Instantiate(t.Context())
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/engine/compile"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
@@ -57,7 +56,7 @@ func compileGuests(t *testing.T) (err error) {
 	if err != nil {
 		return err
 	}
-	e, err := engine.New(ctx, engine.Options{
+	e, err := guest.New(ctx, guest.Options{
 		Limits: limits, MemoryBytes: int64(c.GuestMemoryBytes), Logger: slog.New(slog.DiscardHandler),
 		CacheDir: filepath.Join(compiled.dir, datadir.CacheDir), CacheKey: key,
 	})
@@ -89,7 +88,7 @@ func warm(t *testing.T, dir string) {
 // under the race detector: the seals of its cache are those that it began with.
 func checkWarm(t *testing.T, dir string) {
 	t.Helper()
-	seals := filepath.Join(datadir.CacheDir, compile.SealsName)
+	seals := filepath.Join(datadir.CacheDir, guest.SealsName)
 	want, err := os.ReadFile(filepath.Join(compiled.dir, seals))
 	got, err2 := os.ReadFile(filepath.Join(dir, seals))
 	if err := errors.Join(err, err2); err != nil || !bytes.Equal(got, want) {

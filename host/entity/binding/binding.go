@@ -10,8 +10,8 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -27,7 +27,7 @@ type Env struct {
 	// Fuel is what the call may spend; 0 is what the node allows.
 	Fuel int64
 	// Counts is told of a command while it is watched.
-	Counts *canary.Counter
+	Counts *trial.Counter
 	// Long, where it is set, is called once, during the call and on its
 	// goroutine, when the call has spent what takes about half a millisecond.
 	Long func()
@@ -104,7 +104,7 @@ type Type struct {
 	// answers.
 	Limits *abi.Limits
 	// Counts are what the module does of the type; nil counts nothing.
-	Counts *canary.Counter
+	Counts *trial.Counter
 	// Instantiate makes a new instance of the module.
 	Instantiate func(context.Context) (Guest, error)
 }

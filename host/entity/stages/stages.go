@@ -11,7 +11,6 @@ import (
 
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/telemetry"
-	"github.com/hostd/hostd/host/telemetry/latency"
 )
 
 // mostTypes bounds the types that are told apart.
@@ -23,7 +22,7 @@ var names = [request.Stages]string{request.StageQueue: "queue", request.StageGue
 // and safe for concurrent use. Nil counts nothing.
 type Table struct {
 	desc   *prometheus.Desc
-	bounds *latency.Bounds
+	bounds *telemetry.HistogramBounds
 
 	mu    sync.Mutex
 	all   map[string][]*counts // by entity type
@@ -33,17 +32,17 @@ type Table struct {
 // New returns a table without counts.
 func New() *Table {
 	return &Table{
-		desc: latency.NewDesc(prometheus.HistogramOpts{
+		desc: telemetry.NewHistogramDesc(prometheus.HistogramOpts{
 			Name: "hostd_command_seconds", Help: "Time of commands by what they waited for: queue until a lane gave them to the guest, guest in it, commit until their record was applied. Types beyond the first 100 that ran on the node are together, without their name.",
 		}, []string{"entity_type", "stage"}),
-		bounds: latency.NewBounds(telemetry.LatencyBuckets()), all: make(map[string][]*counts),
+		bounds: telemetry.NewHistogramBounds(telemetry.LatencyBuckets()), all: make(map[string][]*counts),
 	}
 }
 
 // counts are those of a type, in one lane.
 type counts struct {
 	request.Took
-	histograms [request.Stages]*latency.Histogram
+	histograms [request.Stages]*telemetry.Histogram
 }
 
 // Of returns counts for the commands of a type in one lane; nil for none. Of
@@ -68,7 +67,7 @@ func (t *Table) Of(entityType string) *request.Took {
 func (t *Table) counts() *counts {
 	var c counts
 	for stage := range c.histograms {
-		c.histograms[stage] = latency.NewHistogram(t.bounds)
+		c.histograms[stage] = telemetry.NewHistogram(t.bounds)
 		c.Took[stage] = c.histograms[stage]
 	}
 	return &c
@@ -88,10 +87,10 @@ func (t *Table) Collect(out chan<- prometheus.Metric) {
 
 // Snapshots is what was counted of each stage, by entity type. What is together
 // has no name.
-func (t *Table) Snapshots() map[string]*[request.Stages]latency.Snapshot {
+func (t *Table) Snapshots() map[string]*[request.Stages]telemetry.HistogramSnapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make(map[string]*[request.Stages]latency.Snapshot, len(t.all)+1)
+	out := make(map[string]*[request.Stages]telemetry.HistogramSnapshot, len(t.all)+1)
 	for entityType, of := range t.all {
 		out[entityType] = sum(of)
 	}
@@ -101,8 +100,8 @@ func (t *Table) Snapshots() map[string]*[request.Stages]latency.Snapshot {
 	return out
 }
 
-func sum(of []*counts) *[request.Stages]latency.Snapshot {
-	var s [request.Stages]latency.Snapshot
+func sum(of []*counts) *[request.Stages]telemetry.HistogramSnapshot {
+	var s [request.Stages]telemetry.HistogramSnapshot
 	for _, c := range of {
 		for stage := range s {
 			s[stage].Add(c.histograms[stage])

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Pauses tells of the times that the process stood still, as a *pause.Watch
+// Pauses tells of the times that the process stood still, as a *stall.PauseWatch
 // does.
 type Pauses interface {
 	// Epoch counts them.

@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/status"
-	"github.com/hostd/hostd/host/usage"
 	"github.com/hostd/hostd/sharding/access"
 )
 
@@ -89,9 +89,9 @@ func (i interceptor) compile(ctx context.Context, upload bool, serve func(contex
 		if err := a.compiles(); err != nil {
 			return status.Public(i.log, err)
 		}
-		var spent usage.Processor
+		var spent request.Processor
 		defer func() { a.compiled(spent.Spent()) }()
-		return serve(usage.WithProcessor(ctx, &spent))
+		return serve(request.WithProcessor(ctx, &spent))
 	}
 	if upload {
 		return i.within(ctx, access.Uploads, measured)

@@ -14,11 +14,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
-	"github.com/hostd/hostd/host/canary"
 	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/shadow"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -123,7 +122,7 @@ func shadowMessage(s *modules.ShadowReport) *modulev1.Shadow {
 	}
 	for i, n := range s.By {
 		if n > 0 {
-			out.Differences = append(out.Differences, &modulev1.ShadowDifference{In: shadow.Kind(i).Names()[0], Commands: n})
+			out.Differences = append(out.Differences, &modulev1.ShadowDifference{In: trial.Kind(i).Names()[0], Commands: n})
 		}
 	}
 	for _, e := range s.Examples {
@@ -132,7 +131,7 @@ func shadowMessage(s *modules.ShadowReport) *modulev1.Shadow {
 	return out
 }
 
-func counts(c *canary.Counts) *modulev1.VersionCounts {
+func counts(c *trial.Counts) *modulev1.VersionCounts {
 	return &modulev1.VersionCounts{Commands: c.Commands, Rejections: c.Rejections, Faults: c.Faults, P99: durationpb.New(c.P99())}
 }
 
@@ -145,7 +144,7 @@ const (
 // PlanOf is the plan that a request has.
 func PlanOf(p *modulev1.RolloutPlan) (modules.RolloutPlan, error) {
 	out := modules.RolloutPlan{Part: meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}, Steps: p.GetSteps(), Pause: p.GetPause().AsDuration(), Rules: p.GetRules()}
-	if _, err := canary.Parse(out.Rules); err != nil {
+	if _, err := trial.ParseRules(out.Rules); err != nil {
 		return out, status.Argument(err.Error())
 	}
 	if out.Part == (meta.Part{}) {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/telemetry/latency"
+	"github.com/hostd/hostd/host/telemetry"
 
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -63,7 +63,7 @@ type Service struct {
 // metrics count what subscribers are sent, without what other nodes are.
 type metrics struct {
 	subscribers prometheus.Gauge
-	lag         *latency.Vec
+	lag         *telemetry.HistogramVec
 	delivered   prometheus.Counter
 }
 
@@ -73,7 +73,7 @@ func New(o Options) *Service {
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
 		}),
-		lag: latency.NewVec(prometheus.HistogramOpts{
+		lag: telemetry.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "hostd_rpc_subscription_lag_seconds", Help: "Age of events when they were sent to subscribers, since their command ran: how far they are behind.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
 		}, nil),

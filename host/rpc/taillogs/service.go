@@ -10,7 +10,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
-	"github.com/hostd/hostd/host/guestlines"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/allnodes"
 	"github.com/hostd/hostd/host/status"
@@ -23,7 +23,7 @@ const nodeTime = 10 * time.Second
 // Service answers TailLogs. All its members are required.
 type Service struct {
 	allnodes.Service
-	Lines *guestlines.Lines // of this node
+	Lines *modules.GuestLines // of this node
 	// Known fails where there is no such type.
 	Known func(ctx context.Context, entityType string) error
 }
@@ -49,7 +49,7 @@ func (s *Service) tail(ctx context.Context, r *clusterv1.TailLogsRequest, out *c
 	}
 	defer open.Leave()
 	own, err := s.Lines.Follow(sharding.EntityID{Type: r.GetEntityType(), ID: r.GetEntityId()})
-	if errors.Is(err, guestlines.ErrManyFollowers) {
+	if errors.Is(err, modules.ErrManyFollowers) {
 		return request.ErrOverloaded
 	}
 	defer own.Close()
@@ -67,7 +67,7 @@ func (s *Service) tail(ctx context.Context, r *clusterv1.TailLogsRequest, out *c
 }
 
 // local sends the lines of this node.
-func (s *Service) local(ctx context.Context, r *clusterv1.TailLogsRequest, from *guestlines.Follower, send func(*clusterv1.TailLogsResponse) bool) {
+func (s *Service) local(ctx context.Context, r *clusterv1.TailLogsRequest, from *modules.LineFollower, send func(*clusterv1.TailLogsResponse) bool) {
 	for {
 		lines, lost := from.Read()
 		if len(lines) > 0 || lost > 0 {

@@ -17,7 +17,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
-	"github.com/hostd/hostd/host/guestlines"
+	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/allnodes"
@@ -97,7 +97,7 @@ func start(t *testing.T, count int) *nodes {
 				Self: string(id), Members: func(context.Context) ([]sharding.NodeID, error) { return ids, nil }, Proxy: leaderproxy.New(fleet),
 				Streams: admission.NewStreams(100, 100, time.Minute, admission.NewConnections(100, 100)), Log: slog.New(slog.DiscardHandler),
 			},
-			Lines: &guestlines.Lines{},
+			Lines: &modules.GuestLines{},
 			Known: func(_ context.Context, entityType string) error {
 				if entityType != "teller" {
 					return request.ErrUnknownType
@@ -123,7 +123,7 @@ func start(t *testing.T, count int) *nodes {
 }
 
 func (n *node) say(entityType, id, text string) {
-	n.Lines.Add(sharding.EntityID{Type: entityType, ID: id}, journal.Digest{1}, guestlines.Info, []byte(text))
+	n.Lines.Add(sharding.EntityID{Type: entityType, ID: id}, journal.Digest{1}, modules.LineInfo, []byte(text))
 }
 
 // told is what a call has told until now.

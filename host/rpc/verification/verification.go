@@ -13,7 +13,6 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/jsonvalue"
-	"github.com/hostd/hostd/host/jsonpatch"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
@@ -181,7 +180,7 @@ func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
 	}
 	for _, o := range e.Patch {
 		step := &modulev1.VerifyResponse_PatchOperation{Op: string(o.Op), Path: o.Path}
-		if o.Op != jsonpatch.Remove {
+		if o.Op != replay.PatchRemove {
 			step.Value = jsonvalue.Of(o.Is)
 		}
 		d.Patch = append(d.Patch, step)

@@ -13,7 +13,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/telemetry/latency"
+	"github.com/hostd/hostd/host/telemetry"
 )
 
 // mostTypes bounds the types that are told of.
@@ -26,7 +26,7 @@ type Sample struct {
 	CPU   time.Duration // of the process
 	Types map[string]Type
 	// Stages are those of the types that are told apart.
-	Stages map[string]*[request.Stages]latency.Snapshot
+	Stages map[string]*[request.Stages]telemetry.HistogramSnapshot
 
 	Commands, Events, Queries, Rejections, Faults, Limited uint64
 	LogBytes, LogSyncs                                     uint64
@@ -66,7 +66,7 @@ func between(node string, from, to *Sample) *clusterv1.WatchStatsResponse {
 			FuelPerSecond: d.rate(was.Fuel, t.Fuel), EntitiesResident: t.Resident,
 		}
 		if took := to.Stages[name]; took != nil {
-			var before [request.Stages]latency.Snapshot
+			var before [request.Stages]telemetry.HistogramSnapshot
 			if b := from.Stages[name]; b != nil {
 				before = *b
 			}
@@ -101,7 +101,7 @@ func (d duration) rate(was, is uint64) float64 {
 }
 
 // stage is what a period has counted of a stage; nil for nothing.
-func stage(s latency.Snapshot) *clusterv1.StageTime {
+func stage(s telemetry.HistogramSnapshot) *clusterv1.StageTime {
 	if s.Count() == 0 {
 		return nil
 	}

@@ -9,12 +9,11 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/telemetry"
-	"github.com/hostd/hostd/host/telemetry/latency"
 )
 
 // counted is a sample of a node with one histogram for all stages.
-func counted(at time.Time, h *latency.Histogram, commands uint64) *Sample {
-	var of [request.Stages]latency.Snapshot
+func counted(at time.Time, h *telemetry.Histogram, commands uint64) *Sample {
+	var of [request.Stages]telemetry.HistogramSnapshot
 	for stage := range of {
 		of[stage].Add(h)
 	}
@@ -22,14 +21,14 @@ func counted(at time.Time, h *latency.Histogram, commands uint64) *Sample {
 		At: at, CPU: time.Duration(commands) * time.Millisecond, Commands: commands, Events: 2 * commands, Queries: 3 * commands, Rejections: 4 * commands, Faults: 5 * commands, Limited: 6 * commands,
 		LogBytes: 7 * commands, LogSyncs: 8 * commands, Resident: 9, Waiting: 10, Led: 11, Processors: 12, Memory: 13, GuestMemory: 14, Space: 15, ReadOnly: true,
 		Types:  map[string]Type{"order": {Commands: commands, Events: 2 * commands, Rejections: 3 * commands, Faults: 4 * commands, Fuel: 5 * commands, Resident: 6}},
-		Stages: map[string]*[request.Stages]latency.Snapshot{"order": &of},
+		Stages: map[string]*[request.Stages]telemetry.HistogramSnapshot{"order": &of},
 	}
 }
 
 // TestRatesAreThoseOfThePeriod: what was counted before it does not show, in
 // latencies neither.
 func TestRatesAreThoseOfThePeriod(t *testing.T) {
-	h := latency.NewHistogram(latency.NewBounds(telemetry.LatencyBuckets()))
+	h := telemetry.NewHistogram(telemetry.NewHistogramBounds(telemetry.LatencyBuckets()))
 	for range 1_000 {
 		h.Observe(time.Second)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/testkit"
@@ -285,7 +285,7 @@ const sampled = 4
 // make what it answered when it lived.
 func checkReplays(t *testing.T, w *world, wasm []byte, lived map[dest][]byte) (snapshots int) {
 	t.Helper()
-	both := []*replayer{newReplayer(t, wasm, engine.Options{}), newReplayer(t, wasm, engine.Options{Interpreter: true})}
+	both := []*replayer{newReplayer(t, wasm, guest.Options{}), newReplayer(t, wasm, guest.Options{Interpreter: true})}
 	for _, r := range both {
 		r.types = map[string]uint32{"whole": 0, "brief": 1}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
@@ -60,7 +60,7 @@ func TestStatesAreReplays(t *testing.T) {
 	cluster.StopAll()
 	t.Logf("%d events of %d entities sent and their states asked for in %s", *stateEntities**stateEvents, *stateEntities, time.Since(began).Round(time.Second))
 
-	compiled, interpreted := newReplayer(t, wasm, engine.Options{}), newReplayer(t, wasm, engine.Options{Interpreter: true})
+	compiled, interpreted := newReplayer(t, wasm, guest.Options{}), newReplayer(t, wasm, guest.Options{Interpreter: true})
 	first := map[string][]byte{}
 	for at, n := range cluster.Nodes() {
 		entities, snapshots, sampled := 0, 0, 0
@@ -211,13 +211,13 @@ func (h *histories) record(id sharding.EntityID, _ journal.Position, raw []byte)
 // replayer is a guest beside the nodes.
 type replayer struct {
 	t     *testing.T
-	guest *engine.Instance
+	guest *guest.Instance
 	types map[string]uint32 // what number the module gives them; 0 for those that are not there
 }
 
-func newReplayer(t *testing.T, wasm []byte, opts engine.Options) *replayer {
+func newReplayer(t *testing.T, wasm []byte, opts guest.Options) *replayer {
 	t.Helper()
-	e, err := engine.New(context.Background(), opts)
+	e, err := guest.New(context.Background(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func (r *replayer) replay(id sharding.EntityID, behind journal.Sequence, from *j
 	}
 	state = bytes.Clone(out)
 	query := abi.AppendNow(abi.AppendPayload(abi.AppendName(abi.AppendSequence(nil, at+uint64(len(events))), "state"), nil), 1)
-	if out, err = r.guest.Query(handle, query, engine.Env{Now: 1, Seed: 1}); err != nil {
+	if out, err = r.guest.Query(handle, query, guest.Env{Now: 1, Seed: 1}); err != nil {
 		r.t.Fatal(err)
 	}
 	var parsed abi.Output

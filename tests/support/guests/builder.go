@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // Builder is what builds guests in a language.
@@ -30,7 +30,7 @@ const buildTimeout = 5 * time.Minute
 // Module builds the project in a directory, once for all tests, and compiles
 // it. The compiler may not warn. Where there is none the test is skipped, and
 // so it is in short mode.
-func (b *Builder) Module(t *testing.T, dir string) *engine.Module {
+func (b *Builder) Module(t *testing.T, dir string) *guest.Module {
 	t.Helper()
 	skipShort(t)
 	entry, _ := b.built.LoadOrStore(dir, sync.OnceValues(func() ([]byte, error) {

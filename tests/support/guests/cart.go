@@ -11,7 +11,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // another one: every answer and every state is the same, through loads from
 // snapshots and from events. What examples/wasm/cart/README.md says of carts
 // comes up.
-func CartsAreEqual(t *testing.T, goCart, other *engine.Module) {
+func CartsAreEqual(t *testing.T, goCart, other *guest.Module) {
 	t.Helper()
 	const seed = 20
 	seen, err := CompareCarts(t, goCart, other, seed, cartCommands)
@@ -45,12 +45,12 @@ func CartsAreEqual(t *testing.T, goCart, other *engine.Module) {
 
 // CompareCarts runs commands, drawn by seed, on two carts, and returns what
 // came up, counted. The error is the first difference, or a fault.
-func CompareCarts(t *testing.T, a, b *engine.Module, seed uint64, commands int) (seen map[string]int, err error) {
+func CompareCarts(t *testing.T, a, b *guest.Module, seed uint64, commands int) (seen map[string]int, err error) {
 	if one, two := describeCart(a.Manifest()), describeCart(b.Manifest()); one != two {
 		return nil, fmt.Errorf("manifests differ:\n%s\n%s", one, two)
 	}
 	run := &cartRun{random: rand.New(rand.NewPCG(seed, 0)), seen: map[string]int{}}
-	for i, m := range []*engine.Module{a, b} {
+	for i, m := range []*guest.Module{a, b} {
 		if run.guests[i], err = m.Instantiate(t.Context()); err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func describeCart(m *manifest.Manifest) string {
 // cartRun is one comparison.
 type cartRun struct {
 	random *rand.Rand
-	guests [2]*engine.Instance
+	guests [2]*guest.Instance
 	carts  []*cart
 	begun  int
 	seen   map[string]int
@@ -128,7 +128,7 @@ func (r *cartRun) begin(e *cart) error {
 // step gives both carts a command or a query.
 func (r *cartRun) step(e *cart, i int) error {
 	name, payload := r.command(e)
-	env := engine.Env{Now: cartStart + int64(i)*1_000_000_007, Seed: r.random.Uint64()}
+	env := guest.Env{Now: cartStart + int64(i)*1_000_000_007, Seed: r.random.Uint64()}
 	input := abi.AppendName(abi.AppendSequence(nil, e.events), name)
 	input = abi.AppendNow(abi.AppendPayload(input, payload), env.Now)
 	query := name == "total"

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi/abitest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
@@ -31,7 +31,7 @@ func CacheDir(t testing.TB) string {
 
 // Compile compiles a module, metered as in a node, until the test ends. Its
 // guests log to logger, which may be nil.
-func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Module {
+func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *guest.Module {
 	t.Helper()
 	dir := CacheDir(t)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -39,9 +39,9 @@ func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Module {
 	}
 	// One engine at a time has the directory: each removes what another is
 	// about to name.
-	var m *engine.Module
+	var m *guest.Module
 	if err := testkit.Locked(filepath.Dir(dir), filepath.Base(dir), func() error {
-		m = compile(t, wasm, engine.Options{CacheDir: dir, Logger: logger})
+		m = compile(t, wasm, guest.Options{CacheDir: dir, Logger: logger})
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -49,9 +49,9 @@ func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *engine.Module {
 	return m
 }
 
-func compile(t testing.TB, wasm []byte, options engine.Options) *engine.Module {
+func compile(t testing.TB, wasm []byte, options guest.Options) *guest.Module {
 	t.Helper()
-	e, err := engine.New(t.Context(), options)
+	e, err := guest.New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func compile(t testing.TB, wasm []byte, options engine.Options) *engine.Module {
 }
 
 // Opener puts a compiled module under the conformance suite.
-type Opener struct{ Module *engine.Module }
+type Opener struct{ Module *guest.Module }
 
 // Describe returns the module's manifest.
 func (o Opener) Describe() ([]byte, error) { return json.Marshal(o.Module.Manifest()) }
@@ -87,14 +87,14 @@ func (o Opener) Open(ctx context.Context, seed uint64) (abitest.Instance, error)
 	return instance{g}, nil
 }
 
-type instance struct{ *engine.Instance }
+type instance struct{ *guest.Instance }
 
 func (i instance) Handle(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
-	return i.Instance.Handle(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+	return i.Instance.Handle(handle, frames, guest.Env{Now: env.Now, Seed: env.Seed})
 }
 
 func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
-	return i.Instance.Query(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+	return i.Instance.Query(handle, frames, guest.Env{Now: env.Now, Seed: env.Seed})
 }
 
 // samples are payloads that the example entities can use, by entity type.
@@ -114,7 +114,7 @@ var samples = abitest.Samples{
 // Conforms runs the whole conformance suite on an example: with payloads that
 // it can use, with some of its schemas, and with guesses. No check may fail;
 // with guesses alone, some have nothing to look at.
-func Conforms(t *testing.T, module *engine.Module) {
+func Conforms(t *testing.T, module *guest.Module) {
 	t.Helper()
 	for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}, {Seed: 3, Samples: abitest.Samples{}}} {
 		report, err := abitest.Run(t.Context(), Opener{module}, options)

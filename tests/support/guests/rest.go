@@ -8,7 +8,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/abitest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // Rest is the guest in Go that uses what the cart leaves out.
@@ -16,13 +16,13 @@ const Rest = "tests/support/guests/testdata/rest"
 
 // RestsAreEqual compares Rest with one of another SDK,
 // which does the same: what the cart leaves out.
-func RestsAreEqual(t *testing.T, goRest, other *engine.Module) {
+func RestsAreEqual(t *testing.T, goRest, other *guest.Module) {
 	t.Helper()
 	if one, two := optionsOf(t, goRest), optionsOf(t, other); one != two {
 		t.Errorf("manifests differ:\n%s\n%s", one, two)
 	}
 	r := &restRun{t: t}
-	for i, m := range []*engine.Module{goRest, other} {
+	for i, m := range []*guest.Module{goRest, other} {
 		g, err := m.Instantiate(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func (r *restRun) upcasts() {
 		{1, "state", `{"text":"a"}`}, {1, "state.v2", `{"text":"a"}`},
 		{2, "state", `{"text":"ö"}`}, {2, "state.v2", `{"count":4,"text":"two"}`}, {2, "state.v3", `{"count":7}`}, {2, "state.v4", `{"x":1}`},
 	} {
-		r.both(fmt.Sprintf("%s %s for readers", e.name, e.payload), func(g *engine.Instance) (string, error) {
+		r.both(fmt.Sprintf("%s %s for readers", e.name, e.payload), func(g *guest.Instance) (string, error) {
 			answer, err := g.Upcast(e.typ, abi.AppendInputEvent(nil, 7, 8, e.name, []byte(e.payload)))
 			return fmt.Sprintf("%q", answer), err
 		})
@@ -129,7 +129,7 @@ func (r *restRun) upcasts() {
 
 // restConforms runs the conformance suite, and looks for what it says of older
 // forms.
-func restConforms(t *testing.T, module *engine.Module) {
+func restConforms(t *testing.T, module *guest.Module) {
 	t.Helper()
 	report, err := abitest.Run(t.Context(), Opener{module}, abitest.Options{Seed: 4})
 	if err != nil {
@@ -145,7 +145,7 @@ func restConforms(t *testing.T, module *engine.Module) {
 
 // optionsOf is a manifest without its name and its schemas, which each SDK
 // derives in its own way.
-func optionsOf(t *testing.T, m *engine.Module) string {
+func optionsOf(t *testing.T, m *guest.Module) string {
 	t.Helper()
 	text, err := json.Marshal(m.Manifest().EntityTypes)
 	if err != nil {
@@ -182,11 +182,11 @@ func withoutSchemas(value any) any {
 // restRun has two guests do the same.
 type restRun struct {
 	t        *testing.T
-	guests   [2]*engine.Instance
+	guests   [2]*guest.Instance
 	commands int
 }
 
-func (r *restRun) both(what string, do func(g *engine.Instance) (string, error)) {
+func (r *restRun) both(what string, do func(g *guest.Instance) (string, error)) {
 	r.t.Helper()
 	var texts [2]string
 	for i, g := range r.guests {
@@ -203,7 +203,7 @@ func (r *restRun) both(what string, do func(g *engine.Instance) (string, error))
 
 func (r *restRun) load(typ uint32, handle uint64, input []byte) {
 	r.t.Helper()
-	r.both(fmt.Sprintf("load of %q", input), func(g *engine.Instance) (string, error) {
+	r.both(fmt.Sprintf("load of %q", input), func(g *guest.Instance) (string, error) {
 		status, err := g.Load(typ, handle, input)
 		return fmt.Sprint(status), err
 	})
@@ -213,7 +213,7 @@ func (r *restRun) load(typ uint32, handle uint64, input []byte) {
 // not is its own. A guest that has refused some is not called again.
 func (r *restRun) apply(handle uint64, input []byte) {
 	r.t.Helper()
-	r.both(fmt.Sprintf("apply of %q", input), func(g *engine.Instance) (string, error) {
+	r.both(fmt.Sprintf("apply of %q", input), func(g *guest.Instance) (string, error) {
 		if err := g.Apply(handle, input); err != nil {
 			if g, err = g.Module().Instantiate(r.t.Context()); err != nil {
 				return "", err
@@ -233,7 +233,7 @@ func (r *restRun) apply(handle uint64, input []byte) {
 
 func (r *restRun) states(handle uint64) {
 	r.t.Helper()
-	r.both("state", func(g *engine.Instance) (string, error) {
+	r.both("state", func(g *guest.Instance) (string, error) {
 		state, err := g.Snapshot(handle)
 		return string(state), err
 	})
@@ -249,8 +249,8 @@ func (r *restRun) handle(handle uint64, name, payload string, source abi.Source,
 	if handle == 6 || handle == 7 {
 		mode = abi.HandleState
 	}
-	r.both(name+" "+payload, func(g *engine.Instance) (string, error) {
-		frames, err := g.Handle(handle, input, engine.Env{Now: cartStart, Seed: 1})
+	r.both(name+" "+payload, func(g *guest.Instance) (string, error) {
+		frames, err := g.Handle(handle, input, guest.Env{Now: cartStart, Seed: 1})
 		return r.answer(frames, err, mode)
 	})
 	r.states(handle)
@@ -259,8 +259,8 @@ func (r *restRun) handle(handle uint64, name, payload string, source abi.Source,
 func (r *restRun) query(handle uint64, name, payload string, more []byte) {
 	r.t.Helper()
 	input := r.request(name, payload, more)
-	r.both(name+" "+payload, func(g *engine.Instance) (string, error) {
-		frames, err := g.Query(handle, input, engine.Env{Now: cartStart, Seed: 1})
+	r.both(name+" "+payload, func(g *guest.Instance) (string, error) {
+		frames, err := g.Query(handle, input, guest.Env{Now: cartStart, Seed: 1})
 		return r.answer(frames, err, abi.QueryOnly)
 	})
 }

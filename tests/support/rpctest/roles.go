@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/modules/verified"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/status"
@@ -316,12 +315,12 @@ func (w roleModules) setOwner(entityType, owner string) {
 }
 
 // Verified says that nothing is asked for.
-func (w roleModules) Verified(context.Context, string, journal.Digest) (verified.Kept, error) {
-	return verified.Kept{}, nil
+func (w roleModules) Verified(context.Context, string, journal.Digest) (modules.KeptVerification, error) {
+	return modules.KeptVerification{}, nil
 }
 
 // KeepVerified keeps nothing.
-func (w roleModules) KeepVerified(context.Context, string, verified.Result) error { return nil }
+func (w roleModules) KeepVerified(context.Context, string, modules.VerifyResult) error { return nil }
 
 func (w roleModules) Rollback(ctx context.Context, back modules.TakeBack) (modules.Rollback, error) {
 	entityType, revision := back.EntityType, back.Revision

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -217,12 +217,12 @@ func TestGivenEventsAreTheModules(t *testing.T) {
 }
 
 // compiled is a module in an engine.
-func compiled(t *testing.T, wasm []byte) (*engine.Module, abi.Limits) {
+func compiled(t *testing.T, wasm []byte) (*guest.Module, abi.Limits) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("compiles modules, on one goroutine")
 	}
-	e, err := engine.New(t.Context(), engine.Options{})
+	e, err := guest.New(t.Context(), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/schema"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // DefaultFile is the file of cases of a project.
@@ -108,7 +107,7 @@ func read(files []string) (all []Case, err error) {
 
 // runAll runs cases and tells each result as it comes.
 func runAll(ctx context.Context, wasm []byte, all []Case, tell func(Result) error) (failed int, err error) {
-	e, err := engine.New(ctx, engine.Options{TellFaults: true})
+	e, err := guest.New(ctx, guest.Options{TellFaults: true})
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +117,7 @@ func runAll(ctx context.Context, wasm []byte, all []Case, tell func(Result) erro
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if err := schema.Check(m.Manifest()); err != nil {
+	if err := guest.CheckSchemas(m.Manifest()); err != nil {
 		return 0, err
 	}
 	for i := range all {

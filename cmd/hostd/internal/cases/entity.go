@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // errUnloadable is of a module that does not take a state.
@@ -29,8 +29,8 @@ type entity struct {
 	typ      uint32
 	about    *manifest.EntityType
 	limits   abi.Limits
-	guest    *engine.Instance
-	other    *engine.Instance
+	guest    *guest.Instance
+	other    *guest.Instance
 	random   *rand.Rand // of the sizes of batches
 	history  []stored   // since the last tombstone
 	state    []byte     // of a type that keeps its state as a whole
@@ -55,14 +55,14 @@ const (
 
 // newEntity makes the instances of an entity. lines is told what the guest
 // writes in the one where it lives.
-func newEntity(ctx context.Context, m *engine.Module, limits abi.Limits, entityType, id string, lines func(abi.LogLevel, []byte)) (*entity, error) {
+func newEntity(ctx context.Context, m *guest.Module, limits abi.Limits, entityType, id string, lines func(abi.LogLevel, []byte)) (*entity, error) {
 	about, index, ok := m.Manifest().Type(entityType)
 	if !ok {
 		return nil, fmt.Errorf("the module does not serve the type %q", entityType)
 	}
 	e := &entity{id: id, typ: uint32(index), about: about, limits: limits, random: rand.New(rand.NewPCG(1, 2))}
 	var err error
-	if e.guest, err = m.InstantiateWith(ctx, engine.InstanceOptions{Lines: lines}); err != nil {
+	if e.guest, err = m.InstantiateWith(ctx, guest.InstanceOptions{Lines: lines}); err != nil {
 		return nil, err
 	}
 	if e.other, err = m.InstantiateVaried(ctx, otherClock, otherSeed); err != nil {
@@ -86,7 +86,7 @@ func (e *entity) mode() abi.Mode {
 }
 
 // load begins anew with a state of a version, or with none.
-func (e *entity) load(g *engine.Instance, handle uint64, state []byte, version, sequence uint64) error {
+func (e *entity) load(g *guest.Instance, handle uint64, state []byte, version, sequence uint64) error {
 	f := abi.AppendEntityID(e.frames[:0], e.id)
 	if state != nil {
 		f = abi.AppendSequence(abi.AppendSnapshot(f, state), sequence)
@@ -103,7 +103,7 @@ func (e *entity) load(g *engine.Instance, handle uint64, state []byte, version, 
 }
 
 // replay makes the entity of what is stored of it, in batches of random sizes.
-func (e *entity) replay(g *engine.Instance, handle uint64) error {
+func (e *entity) replay(g *guest.Instance, handle uint64) error {
 	if err := e.load(g, handle, e.state, e.version, e.sequence); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (e *entity) replay(g *engine.Instance, handle uint64) error {
 	return nil
 }
 
-func (e *entity) snapshot(g *engine.Instance, handle uint64) ([]byte, error) {
+func (e *entity) snapshot(g *guest.Instance, handle uint64) ([]byte, error) {
 	state, err := g.Snapshot(handle)
 	return bytes.Clone(state), err
 }

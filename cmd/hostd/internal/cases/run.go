@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // Codes with which a node refuses what it does not give to a guest, and by
@@ -49,7 +49,7 @@ type run struct {
 
 // Run runs a case. The error is one that no case has: the file's, or the
 // engine's. What the module does wrong is in the result.
-func Run(ctx context.Context, m *engine.Module, limits abi.Limits, c *Case) (result Result, err error) {
+func Run(ctx context.Context, m *guest.Module, limits abi.Limits, c *Case) (result Result, err error) {
 	r := &run{parser: parser{c.File}, c: c, now: c.now.UnixNano()}
 	result = Result{Name: c.Name, File: c.File, Line: c.Line}
 	entityType := c.entityType
@@ -66,7 +66,7 @@ func Run(ctx context.Context, m *engine.Module, limits abi.Limits, c *Case) (res
 	if r.forms, err = formsOf(m.Manifest(), r.e.about); err != nil {
 		return result, err
 	}
-	var fault *engine.Fault
+	var fault *guest.Fault
 	var broken *abi.FrameError
 	switch err := r.steps(); {
 	case errors.As(err, &fault), errors.Is(err, errUnloadable):
@@ -236,7 +236,7 @@ func (r *run) refusal(s *step, payload []byte) (code, why string) {
 
 // call gives the guest a command or a query.
 func (r *run) call(s *step, payload []byte) (*abi.Output, error) {
-	env := engine.Env{Now: r.now, Seed: uint64(r.calls)}
+	env := guest.Env{Now: r.now, Seed: uint64(r.calls)}
 	f := abi.AppendSequence(r.e.frames[:0], r.e.sequence)
 	f = abi.AppendPayload(abi.AppendName(f, s.name), payload)
 	f = abi.AppendNow(f, r.now)

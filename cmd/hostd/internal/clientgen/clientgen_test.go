@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/clientgen/testdata/shop"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
-	"github.com/hostd/hostd/host/schema"
+	"github.com/hostd/hostd/host/guest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the files of testdata that clients are compared with")
@@ -38,7 +38,7 @@ func shopModule(t *testing.T) Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := schema.Check(m); err != nil {
+	if err := guest.CheckSchemas(m); err != nil {
 		t.Fatal(err)
 	}
 	return Module{digest, m}

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
 	"github.com/hostd/hostd/cmd/hostd/internal/jsondiff"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/sharding"
 )
@@ -167,7 +167,7 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 			return err
 		}
 	}
-	e, err := engine.New(ctx, engine.Options{TellFaults: true})
+	e, err := guest.New(ctx, guest.Options{TellFaults: true})
 	if err != nil {
 		return err
 	}

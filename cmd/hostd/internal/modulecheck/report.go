@@ -15,8 +15,7 @@ import (
 
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
-	"github.com/hostd/hostd/host/schema"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // Next is what to do about a module that fails.
@@ -73,7 +72,7 @@ func (v Report) write(w io.Writer) {
 // Run admits, compiles and starts the module as a node would, and runs
 // the conformance suite on it.
 func Run(ctx context.Context, wasm []byte, options abitest.Options) (v Report, err error) {
-	e, err := engine.New(ctx, engine.Options{TellFaults: true})
+	e, err := guest.New(ctx, guest.Options{TellFaults: true})
 	if err != nil {
 		return v, err
 	}
@@ -88,7 +87,7 @@ func Run(ctx context.Context, wasm []byte, options abitest.Options) (v Report, e
 		return v, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if err := schema.Check(m.Manifest()); err != nil {
+	if err := guest.CheckSchemas(m.Manifest()); err != nil {
 		return v, fmt.Errorf("module refused: %w", err)
 	}
 	g, err := m.Instantiate(ctx)
@@ -116,7 +115,7 @@ func Run(ctx context.Context, wasm []byte, options abitest.Options) (v Report, e
 }
 
 // guestOpener puts a compiled module under the conformance suite.
-type guestOpener struct{ module *engine.Module }
+type guestOpener struct{ module *guest.Module }
 
 func (o guestOpener) Describe() ([]byte, error) { return json.Marshal(o.module.Manifest()) }
 
@@ -131,12 +130,12 @@ func (o guestOpener) Open(ctx context.Context, seed uint64) (abitest.Instance, e
 	return guestInstance{g}, nil
 }
 
-type guestInstance struct{ *engine.Instance }
+type guestInstance struct{ *guest.Instance }
 
 func (g guestInstance) Handle(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
-	return g.Instance.Handle(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+	return g.Instance.Handle(handle, frames, guest.Env{Now: env.Now, Seed: env.Seed})
 }
 
 func (g guestInstance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, error) {
-	return g.Instance.Query(handle, frames, engine.Env{Now: env.Now, Seed: env.Seed})
+	return g.Instance.Query(handle, frames, guest.Env{Now: env.Now, Seed: env.Seed})
 }

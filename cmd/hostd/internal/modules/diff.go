@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 // exitBreaking is the exit code of a diff with changes that break something.
@@ -103,7 +103,7 @@ func OfFile(ctx context.Context, name string) (of *manifest.Manifest, digest str
 	if err != nil {
 		return nil, "", err
 	}
-	e, err := engine.New(ctx, engine.Options{TellFaults: true})
+	e, err := guest.New(ctx, guest.Options{TellFaults: true})
 	if err != nil {
 		return nil, "", err
 	}

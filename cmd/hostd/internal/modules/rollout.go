@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/canary"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -63,7 +63,7 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	if percent {
 		shares = []float64{p.percent}
 	}
-	if _, err := canary.Parse(p.rules); err != nil || rules && p.rules == "" {
+	if _, err := trial.ParseRules(p.rules); err != nil || rules && p.rules == "" {
 		return cli.Usagef("--abort: %v", cmp.Or(err, errors.New("there is no rule")))
 	}
 	plan := &modulev1.RolloutPlan{Prefix: p.prefix, Rules: p.rules}

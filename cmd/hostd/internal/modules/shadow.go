@@ -10,7 +10,7 @@ import (
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/shadow"
+	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -44,7 +44,7 @@ func (s *Shadow) Parse(c *cobra.Command, others ...string) error {
 	if s.Percent == noShadow {
 		return nil
 	}
-	if _, err := shadow.Parse(s.value(strings.Repeat("0", 64))); err != nil {
+	if _, err := trial.ParseWish(s.value(strings.Repeat("0", 64))); err != nil {
 		return cli.Usagef("--shadow is a percentage from 0.01%% to 100%%, or %s, and not %q", noShadow, s.Percent)
 	}
 	return nil

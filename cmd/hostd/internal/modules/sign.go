@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
-	"github.com/hostd/hostd/host/engine"
 	"github.com/hostd/hostd/host/files"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/signing"
 )
 
@@ -108,7 +108,7 @@ func NewSign(std cli.Stdio) *cobra.Command {
 
 // stated is what a signature of a module is of.
 func stated(ctx context.Context, wasm []byte) (s signing.Statement, err error) {
-	e, err := engine.New(ctx, engine.Options{})
+	e, err := guest.New(ctx, guest.Options{})
 	if err != nil {
 		return s, err
 	}

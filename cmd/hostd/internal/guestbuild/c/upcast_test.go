@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/tests/support/guests"
 )
 
@@ -60,7 +60,7 @@ HOSTD_SERVE("forms", "1.0.0", types)
 const formsOfToday = `{"made.v3", evolve, three_fields}, {"made", NULL, one_fields, "made.v2", up_one}, {"emptied", emptied}, ` +
 	`{"made.v2", NULL, two_fields, "made.v3", up_two}`
 
-func formsGuest(t *testing.T, events string) *engine.Module {
+func formsGuest(t *testing.T, events string) *guest.Module {
 	t.Helper()
 	return builder.Module(t, formsProject(t, events))
 }
@@ -84,7 +84,7 @@ func TestFormsAreUpcastOneByOne(t *testing.T) {
 			t.Errorf("the manifest has %s upcast to %q", e.Type, e.UpcastTo)
 		}
 	}
-	instance := func() *engine.Instance {
+	instance := func() *guest.Instance {
 		g, err := module.Instantiate(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestFormsAreUpcastOneByOne(t *testing.T) {
 	if status, err := g.Load(0, 0, abi.AppendEntityID(nil, "id")); status != 0 || err != nil {
 		t.Fatal(status, err)
 	}
-	if answer, err := g.Handle(0, abi.AppendPayload(abi.AppendName(nil, "emit"), []byte(`{"a":"an older form"}`)), engine.Env{}); err == nil {
+	if answer, err := g.Handle(0, abi.AppendPayload(abi.AppendName(nil, "emit"), []byte(`{"a":"an older form"}`)), guest.Env{}); err == nil {
 		t.Errorf("an event of an older form is emitted: %q", answer)
 	}
 }
@@ -160,7 +160,7 @@ func TestFormsThatMakeNoSenseAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := engine.New(t.Context(), engine.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		e, err := guest.New(t.Context(), guest.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,7 @@ package quickjs
 import (
 	"encoding/binary"
 
-	"github.com/hostd/hostd/host/engine/wasm"
+	"github.com/hostd/hostd/host/guest/wasm"
 )
 
 // Instructions that package wasm has no name for.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine/wasm"
+	"github.com/hostd/hostd/host/guest/wasm"
 )
 
 // Modules that the engine imports from.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hostd/hostd/host/engine/wasm"
+	"github.com/hostd/hostd/host/guest/wasm"
 )
 
 // extension writes an engine again, with more in it. The functions that it

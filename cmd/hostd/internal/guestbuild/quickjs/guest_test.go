@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/abi/abitest"
 	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/host/cron"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/tests/support/guests"
 )
 
@@ -24,14 +24,14 @@ import (
 // instance, within the fuel of a command, and what it threw is told with the
 // line of the source.
 func TestFaultsOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	trap := []engine.FaultKind{engine.FaultTrap}
+	trap := []guest.FaultKind{guest.FaultTrap}
 	for _, test := range []struct {
 		command, payload string
-		kinds            []engine.FaultKind
+		kinds            []guest.FaultKind
 		says             []string
 	}{
 		{"broken", "", trap, []string{"TypeError: cannot read property 'of' of undefined\n    at broken (helper.js:3)\n    at <anonymous> (odd.ts:"}},
@@ -46,16 +46,16 @@ func TestFaultsOfScripts(t *testing.T) {
 		{"unknown", "", trap, []string{"TypeError: odd has no event never", "(odd.ts:58)"}},
 		{"nothing", "", trap, []string{"the reply of command nothing is nothing that JSON has"}},
 		{"move", `"x"`, trap, []string{"TypeError: not a function"}},
-		{"spin", "", []engine.FaultKind{engine.FaultFuel}, nil},
+		{"spin", "", []guest.FaultKind{guest.FaultFuel}, nil},
 		{"deep", "", trap, []string{"RangeError: Maximum call stack size exceeded", "at down (odd.ts:44)"}},
 		{"nested", "", trap, []string{"RangeError: Maximum call stack size exceeded"}},
-		{"eat", "", append(trap, engine.FaultFuel), nil},
+		{"eat", "", append(trap, guest.FaultFuel), nil},
 	} {
 		t.Run(test.command, func(t *testing.T) {
 			t.Parallel()
-			g := guest(t, m, 0)
+			g := newGuest(t, m, 0)
 			_, err := handle(t, g, abi.HandleEvents, input(test.command, test.payload))
-			var fault *engine.Fault
+			var fault *guest.Fault
 			if !errors.As(err, &fault) || !slices.Contains(test.kinds, fault.Kind) {
 				t.Fatalf("ended with %v, want one of %v\n%s", err, test.kinds, words(err))
 			}
@@ -68,7 +68,7 @@ func TestFaultsOfScripts(t *testing.T) {
 				t.Errorf("it tells lines of the SDK: %q", fault.LastWords())
 			}
 			t.Logf("%v after %d units: %s", fault, g.Fuel(), fault.LastWords())
-			if _, err := g.Snapshot(0); !errors.Is(err, engine.ErrInstanceDead) {
+			if _, err := g.Snapshot(0); !errors.Is(err, guest.ErrInstanceDead) {
 				t.Errorf("after the fault a snapshot gives %v", err)
 			}
 		})
@@ -78,7 +78,7 @@ func TestFaultsOfScripts(t *testing.T) {
 // TestWhatScriptsSeeOfTheirCall: the clock and the random numbers are those of
 // the call, equal in any instance.
 func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	in = abi.AppendPrincipal(in, "token", "ann", "x", "y")
 	settings := abi.AppendSettings(nil, abi.AppendSetting(abi.AppendSetting(nil, "limits", "no"), "limit", "för 3"))
 	in = append(in, settings...)
-	out, err := handle(t, guest(t, m, 0), abi.HandleEvents, in)
+	out, err := handle(t, newGuest(t, m, 0), abi.HandleEvents, in)
 	if err != nil {
 		t.Fatal(err, words(err))
 	}
@@ -130,12 +130,12 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 		t.Errorf("another seed: %v\n%s", err, other.Reply)
 	}
 	for want, frames := range map[string][]byte{"för 3": settings, "none": nil} {
-		answer, err := g.Query(0, append(input("setting", ""), frames...), engine.Env{})
+		answer, err := g.Query(0, append(input("setting", ""), frames...), guest.Env{})
 		if err != nil || !bytes.Contains(answer, []byte(`"`+want+`"`)) {
 			t.Errorf("a query reads the setting as %q, %v, want %s", answer, err, want)
 		}
 	}
-	if _, err := g.Query(0, input("draw", ""), engine.Env{}); !strings.Contains(words(err), "a query has no random numbers") {
+	if _, err := g.Query(0, input("draw", ""), guest.Env{}); !strings.Contains(words(err), "a query has no random numbers") {
 		t.Errorf("%v %s", err, words(err))
 	}
 }
@@ -143,11 +143,11 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 // TestWhatScriptsPutOut: all that a command may ask the host for.
 func TestWhatScriptsPutOut(t *testing.T) {
 	var log bytes.Buffer
-	m, err := compile(t, build(t, project(t, "odd")), engine.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	m, err := compile(t, build(t, project(t, "odd")), guest.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	out, err := handle(t, g, abi.HandleEvents, input("all", ""))
 	if err != nil {
 		t.Fatal(err, words(err))
@@ -187,11 +187,11 @@ four 0 count "" false "0 3 * * *" Europe/Berlin skip
 // TestEventsOfScripts: events come back as they were, in all their versions,
 // and a rejection is one however late it comes.
 func TestEventsOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	out, err := handle(t, g, abi.HandleEvents, input("move", `["a","b"]`))
 	if err != nil {
 		t.Fatal(err, words(err))
@@ -242,11 +242,11 @@ func TestEventsOfScripts(t *testing.T) {
 // TestNumbersOfScripts: a script gets the corner cases of package jsontext with
 // all their digits, and writes them so.
 func TestNumbersOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	answer := func(command, payload string) string {
 		out, err := handle(t, g, abi.HandleEvents, input(command, payload))
 		if err != nil {
@@ -311,11 +311,11 @@ func TestNumbersOfScripts(t *testing.T) {
 // is before 1970 or none the host rejects the command, whoever has sent it: it is
 // no fault of the module.
 func TestTimesOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	const never = math.MaxInt64
 	for _, c := range []struct {
 		at  string
@@ -353,11 +353,11 @@ func TestTimesOfScripts(t *testing.T) {
 // TestSchedulesOfScripts: what the SDK takes for a schedule is what the host
 // takes for one.
 func TestSchedulesOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	for expressions := range slices.Chunk(guests.Schedules(), 20) {
 		text, err := json.Marshal(expressions)
 		if err != nil {
@@ -382,11 +382,11 @@ func TestSchedulesOfScripts(t *testing.T) {
 // TestLongNamesOfScripts: a name that no frame can hold is over a limit of the
 // host, and no fault of the script.
 func TestLongNamesOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "numbers")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	for _, n := range []int{255, 256, 40_000, 65_535, 65_536, 70_000} {
 		if _, err := handle(t, g, abi.HandleEvents, input("names", fmt.Sprint(n))); !errors.Is(err, abi.ErrOverLimit) {
 			t.Errorf("names of %d: %v", n, err)
@@ -397,11 +397,11 @@ func TestLongNamesOfScripts(t *testing.T) {
 // TestStatesOfScripts: a durable state is put out when it changed, is put back
 // by a rejection, and a bigint in it is one after a load.
 func TestStatesOfScripts(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "odd")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guest(t, m, 1)
+	g := newGuest(t, m, 1)
 	state := ""
 	for _, test := range []struct{ name, payload, state, answer string }{
 		{"set", `{"n":1}`, `{"n":1,"big":1152921504606846976}`, `"1152921504606846976"`},
@@ -424,7 +424,7 @@ func TestStatesOfScripts(t *testing.T) {
 			t.Fatal(status, err)
 		}
 	}
-	transient := guest(t, m, 2)
+	transient := newGuest(t, m, 2)
 	for want := range 3 {
 		if out, err := handle(t, transient, abi.HandleState, input("up", "")); err != nil || string(out.Reply) != fmt.Sprint(want+1) || out.State != nil {
 			t.Errorf("%v %+v", err, out)
@@ -435,7 +435,7 @@ func TestStatesOfScripts(t *testing.T) {
 // TestStatesAreMigrated: a state of each version that is listed is read, as
 // today's form of it; another version is not, and the conformance suite agrees.
 func TestStatesAreMigrated(t *testing.T) {
-	m, err := compile(t, build(t, project(t, "drafts")), engine.Options{})
+	m, err := compile(t, build(t, project(t, "drafts")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +448,7 @@ func TestStatesAreMigrated(t *testing.T) {
 			t.Errorf("%+v", check)
 		}
 	}
-	g := guest(t, m, 0)
+	g := newGuest(t, m, 0)
 	for _, test := range []struct {
 		typ           uint32
 		version       uint64

@@ -2,7 +2,7 @@ package quickjs
 
 import (
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine/wasm"
+	"github.com/hostd/hostd/host/guest/wasm"
 )
 
 // nativeFunction is a function that the SDK's runtime finds as __hostd_NAME,

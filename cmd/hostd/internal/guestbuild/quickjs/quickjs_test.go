@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/engine"
+	"github.com/hostd/hostd/host/guest"
 )
 
 const installed = "../../../../../examples/wasm/counter-ts/node_modules"
@@ -63,9 +63,9 @@ func build(t *testing.T, dir string) []byte {
 	return module
 }
 
-func compile(t *testing.T, wasm []byte, options engine.Options) (*engine.Module, error) {
+func compile(t *testing.T, wasm []byte, options guest.Options) (*guest.Module, error) {
 	t.Helper()
-	e, err := engine.New(t.Context(), options)
+	e, err := guest.New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +186,8 @@ func TestScriptsThatDoNotLoad(t *testing.T) {
 			dir := project(t, "")
 			write(t, dir, "package.json", "{}")
 			write(t, dir, "index.ts", test.script)
-			_, err := compile(t, build(t, dir), engine.Options{Interpreter: true})
-			var fault *engine.Fault
+			_, err := compile(t, build(t, dir), guest.Options{Interpreter: true})
+			var fault *guest.Fault
 			if !errors.As(err, &fault) || !strings.Contains(fault.LastWords(), test.says) {
 				t.Errorf("%v\n%s\nwant %q", err, words(err), test.says)
 			}
@@ -196,15 +196,15 @@ func TestScriptsThatDoNotLoad(t *testing.T) {
 }
 
 func words(err error) string {
-	var fault *engine.Fault
+	var fault *guest.Fault
 	if errors.As(err, &fault) {
 		return fault.LastWords()
 	}
 	return ""
 }
 
-// guest is an instance of the odd module, with an entity of a type loaded.
-func guest(t *testing.T, m *engine.Module, typ uint32) *engine.Instance {
+// newGuest is an instance of the odd module, with an entity of a type loaded.
+func newGuest(t *testing.T, m *guest.Module, typ uint32) *guest.Instance {
 	t.Helper()
 	g, err := m.Instantiate(t.Context())
 	if err != nil {
@@ -230,9 +230,9 @@ func input(name, payload string) []byte {
 const now = 1_700_000_000_123_456_789
 
 // handle runs a command, and parses what it puts out.
-func handle(t *testing.T, g *engine.Instance, mode abi.Mode, in []byte) (*abi.Output, error) {
+func handle(t *testing.T, g *guest.Instance, mode abi.Mode, in []byte) (*abi.Output, error) {
 	t.Helper()
-	frames, err := g.Handle(0, in, engine.Env{Now: now, Seed: 42})
+	frames, err := g.Handle(0, in, guest.Env{Now: now, Seed: 42})
 	if err != nil {
 		return nil, err
 	}

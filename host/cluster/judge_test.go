@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Whoever differs from the leader has all that differ judge themselves, and only
+// those stop that are not with a majority: the leader too. Without one all do.
+func TestRowJudgesStopWhoIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		digests string // of voters; the first leads, ? does not answer, - does not know
+		stopped string // by node
+		open    bool   // somebody still waits for votes
+	}{
+		{"a follower", "aab", "2", false},
+		{"the leader", "baa", "0", false},
+		{"one is silent", "aba?a", "1", false},
+		{"too few", "ab?", "", true},
+		{"one was filled later", "ab-", "", true},
+		{"split", "abc", "012", false},
+		{"two", "ab", "01", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nodes := make([]sharding.NodeID, len(tt.digests))
+			for i := range nodes {
+				nodes[i] = sharding.NodeID(rune('0' + i))
+			}
+			judges := make(map[sharding.NodeID]*ConsistencyChecker)
+			var stopped []string
+			for i, node := range nodes {
+				if tt.digests[i] == '?' {
+					continue
+				}
+				j := NewConsistencyChecker(node, slog.New(slog.DiscardHandler))
+				j.voters = func(sharding.ShardID) []sharding.NodeID { return nodes }
+				j.own = func(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool) {
+					return journal.RowsDigest{tt.digests[i]}, shard == 4 && index == 1024 && tt.digests[i] != '-'
+				}
+				j.ask = func(_ context.Context, to sharding.NodeID, shard sharding.ShardID, own journal.Proof) (d journal.RowsDigest, ok bool, err error) {
+					if judges[to] == nil {
+						return d, false, errors.New("no answer")
+					}
+					d, ok = judges[to].Compare(shard, own)
+					return d, ok, nil
+				}
+				j.stop = func(shard sharding.ShardID, err error) {
+					if shard != 4 || !errors.Is(err, journal.ErrDamaged) {
+						t.Errorf("stopped %d: %v", shard, err)
+					}
+					stopped = append(stopped, string(node))
+				}
+				judges[node] = j
+			}
+			for i, node := range nodes {
+				if d := tt.digests[i]; d != tt.digests[0] && d != '?' && d != '-' {
+					judges[node].Differs(eventlog.Difference{Shard: 4, Own: journal.Proof{Index: 1024, Digest: journal.RowsDigest{d}}})
+				}
+			}
+			open, refused := 0, 0
+			for range 4 {
+				open, refused = 0, 0
+				for _, node := range nodes {
+					if j := judges[node]; j != nil {
+						j.round(t.Context())
+						open += len(j.open)
+						if err := j.Refuses(4); err != nil {
+							refused++
+							if !errors.Is(err, journal.ErrDamaged) || j.Disputes() == nil || j.Count() != 1 {
+								t.Errorf("refused with %v, ready with %v", err, j.Disputes())
+							}
+						}
+						if j.Refuses(5) != nil {
+							t.Error("another shard is refused")
+						}
+					}
+				}
+			}
+			if want := open * strings.Count(tt.digests, "?"); refused != want {
+				t.Errorf("%d refuse the shard, %d wait for votes", refused, open)
+			}
+			slices.Sort(stopped)
+			if got := strings.Join(stopped, ""); got != tt.stopped || (open > 0) != tt.open {
+				t.Errorf("stopped %q, %d open, want %q", got, open, tt.stopped)
+			}
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/region"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// world is a node's leaders with what they go by.
+type world struct {
+	*Leaders
+	state   *meta.State
+	region  *region.Region
+	stopped sharding.StopReason
+	silent  map[sharding.NodeID]bool
+}
+
+// newWorld is node n1 of four, with replicas of shard 1 and not of shard 2.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	state := meta.New()
+	n := func(node sharding.NodeID) meta.Member {
+		return meta.Member{Node: node, Address: string(node), Status: meta.StatusUp, Disk: "disk-" + string(node), Incarnation: 1}
+	}
+	for i, c := range [][]byte{
+		meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 2}, n("n1")), meta.PutMember(n("n2")), meta.PutMember(n("n3")), meta.PutMember(n("n4")),
+		meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n2", "n3"}}, meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n2", "n3", "n4"}}),
+	} {
+		_, result, err := state.Apply(uint64(i+1), c)
+		if err == nil {
+			_, err = meta.DecodeResult(result)
+		}
+		if err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	r, err := region.New(region.Options{Lanes: 1, Shards: 2, Lane: entity.Options{Journal: noJournal{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	w := &world{state: state, region: r, silent: map[sharding.NodeID]bool{}}
+	w.Leaders = NewLeaders("n1", r, func(sharding.ShardID) sharding.StopReason { return w.stopped }, func(node sharding.NodeID) bool { return !w.silent[node] })
+	return w
+}
+
+// TestMayLead: where the replica here knows the leader it is that one alone,
+// else whoever has a replica. The coordinator's word does not count.
+func TestMayLead(t *testing.T) {
+	w := newWorld(t)
+	may := func(when string, shard sharding.ShardID, nodes string) {
+		t.Helper()
+		got := ""
+		for _, node := range []sharding.NodeID{"n2", "n3", "n4"} {
+			if w.MayLead(node, shard) {
+				got += string(node)
+			}
+		}
+		if got != nodes {
+			t.Errorf("%s %q may lead shard %d, not %q", when, got, shard, nodes)
+		}
+	}
+	may("before anything is known", 1, "")
+	w.Learn(w.state.View(), 2)
+	w.Tell([]sharding.NodeID{"", "n4", "n4"})
+	may("with a replica here that knows no leader", 1, "n2n3")
+	may("without a replica here", 2, "n2n3n4")
+	placement, _ := w.state.View().Placement(1)
+	at, _ := placement.On("n2")
+	w.region.LeaderChanged(1, 7, at.ID, false)
+	may("with a replica here that follows", 1, "n2")
+	w.stopped = sharding.StopDamaged
+	may("with a replica here that has stopped", 1, "n2n3")
+	w.stopped = sharding.NotStopped
+	at, _ = placement.On("n1")
+	w.region.LeaderChanged(1, 8, at.ID, true)
+	may("while this node leads", 1, "")
+}
+
+// TestQuorumWithoutAReplica: a node without a replica goes by the nodes with
+// one that it hears, and by the leader if it hears that.
+func TestQuorumWithoutAReplica(t *testing.T) {
+	w := newWorld(t)
+	leader := func() sharding.NodeID {
+		node, _, _ := w.Leader(2)
+		return node
+	}
+	if !w.Quorum(2) {
+		t.Error("a shard of which nothing is known has no quorum")
+	}
+	w.Learn(w.state.View(), 2)
+	if !w.Quorum(2) || len(w.Missing(2).Unheard) != 0 {
+		t.Error("with all of n2, n3 and n4 heard there is no quorum")
+	}
+	w.silent["n2"] = true
+	if unheard := w.Missing(2).Unheard; !w.Quorum(2) || !slices.Equal(unheard, []sharding.NodeID{"n2"}) {
+		t.Errorf("with n3 and n4 heard: quorum %v, unheard %v", w.Quorum(2), unheard)
+	}
+	w.silent["n3"] = true
+	if w.Quorum(2) {
+		t.Error("n4 alone is a quorum of three")
+	}
+	w.Tell([]sharding.NodeID{"", "", "n4"})
+	if !w.Quorum(2) || leader() != "n4" {
+		t.Errorf("a leader that is heard does not count: %q", leader())
+	}
+	w.Tell([]sharding.NodeID{"", "", "n2"})
+	if w.Quorum(2) || leader() != "" {
+		t.Errorf("a leader that is not heard counts: %q", leader())
+	}
+}
+
+// TestQuorumOfAFollower: who hears the leader need not hear the others that it
+// hears. Some may be of a membership that this node's metadata does not have yet.
+func TestQuorumOfAFollower(t *testing.T) {
+	w := newWorld(t)
+	w.Learn(w.state.View(), 2)
+	placement, _ := w.state.View().Placement(1)
+	at := func(node sharding.NodeID) sharding.ReplicaID { r, _ := placement.On(node); return r.ID }
+	quorum := func(when string, want bool) {
+		t.Helper()
+		if got := w.Quorum(1); got != want {
+			t.Errorf("%s: quorum %v", when, got)
+		}
+	}
+	quorum("no leader, and too few are heard", false)
+	w.silent["n3"] = true
+	w.region.LeaderChanged(1, 7, at("n2"), false)
+	quorum("the leader is heard", true)
+	w.Stand(true)
+	quorum("the groups here stand still", false)
+	w.Stand(false)
+	w.silent["n2"] = true
+	quorum("the leader is not heard", false)
+	w.silent["n2"] = false
+	w.region.LeaderChanged(1, 8, at("n1"), true)
+	quorum("this node leads, and hears too few", false)
+}
+
+// TestQuorumWithAStoppedReplica: a replica that has stopped hears of no quorum,
+// so that its node goes by the others, and by its own vote if it still has one.
+func TestQuorumWithAStoppedReplica(t *testing.T) {
+	w := newWorld(t)
+	w.Learn(w.state.View(), 2)
+	for _, c := range []struct {
+		stopped sharding.StopReason
+		silent  bool // of n3
+		quorum  bool
+	}{
+		{sharding.StopDamaged, false, true}, {sharding.StopDamaged, true, false}, {sharding.StopUnsupported, true, true},
+	} {
+		w.stopped, w.silent["n3"] = c.stopped, c.silent
+		if got := w.Quorum(1); got != c.quorum {
+			t.Errorf("stopped: %v, n3 silent: %v: quorum %v", c.stopped, c.silent, got)
+		}
+	}
+}
+
+// noJournal is that of a lane that never proposes anything.
+type noJournal struct{}
+
+func (noJournal) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
+	return errors.New("nothing is proposed")
+}
+func (noJournal) ReadIndex(sharding.ShardID, uint64) error { return errors.New("nothing is read") }
+func (noJournal) Busy() bool                               { return false }
+
+// TestLostMajorityIsNoQuorum: voters whose disks are lost count until a leader
+// takes them out, although their nodes are heard. With a majority of them lost
+// there is no quorum, and the shard is said to get no leader.
+func TestLostMajorityIsNoQuorum(t *testing.T) {
+	w := newWorld(t)
+	w.Learn(w.state.View(), 2)
+	w.region.QuorumChanged(1, true)
+	lose := func(node sharding.NodeID) {
+		t.Helper()
+		_, result, _ := w.state.Apply(w.state.View().Index()+1, meta.Join(meta.Member{Node: node, Address: string(node), Disk: "another", Incarnation: 2}))
+		if _, err := meta.DecodeResult(result); err != nil {
+			t.Fatal(err)
+		}
+		w.Learn(w.state.View(), 2)
+	}
+	lose("n2")
+	for _, shard := range []sharding.ShardID{1, 2} {
+		if !w.Quorum(shard) || len(w.Missing(shard).Lost) > 0 {
+			t.Errorf("shard %d with two of three: %v, %+v", shard, w.Quorum(shard), w.Missing(shard))
+		}
+	}
+	lose("n3")
+	for _, shard := range []sharding.ShardID{1, 2} {
+		missing := w.Missing(shard)
+		if w.Quorum(shard) || !slices.Equal(missing.Lost, []sharding.NodeID{"n2", "n3"}) {
+			t.Errorf("shard %d with one of three: %v, %+v", shard, w.Quorum(shard), missing)
+		}
+		if err := (&sharding.NotLeaderError{Shard: shard, Missing: missing}).Error(); !strings.Contains(err, "lost a majority of its voters with the disks of n2, n3") {
+			t.Error(err)
+		}
+	}
+	placement, _ := w.state.View().Placement(1)
+	at, _ := placement.On("n1")
+	w.region.LeaderChanged(1, 7, at.ID, true)
+	if !w.Quorum(1) {
+		t.Error("a leader that hears a quorum has none")
+	}
+}

@@ -1,0 +1,165 @@
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/guest/wasm"
+	"github.com/hostd/hostd/host/request"
+)
+
+// A module from outside is compiled in a child process first, which leaves the
+// result in the compilation cache: compiling cannot be cancelled, can take
+// minutes and gigabytes for a module made to, and a panic in one of the
+// compiler's workers ends its process. There it is also tried.
+//
+// The child is this program again. It reads one line of JSON and the prepared
+// module from standard input, and says with its exit code how it went; why a
+// module is refused stands on standard error, as JSON.
+
+// compileOrder is what a child is told beside the module.
+type compileOrder struct {
+	CacheDir string        `json:"cacheDir"` // that it compiles into
+	Limits   abi.Limits    `json:"limits"`
+	CPU      time.Duration `json:"cpu"` // processor time that it may use
+}
+
+// Exit codes of a child. That of a Go panic is 2.
+const (
+	compileRefused = 3 // the module is at fault
+	Failed         = 4 // the child could not do its work
+)
+
+const (
+	// patience is how many times its CPU time a child may take: a module
+	// is refused for what it needs, not for what else the machine does.
+	patience = 4
+
+	maxSaid  = 4 << 10  // bytes that are kept of what a child says
+	maxOrder = 64 << 10 // bytes
+)
+
+// serveCompile is the child's side: it reads an order and a prepared module from in,
+// lowers the limits and the priority of this process, calls compile and
+// returns the exit code. What it says goes to said. An error of compile that
+// is a *wasm.AdmissionError is the module's fault.
+func serveCompile(in io.Reader, said io.Writer, compile func(compileOrder, []byte) error) (exitCode int) {
+	buffered := bufio.NewReaderSize(in, maxOrder)
+	line, err := buffered.ReadSlice('\n')
+	var order compileOrder
+	if err == nil {
+		err = json.Unmarshal(line, &order)
+	}
+	var prepared []byte
+	if err == nil {
+		prepared, err = io.ReadAll(buffered)
+	}
+	if err == nil {
+		err = limitChild(order.CPU)
+	}
+	if err == nil {
+		err = compile(order, prepared)
+	}
+	if err == nil {
+		return 0
+	}
+	var refused *wasm.AdmissionError
+	if errors.As(err, &refused) {
+		if text, jsonErr := json.Marshal(refused); jsonErr == nil {
+			said.Write(text)
+			return compileRefused
+		}
+	}
+	fmt.Fprint(said, err)
+	return Failed
+}
+
+// compileChild starts child processes.
+type compileChild struct {
+	Command []string // program and arguments; the program must call Serve
+	Order   compileOrder
+	Wait    time.Duration // by the clock
+	Logger  *slog.Logger
+}
+
+// newCompileChild makes a Child that waits four times as long as the order gives it
+// of the processor.
+func newCompileChild(command []string, order compileOrder, logger *slog.Logger) *compileChild {
+	return &compileChild{Command: command, Order: order, Wait: patience * order.CPU, Logger: logger}
+}
+
+// Compile runs a child for a prepared module and waits for it, until ctx is
+// done at most. The error is a *wasm.AdmissionError when the module is at
+// fault.
+func (c *compileChild) Compile(ctx context.Context, prepared []byte) error {
+	order, err := json.Marshal(c.Order)
+	if err != nil {
+		return fmt.Errorf("compile in a child process: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	command := exec.CommandContext(bounded, c.Command[0], c.Command[1:]...)
+	command.Env = []string{"GOTRACEBACK=none"}
+	command.Stdin = io.MultiReader(bytes.NewReader(append(order, '\n')), bytes.NewReader(prepared))
+	said := &cappedBuffer{}
+	command.Stderr = said
+	command.WaitDelay = time.Second
+	command.SysProcAttr = childAttributes()
+	// The child is to die with this process, and the kernel takes the thread
+	// that started it for that.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err = command.Run()
+	if ended := command.ProcessState; ended != nil {
+		request.Processed(ctx, ended.UserTime()+ended.SystemTime())
+	}
+	return c.outcome(ctx, bounded, err, said.String())
+}
+
+func (c *compileChild) outcome(ctx, bounded context.Context, err error, said string) error {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("compile a module: %w", ctx.Err())
+	case bounded.Err() != nil:
+		return fmt.Errorf("compile in a child process: nothing after %v, the machine may have no time for it: %w", c.Wait, bounded.Err())
+	case !errors.As(err, &exit):
+		return fmt.Errorf("compile in a child process: %w", err)
+	case exit.ExitCode() == compileRefused:
+		return refusedByChild(said)
+	case exit.ExitCode() == Failed:
+		return fmt.Errorf("compile in a child process: %s", said)
+	}
+	c.Logger.Warn("the compiler's process died", "state", exit.String(), "said", said)
+	return wasm.Refuse("code", "the compiler crashed, or needed too much time or memory; split large functions and build it again")
+}
+
+// refusedByChild reads what a child says of a module.
+func refusedByChild(said string) error {
+	refused := &wasm.AdmissionError{}
+	if err := json.Unmarshal([]byte(said), refused); err != nil || refused.Reason == "" {
+		return wasm.Refuse("code", "%s", wasm.Shorten(said))
+	}
+	return wasm.Refuse(wasm.Shorten(refused.Where), "%s", wasm.Shorten(refused.Reason))
+}
+
+// cappedBuffer keeps the first bytes written to it.
+type cappedBuffer struct{ strings.Builder }
+
+func (b *cappedBuffer) Write(data []byte) (int, error) {
+	b.Builder.Write(data[:min(len(data), maxSaid-b.Len())])
+	return len(data), nil
+}

@@ -1,0 +1,38 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/guest/wasm"
+	"github.com/tetratelabs/wazero"
+)
+
+// compiledModule is what the runtime made of a prepared module, and the data
+// that it was not given.
+type compiledModule struct {
+	wazero.CompiledModule
+	data []wasm.Segment
+}
+
+// compilePrepared compiles a prepared module without its data.
+func (e *Engine) compilePrepared(ctx context.Context, prepared []byte) (*compiledModule, error) {
+	code, data := wasm.CutData(prepared)
+	compiled, err := e.compileContained(ctx, code)
+	if err != nil {
+		return nil, err
+	}
+	return &compiledModule{compiled, data}, nil
+}
+
+// writeData has memory begin with the module's data, as the runtime would.
+func (g *Instance) writeData() error {
+	memory := g.guest.Memory()
+	for i, s := range g.module.compiled.data {
+		if !memory.Write(s.Offset, s.Data) {
+			return faultOf(abi.ExportInitialize, fmt.Errorf("data[%d]: out of bounds memory access", i))
+		}
+	}
+	return nil
+}

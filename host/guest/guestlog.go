@@ -1,0 +1,163 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// guestLog passes a guest's lines on to the host's log, so many a call and so
+// many bytes a line. What a guest writes is hostile text: it only ever becomes
+// the value of an attribute.
+type guestLog struct {
+	logger    *slog.Logger
+	lineLimit int // lines of one call
+	byteLimit int // bytes of one line
+	rate      *logRate
+	hear      func(abi.LogLevel, []byte)     // InstanceOptions.Lines
+	about     func() (entityType, id string) // InstanceOptions.About
+
+	lines   int // of this call
+	dropped int // of this call
+	// partial is a line of standard output or error whose end has not come
+	// yet; it ends with the call at the latest.
+	partial []byte
+}
+
+// line logs text as one line. text is not kept.
+func (l *guestLog) line(level abi.LogLevel, text []byte) {
+	if l.lines >= l.lineLimit {
+		l.dropped++
+		return
+	}
+	l.lines++
+	to := slogLevel(level)
+	text = text[:min(len(text), l.byteLimit)]
+	if l.hear != nil {
+		l.hear(level, text)
+	}
+	if !l.logger.Enabled(context.Background(), to) {
+		return
+	}
+	entity, length := l.entity()
+	if !l.rate.take(time.Now(), len(text)+length) {
+		return
+	}
+	l.logger.LogAttrs(context.Background(), to, "guest log", append(entity, slog.String("line", strings.ToValidUTF8(string(text), "?")))...)
+}
+
+// entity names the entity that is called, and returns the length of its names,
+// which count for the rate.
+func (l *guestLog) entity() (attributes []slog.Attr, length int) {
+	if l.about == nil {
+		return nil, 0
+	}
+	entityType, id := l.about()
+	if entityType != "" {
+		attributes = append(attributes, slog.String("entity_type", entityType))
+	}
+	if id != "" {
+		attributes = append(attributes, slog.String("entity_id", strings.ToValidUTF8(id, "?")))
+	}
+	return attributes, len(entityType) + len(id)
+}
+
+func slogLevel(level abi.LogLevel) slog.Level {
+	switch {
+	case level <= abi.LogDebug:
+		return slog.LevelDebug
+	case level == abi.LogInfo:
+		return slog.LevelInfo
+	case level == abi.LogWarn:
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+// write takes bytes of standard output or error and logs the lines in them.
+func (l *guestLog) write(data []byte) {
+	for len(data) > 0 {
+		if l.lines >= l.lineLimit {
+			l.dropped += bytes.Count(data, []byte{'\n'})
+			return
+		}
+		head, rest, ended := bytes.Cut(data, []byte{'\n'})
+		l.partial = append(l.partial, head[:min(len(head), l.byteLimit-len(l.partial))]...)
+		if ended {
+			l.endLine()
+		}
+		data = rest
+	}
+}
+
+func (l *guestLog) endLine() {
+	if len(l.partial) > 0 {
+		l.line(abi.LogInfo, l.partial)
+	}
+	l.partial = l.partial[:0]
+}
+
+// end closes the books on one call.
+func (l *guestLog) end() {
+	if len(l.partial) > 0 {
+		l.endLine()
+	}
+	if l.dropped > 0 && l.hear != nil {
+		l.hear(abi.LogWarn, fmt.Appendf(nil, "%d more lines of this call are dropped", l.dropped))
+	}
+	if l.dropped > 0 {
+		if entity, length := l.entity(); l.rate.take(time.Now(), length) {
+			l.logger.LogAttrs(context.Background(), slog.LevelWarn, "guest log lines dropped", append(entity, slog.Int("dropped", l.dropped), slog.Int("limit", l.lineLimit))...)
+		}
+	}
+	l.lines, l.dropped = 0, 0
+}
+
+const (
+	// logBytesPerSecond is what the guests of a module may log in a second, and
+	// logBurst what adds up of it. logLineBytes is a line's share of what the host
+	// writes beside it.
+	logBytesPerSecond = 64 << 10
+	logBurst          = 256 << 10
+	logLineBytes      = 128
+)
+
+// logRate bounds the log of a module's guests on this node. It is safe for
+// concurrent use; nil bounds nothing.
+type logRate struct {
+	free    atomic.Int64   // when all that was logged is paid for, unix nanoseconds
+	dropped *atomic.Uint64 // lines, of all modules
+}
+
+// take takes a line of n bytes, or counts it as dropped.
+func (r *logRate) take(now time.Time, n int) bool {
+	if r == nil {
+		return true
+	}
+	const perByte = int64(time.Second) / logBytesPerSecond
+	cost := int64(n+logLineBytes) * perByte
+	for {
+		free := r.free.Load()
+		from := max(free, now.UnixNano())
+		if from > now.UnixNano()+2*logBurst*perByte {
+			from = now.UnixNano() // the clock was set back
+		}
+		if from+cost > now.UnixNano()+logBurst*perByte {
+			r.dropped.Add(1)
+			return false
+		}
+		if r.free.CompareAndSwap(free, from+cost) {
+			return true
+		}
+	}
+}
+
+// LogDropped counts the lines of guests that were not logged because their
+// module had logged too much.
+func (e *Engine) LogDropped() uint64 { return e.logDropped.Load() }

@@ -1,0 +1,110 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/guest/wasm"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// hostFunction is one function a guest may import. call gets its parameters in
+// stack and leaves its result there. Pointers and lengths in it are the
+// guest's word: every access goes through memory, which checks them.
+type hostFunction struct {
+	module, name string
+	wasm.Signature
+	call func(g *Instance, memory api.Memory, stack []uint64)
+}
+
+// hostFunctions is the whole list of what a guest can reach.
+func hostFunctions() []hostFunction {
+	return append(contractFunctions(), wasiFunctions()...)
+}
+
+// importable is the signature of a host function.
+func importable(module, name string) (wasm.Signature, bool) {
+	for _, f := range hostFunctions() {
+		if f.module == module && f.name == name {
+			return f.Signature, true
+		}
+	}
+	return wasm.Signature{}, false
+}
+
+// contractFunctions are the functions of the host's own import module.
+func contractFunctions() []hostFunction {
+	own := func(name, params, results string, call func(*Instance, api.Memory, []uint64)) hostFunction {
+		return hostFunction{abi.ImportModule, name, wasm.Signature{Params: params, Results: results}, call}
+	}
+	return []hostFunction{
+		own(abi.ImportLog, i32+i32+i32, "", func(g *Instance, memory api.Memory, stack []uint64) {
+			level, address, length := abi.LogLevel(int32(stack[0])), uint32(stack[1]), uint32(stack[2])
+			text, ok := memory.Read(address, min(length, uint32(g.module.engine.limits.LogLineBytes)))
+			if !ok || !(abi.PackSpan(address, length)).Within(uint64(memory.Size())) {
+				panic(forbidden("log: the text lies outside memory"))
+			}
+			g.spendBytes(len(text))
+			g.log.line(level, text)
+			if level >= abi.LogError { // why it is about to fail
+				g.words.add(text)
+				g.words.add([]byte{'\n'})
+			}
+		}),
+		own(abi.ImportNow, "", i64, func(g *Instance, _ api.Memory, stack []uint64) {
+			g.mustDecide(abi.ImportNow)
+			stack[0] = uint64(g.clock)
+		}),
+		own(abi.ImportRandom, "", i64, func(g *Instance, _ api.Memory, stack []uint64) {
+			g.mustDecide(abi.ImportRandom)
+			stack[0] = g.random.next()
+		}),
+	}
+}
+
+// mustDecide ends a call that asks for time or randomness while it evolves
+// state: a replay would get another answer.
+func (g *Instance) mustDecide(name string) {
+	if !g.deciding {
+		panic(forbidden(name + " may only be called while a command or query is handled"))
+	}
+}
+
+// maxHostCalls bounds the host functions one call of a guest may call. A Go
+// guest that runs a thousand goroutines makes some ten thousand.
+const maxHostCalls = 1 << 20
+
+// registerHostFunctions makes the import modules in the runtime.
+func (e *Engine) registerHostFunctions(ctx context.Context) error {
+	for _, module := range []string{abi.ImportModule, abi.ImportWASI} {
+		builder := e.runtime.NewHostModuleBuilder(module)
+		for _, f := range hostFunctions() {
+			if f.module != module {
+				continue
+			}
+			call := f.call
+			counted := func(ctx context.Context, caller api.Module, stack []uint64) {
+				g := ctx.(*callContext).instance
+				if g.hostCalls++; g.hostCalls > maxHostCalls {
+					panic(forbidden(fmt.Sprintf("more than %d calls of host functions in one call", maxHostCalls)))
+				}
+				call(g, caller.Memory(), stack)
+			}
+			builder.NewFunctionBuilder().
+				WithGoModuleFunction(api.GoModuleFunc(counted), []api.ValueType(f.Params), []api.ValueType(f.Results)).
+				Export(f.name)
+		}
+		if _, err := builder.Instantiate(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callContext carries the instance to the host functions: they find it with a
+// type assertion instead of a search through values.
+type callContext struct {
+	context.Context
+	instance *Instance
+}

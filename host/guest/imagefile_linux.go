@@ -1,0 +1,67 @@
+package guest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// imageFile is a file in memory that nothing can change any more.
+type imageFile struct {
+	descriptor int
+	bytes      int
+}
+
+// newImageFile makes one of content, which is whole pages. Pages of zeros take
+// no memory in it until they are read.
+func newImageFile(content []byte) (imageFile, error) {
+	const name, flags = "hostd-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		descriptor, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return imageFile{}, fmt.Errorf("image of a guest: %w", err)
+	}
+	f := imageFile{descriptor, len(content)}
+	if err := f.fill(content); err != nil {
+		return imageFile{}, fmt.Errorf("image of a guest: %w", errors.Join(err, f.close()))
+	}
+	return f, nil
+}
+
+func (f imageFile) fill(content []byte) error {
+	if err := unix.Ftruncate(f.descriptor, int64(len(content))); err != nil {
+		return err
+	}
+	zeros := make([]byte, machinePage)
+	for at := 0; at < len(content); at += machinePage {
+		page := content[at : at+machinePage]
+		if bytes.Equal(page, zeros) {
+			continue
+		}
+		if n, err := unix.Pwrite(f.descriptor, page, int64(at)); err != nil || n < len(page) {
+			return errors.Join(err, unix.ENOSPC)
+		}
+	}
+	_, err := unix.FcntlInt(uintptr(f.descriptor), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+	return err
+}
+
+// mapInto puts the file in the place of the beginning of reserved. What is
+// written there stays there.
+func (f imageFile) mapInto(reserved []byte) error {
+	if f.bytes == 0 {
+		return nil
+	}
+	_, err := unix.MmapPtr(f.descriptor, 0, unsafe.Pointer(&reserved[0]), uintptr(f.bytes),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	return err
+}
+
+// close gives the file back once nothing maps it.
+func (f imageFile) close() error { return unix.Close(f.descriptor) }

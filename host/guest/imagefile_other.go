@@ -1,0 +1,14 @@
+//go:build !linux
+
+package guest
+
+import "errors"
+
+// imageFile is not to be had here: each instance runs its _initialize.
+type imageFile struct{ bytes int }
+
+func newImageFile([]byte) (imageFile, error) { return imageFile{}, errors.ErrUnsupported }
+
+func (imageFile) mapInto([]byte) error { return errors.ErrUnsupported }
+
+func (imageFile) close() error { return nil }

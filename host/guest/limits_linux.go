@@ -1,0 +1,35 @@
+package guest
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	childAddressSpace = 6 << 30 // bytes; a Go process reserves one or two before it does anything
+	childNiceness     = 10
+)
+
+// limitChild bounds what the compiler may use. Where it is reached, the
+// kernel or the Go runtime ends the process.
+func limitChild(cpu time.Duration) error {
+	seconds := uint64(max(cpu/time.Second, 1))
+	limits := map[int]uint64{unix.RLIMIT_AS: childAddressSpace, unix.RLIMIT_CPU: seconds, unix.RLIMIT_CORE: 0}
+	for which, limit := range limits {
+		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("limit the compiler: %w", err)
+		}
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, childNiceness); err != nil {
+		return fmt.Errorf("lower the compiler's priority: %w", err)
+	}
+	return nil
+}
+
+// childAttributes makes the child die with its parent.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,127 @@
+package guest
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/host/files"
+)
+
+// SealsName is the file, in the directory of the compilation cache, with the
+// seal of each file there: the runtime's own checksum leaves out where
+// functions begin, and anybody could make one. What is in the files would be
+// run.
+const SealsName = "seals"
+
+// seal is the HMAC-SHA256 of a file with the key of the cache.
+type seal [sha256.Size]byte
+
+// seal is of a whole file and its name.
+func (c *compileCache) seal(name string) (out seal, err error) {
+	relative, err := c.relative(name)
+	if err != nil {
+		return out, err
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return out, err
+	}
+	defer f.Close()
+	sum := hmac.New(sha256.New, c.key)
+	io.WriteString(sum, relative+"\x00")
+	if _, err := io.Copy(sum, f); err != nil {
+		return out, err
+	}
+	return seal(sum.Sum(nil)), nil
+}
+
+// relative is how a file is called in what is sealed.
+func (c *compileCache) relative(name string) (string, error) {
+	relative, err := filepath.Rel(c.dir, name)
+	return filepath.ToSlash(relative), err
+}
+
+// line is a file's entry in the list of seals.
+func (c *compileCache) line(name string, sum seal) (string, error) {
+	relative, err := c.relative(name)
+	return fmt.Sprintf("%x %s", sum, relative), err
+}
+
+// Verify removes every file that is not as it was recorded with the key, or
+// never was, and returns how many of the first kind there were. It comes before
+// the runtime reads any of them.
+func (c *compileCache) Verify() (damaged int, err error) {
+	text, err := os.ReadFile(filepath.Join(c.dir, SealsName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("compilation cache: %w", err)
+	}
+	listed := strings.Split(string(text), "\n")
+	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", "*"))
+	if err != nil {
+		return 0, fmt.Errorf("compilation cache: %w", err)
+	}
+	for _, name := range names {
+		sum, err := c.seal(name)
+		if err != nil {
+			return damaged, fmt.Errorf("compilation cache: %w", err)
+		}
+		line, err := c.line(name, sum)
+		if err != nil {
+			return damaged, fmt.Errorf("compilation cache: %w", err)
+		}
+		if slices.Contains(listed, line) {
+			c.sums[name] = sum
+			continue
+		}
+		if slices.ContainsFunc(listed, func(other string) bool { return strings.HasSuffix(other, line[2*sha256.Size:]) }) {
+			damaged++
+		}
+		if err := os.Remove(name); err != nil {
+			return damaged, fmt.Errorf("compilation cache: %w", err)
+		}
+	}
+	return damaged, nil
+}
+
+// Record adds the files that have come since, and forgets those that have
+// gone. Files that are not recorded are compiled again after the next start.
+func (c *compileCache) Record() error {
+	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", "*"))
+	if err != nil {
+		return err
+	}
+	changed := len(names) != len(c.sums)
+	sums := make(map[string]seal, len(names))
+	var text strings.Builder
+	for _, name := range names {
+		sum, known := c.sums[name]
+		if !known {
+			changed = true
+			if sum, err = c.seal(name); err != nil {
+				return err
+			}
+		}
+		sums[name] = sum
+		line, err := c.line(name, sum)
+		if err != nil {
+			return err
+		}
+		text.WriteString(line + "\n")
+	}
+	if !changed {
+		return nil
+	}
+	if err := files.Replace(filepath.Join(c.dir, SealsName), []byte(text.String()), 0o600); err != nil {
+		return err
+	}
+	c.sums = sums
+	return nil
+}

@@ -1,0 +1,107 @@
+package wasm
+
+// A bulk instruction does an unbounded amount of work at once. Each is
+// replaced by a call of a function that charges for the amount first, and does
+// more than bulkChunk bytes in chunks with a check before each: nothing can
+// stop the machine inside one.
+const bulkChunk = 256 << 10
+
+// Weights of bulk instructions.
+const (
+	weightBulk       = 16    // of each, beyond its amount
+	BytesPerUnit     = 8     // of memory.fill, memory.copy and memory.init
+	bytesPerUnitLog2 = 3     // the same, as a shift
+	weightElement    = 1     // an element of table.fill, table.copy, table.init
+	weightGrow       = 2_000 // memory.grow and table.grow, which are calls of the host
+	weightPage       = 8_192 // a page of memory.grow: its 16 pages of the machine are made when touched
+	weightNewElement = 8     // an element of table.grow
+)
+
+// bulkIndex is the function that stands in for i.
+func (r *rewriter) bulkIndex(i *Instruction) uint32 {
+	return r.settle + 1 + uint32(r.m.BulkNumber(i))
+}
+
+// bulkSignature is the type of the function, which is that of the instruction.
+func (r *rewriter) bulkSignature(u BulkUse) Signature {
+	switch {
+	case u.Op == OpMemoryGrow:
+		return Signature{Params: I32, Results: I32}
+	case u.Sub == MiscTableGrow:
+		return Signature{Params: string(r.m.Tables[u.A].Element) + I32, Results: I32}
+	case u.Sub == MiscTableFill:
+		return Signature{Params: I32 + string(r.m.Tables[u.A].Element) + I32}
+	}
+	return Signature{Params: I32 + I32 + I32}
+}
+
+// bulkBody is the body of the function, without locals.
+func (w *metering) bulkBody(u BulkUse) []byte {
+	c := &code{}
+	switch {
+	case u.Op == OpMemoryGrow:
+		w.growMemory(c)
+	case u.Sub == MiscTableGrow:
+		w.chargeAmount(c, 1, weightGrow, weightNewElement)
+		c.index(OpLocalGet, 0)
+		c.index(OpLocalGet, 1)
+		appendOriginal(c, u)
+	case u.Sub == MiscTableInit || u.Sub == MiscTableCopy || u.Sub == MiscTableFill:
+		w.chargeAmount(c, 2, weightBulk, weightElement)
+		bulkOperands(c)
+		appendOriginal(c, u)
+	default:
+		(&chunks{metering: w, code: c, use: u}).body()
+	}
+	return c.bytes
+}
+
+func appendOriginal(c *code, u BulkUse) {
+	i := &Instruction{Op: u.Op, Sub: u.Sub, A: u.A, B: u.B}
+	c.bytes = AppendInstruction(c.bytes, nil, i)
+}
+
+func bulkOperands(c *code) {
+	for local := range uint32(3) {
+		c.index(OpLocalGet, local)
+	}
+}
+
+// growMemory charges for pages once they are there: a guest that asks for
+// what it does not get pays for the question.
+func (w *metering) growMemory(c *code) {
+	w.charge(c, weightGrow)
+	w.check(c)
+	c.index(OpLocalGet, 0)
+	c.emit(OpMemoryGrow, 0)
+	c.index(OpLocalTee, 1)
+	c.i32(-1)
+	c.emit(OpI32Ne, OpIf, BlockVoid)
+	c.index(OpGlobalGet, w.fuel)
+	c.index(OpLocalGet, 0)
+	c.emit(OpI64ExtendU)
+	c.i64(weightPage)
+	c.emit(OpI64Mul, OpI64Sub)
+	c.index(OpGlobalSet, w.fuel)
+	w.check(c)
+	c.emit(OpEnd)
+	c.index(OpLocalGet, 1)
+}
+
+// chargeAmount charges for a number of elements of a table, which is in a
+// local. A number beyond what a table can hold fails, whatever it is.
+func (w *metering) chargeAmount(c *code, local, base, each uint32) {
+	const most = 1 << 16
+	c.index(OpGlobalGet, w.fuel)
+	c.index(OpLocalGet, local)
+	c.i32(most)
+	c.index(OpLocalGet, local)
+	c.i32(most)
+	c.emit(OpI32LtU, OpSelect, OpI64ExtendU)
+	c.i64(int64(each))
+	c.emit(OpI64Mul)
+	c.i64(int64(base))
+	c.emit(OpI64Add, OpI64Sub)
+	c.index(OpGlobalSet, w.fuel)
+	w.check(c)
+}

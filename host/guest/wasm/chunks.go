@@ -1,0 +1,120 @@
+package wasm
+
+// chunks writes the function that stands in for a memory.fill, memory.copy or
+// memory.init of (to, from or value, length).
+type chunks struct {
+	*metering
+	*code
+	use BulkUse
+}
+
+const (
+	chunkTo = iota // parameters of the function
+	chunkFrom
+	chunkLength
+)
+
+// body does more than a chunk in chunks, and what is left at once. What lies
+// outside memory traps before anything is charged or written, as the
+// instruction itself would.
+func (k *chunks) body() {
+	k.moreThanChunk()
+	k.emit(OpIf, BlockVoid)
+	k.trapOutside()
+	if k.use.Sub == MiscMemoryCopy {
+		// Upwards into what is still to be read: from the end.
+		k.index(OpLocalGet, chunkTo)
+		k.index(OpLocalGet, chunkFrom)
+		k.emit(OpI32GtU, OpIf, BlockVoid)
+		k.each(k.backward)
+		k.emit(OpElse)
+		k.each(k.forward)
+		k.emit(OpEnd)
+	} else {
+		k.each(k.forward)
+	}
+	k.emit(OpEnd)
+	k.index(OpGlobalGet, k.fuel)
+	k.index(OpLocalGet, chunkLength)
+	k.i32(bytesPerUnitLog2)
+	k.emit(OpI32ShrU)
+	k.i32(weightBulk)
+	k.emit(OpI32Add, OpI64ExtendU, OpI64Sub)
+	k.index(OpGlobalSet, k.fuel)
+	k.check(k.code)
+	bulkOperands(k.code)
+	appendOriginal(k.code, k.use)
+}
+
+// moreThanChunk leaves 1 when more than a chunk is left.
+func (k *chunks) moreThanChunk() {
+	k.index(OpLocalGet, chunkLength)
+	k.i32(bulkChunk)
+	k.emit(OpI32GtU)
+}
+
+func (k *chunks) trapOutside() {
+	k.outside(chunkTo)
+	if k.use.Sub == MiscMemoryCopy {
+		k.outside(chunkFrom)
+		k.emit(OpI32Or)
+	}
+	k.emit(OpIf, BlockVoid)
+	bulkOperands(k.code)
+	appendOriginal(k.code, k.use)
+	k.emit(OpUnreachable, OpEnd)
+}
+
+// outside leaves 1 when [start, start+length) is not inside memory.
+func (k *chunks) outside(start uint32) {
+	k.index(OpLocalGet, start)
+	k.emit(OpI64ExtendU)
+	k.index(OpLocalGet, chunkLength)
+	k.emit(OpI64ExtendU, OpI64Add, OpMemorySize, 0, OpI64ExtendU)
+	k.i64(16) // pages to bytes, as a shift
+	k.emit(OpI64Shl, OpI64GtU)
+}
+
+// each charges for a chunk and does it, while more than one is left.
+func (k *chunks) each(chunk func()) {
+	k.emit(OpLoop, BlockVoid)
+	k.charge(k.code, bulkChunk/BytesPerUnit)
+	k.check(k.code)
+	chunk()
+	k.moreThanChunk()
+	k.index(OpBrIf, 0)
+	k.emit(OpEnd)
+}
+
+// forward does the first chunk.
+func (k *chunks) forward() {
+	k.index(OpLocalGet, chunkTo)
+	k.index(OpLocalGet, chunkFrom)
+	k.i32(bulkChunk)
+	appendOriginal(k.code, k.use)
+	k.change(chunkTo, OpI32Add)
+	if k.use.Sub != MiscMemoryFill {
+		k.change(chunkFrom, OpI32Add)
+	}
+	k.change(chunkLength, OpI32Sub)
+}
+
+// backward does the last chunk.
+func (k *chunks) backward() {
+	k.change(chunkLength, OpI32Sub)
+	for _, start := range []uint32{chunkTo, chunkFrom} {
+		k.index(OpLocalGet, start)
+		k.index(OpLocalGet, chunkLength)
+		k.emit(OpI32Add)
+	}
+	k.i32(bulkChunk)
+	appendOriginal(k.code, k.use)
+}
+
+// change adds a chunk to a local, or takes it off.
+func (k *chunks) change(local uint32, op byte) {
+	k.index(OpLocalGet, local)
+	k.i32(bulkChunk)
+	k.emit(op)
+	k.index(OpLocalSet, local)
+}

@@ -1,0 +1,73 @@
+package wasm
+
+import (
+	"encoding/binary"
+)
+
+// code is a function body being written.
+type code struct{ bytes []byte }
+
+func (c *code) emit(bytes ...byte) { c.bytes = append(c.bytes, bytes...) }
+
+// index emits an instruction and the index it names.
+func (c *code) index(op byte, index uint32) {
+	c.bytes = binary.AppendUvarint(append(c.bytes, op), uint64(index))
+}
+
+func (c *code) i32(value int32) {
+	c.bytes = AppendSigned(append(c.bytes, OpI32Const), int64(value))
+}
+
+func (c *code) i64(value int64) { c.bytes = AppendSigned(append(c.bytes, OpI64Const), value) }
+
+// metering is what a module gets beyond its own: indices in the rewritten
+// module.
+type metering struct {
+	refuel uint32 // the imported function, behind the module's own imports
+	settle uint32 // the first function behind the module's own
+	fuel   uint32 // global: what is left of the slice
+	stack  uint32 // global: bytes of stack left, as frames are counted
+}
+
+// shifted is the new index of a function: the host's comes between those the
+// module imports and those it defines.
+func (w *metering) shifted(function uint32) uint32 {
+	if function < w.refuel {
+		return function
+	}
+	return function + 1
+}
+
+// charge takes cost from the slice.
+func (w *metering) charge(c *code, cost uint32) {
+	c.index(OpGlobalGet, w.fuel)
+	c.i64(int64(cost))
+	c.emit(OpI64Sub)
+	c.index(OpGlobalSet, w.fuel)
+}
+
+// check calls the host when the slice is spent.
+func (w *metering) check(c *code) {
+	c.index(OpGlobalGet, w.fuel)
+	w.refuelIfNegative(c)
+}
+
+func (w *metering) refuelIfNegative(c *code) {
+	c.i64(0)
+	c.emit(OpI64LtS, OpIf, BlockVoid)
+	c.index(OpCall, w.refuel)
+	c.emit(OpEnd)
+}
+
+// settleBody is the function (spent i64) -> i64 that charges what a loop has
+// kept pending, and returns 0.
+func (w *metering) settleBody() []byte {
+	c := &code{}
+	c.index(OpGlobalGet, w.fuel)
+	c.index(OpLocalGet, 0)
+	c.emit(OpI64Sub)
+	c.index(OpGlobalSet, w.fuel)
+	w.check(c)
+	c.i64(0)
+	return c.bytes
+}

@@ -1,0 +1,134 @@
+package wasm
+
+import (
+	"encoding/binary"
+)
+
+// Metered is an admitted module, and how it is metered. It is safe for
+// concurrent use.
+type Metered struct {
+	*Module
+	plans []bodyPlan // of each defined function
+}
+
+// AdmitMetered admits a module, as Admit does, and plans how to meter it. The
+// module keeps source. The error is a *AdmissionError.
+func AdmitMetered(source []byte, rules Rules) (*Metered, error) {
+	planner := &modulePlanner{}
+	parsed, err := Admit(source, rules, planner)
+	if err != nil {
+		return nil, err
+	}
+	m := &Metered{parsed, planner.plans}
+	m.shareCosts()
+	return m, nil
+}
+
+// Shape says in which ways a function is metered.
+type Shape struct {
+	FrameBytes int64 // of stack that a call of it takes, as they are counted
+	ByCallers  bool  // its callers pay for it
+	Leaf       bool  // it calls by name, and only functions too small to be counted
+	Region     bool  // its frame is counted for a part of it
+	Wrapped    bool  // its frame is counted for all of it, in a block
+	Unrolled   int   // loops that are written several times
+	Late       int   // loops that are charged on the way back
+}
+
+// Shape returns that of a function that the module defines, by its number
+// among these.
+func (m *Metered) Shape(function int) Shape {
+	plan := &m.plans[function]
+	s := Shape{
+		FrameBytes: plan.frameBytes(len(m.Types[m.Functions[function]].Params)),
+		ByCallers:  plan.byCallers,
+		Leaf:       !plan.deep && len(plan.direct) > 0,
+		Region:     plan.deep && plan.region.exists() && !plan.hasPending(),
+		Wrapped:    plan.deep && !plan.region.exists(),
+	}
+	for _, p := range plan.points {
+		if p.copies > 0 {
+			s.Unrolled++
+		}
+		if p.late {
+			s.Late++
+		}
+	}
+	return s
+}
+
+// Prepare turns an admitted module into the module that is compiled. It is
+// the one place where a module is rewritten: fuel and stack are metered, the
+// node's bounds are written into a memory or table that declares none, data
+// segments are joined, and every custom section but the functions' names is
+// left out.
+//
+// The result is a function of the module and the limits alone, and what it
+// computes is what the module computes: it is the key of the compilation
+// cache.
+func (m *Metered) Prepare() []byte {
+	r := newRewriter(m)
+	types, bodies := r.functions()
+	var declared []byte
+	for _, t := range types {
+		declared = binary.AppendUvarint(declared, uint64(t))
+	}
+	sections := map[byte][]byte{
+		SectionImport:   r.importSection(),
+		SectionFunction: r.extend(SectionFunction, len(types), declared),
+		SectionMemory:   appendResizable([]byte{1}, *m.Memory),
+		SectionGlobal:   r.globalSection(),
+		SectionExport:   r.exportSection(),
+		SectionCode:     r.codeSection(bodies),
+	}
+	sections[SectionType] = r.extend(SectionType, len(r.added), r.types)
+	if len(m.Tables) > 0 {
+		sections[SectionTable] = m.tableSection()
+	}
+	for id, payload := range map[byte]func() []byte{
+		SectionElement:   r.elementSection,
+		SectionDataCount: func() []byte { return m.Payload(SectionDataCount) },
+		SectionData:      func() []byte { return m.mergedData(m.Payload(SectionData)) },
+	} {
+		if m.Payload(id) != nil {
+			sections[id] = payload()
+		}
+	}
+	out := make([]byte, 0, len(m.Source)+len(m.Source)/4)
+	out = append(out, Magic...)
+	out = append(out, Version...)
+	for _, id := range [...]byte{SectionType, SectionImport, SectionFunction, SectionTable, SectionMemory, SectionGlobal,
+		SectionExport, SectionElement, SectionDataCount, SectionCode, SectionData} {
+		if payload, there := sections[id]; there {
+			out = appendSection(out, id, payload)
+		}
+	}
+	if names := r.functionNames(); len(names) > 0 {
+		payload := append([]byte{byte(len(CustomNames))}, CustomNames...)
+		payload = append(payload, FunctionNamesPart)
+		payload = binary.AppendUvarint(payload, uint64(len(names)))
+		out = appendSection(out, SectionCustom, append(payload, names...))
+	}
+	return out
+}
+
+func (m *Metered) tableSection() []byte {
+	payload := binary.AppendUvarint(nil, uint64(len(m.Tables)))
+	for _, t := range m.Tables {
+		payload = appendResizable(append(payload, t.Element), t.Resizable)
+	}
+	return payload
+}
+
+// appendResizable appends bounds with a maximum.
+func appendResizable(dst []byte, r Resizable) []byte {
+	dst = append(dst, 1)
+	dst = binary.AppendUvarint(dst, uint64(r.Min))
+	return binary.AppendUvarint(dst, uint64(r.Max))
+}
+
+func appendSection(dst []byte, id byte, payload []byte) []byte {
+	dst = append(dst, id)
+	dst = binary.AppendUvarint(dst, uint64(len(payload)))
+	return append(dst, payload...)
+}

@@ -1,0 +1,160 @@
+package modules
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// maxLines and maxBytes bound what a node keeps: the oldest make room.
+	maxLines = 4096
+	maxBytes = 1 << 20
+	// maxTypes bounds the types whose lines are kept.
+	maxTypes = 4096
+	// bytesPerSecond is what the guests of a type have kept in a second, and burst
+	// what adds up of it; lineBytes is a line's own share. Who writes more does
+	// not push the lines of others out.
+	bytesPerSecond = 64 << 10
+	burst          = 256 << 10
+	lineBytes      = 128
+	perByte        = int64(time.Second) / bytesPerSecond
+)
+
+// LineLevel says what a line is.
+type LineLevel uint8
+
+// The levels of lines: those of a guest's log, in which what it writes to
+// standard output and error is Info, and the end of a call that failed.
+const (
+	LineDebug LineLevel = iota
+	LineInfo
+	LineWarn
+	LineError
+	LineFault
+)
+
+// String is the level's name.
+func (l LineLevel) String() string {
+	return [...]string{"debug", "info", "warn", "error", "fault"}[min(l, LineFault)]
+}
+
+// GuestLine is a line as a follower gets it. Its text is what the guest wrote: it is
+// hostile, and may hold what the guest was given.
+type GuestLine struct {
+	At     time.Time
+	Entity sharding.EntityID // without an id where no entity was called
+	Module journal.Digest
+	Level  LineLevel
+	Text   string
+}
+
+// GuestLines are those of a node. The zero value is ready, and is safe for
+// concurrent use.
+type GuestLines struct {
+	// Now is time.Now where it is nil.
+	Now func() time.Time
+
+	mu        sync.Mutex
+	types     map[string]*source
+	ring      []entry // made with the first line
+	text      []byte
+	first     uint64 // the oldest line that is kept
+	next      uint64
+	free      int // where in text the next line goes
+	followers map[*LineFollower]struct{}
+}
+
+// source counts the lines of a type, those that are not kept too.
+type source struct {
+	name  string
+	count uint64
+	paid  int64 // when all that was kept is paid for, unix nanoseconds
+}
+
+// entry is a line that is kept: id and text lie in Lines.text.
+type entry struct {
+	of       *source
+	number   uint64 // among those of its type
+	at       int64
+	module   journal.Digest
+	level    LineLevel
+	start    int
+	id, text int // bytes
+}
+
+// Add keeps a line of an entity, or counts it where its type writes too much.
+// It keeps none of its arguments.
+func (l *GuestLines) Add(e sharding.EntityID, module journal.Digest, level LineLevel, text []byte) {
+	now := time.Now()
+	if l.Now != nil {
+		now = l.Now()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.types[e.Type]
+	if s == nil {
+		if len(l.types) >= maxTypes {
+			return
+		}
+		if l.types == nil {
+			l.types = map[string]*source{}
+		}
+		s = &source{name: strings.Clone(e.Type)}
+		l.types[s.name] = s
+	}
+	s.count++
+	if len(e.ID)+len(text) <= maxBytes/4 && s.take(now.UnixNano(), len(e.ID)+len(text)) {
+		l.keep(entry{of: s, number: s.count, at: now.UnixNano(), module: module, level: level}, e.ID, text)
+	}
+	for f := range l.followers {
+		if f.of.Type == s.name {
+			select {
+			case f.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// take pays for a line of n bytes.
+func (s *source) take(now int64, n int) bool {
+	from := max(s.paid, now)
+	if from > now+2*burst*perByte {
+		from = now // the clock was set back
+	}
+	if from += int64(n+lineBytes) * perByte; from > now+burst*perByte {
+		return false
+	}
+	s.paid = from
+	return true
+}
+
+// keep copies a line into the ring.
+func (l *GuestLines) keep(e entry, id string, text []byte) {
+	if l.ring == nil {
+		l.ring, l.text = make([]entry, maxLines), make([]byte, maxBytes)
+	}
+	e.id, e.text = len(id), len(text)
+	n := e.id + e.text
+	if l.free+n > len(l.text) { // a line lies in one piece
+		for l.first < l.next && l.oldest().start >= l.free {
+			l.first++
+		}
+		l.free = 0
+	}
+	for l.first < l.next && (l.next-l.first == maxLines || l.oldest().start >= l.free && l.oldest().start < l.free+n) {
+		l.first++
+	}
+	e.start = l.free
+	copy(l.text[e.start:], id)
+	copy(l.text[e.start+e.id:], text)
+	l.free += n
+	l.ring[l.next%maxLines] = e
+	l.next++
+}
+
+func (l *GuestLines) oldest() *entry { return &l.ring[l.first%maxLines] }

@@ -1,0 +1,53 @@
+package trial
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Collector tells what the two modules of each type did that has two. It is a
+// prometheus.Collector.
+type Collector struct {
+	// Each is called with the types that two modules serve here.
+	Each func(func(entityType string, older, newer *Counter))
+}
+
+var (
+	commandsTotal   = prometheus.NewDesc("hostd_rollout_commands_total", "Commands given to guests, of types that two modules serve, by module: the current one, or the newer one, which is the canary.", []string{"entity_type", "version"}, nil)
+	rejectionsTotal = prometheus.NewDesc("hostd_rollout_rejections_total", "Commands of types that two modules serve which handlers refused, by module.", []string{"entity_type", "version"}, nil)
+	faultsTotal     = prometheus.NewDesc("hostd_rollout_faults_total", "Guest calls that trapped or broke the contract, of types that two modules serve, by module.", []string{"entity_type", "version"}, nil)
+	commandTook     = histogram("hostd_rollout_command_seconds", "Time that guests took for commands of types that two modules serve, by module.", []string{"entity_type", "version"})
+)
+
+// exportedOctaves is how many doublings of a time are one bucket of the metric.
+const exportedOctaves = 2
+
+func histogram(name, help string, labels []string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{commandsTotal, rejectionsTotal, faultsTotal, commandTook} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c Collector) Collect(out chan<- prometheus.Metric) {
+	c.Each(func(entityType string, older, newer *Counter) {
+		for version, counter := range map[string]*Counter{"current": older, "canary": newer} {
+			all := counter.Total()
+			count := func(d *prometheus.Desc, v uint64) {
+				out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), entityType, version)
+			}
+			count(commandsTotal, all.Commands)
+			count(rejectionsTotal, all.Rejections)
+			count(faultsTotal, all.Faults)
+			buckets, below := map[float64]uint64{}, uint64(0)
+			for i, n := range all.Took[:Buckets-1] {
+				if below += n; i%(steps*exportedOctaves) == 0 {
+					buckets[BucketBound(i).Seconds()] = below
+				}
+			}
+			out <- prometheus.MustNewConstHistogram(commandTook, below+all.Took[Buckets-1], float64(all.Nanos)/1e9, buckets, entityType, version)
+		}
+	})
+}

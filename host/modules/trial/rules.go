@@ -1,0 +1,135 @@
+package trial
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// MinCommands is from how many commands of each of the modules on a rule with
+	// a percentage counts, and MinTimes likewise one of their times.
+	MinCommands = 100
+	MinTimes    = 1000
+
+	// MaxRules is how many there are of a rollout at most, and MaxRulesBytes how
+	// long their text is.
+	MaxRules      = 8
+	MaxRulesBytes = 256
+)
+
+// Rule says when a module goes back.
+type Rule struct {
+	text    string
+	of      string // subject
+	count   uint64 // above which it is, where nothing below is set
+	share   float64
+	shares  bool          // share is of the commands
+	more    bool          // share is more than of the older module's
+	longest time.Duration // of p99
+}
+
+// Subjects of rules.
+const (
+	faults     = "faults"
+	rejections = "rejections"
+	p99        = "p99"
+)
+
+func (r Rule) String() string { return r.text }
+
+// ParseRules reads rules with commas between: SUBJECT>VALUE. The subjects are faults
+// and rejections, whose value is a count, a percentage of the commands of the
+// newer module, 5%, or one more than of the older module's, +20%; and p99,
+// whose value is a time, 20ms, or +50%. An empty text has no rules.
+func ParseRules(text string) (rules []Rule, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > MaxRulesBytes {
+		return nil, fmt.Errorf("rules of %d bytes, at most %d are allowed", len(text), MaxRulesBytes)
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		r, err := parse(strings.TrimSpace(one))
+		if err != nil {
+			return nil, err
+		}
+		if rules = append(rules, r); len(rules) > MaxRules {
+			return nil, fmt.Errorf("more than %d rules", MaxRules)
+		}
+	}
+	return rules, nil
+}
+
+func parse(text string) (r Rule, err error) {
+	of, value, ok := strings.Cut(text, ">")
+	r = Rule{text: text, of: of}
+	percent, isPercent := strings.CutSuffix(value, "%")
+	switch {
+	case !ok || of != faults && of != rejections && of != p99:
+		return r, fmt.Errorf("%.64q is no rule: one is faults, rejections or p99, then >, then a value", text)
+	case isPercent:
+		percent, r.more = strings.CutPrefix(percent, "+")
+		r.share, err = strconv.ParseFloat(percent, 64)
+		r.shares = true
+		if err != nil || !(r.share >= 0) || r.share > 1e6 || !r.more && r.share > 100 || r.of == p99 && !r.more || strings.HasPrefix(percent, "+") {
+			return r, fmt.Errorf("%.64q is no rule: a percentage of the commands is from 0%% to 100%%, of faults or rejections, and one that is more than the older module's has a +", text)
+		}
+	case of == p99:
+		if r.longest, err = time.ParseDuration(value); err != nil || r.longest <= 0 || r.longest > time.Minute {
+			return r, fmt.Errorf("%.64q is no rule: the value of p99 is a time up to a minute, as 20ms, or a percentage with a +", text)
+		}
+	default:
+		if r.count, err = strconv.ParseUint(value, 10, 63); err != nil {
+			return r, fmt.Errorf("%.64q is no rule: the value of %s is a count or a percentage", text, of)
+		}
+	}
+	return r, nil
+}
+
+// Broken says why a module is to go back, by what it and the older one did;
+// empty where it is not.
+func (r Rule) Broken(older, newer *Counts) string {
+	if r.of == p99 {
+		return r.slow(older, newer)
+	}
+	was, is := older.Faults, newer.Faults
+	if r.of == rejections {
+		was, is = older.Rejections, newer.Rejections
+	}
+	n := float64(newer.Commands)
+	switch {
+	case !r.shares && is > r.count:
+	case !r.shares || newer.Commands < MinCommands:
+		return ""
+	case !r.more && beyond(is, n*r.share/100):
+	case r.more && older.Commands >= MinCommands && beyond(is, n*(1+r.share/100)*float64(was+1)/float64(older.Commands)):
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s: %d %s with %d commands, and %d with %d of the older module", r.text, is, r.of, newer.Commands, was, older.Commands)
+}
+
+// slow is Broken of times.
+func (r Rule) slow(older, newer *Counts) string {
+	longest := r.longest
+	if newer.Commands < MinTimes || r.more && older.Commands < MinTimes {
+		return ""
+	}
+	if r.more {
+		longest = time.Duration(float64(older.P99()) * (1 + r.share/100))
+	}
+	slower := newer.slower(longest)
+	if !beyond(slower, float64(newer.Commands)/100) {
+		return ""
+	}
+	return fmt.Sprintf("%s: %d of %d commands took %v or longer, and 99 of 100 up to %v with the older module", r.text, slower, newer.Commands, longest, older.P99())
+}
+
+// beyond reports that there are more than were to be expected, and by more than
+// chance has it: three times the square root of that.
+func beyond(n uint64, expected float64) bool {
+	return float64(n) > expected+3*math.Sqrt(expected)
+}

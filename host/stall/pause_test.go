@@ -1,0 +1,49 @@
+package stall
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPausesAreCounted: a process whose goroutines all run on time has none;
+// one that is late is noticed by the first who asks, and once.
+func TestPausesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewPauseWatch()
+		ctx, stop := context.WithCancel(t.Context())
+		go w.Run(ctx)
+		time.Sleep(time.Hour)
+		if n := w.Epoch(); n != 0 || w.Settling() {
+			t.Fatalf("%d pauses of a process that ran", n)
+		}
+		stop() // nobody looks, as in a process that stands still
+		synctest.Wait()
+		time.Sleep(PauseLimit)
+		if n := w.Epoch(); n != 1 || !w.Settling() {
+			t.Fatalf("%d pauses, settling %v, after one", n, w.Settling())
+		}
+		time.Sleep(settle)
+		if w.Epoch() != 1 || w.Settling() {
+			t.Fatal("the pause is counted again, or never settles")
+		}
+		time.Sleep(PauseLimit - time.Millisecond)
+		if n := w.Epoch(); n != 2 {
+			t.Fatalf("%d pauses after a second one", n)
+		}
+	})
+	var none *PauseWatch
+	if none.Epoch() != 0 || none.Settling() {
+		t.Error("no watch has seen a pause")
+	}
+}
+
+func BenchmarkEpoch(b *testing.B) {
+	w := NewPauseWatch()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.look()
+		_ = w.Epoch()
+	}
+}

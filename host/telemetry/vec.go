@@ -1,0 +1,71 @@
+package telemetry
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// HistogramVec is histograms of one name by the value of one label, or a single one
+// without a label. It is a prometheus.Collector, and safe for concurrent use.
+type HistogramVec struct {
+	desc   *prometheus.Desc
+	bounds *HistogramBounds
+	mu     sync.Mutex // of changes of all
+	all    atomic.Pointer[map[string]*Histogram]
+	alone  *Histogram
+}
+
+// NewHistogramVec returns a collector with the name, help and buckets of opts; labels is
+// the name of a label, or empty.
+func NewHistogramVec(opts prometheus.HistogramOpts, labels []string) *HistogramVec {
+	v := &HistogramVec{desc: NewHistogramDesc(opts, labels), bounds: NewHistogramBounds(opts.Buckets)}
+	v.all.Store(&map[string]*Histogram{})
+	if len(labels) == 0 {
+		v.alone = NewHistogram(v.bounds)
+	}
+	return v
+}
+
+// Alone is the histogram of a Vec without a label.
+func (v *HistogramVec) Alone() *Histogram { return v.alone }
+
+// Of returns the histogram of a value of the label, of which there is a bound.
+func (v *HistogramVec) Of(value string) *Histogram {
+	if h := (*v.all.Load())[value]; h != nil {
+		return h
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := maps.Clone(*v.all.Load())
+	if all[value] == nil {
+		all[value] = NewHistogram(v.bounds)
+		v.all.Store(&all)
+	}
+	return all[value]
+}
+
+// NewHistogramDesc returns a description with the name and the help of opts, of a metric
+// with these labels.
+func NewHistogramDesc(opts prometheus.HistogramOpts, labels []string) *prometheus.Desc {
+	return prometheus.NewDesc(opts.Name, opts.Help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (v *HistogramVec) Describe(out chan<- *prometheus.Desc) { out <- v.desc }
+
+// Collect implements prometheus.Collector.
+func (v *HistogramVec) Collect(out chan<- prometheus.Metric) {
+	if v.alone != nil {
+		var s HistogramSnapshot
+		s.Add(v.alone)
+		out <- s.Metric(v.desc)
+	}
+	for value, h := range *v.all.Load() {
+		var s HistogramSnapshot
+		s.Add(h)
+		out <- s.Metric(v.desc, value)
+	}
+}

@@ -1,0 +1,89 @@
+package traces_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hostd/hostd/host/traces"
+	"github.com/hostd/hostd/tests/support/collector"
+)
+
+// unary is a call through the interceptor of a provider, and whether it ran in
+// a span that is sampled.
+func unary(t testing.TB, p *traces.Provider) func(*connect.Request[struct{}]) bool {
+	t.Helper()
+	i, err := p.Interceptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sampled bool
+	res := connect.NewResponse(&struct{}{})
+	do := i.WrapUnary(func(ctx context.Context, _ connect.AnyRequest) (connect.AnyResponse, error) {
+		sampled = trace.SpanContextFromContext(ctx).IsSampled()
+		return res, nil
+	})
+	ctx := t.Context()
+	return func(req *connect.Request[struct{}]) bool {
+		if _, err := do(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+		return sampled
+	}
+}
+
+// TestRatioOfCalls: of calls whose callers do not decide as many are traced as
+// the ratio says, and another costs nothing of the heap.
+func TestRatioOfCalls(t *testing.T) {
+	c := collector.Start(t)
+	for _, trust := range []bool{true, false} {
+		p, _ := open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces", Ratio: 0.5, TrustRemote: trust})
+		call := unary(t, p)
+		const calls = 1000
+		traced := 0
+		for range calls {
+			if call(connect.NewRequest(&struct{}{})) {
+				traced++
+			}
+		}
+		// Its standard deviation is 16.
+		if traced < 400 || traced > 600 {
+			t.Errorf("trust %v: of %d calls %d are traced", trust, calls, traced)
+		}
+		shut(t, p)
+
+		p, _ = open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces", TrustRemote: trust})
+		call = unary(t, p)
+		req := connect.NewRequest(&struct{}{})
+		if n := testing.AllocsPerRun(100, func() {
+			if call(req) {
+				t.Error("a call is traced")
+			}
+		}); n != 0 {
+			t.Errorf("trust %v: %v allocations for a call that is not traced", trust, n)
+		}
+		shut(t, p)
+	}
+}
+
+// BenchmarkCalls is what traces add to a call: of none, and of one in a
+// hundred.
+func BenchmarkCalls(b *testing.B) {
+	c := collector.Start(b)
+	for _, ratio := range []float64{0, 0.01} {
+		b.Run(fmt.Sprint("ratio=", ratio), func(b *testing.B) {
+			p, _ := open(b, traces.ProviderOptions{URL: c.URL + "/v1/traces", TrustRemote: true, Ratio: ratio})
+			call := unary(b, p)
+			req := connect.NewRequest(&struct{}{})
+			b.ReportAllocs()
+			for b.Loop() {
+				call(req)
+			}
+			b.StopTimer()
+			shut(b, p)
+		})
+	}
+}
