@@ -13,6 +13,9 @@ FAULTS ?= 24
 MOVES ?= 500
 CHANGES ?= 500
 FREEZE ?= 30s
+# What make cross does for each pair after its types are checked, and for which.
+CROSS ?= -build -vet
+PAIRS ?=
 # Which tests of clusters make nemesis runs.
 NEMESIS ?= .
 # What make powerloss and make upgrade do beside what is shortest.
@@ -42,7 +45,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
+.PHONY: help build cross test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +81,9 @@ lint: ## staticcheck
 
 generate: ## generate api/gen from api/proto
 	api/generate.sh
+
+cross: ## check, build and vet the program for each system and processor, or for PAIRS (darwin/arm64)
+	$(GO) run ./tests/ci/cross $(CROSS) $(PAIRS)
 
 reference: ## write docs/reference from the code
 	$(GO) run ./tests/ci/reference

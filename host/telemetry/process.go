@@ -6,8 +6,6 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Process is what this process takes of the machine.
@@ -20,11 +18,7 @@ type Process struct {
 // much of its memory is resident, that is what Go's runtime has of the system.
 // What cannot be read is 0.
 func ReadProcess() Process {
-	var p Process
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) == nil {
-		p.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
+	p := Process{CPU: processorTime()}
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {
 			pages, _ := strconv.ParseUint(string(fields[1]), 10, 64)

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/hostd/hostd/host/config"
 )
@@ -35,11 +35,7 @@ func NewLogger(w io.Writer, level slog.Level, format config.LogFormat) *slog.Log
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // NewRegistry returns a registry with the metrics of the process and of the Go

@@ -63,7 +63,7 @@ func (c *Child) signal(s syscall.Signal) {
 	select {
 	case <-c.Done:
 	default:
-		_ = syscall.Kill(c.PID, s) // it may end at this moment
+		send(c.PID, s)
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *Child) stop(grace time.Duration) error {
 		return fmt.Errorf("%s did not stop within %s and was killed", c.name, grace)
 	}
 	var exit *exec.ExitError
-	if errors.As(c.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+	if errors.As(c.err, &exit) && !endedBy(exit.Sys().(syscall.WaitStatus), syscall.SIGTERM) {
 		return fmt.Errorf("%s: %w", c.name, c.err)
 	}
 	return nil

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"os/signal"
-	"syscall"
 )
 
 // keys tells of each line that somebody types. The channel is closed when
@@ -13,9 +11,7 @@ import (
 // as does the goroutine that waits for it.
 func keys(ctx context.Context, in io.Reader) <-chan struct{} {
 	out := make(chan struct{})
-	// Who reads from a terminal in the background is stopped otherwise; the read
-	// fails instead.
-	signal.Ignore(syscall.SIGTTIN)
+	readInBackground()
 	go func() {
 		defer close(out)
 		lines := bufio.NewScanner(in)

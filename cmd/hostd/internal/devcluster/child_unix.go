@@ -1,0 +1,19 @@
+//go:build unix
+
+package devcluster
+
+import (
+	"os/signal"
+	"syscall"
+)
+
+func send(pid int, s syscall.Signal) {
+	_ = syscall.Kill(pid, s) // it may end at this moment
+}
+
+// endedBy reports whether a process was ended by a signal.
+func endedBy(status syscall.WaitStatus, s syscall.Signal) bool { return status.Signal() == s }
+
+// readInBackground makes a read from a terminal fail while this process is in
+// the background. Without it the terminal would stop the process.
+func readInBackground() { signal.Ignore(syscall.SIGTTIN) }
