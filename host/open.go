@@ -58,7 +58,7 @@ func (n *Node) openDirectory(context.Context) error {
 }
 
 func (n *Node) openListener(context.Context) error {
-	n.metrics = newMetrics(telemetry.NewRegistry(telemetry.Version()))
+	n.metrics = newMetrics(telemetry.NewRegistry(telemetry.ReadBuild()))
 	if err := n.openPeerCertificates(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/roles"
 	"github.com/hostd/hostd/cmd/hostd/internal/top"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/telemetry"
 )
 
 // run executes one command line and returns the exit code.
@@ -33,15 +35,25 @@ func newRoot(std cli.Stdio) *cobra.Command {
 	root.Long = "hostd hosts entities: durable, event-sourced objects whose code is a WebAssembly module that you upload.\n\n" +
 		"Start with 'hostd new NAME', which makes a project and says what comes next.\n" +
 		"'hostd dev' runs nodes on this machine; 'hostd module push FILE.wasm' gives them a module that is built."
-	root.Version = versionText()
+	root.Version = versionText(telemetry.ReadBuild())
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		known := slices.Clone(cli.Variables)
-		shown := config.Default()
-		for _, f := range shown.Fields() {
-			known = append(known, config.EnvName(f.Name))
+	root.PersistentPreRun = func(*cobra.Command, []string) {
+		if err := unknownVariable(); err != nil {
+			fmt.Fprintln(std.Err, "warning:", err)
 		}
-		return cli.CheckEnvironment(os.Environ(), known)
 	}
 	return root
+}
+
+// configVariable names the configuration file of a node, as --config does.
+const configVariable = "HOSTD_CONFIG"
+
+// unknownVariable reports a variable HOSTD_* that no command reads.
+func unknownVariable() error {
+	known := append(slices.Clone(cli.Variables), configVariable)
+	shown := config.Default()
+	for _, f := range shown.Fields() {
+		known = append(known, config.EnvName(f.Name))
+	}
+	return cli.CheckEnvironment(os.Environ(), known)
 }

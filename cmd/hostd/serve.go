@@ -19,6 +19,7 @@ import (
 
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
+	"github.com/hostd/hostd/cmd/hostd/internal/systemd"
 	"github.com/hostd/hostd/host"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
@@ -28,6 +29,7 @@ import (
 
 func newServe(std cli.Stdio) *cobra.Command {
 	var file, ports string
+	check := false
 	shown := config.Default()
 	fields := map[string]bool{}
 	c := cli.Leaf("serve [--config FILE]", "Run one node", 0, 0, func(ctx context.Context, c *cobra.Command, _ []string) error {
@@ -41,10 +43,14 @@ func newServe(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return cli.Usage(err)
 		}
+		if check {
+			return checkServe(cfg, unknownVariable(), std.Out)
+		}
 		if cfg.CompileProgram, err = os.Executable(); err != nil {
 			return fmt.Errorf("find this program: %w", err)
 		}
 		logger := telemetry.NewLogger(std.Err, cfg.LogLevel, cfg.LogFormat)
+		limitMemory(uint64(cfg.GuestMemoryBytes), logger)
 		for {
 			err := serve(ctx, cfg, ports, logger)
 			aside := asideFor(err)
@@ -58,7 +64,8 @@ func newServe(std cli.Stdio) *cobra.Command {
 	})
 	c.Long = "Runs one node. Every flag is also a key of the configuration file and, as HOSTD_KEY_NAME, an environment variable; " +
 		"flags win over the environment, the environment over the file."
-	c.Flags().StringVar(&file, "config", "", "YAML `file` of keys and values")
+	c.Flags().StringVar(&file, "config", os.Getenv(configVariable), "YAML `file` of keys and values; HOSTD_CONFIG sets it too")
+	c.Flags().BoolVar(&check, "check", false, "check the configuration, its files, the ports and the data directory, and start nothing")
 	c.Flags().StringVar(&ports, "ports-file", "", "`file` that is written when the node is ready: JSON of its address and process")
 	for _, f := range shown.Fields() {
 		fields[f.Name] = true
@@ -113,6 +120,8 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	case err != nil:
 		return err
 	}
+	manager := systemd.New(os.Getenv)
+	heap.Go(func() { manager.Watch(tending, func() { node.Ready() }) })
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	heap.Go(func() { watchHeap(tending) })
@@ -124,8 +133,11 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 		case <-running.Done():
 		}
 	}()
-	if err = serveUntil(running, cfg, node, ports); err == nil && ctx.Err() == nil {
+	if err = serveUntil(running, cfg, node, ports, manager, logger); err == nil && ctx.Err() == nil {
 		err = context.Cause(running)
+	}
+	if failure := manager.Stopping(); failure != nil {
+		logger.Warn("the service manager does not know that the node stops", "error", failure)
 	}
 	return errors.Join(err, stopWithin(context.WithoutCancel(ctx), node.Stop, cfg.StopTimeout, stopGrace))
 }
@@ -168,7 +180,7 @@ func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.No
 	}
 }
 
-func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports string) error {
+func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports string, manager systemd.Notifier, logger *slog.Logger) error {
 	notReady := errors.New("not ready")
 	ask := func() error {
 		if !node.Ready() {
@@ -188,6 +200,9 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		if err := devcluster.WritePorts(ports, devcluster.PortsFile{Nodes: []devcluster.NodeInfo{info}}); err != nil {
 			return err
 		}
+	}
+	if err := manager.Ready(); err != nil {
+		logger.Warn("the service manager does not know that the node is ready", "error", err)
 	}
 	<-ctx.Done()
 	return nil

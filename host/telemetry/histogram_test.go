@@ -133,7 +133,7 @@ func TestServedInEachFormat(t *testing.T) {
 	vec.Of("b").ObserveTraced(time.Minute, [16]byte{15: 0x2a})
 	vec.Of("b").ObserveTraced(15*time.Microsecond, [16]byte{15: 0x2b})
 	vec.Of("b").ObserveTraced(15*time.Microsecond, [16]byte{}) // of no trace
-	r := telemetry.NewRegistry("v9")
+	r := telemetry.NewRegistry(telemetry.Build{})
 	r.MustRegister(vec)
 	handler := telemetry.Handler(r, slog.New(slog.DiscardHandler))
 	get := func(accept string) []byte {

@@ -39,13 +39,13 @@ func isTerminal(w io.Writer) bool {
 }
 
 // NewRegistry returns a registry with the metrics of the process and of the Go
-// runtime, and hostd_build_info with the release as its label.
-func NewRegistry(version string) *prometheus.Registry {
+// runtime, and hostd_build_info with the build as its labels.
+func NewRegistry(b Build) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "hostd_build_info", Help: "The release that runs, as the label; always 1.",
-	}, []string{"version"})
-	build.WithLabelValues(version).Set(1)
+		Name: "hostd_build_info", Help: "The build that runs, as labels: release, commit and Go version; always 1.",
+	}, []string{"version", "revision", "goversion"})
+	build.WithLabelValues(b.Version, b.Commit, b.Go).Set(1)
 	r.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),

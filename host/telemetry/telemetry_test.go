@@ -36,7 +36,7 @@ func TestLoggerFormats(t *testing.T) {
 }
 
 func TestHandlerServesProcessAndOwnMetrics(t *testing.T) {
-	r := telemetry.NewRegistry("v9")
+	r := telemetry.NewRegistry(telemetry.Build{Version: "v9", Commit: "c", Go: "go1"})
 	latency := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "hostd_probe_seconds", Help: "A probe.", Buckets: telemetry.LatencyBuckets()})
 	r.MustRegister(latency)
 	latency.Observe(15e-6)
@@ -45,7 +45,7 @@ func TestHandlerServesProcessAndOwnMetrics(t *testing.T) {
 	telemetry.Handler(r, slog.New(slog.DiscardHandler)).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	body, _ := io.ReadAll(rec.Body)
 	for _, want := range []string{
-		`hostd_build_info{version="v9"} 1`, "process_resident_memory_bytes ", "go_goroutines ",
+		`hostd_build_info{goversion="go1",revision="c",version="v9"} 1`, "process_resident_memory_bytes ", "go_goroutines ",
 		`hostd_probe_seconds_bucket{le="1e-05"} 0`, `hostd_probe_seconds_bucket{le="2e-05"} 1`,
 	} {
 		if !strings.Contains(string(body), want) {

@@ -33,6 +33,7 @@ var networkUsers = []string{"host", "sharding", "cmd"}
 var networkExcept = map[string]string{
 	"host/network":                                "the place where listeners and dialers are made",
 	"cmd/hostd/internal/bench/child.go":           "the echo that figures are compared with is a process of its own, no node",
+	"cmd/hostd/internal/systemd/notify.go":        "a socket of this machine's service manager, no node",
 	"cmd/hostd/internal/cli/remote.go":            "the command line asks whether a port of another process answers",
 	"cmd/hostd/internal/cli/tls.go":               "the command line calls other processes, as any client does",
 	"cmd/hostd/internal/devcluster/hold_other.go": "the command line looks whether a port is free before it starts nodes on it",

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
+	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/host/config"
+)
+
+var errCheck = errors.New("serve --check: the node would not start, or would not serve")
+
+// checkServe prints what a start with the configuration needs, a line for each
+// subject. unknown is an environment variable that no command reads: a warning
+// everywhere else, it fails a check.
+func checkServe(cfg config.Config, unknown error, w io.Writer) error {
+	failed := false
+	line := func(subject string, err error) {
+		said := "ok"
+		if err != nil {
+			said, failed = cli.Clean(err.Error()), true
+		}
+		fmt.Fprintf(w, "%s: %s\n", subject, said)
+	}
+	line("environment", unknown)
+	for _, f := range host.Check(cfg) {
+		line(f.Subject, f.Err)
+	}
+	if failed {
+		return errCheck
+	}
+	return nil
+}
