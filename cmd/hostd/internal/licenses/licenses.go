@@ -1,0 +1,12 @@
+// Package licenses holds the licenses and notices of everything that is linked
+// into the program, as deploy/notices writes them. It reads no file at run time
+// and starts no goroutine.
+package licenses
+
+import _ "embed"
+
+//go:embed notices.txt
+var text string
+
+// Text returns all of them.
+func Text() string { return text }

@@ -1,0 +1,152 @@
+// Command notices writes the licenses of everything that is linked into the
+// program, for every system that it is built for: modules of Go, Go's own
+// library, and the libraries of the web console. It starts the go command and
+// reads the module cache.
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// File is where the committed notices lie, from the repository's root.
+const File = "cmd/hostd/internal/licenses/notices.txt"
+
+//go:embed preact.txt
+var preact string
+
+func main() {
+	root := flag.String("root", ".", "the repository")
+	flag.Parse()
+	text, err := notices(*root)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(*root, File), []byte(text), 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "notices:", err)
+		os.Exit(1)
+	}
+}
+
+// part is a module or a library, with the text of its licenses and notices.
+type part struct {
+	name, version string
+	texts         []string
+}
+
+// notices returns the whole text. A text that several parts have is there once.
+func notices(root string) (string, error) {
+	parts, err := modules(root)
+	if err != nil {
+		return "", err
+	}
+	parts = append(parts, part{"preact and @preact/signals (in the web console)", "", []string{preact}})
+	var out strings.Builder
+	out.WriteString("hostd contains the following software.\nA license that applies to several parts is printed once.\n")
+	names := map[string][]string{}
+	var order []string
+	for _, p := range parts {
+		for _, text := range p.texts {
+			if names[text] == nil {
+				order = append(order, text)
+			}
+			names[text] = append(names[text], strings.TrimSpace(p.name+" "+p.version))
+		}
+	}
+	for _, text := range order {
+		fmt.Fprintf(&out, "\n%s\n%s\n%s\n\n%s\n", strings.Repeat("=", 78), strings.Join(names[text], "\n"), strings.Repeat("-", 78), text)
+	}
+	return out.String(), nil
+}
+
+// modules lists what any build of the program links, Go's library first.
+func modules(root string) ([]part, error) {
+	type module struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+	found := map[string]module{}
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		cmd := exec.Command("go", "list", "-deps", "-json=Module", "./cmd/hostd")
+		cmd.Dir, cmd.Stderr = root, os.Stderr
+		cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		for d := json.NewDecoder(bytes.NewReader(out)); ; {
+			var p struct{ Module *module }
+			if err := d.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, err
+			}
+			if p.Module != nil && !p.Module.Main {
+				found[p.Module.Path] = *p.Module
+			}
+		}
+	}
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, err
+	}
+	texts, err := licenses(strings.TrimSpace(string(goroot)))
+	if err != nil {
+		return nil, err
+	}
+	parts := []part{{"Go", "", texts}}
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		m := found[path]
+		if texts, err = licenses(m.Dir); err != nil {
+			return nil, err
+		}
+		parts = append(parts, part{m.Path, m.Version, texts})
+	}
+	return parts, nil
+}
+
+var named = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
+
+// licenses reads the texts in a folder, which has at least one.
+func licenses(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if !named.MatchString(e.Name()) || !e.Type().IsRegular() || strings.HasSuffix(e.Name(), ".go") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, clean(string(text)))
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: no license: add it by hand", dir)
+	}
+	return out, nil
+}
+
+// clean removes what differs between copies of a text and means nothing.
+func clean(text string) string {
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " \t\f")
+	}
+	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A module that is added to the program adds its license in the same commit.
+func TestNoticesAreUpToDate(t *testing.T) {
+	const root = "../.."
+	want, err := notices(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(root, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is out of date: run go run ./deploy/notices", File)
+	}
+}
