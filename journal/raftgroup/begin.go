@@ -9,7 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Begin starts a turn with all groups that something happened to.
+// Begin starts a turn with all groups that received input.
 func (c *Core) Begin() *Turn {
 	clear(c.taken)
 	c.taken = c.taken[:0]
@@ -51,11 +51,12 @@ func (c *Core) begin(g *group) {
 		return
 	}
 	if g.readyWaits {
-		// What came meanwhile waits for the next turn.
+		// Input that arrived meanwhile waits for the next turn.
 		c.touch(g)
 	} else {
 		if g.stopped != sharding.NotStopped && (g.leader || g.lead == g.replica) {
-			// It reports that it leads no more, whatever raft still has to hand over.
+			// A stopped leader reports that it no longer leads, regardless of
+			// what raft still has to hand over.
 			c.observe(g, &raft.SoftState{Lead: g.replica, RaftState: raft.StateLeader})
 		}
 		if g.campaign && !c.probation && !c.opts.holdsBack(g.shard) && g.node.BasicStatus().RaftState == raft.StateFollower {
@@ -65,7 +66,7 @@ func (c *Core) begin(g *group) {
 		c.flushReads(g)
 	}
 	if g.rewrite {
-		g.rewrite = false // one section, and so one record: written in parts, the first would cut the rest off
+		g.rewrite = false // one section, so one record: replaying only the first part would truncate the rest
 		c.records.add(g, wire.Section{Shard: uint32(g.shard), Replica: g.replica, First: g.log.Cut() + 1, Ents: g.log.All()})
 	}
 	readyWaits := g.readyWaits
@@ -84,8 +85,8 @@ func (c *Core) begin(g *group) {
 		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
-		// Who has left is forgotten by what this replica says: it must not say
-		// anything else after a power cut.
+		// The membership decides which replicas this one listens to and
+		// answers, so it must be on disk before any message depends on it.
 		c.turn.MustSync = c.turn.MustSync || g.confUnwritten
 		var ents []*pb.Entry
 		if has {
@@ -95,7 +96,7 @@ func (c *Core) begin(g *group) {
 	}
 }
 
-// take looks at a ready before it is written.
+// take processes a raft.Ready before it is written.
 func (c *Core) take(g *group) {
 	rd := &g.ready
 	c.taken = append(c.taken, g)
@@ -109,10 +110,11 @@ func (c *Core) take(g *group) {
 		if !wire.IsCarried(m.GetType()) {
 			continue
 		}
-		// A leader may ask others to store what it has not stored yet itself, but
-		// not under a membership that it could forget: who is no voter in it would
-		// have more than the leader has, and the leader need its vote again.
-		// Everything else speaks of what this replica has on disk.
+		// A leader may send entries before it has stored them itself, but not
+		// under a membership that a crash could make it forget: a replica that
+		// is no voter under the old membership could then hold more of the log
+		// than the leader, and the leader would need its vote. All other
+		// messages depend on what this replica has on disk.
 		early := !promised && !g.confUnwritten && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
 		if early {
 			c.turn.Early = c.mail.post(c.turn.Early, g, m)
@@ -122,13 +124,14 @@ func (c *Core) take(g *group) {
 	}
 }
 
-// msgProp is pointed to by messages; it is never written.
+// msgProp is shared by messages, which hold a pointer to it. It is never
+// written.
 var msgProp = pb.MsgProp
 
-// flushProposals gives raft what may be proposed and reports the rest. An
-// entry enters a log only under the term it was made for: raft refuses it if
-// this leadership, the one last reported, is over, and a later one begins only
-// with a vote that is written first.
+// flushProposals steps the acceptable proposals into raft and reports the
+// others as dropped. An entry enters a log only in the term it was proposed
+// for: raft rejects it if the leadership that was last reported is over, and a
+// later leadership begins with a vote that is written first.
 func (c *Core) flushProposals(g *group) {
 	if len(g.proposals) == 0 || g.hands() {
 		return
@@ -163,10 +166,10 @@ func (c *Core) flushProposals(g *group) {
 	g.proposals = g.proposals[:0]
 }
 
-// hands reports that this replica, the leader, is handing over. Raft would drop
-// what is proposed meanwhile, one after the other, while what was proposed
-// before is of unknown outcome: so it waits until it is seen who leads, or until
-// raft has given the attempt up after an election timeout.
+// hands reports whether this replica, the leader, is transferring its
+// leadership. Raft would drop each proposal made meanwhile, although earlier
+// ones still have an unknown outcome. Proposals therefore wait until the new
+// leader is known or raft gives up the transfer after an election timeout.
 func (g *group) hands() bool {
 	if g.handing {
 		s := g.node.BasicStatus()
@@ -175,7 +178,7 @@ func (g *group) hands() bool {
 	return g.handing
 }
 
-// drop reports those proposals that did not enter raft's log.
+// drop reports the proposals that did not enter raft's log.
 func (g *group) drop(out []Dropped, proposals []proposal, err error) []Dropped {
 	for i := range proposals {
 		p := &proposals[i]
@@ -195,7 +198,7 @@ func (g *group) drop(out []Dropped, proposals []proposal, err error) []Dropped {
 	return out
 }
 
-// flushReads starts a round for the reads that wait.
+// flushReads starts a ReadIndex round for the waiting reads.
 func (c *Core) flushReads(g *group) {
 	if !g.reads.Waiting() {
 		return
@@ -219,8 +222,8 @@ func (g *group) failReads(out []ReadResult) []ReadResult {
 	return out
 }
 
-// Abandon returns what will not be done any more when no further turn comes:
-// proposals that did not reach raft, and reads without a confirmation.
+// Abandon returns the requests that no further turn will process: proposals
+// that did not reach raft, and unconfirmed reads.
 func (c *Core) Abandon() (dropped []Dropped, reads []ReadResult) {
 	for _, g := range c.order {
 		for _, p := range g.proposals {

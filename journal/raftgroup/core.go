@@ -14,16 +14,36 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Core is the pure part: many raft groups and what they want done. It belongs
-// to one goroutine. A turn goes
+// Core is the pure part of the raft loop: many raft groups, and the work they
+// want done. It belongs to one goroutine.
+//
+// Problem: a node runs hundreds of raft groups, and each of them would like its
+// own fsync. Approach: all groups that received input share one turn, one batch
+// of log records and one sync:
 //
 //	inputs* ─▶ Begin ─▶ send Early ─▶ (records.turn ─▶ append ─▶ records.appended)* ─▶ sync if MustSync ─▶ Finish ─▶ send Late, report, apply
 //
-// and only groups that something happened to take part in it.
+// Begin takes a raft.Ready from every dirty group and turns it into log
+// sections. Finish runs after the sync; it hands committed entries to the state
+// machine and tells raft to advance. A group whose leader alone can commit what
+// it stored, as with a single voter, gets a second raft.Ready in the same turn
+// if that needs no further sync.
+//
+// Invariants: a message that depends on stored state (votes, append responses)
+// leaves after the sync that covers the state. Only a leader's appends and
+// heartbeats may leave before it, and only under a membership that is itself on
+// disk, because a leader may ask others to store entries that it has not stored
+// yet. A group that received no input takes no part in the turn, so an idle
+// group costs nothing.
+//
+// Rejected: one goroutine and one sync per group, which costs a sync per group
+// and command; and a second core for the simulator, which would test a copy.
+// The simulator drives this type.
 type Core struct {
 	opts   Options
 	groups map[sharding.ShardID]*group
-	// order has the groups by shard: what is written never depends on a map.
+	// order holds the groups sorted by shard, so that records never depend on
+	// map order.
 	order  []*group
 	clocks clocks
 	mail   mail
@@ -35,19 +55,19 @@ type Core struct {
 	elections *election.List
 	transfers transfers
 	retention retention
-	// unlocated groups have a voter whose node nobody knows.
+	// unlocated groups have a voter whose node is unknown.
 	unlocated []*group
 	stats     Counters
 	led       int // groups that lead
 
-	// former has the shards of which a replica was removed.
+	// former records the shards whose replica was removed from this node.
 	former  wire.Former
 	stopped stoppedGroups
 
-	// probation: no group votes, campaigns or answers yet.
+	// probation means that no group votes, campaigns or responds yet.
 	probation bool
 
-	context uint64 // of the last round of reads
+	context uint64 // of the last ReadIndex round
 
 	turn    Turn
 	taken   []*group // groups with a ready in this turn
@@ -55,14 +75,14 @@ type Core struct {
 	buf     []byte
 }
 
-// Turn is what one turn wants done. Its slices are valid until the next Begin;
-// what they hold belongs to the receiver.
+// Turn is the work of one turn. Its slices are valid until the next Begin; the
+// receiver owns their elements.
 type Turn struct {
-	// Early messages may leave before the sync.
+	// Early messages may be sent before the sync.
 	Early []Posted
 	// MustSync says that the records must be durable before Finish.
 	MustSync bool
-	// Leaders and Quorums are reported before Applied, Dropped and Reads after
+	// Leaders and Quorums are reported before Applied; Dropped and Reads after
 	// it.
 	Leaders []LeaderChange
 	Quorums []QuorumChange
@@ -71,13 +91,13 @@ type Turn struct {
 	Applied  []Batch
 	Dropped  []Dropped
 	Reads    []ReadResult
-	// Snapshots are to be sent after the sync.
+	// Snapshots are sent after the sync.
 	Snapshots []*transfer.Outgoing
-	// Late messages leave after the sync.
+	// Late messages are sent after the sync.
 	Late []Posted
 }
 
-// Posted is a message on its way out.
+// Posted is an outgoing message.
 type Posted struct {
 	wire.Message
 	to *nodes.Node
@@ -119,8 +139,8 @@ type ReadResult struct {
 	Err   error
 }
 
-// NewCore starts the recovered groups. Groups whose only voter is this replica
-// campaign in the first turn.
+// NewCore starts the recovered groups. A group whose only voter is this replica
+// campaigns in the first turn.
 func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 	c := &Core{
 		opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{},
@@ -159,14 +179,14 @@ func (c *Core) add(g *group) {
 	c.touch(g)
 }
 
-// remove takes a group out of everything that knows it; one that is dirty is
-// passed over by the next turn.
+// remove removes a group from every structure of the core. If the group is
+// dirty, the next turn skips it.
 func (c *Core) remove(g *group) {
 	if g.leader {
 		c.led--
 	}
 	g.removed = true
-	c.opts.release(g.shard) // the next replica of the shard is another one
+	c.opts.release(g.shard) // the mark must not apply to the shard's next replica
 	g.log.ForgetBehind()
 	c.clocks.stop(g)
 	delete(c.groups, g.shard)
@@ -178,7 +198,8 @@ func (c *Core) remove(g *group) {
 	prune(c.nodes, c.order)
 }
 
-// settle follows a change of membership: who is alone needs no clock.
+// settle updates a group's clock after a membership change: a group without
+// other members needs none.
 func (c *Core) settle(g *group) {
 	g.campaign = g.soleVoter() && !g.leader && g.stopped == sharding.NotStopped
 	c.clocks.wake(g)
@@ -189,7 +210,7 @@ func (c *Core) settle(g *group) {
 	}
 }
 
-// touch makes the group take part in the next turn.
+// touch makes the group part of the next turn.
 func (c *Core) touch(g *group) {
 	if !g.dirty {
 		g.dirty = true
@@ -197,10 +218,10 @@ func (c *Core) touch(g *group) {
 	}
 }
 
-// Busy says whether a turn has anything to do.
+// Busy reports whether a turn has anything to do.
 func (c *Core) Busy() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
 
-// Tick moves the clock of the groups that are awake; it does not look at the
+// Tick advances the clocks of the groups that are awake. It does not visit the
 // others.
 func (c *Core) Tick() {
 	if c.probation {
@@ -219,7 +240,7 @@ func (c *Core) Tick() {
 	c.clocks.each(c.tick)
 }
 
-// tick moves the clock of one group, which may stop it.
+// tick advances the clock of one group, and may stop it.
 func (c *Core) tick(g *group) {
 	defer c.contain(g)
 	switch {
@@ -237,8 +258,8 @@ func (c *Core) tick(g *group) {
 	}
 }
 
-// CreateRecord returns the payload of the log record that creates groups; the
-// groups exist after Created.
+// CreateRecord returns the payload of the log record that creates groups. The
+// groups exist once Created is called.
 func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
 	b := wire.BeginList(c.buf[:0], len(configs))
 	for i, config := range configs {
@@ -275,8 +296,8 @@ func (c *Core) Created(configs []GroupConfig) error {
 	return nil
 }
 
-// Step takes a message that came from a node. One for a replica that is not
-// here is dropped: its sender knows an earlier one of this node.
+// Step handles a message from a node. A message for a replica that is not here
+// is dropped: the sender knows an earlier replica of this node.
 func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	g := c.groups[m.Shard]
 	if g == nil || c.probation || c.opts.holdsBack(g.shard) || g.failed || m.Raft.GetTo() != g.replica || !wire.IsCarried(m.Raft.GetType()) {
@@ -297,7 +318,7 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	}
 	if t := m.Raft.GetType(); t == pb.MsgPreVote || t == pb.MsgVote {
 		if m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
-			c.forget(g) // who asks for votes of a later term leads no more
+			c.forget(g) // a replica that asks for votes of a later term no longer leads
 		}
 		if g.candidacy.Asked(c.now, g.log.Ahead(m.Raft)) {
 			c.elections.Now(c.now)
@@ -308,9 +329,9 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	}
 	c.clocks.heed(g, m.Raft)
 	if m.Raft.GetType() == pb.MsgAppResp && m.Raft.GetTerm() == g.term && m.Raft.GetIndex() == 0 && !m.Raft.GetReject() {
-		// It told the leader of an earlier term of this one. The leader of this
-		// one would take it for the state of an empty log, and where it has
-		// entry 1 no more, want to send a snapshot.
+		// The sender acknowledged this term to the leader of an earlier term.
+		// The current leader would read index 0 as the state of an empty log,
+		// and, if it has truncated entry 1, would send a snapshot.
 		return
 	}
 	if outdated(g, m.Raft) {
@@ -320,8 +341,8 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	c.touch(g)
 }
 
-// Propose takes a proposal; what becomes of it is reported unless an error is
-// returned. The data becomes raft's.
+// Propose queues a proposal. Its outcome is reported later unless an error is
+// returned. Raft owns the data.
 func (c *Core) Propose(shard sharding.ShardID, fence sharding.Term, number uint64, data []byte) error {
 	g := c.groups[shard]
 	if g == nil {
@@ -336,7 +357,7 @@ func (c *Core) Propose(shard sharding.ShardID, fence sharding.Term, number uint6
 	return nil
 }
 
-// ReadIndex asks for a confirmation of leadership.
+// ReadIndex requests a confirmation of this replica's leadership.
 func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 	g := c.groups[shard]
 	if g == nil {
@@ -351,8 +372,8 @@ func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return nil
 }
 
-// TransferLeader asks the leader, this replica, to hand its leadership over. To
-// a node that is silent it is not handed.
+// TransferLeader asks this replica, the leader, to transfer its leadership. It
+// does nothing if the other node is suspected.
 func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error {
 	g := c.groups[shard]
 	if g == nil {
@@ -372,10 +393,10 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	return nil
 }
 
-// outdated reports whether a follower said before its snapshot came that it
-// has less than that. Snapshots do not travel with the messages, so one that
-// was sent earlier can come later, and raft, which hopes that this is rare,
-// would send the whole snapshot once more.
+// outdated reports whether m is a follower's rejection from before it installed
+// a snapshot that it is known to have. Snapshots travel on a separate
+// connection, so an older rejection may arrive after the snapshot did. Raft
+// assumes that this is rare and would send the whole snapshot again.
 func outdated(g *group, m *pb.Message) bool {
 	return m.GetType() == pb.MsgAppResp && m.GetReject() && g.transfer.pins.Has(m.GetFrom(), m.GetRejectHint())
 }

@@ -1,20 +1,20 @@
-// Package raftgroup replicates the journals of many shards: one raft group for
-// each replica this node holds, all of them in one ready loop over one
-// write-ahead log.
+// Package raftgroup replicates the journals of many shards. It runs one raft
+// group for each replica on this node, and drives all of them from one ready
+// loop over one write-ahead log.
 //
-// Core is the pure part: inputs go in, Begin and Finish hand out what a turn
-// has to write, send, apply and report. It has no goroutine, no clock, no
-// randomness of its own and does no I/O. Driver takes it through its turns. Loop
-// owns the goroutines of the package, the one that calls Driver and those that
-// send snapshots; Close joins them.
+// Core is the pure part: inputs go in, and Begin and Finish return what a turn
+// has to write, send, apply and report. It has no goroutine, no clock and no
+// randomness of its own, and does no I/O. Driver executes the turns. Loop owns
+// the goroutines of the package: the one that calls Driver, and those that send
+// snapshots; Close waits for all of them.
 //
-// Groups without work sleep, sleep.go. Which nodes are heard the caller says;
-// a group whose leader's node goes silent looks for another at once,
-// liveness.go and election.go.
+// Idle groups sleep (sleep.go). The caller reports which nodes are alive; if
+// the node of a group's leader is suspected, the group elects another leader at
+// once (liveness.go and election.go).
 //
-// It never interprets the data of an entry, never answers a read from a lease,
-// never sends a vote or an append response before what it promises is synced,
-// and never goes on after the write-ahead log failed.
+// The package never interprets the data of an entry, never answers a read from
+// a lease, never sends a vote or an append response before the state it
+// promises is synced, and never continues after the write-ahead log failed.
 //
-// FORMAT.md has the bytes of its log records and peer frames.
+// FORMAT.md describes the bytes of its log records and peer frames.
 package raftgroup

@@ -13,22 +13,23 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Driver takes a Core through its turns: it appends, syncs, sends, applies and
-// reports in the order that makes a thing durable before it is promised. It
-// has no goroutine and belongs to one; Loop is that goroutine, a simulator may
-// be another. After an error it must not be used: the log failed.
+// Driver executes the turns of a Core: it appends, syncs, sends, applies and
+// reports in the order that makes state durable before it is promised. It
+// starts no goroutine and belongs to one, which is that of Loop or of a
+// simulator. After an error it must not be used, because the log failed.
 type Driver struct {
 	opts Options
 	core *Core
 
 	durable map[sharding.ShardID]uint64
-	framed  []*nodes.Node // with a frame under way
+	framed  []*nodes.Node // with a pending frame
 	ticks   int
-	segment uint64       // of the log's end at the last cut
+	segment uint64       // of the log's end at the last truncation
 	ticked  wal.Position // the log's end at the last tick
 
 	files *snapdir.Dir // nil without a directory
-	// ship takes snapshots to be sent; without it they gather in outgoing.
+	// ship queues a snapshot for sending. If it is nil, snapshots collect in
+	// outgoing.
 	ship     func(*transfer.Outgoing) error
 	outgoing []*transfer.Outgoing
 }
@@ -54,11 +55,11 @@ func NewDriver(rec *recovery.Recovered, opts Options) (*Driver, error) {
 	return d, d.openFiles()
 }
 
-// Core takes the inputs.
+// Core returns the core, which takes the inputs.
 func (d *Driver) Core() *Core { return d.core }
 
-// Create creates replicas that never held data; all of them, durably, or none.
-// logged says that the error is the log's.
+// Create creates replicas that never held data, durably: all of them or none.
+// logged reports that the error comes from the log.
 func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	payload, err := d.core.CreateRecord(configs)
 	if err != nil {
@@ -73,8 +74,7 @@ func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	return d.core.Created(configs), false
 }
 
-// Turn does what the core wants done, in the order that makes it durable
-// before it is promised.
+// Turn executes one turn of the core.
 func (d *Driver) Turn() error {
 	t := d.core.Begin()
 	d.send(t.Early)
@@ -113,7 +113,7 @@ func (d *Driver) Turn() error {
 	return nil
 }
 
-// report tells the machine and the sink what a finished turn decided.
+// report passes the decisions of a finished turn to the machine and the sink.
 func (d *Driver) report(t *Turn) {
 	for _, c := range t.Leaders {
 		d.opts.Sink.LeaderChanged(c.Shard, c.Term, c.Leader, c.Self)
@@ -136,8 +136,8 @@ func (d *Driver) report(t *Turn) {
 	}
 }
 
-// named says who leads the shard instead, as far as that is known. The result
-// is still ErrNotLeader to errors.Is.
+// named adds the current leader to ErrNotLeader if it is known. The result
+// still is ErrNotLeader to errors.Is.
 func (d *Driver) named(shard sharding.ShardID, err error) error {
 	if err != ErrNotLeader {
 		return err
@@ -154,13 +154,13 @@ func (d *Driver) named(shard sharding.ShardID, err error) error {
 	return notLeader{e}
 }
 
-// notLeader is ErrNotLeader with a *sharding.NotLeaderError.
+// notLeader is ErrNotLeader together with a *sharding.NotLeaderError.
 type notLeader struct{ *sharding.NotLeaderError }
 
 func (e notLeader) Unwrap() []error { return []error{e.NotLeaderError, ErrNotLeader} }
 
-// Tick moves the clock on, cuts the log now and then, and syncs its mark when
-// nothing was appended since the last tick.
+// Tick advances the clock, truncates the log every CutTicks, and syncs the
+// log's mark if nothing was appended since the last tick.
 func (d *Driver) Tick() error {
 	d.core.Tick()
 	d.sweep()
@@ -179,7 +179,7 @@ func (d *Driver) Tick() error {
 	return d.opts.Log.SyncMark()
 }
 
-// cut gives the log back that the state machine no longer needs.
+// cut truncates the log up to what the state machine no longer needs.
 func (d *Driver) cut() error {
 	log := d.opts.Log
 	d.segment = log.Tail().Segment
@@ -200,19 +200,19 @@ func (d *Driver) cut() error {
 		return err
 	}
 	if _, err := log.Release(d.core.retention.done(d.core.order, log.Tail(), d.core.touch)); err != nil {
-		// What is not given back now is found by the next start.
+		// The next start frees segments that could not be freed now.
 		if errors.Is(err, wal.ErrPoisoned) {
 			return err
 		}
-		d.opts.Logger.Warn("log segments not given back", "error", err)
+		d.opts.Logger.Warn("log segments not released", "error", err)
 	}
 	d.segment = log.Tail().Segment
 	d.spend(watermark)
 	return nil
 }
 
-// spend removes the snapshots that a restart does not need, now that the
-// watermark is in the log.
+// spend discards the snapshots that a restart no longer needs, because the
+// watermark that covers them is now in the log.
 func (d *Driver) spend(watermark uint64) {
 	if watermark == d.core.retention.watermark {
 		for _, g := range d.core.order {
@@ -222,8 +222,8 @@ func (d *Driver) spend(watermark uint64) {
 	}
 }
 
-// FinalRecord writes what is known and not written yet, so that the next start
-// begins where this one ended.
+// FinalRecord writes any state that is known and not written yet, so that the
+// next start begins where this one ended.
 func (d *Driver) FinalRecord() error {
 	if p := d.core.FinalRecord(); p != nil {
 		if _, err := d.opts.Log.Append(wire.KindTurn, p); err != nil {
@@ -234,8 +234,8 @@ func (d *Driver) FinalRecord() error {
 	return err
 }
 
-// send puts messages into frames, one stream of them for each node, and gives
-// them to the transport. Order between two nodes is kept within a call.
+// send collects messages into one stream of frames per node and passes them to
+// the transport. Order between two nodes is preserved within a call.
 func (d *Driver) send(messages []Posted) {
 	if len(messages) == 0 || d.opts.Transport == nil {
 		return
@@ -257,7 +257,7 @@ func (d *Driver) send(messages []Posted) {
 	d.framed = d.framed[:0]
 }
 
-// emit gives a frame to the transport, whose it is from then on.
+// emit passes a frame to the transport, which owns it afterwards.
 func (d *Driver) emit(to sharding.NodeID, frame []byte) {
 	d.core.stats.FramesSent++
 	d.core.stats.BytesSent += uint64(len(frame))

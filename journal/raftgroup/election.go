@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// call makes the group stand for election soon, where it may.
+// call schedules a candidacy if the group may campaign.
 func (g *group) call(elections *election.List, now uint64) {
 	if g.stopped == sharding.NotStopped && (slices.Contains(g.conf.State.GetVoters(), g.replica) || slices.Contains(g.conf.State.GetVotersOutgoing(), g.replica)) {
 		elections.Call(g, now)
@@ -18,23 +18,24 @@ func (g *group) call(elections *election.List, now uint64) {
 // Candidacy and the methods below implement election.Replica.
 func (g *group) Candidacy() *election.Candidacy { return &g.candidacy }
 
-// Led says that a leader is known.
+// Led reports whether a leader is known.
 func (g *group) Led() bool { return g.leader || g.node.BasicStatus().Lead != raft.None }
 
-// Voted says that the term is another one than after the last turn.
+// Voted reports whether the term has changed since the last turn.
 func (g *group) Voted() bool { return g.node.BasicStatus().GetTerm() != g.term }
 
-// Elects says that the replica waits for votes that raise the term.
+// Elects reports whether the replica is a candidate that has raised the term.
 func (g *group) Elects() bool { return g.node.BasicStatus().RaftState == raft.StateCandidate }
 
-// Failed says that the group does nothing any more.
+// Failed reports whether raft panicked in the group.
 func (g *group) Failed() bool { return g.failed }
 
-// HearsQuorum says whether most of the voters are heard.
+// HearsQuorum reports whether a majority of the voters is alive.
 func (g *group) HearsQuorum() bool { return g.quorum }
 
-// Turn is the replica's place among the voters that are heard, which begins at
-// another voter for each group.
+// Turn returns the replica's rank among the alive voters. The first rank
+// rotates with the shard id, so that the leaderships of many groups spread over
+// the nodes.
 func (g *group) Turn() uint64 {
 	var heard []uint64
 	for _, id := range g.conf.State.GetVoters() {
@@ -50,30 +51,30 @@ func (g *group) Turn() uint64 {
 	return (uint64(i) + n - uint64(g.shard)%n) % n
 }
 
-// Campaign lets the replicas on this node of groups without a known leader
-// stand for election now instead of after the election timeout. Shards that
-// are led, or not here, are passed over. It is how groups that were created
-// together get their leaders at once and where they are wanted; at any time it
-// does no more than an election timeout would.
+// Campaign makes this node's replicas of leaderless groups campaign now instead
+// of after the election timeout. Shards that have a leader, or no replica here,
+// are skipped. It gives groups that were created together their leaders at once
+// and on the intended nodes. At any other time it does no more than an election
+// timeout would.
 func (c *Core) Campaign(shards []sharding.ShardID) {
 	for _, s := range shards {
 		g := c.groups[s]
 		if g == nil || c.probation || c.opts.holdsBack(g.shard) || g.lead != 0 || g.stopped != sharding.NotStopped {
 			continue
 		}
-		c.campaign(g) // where it is refused, it may not stand now, and need not
+		c.campaign(g) // if it is refused, the replica may not campaign now, and need not
 	}
 }
 
-// Campaign asks the replicas of groups without a known leader to stand for
-// election. It returns before they have.
+// Campaign makes the replicas of leaderless groups campaign. It returns before
+// the elections are decided.
 func (l *Loop) Campaign(shards []sharding.ShardID) error {
 	return l.call(func() error { l.core.Campaign(shards); return nil })
 }
 
-// Release lets groups vote, campaign and answer that Options.Probation held back.
-// Messages that came before were dropped, as a network may. With shards it lets
-// their groups do so, which Options.Withheld held back, and no others.
+// Release lets the groups that Options.Probation held back vote, campaign and
+// respond. Their earlier messages were dropped, as a network may do. With
+// shards, it releases only those groups of Options.Withheld.
 func (c *Core) Release(shards ...sharding.ShardID) {
 	c.opts.release(shards...)
 	for _, s := range shards {
@@ -91,18 +92,19 @@ func (c *Core) Release(shards ...sharding.ShardID) {
 	}
 }
 
-// Release is Core.Release. It does nothing to a loop that is not on probation.
+// Release calls Core.Release. It has no effect on a loop that is not on
+// probation.
 func (l *Loop) Release() error {
 	return l.call(func() error { l.core.Release(); return nil })
 }
 
-// ReleaseShard lets a group work that Options.Withheld held back.
+// ReleaseShard releases a group that Options.Withheld held back.
 func (l *Loop) ReleaseShard(shard sharding.ShardID) error {
 	return l.call(func() error { l.core.Release(shard); return nil })
 }
 
-// holdsBack says that the group of the shard neither votes, campaigns nor
-// answers yet.
+// holdsBack reports whether the shard's group must not vote, campaign or
+// respond yet.
 func (o *Options) holdsBack(shard sharding.ShardID) bool { return slices.Contains(o.Withheld, shard) }
 
 func (o *Options) release(shards ...sharding.ShardID) {

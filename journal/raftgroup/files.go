@@ -11,13 +11,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// fileName is that of the snapshot that the group's generation began with.
+// fileName returns the name of the snapshot file that the group's generation
+// began with.
 func (g *group) fileName() string {
 	return snapdir.Name(g.shard, sharding.ReplicaID(g.replica), g.install.Digest)
 }
 
-// openFiles readies the directory: what no record names is left from before
-// its record, or from after its end.
+// openFiles opens the directory and removes every file that no record names: it
+// was written before its record, or outlived it.
 func (d *Driver) openFiles() error {
 	if d.opts.SnapshotDir == "" {
 		return nil
@@ -40,7 +41,8 @@ func (d *Driver) openFiles() error {
 	return d.files.Clear(named)
 }
 
-// findPart gives a group what a start found of a snapshot for it.
+// findPart looks for a partly received snapshot of the group from before the
+// restart.
 func (d *Driver) findPart(g *group, names []string) *snapdir.Part {
 	for _, name := range names {
 		if p := d.files.FoundPart(g.shard, sharding.ReplicaID(g.replica), name); p != nil {
@@ -51,15 +53,16 @@ func (d *Driver) findPart(g *group, names []string) *snapdir.Part {
 	return nil
 }
 
-// sweep removes the files that no record needs any more.
+// sweep removes the files that no record needs any longer.
 func (d *Driver) sweep() {
 	if d.files != nil {
 		d.files.Sweep()
 	}
 }
 
-// hand gives the turn's snapshots to the state machine. Each comes with its
-// file open: it may be replaced, and removed, before the machine looks at it.
+// hand passes the turn's snapshots to the state machine. Each comes with its
+// file open, because a later snapshot may replace and remove the file before
+// the machine reads it.
 func (d *Driver) hand(installs []Installation) error {
 	for i := range installs {
 		in := &installs[i]
@@ -77,10 +80,10 @@ func (d *Driver) hand(installs []Installation) error {
 	return nil
 }
 
-// ReceiveSnapshot takes a snapshot that came from a node: the head and the
-// stream of its driver's Outgoing, and steps it. done is called once: with nil
-// when its record is durable, in a later turn, or with the reason why there is
-// none; a question is answered at once. It is for a caller without a Loop.
+// ReceiveSnapshot receives a snapshot from a node and steps it: head and stream
+// come from the sending driver's Outgoing. done is called once, with nil when
+// the snapshot's record is durable, in a later turn, or with the error; a
+// question is answered at once. It is for callers without a Loop.
 func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Reader, done func(answer []byte, err error)) {
 	at, h, err := wire.ReadTransfer(head, stream)
 	if err != nil {
@@ -110,8 +113,8 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Re
 	d.sweep()
 }
 
-// answer says what there is of a snapshot that somebody asks about; err is why
-// the replica cannot be asked.
+// answer returns how much of a snapshot is here. err is why the replica cannot
+// be asked.
 func (d *Driver) answer(in *transfer.Incoming, err error) ([]byte, error) {
 	switch {
 	case errors.Is(err, ErrBusy):

@@ -17,7 +17,7 @@ func (c *Core) Finish() {
 	for _, g := range c.taken {
 		c.finish(g)
 	}
-	for _, o := range c.transfers.unsent { // nobody knows their nodes
+	for _, o := range c.transfers.unsent { // their nodes are unknown
 		c.SnapshotSent(o, raft.ErrSnapshotTemporarilyUnavailable)
 	}
 	c.transfers.unsent = slices.Delete(c.transfers.unsent, 0, len(c.transfers.unsent))
@@ -36,8 +36,8 @@ func (c *Core) finish(g *group) {
 	g.ready = raft.Ready{}
 	more := g.node.HasReady()
 	if more && g.leader && !g.joint() {
-		// What the leader just stored may be a quorum: with one voter it is.
-		// Nothing of this needs another sync.
+		// The entries that the leader just stored may complete a quorum, and do
+		// with a single voter. Committing them needs no further sync.
 		second := g.node.Ready()
 		if second.MustSync {
 			g.ready, g.readyWaits = second, true
@@ -60,8 +60,8 @@ func (c *Core) finish(g *group) {
 	}
 }
 
-// complete hands out what a ready decided, after it is durable, and lets raft
-// go on.
+// complete hands out the decisions of a raft.Ready after it is durable, and
+// advances raft.
 func (c *Core) complete(g *group, rd *raft.Ready) {
 	c.observe(g, rd.SoftState)
 	c.commit(g, rd.CommittedEntries)
@@ -107,8 +107,8 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
 }
 
-// commit hands committed entries to the state machine and applies changes of
-// membership.
+// commit passes committed entries to the state machine and applies membership
+// changes.
 func (c *Core) commit(g *group, ents []*pb.Entry) {
 	if len(ents) == 0 {
 		return
@@ -133,8 +133,8 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 	c.turn.Applied = append(c.turn.Applied, Batch{g.shard, out})
 }
 
-// changeMembers applies a committed change, unless the log already says that
-// it was: then raft was started with it.
+// changeMembers applies a committed membership change unless the log already
+// records its result: then raft was started with it.
 func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	if e.GetIndex() <= g.conf.Index {
 		return
@@ -144,10 +144,10 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 		panic(fmt.Sprintf("raftgroup: shard %d: membership change at index %d: %v", g.shard, e.GetIndex(), err))
 	}
 	if note := change.GetContext(); len(note) > 0 {
-		c.opts.Logger.Warn("the members of a shard were changed by hand", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
+		c.opts.Logger.Warn("members of a shard were changed by an operator", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
 	}
 	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.node.ApplyConfChange(change)}, true
-	c.mail.flush(g) // who does not hear of it goes by the members before
+	c.mail.flush(g) // members that miss it act on the previous membership
 	g.routes.Keep(g.member)
 	c.settle(g)
 	c.reckon(g)

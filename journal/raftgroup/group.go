@@ -24,18 +24,20 @@ type group struct {
 	recorded
 	rewrite bool
 	applied uint64
-	uncut   bool // the log may be cut further, now or when more is durable
-	// generation numbers the runs of the shard's data on this node; install is the
-	// snapshot this one began with, until the state machine needs it no more.
+	uncut   bool // log may be truncated further, now or once more is durable
+	// generation numbers the successive copies of the shard's data on this
+	// node. install is the snapshot that this generation started from, until
+	// the state machine no longer needs it.
 	generation uint32
 	install    wire.InstallImage
 	transfer   transferring
-	// removed: it is no replica of this node any more.
+	// removed means that this node no longer holds the replica.
 	removed bool
 
 	leadership
 	aside
-	// campaign: the only voter is this replica, and it is to lead at once.
+	// campaign is set if this replica is the only voter and should become
+	// leader at once.
 	campaign bool
 
 	sleeping
@@ -46,23 +48,23 @@ type group struct {
 	delayed delayed
 
 	proposals []proposal
-	handing   bool // a transfer of leadership may be under way
+	handing   bool // a leadership transfer may be in progress
 	reads     reads.Queue
 
 	dirty bool
-	// ready is being worked on; held means that it was taken and waits for the
-	// next turn.
+	// ready is the raft.Ready being processed. readyWaits means that it was
+	// taken from raft but waits for the next turn.
 	ready      raft.Ready
 	readyWaits bool
 }
 
-type proposal struct { // has not entered raft's log yet
+type proposal struct { // not in raft's log yet
 	fence  sharding.Term
 	number uint64
 	entry  *pb.Entry
 }
 
-// alone says whether the group has no other member, present or leaving.
+// alone reports whether the group has no other member, current or outgoing.
 func (g *group) alone() bool {
 	s := g.conf.State
 	return g.soleVoter() && len(s.GetLearners()) == 0 && len(s.GetLearnersNext()) == 0
@@ -79,7 +81,7 @@ func newGroup(shard sharding.ShardID, replica uint64) *group {
 	return &group{shard: shard, replica: replica, log: raftlog.New(0, 0), recorded: recorded{written: wire.GroupImage{Shard: uint32(shard), Replica: replica}}}
 }
 
-// recovered is a group as the log has it.
+// recovered builds a group from the log's record of it.
 func recovered(r *recovery.Replica) *group {
 	return &group{
 		shard: r.Shard, replica: uint64(r.Replica), log: r.Log, recorded: recorded{hard: r.Hard, conf: r.Image.Conf, written: r.Image},
@@ -87,17 +89,18 @@ func recovered(r *recovery.Replica) *group {
 	}
 }
 
-// newNode starts raft on what was recovered.
+// newNode starts raft from the recovered state.
 func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapshot, error)) error {
 	last := g.log.Last()
 	if applied < g.log.Cut() {
-		return fmt.Errorf("%w: shard %d: the state machine is at index %d, the log begins behind %d", recovery.ErrContradiction, g.shard, applied, g.log.Cut())
+		return fmt.Errorf("%w: shard %d: the state machine is at index %d, the log begins after %d", recovery.ErrContradiction, g.shard, applied, g.log.Cut())
 	}
 	if applied > last || g.hard.Commit > last {
 		return fmt.Errorf("%w: shard %d: the log ends at index %d, %d was applied and %d committed", recovery.ErrContradiction, g.shard, last, applied, g.hard.Commit)
 	}
-	// What was applied or cut was committed, and an entry's term was known
-	// before it was written, even if the record that said so was not due yet.
+	// Applied and truncated entries were committed, and the term of an entry
+	// was known before the entry was written, even if the record of the hard
+	// state was not due yet.
 	g.hard.Commit = max(g.hard.Commit, applied)
 	if term, _ := g.log.Term(last); term > g.hard.Term {
 		g.hard.Term, g.hard.Vote = term, 0
@@ -130,7 +133,7 @@ func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapsho
 	return nil
 }
 
-// membership is the first one of the group.
+// membership returns the first membership of the group.
 func (c GroupConfig) membership() wire.Membership { return wire.NewMembership(c.Voters, c.Learners) }
 
 // Validate checks the ids of a new group.
@@ -141,7 +144,7 @@ func (c GroupConfig) Validate() error {
 	seen := map[sharding.ReplicaID]bool{0: true}
 	for _, id := range slices.Concat(c.Voters, c.Learners) {
 		if seen[id] || raft.IsLocalMsgTarget(uint64(id)) {
-			return fmt.Errorf("create shard %d: replica id %d is reserved or twice in it", c.Shard, id)
+			return fmt.Errorf("create shard %d: replica id %d is reserved or duplicated", c.Shard, id)
 		}
 		seen[id] = true
 	}

@@ -20,10 +20,10 @@ type Installation struct {
 	in    *transfer.Incoming
 }
 
-// expect makes room for a snapshot that a peer sends, or asks about. It returns
-// nil for one of which the replica has everything, as it does when the leader
-// did not hear that: raft tells it. It is nil too for a question about one of
-// which nothing is here.
+// expect admits a snapshot that a peer wants to send or asks about. It returns
+// nil if the replica already has everything in it, as happens if the leader
+// missed the acknowledgment; raft then repeats it. It also returns nil for a
+// question about a snapshot of which nothing is here.
 func (c *Core) expect(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*transfer.Incoming, error) {
 	g := c.groups[h.Shard]
 	switch {
@@ -66,8 +66,8 @@ func (c *Core) expect(from sharding.NodeID, h wire.SnapshotHeader, at wire.Trans
 	return in, nil
 }
 
-// stepSnapshot gives raft a snapshot that is in its file. done is called when
-// its record is durable, or with the reason why there is none.
+// stepSnapshot steps a snapshot that is completely in its file into raft. done
+// is called when its record is durable, or with the error.
 func (c *Core) stepSnapshot(in *transfer.Incoming, digest statefile.Digest, done func(error)) {
 	in.Received(digest, done)
 	g := c.groups[in.Shard]
@@ -81,8 +81,8 @@ func (c *Core) stepSnapshot(in *transfer.Incoming, digest statefile.Digest, done
 	c.touch(g)
 }
 
-// adopt looks for the snapshot that was stepped in the ready after it, if
-// there is one, and says whether it is there. It adds all that has to be
+// adopt looks for the stepped snapshot in the raft.Ready that follows, if there
+// is one, and reports whether it is there. It adds everything that must be
 // written of the group.
 func (c *Core) adopt(g *group, has bool) bool {
 	in := g.transfer.incoming
@@ -109,8 +109,8 @@ func (c *Core) adopt(g *group, has bool) bool {
 	return true
 }
 
-// next is what the log says of the group once the snapshot is current: its hard
-// state is without what is behind the snapshot.
+// next returns the log's image of the group once the snapshot is installed. Its
+// hard state omits everything after the snapshot.
 func next(g *group, in *transfer.Incoming) wire.GroupImage {
 	return wire.GroupImage{
 		Shard: uint32(g.shard), Replica: g.replica, Generation: g.generation + 1,
@@ -120,7 +120,7 @@ func next(g *group, in *transfer.Incoming) wire.GroupImage {
 	}
 }
 
-// install makes the group what the recorded snapshot says.
+// install switches the group to the recorded snapshot.
 func (c *Core) install(g *group) {
 	in := g.transfer.incoming
 	g.transfer.incoming = nil

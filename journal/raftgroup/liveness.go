@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// PeerHeard says that a byte came from a node.
+// PeerHeard reports that a byte came from a node.
 func (c *Core) PeerHeard(node sharding.NodeID) {
 	n, back := c.nodes.Heard(node)
 	if !back {
@@ -23,17 +23,18 @@ func (c *Core) PeerHeard(node sharding.NodeID) {
 	}
 }
 
-// PeerSilent says that no byte came from a node for so long that it counts as
-// dead, or that its process has ended, as a new incarnation of it shows.
+// PeerSilent reports that a node is suspected: no byte came from it for so long
+// that it counts as dead, or a new incarnation of it shows that its process has
+// ended.
 func (c *Core) PeerSilent(node sharding.NodeID) {
 	if n, lost := c.nodes.Silence(node); lost {
 		c.lose(n)
 	}
 }
 
-// PeerGone says that the process of a node seems to have ended: its kernel has
-// closed its connections and refuses others. All nodes see that at once, so
-// elections begin now. Otherwise it is PeerSilent.
+// PeerGone reports that the process of a node seems to have failed: its kernel
+// closed its connections and refuses new ones. All nodes see that at the same
+// moment, so elections begin immediately. Otherwise it is like PeerSilent.
 func (c *Core) PeerGone(node sharding.NodeID) {
 	if n, lost := c.nodes.Silence(node); lost {
 		c.lose(n)
@@ -41,7 +42,7 @@ func (c *Core) PeerGone(node sharding.NodeID) {
 	}
 }
 
-// lose follows the silence of a node.
+// lose handles a node that became suspected.
 func (c *Core) lose(n *nodes.Node) {
 	for _, g := range c.order {
 		if g.keptOn(n) {
@@ -51,16 +52,17 @@ func (c *Core) lose(n *nodes.Node) {
 	prune(c.nodes, c.order)
 }
 
-// prune forgets silent nodes that no replica of the groups is known to live on.
+// prune removes suspected nodes on which no replica of the groups is known to
+// live.
 func prune(known *nodes.Table, groups []*group) {
 	known.Prune(func(n *nodes.Node) bool {
 		return slices.ContainsFunc(groups, func(g *group) bool { return g.routes.Through(n) })
 	})
 }
 
-// lost follows the silence of a node that a member of the group lives on. The
-// leader stays while it hears a quorum; a follower of a leader on that node
-// looks for another.
+// lost handles a suspected node on which a member of the group lives. A leader
+// stays leader while it sees a quorum. A follower whose leader is on that node
+// looks for another leader.
 func (c *Core) lost(g *group, p *nodes.Node) {
 	c.reckon(g)
 	if g.failed {
@@ -90,15 +92,15 @@ func (c *Core) lost(g *group, p *nodes.Node) {
 	}
 }
 
-// keep ends a transfer of the leadership to who will not take it: what is
-// proposed would wait for an election timeout. If it does take it after all, it
-// leads in a later term, as after any election.
+// keep aborts a leadership transfer to a replica that will not take it, because
+// proposals would otherwise wait for an election timeout. If the replica takes
+// it after all, it leads in a later term, as after any election.
 func (g *group) keep() {
-	g.node.TransferLeader(g.replica) // which raft has already: it ends the one under way
+	g.node.TransferLeader(g.replica) // transferring to itself aborts the transfer in progress
 }
 
-// gained follows a node that is heard again: a member on it may have missed
-// something, and a group without a leader may have a quorum now.
+// gained handles a node that is alive again: a member on it may have missed
+// entries, and a leaderless group may have a quorum now.
 func (c *Core) gained(g *group) {
 	c.reckon(g)
 	if g.failed {
@@ -112,7 +114,7 @@ func (c *Core) gained(g *group) {
 	}
 }
 
-// forget makes the replica one without a leader, which may vote at once, and
+// forget drops the known leader, so that the replica may vote at once and
 // campaign soon.
 func (c *Core) forget(g *group) {
 	c.clocks.wake(g)
@@ -121,10 +123,10 @@ func (c *Core) forget(g *group) {
 	c.touch(g)
 }
 
-// stepAside ends a leadership that hears no quorum. Raft's own check does it:
-// the first one of the two marks the others as not active, and so the second
-// finds no quorum of them. Nothing can come in between, and what the leader
-// had proposed is of an unknown outcome, as with any lost leadership.
+// stepAside makes a leader without a quorum step down, using raft's own quorum
+// check. The first of the two messages marks the other members as inactive, so
+// the second finds no quorum. Nothing can come in between. The leader's
+// proposals have an unknown outcome, as with any lost leadership.
 func (c *Core) stepAside(g *group) {
 	c.clocks.wake(g)
 	for range 2 {
@@ -133,7 +135,7 @@ func (c *Core) stepAside(g *group) {
 	c.touch(g)
 }
 
-// reckon counts anew whether the nodes heard are a quorum of the voters.
+// reckon recomputes whether the alive nodes are a quorum of the voters.
 func (c *Core) reckon(g *group) {
 	s := g.conf.State
 	g.unlocated = false
@@ -155,7 +157,7 @@ func (c *Core) reckon(g *group) {
 	}
 }
 
-// majority says whether most of the voters are heard.
+// majority reports whether a majority of the voters is alive.
 func (g *group) majority(voters []uint64) bool {
 	heard := 0
 	for _, id := range voters {
@@ -172,14 +174,14 @@ func (g *group) majority(voters []uint64) bool {
 	return heard > len(voters)/2
 }
 
-// lists are the members by role, with the outgoing ones of a joint membership.
-// A replica may be in two of them.
+// lists returns the members by role, including the outgoing voters of a joint
+// membership. A replica may be in two of the lists.
 func (g *group) lists() [4][]uint64 {
 	s := g.conf.State
 	return [4][]uint64{s.GetVoters(), s.GetVotersOutgoing(), s.GetLearners(), s.GetLearnersNext()}
 }
 
-// member says whether a replica is in the membership as applied here.
+// member reports whether a replica is in the membership as applied here.
 func (g *group) member(replica uint64) bool {
 	for _, list := range g.lists() {
 		if slices.Contains(list, replica) {
@@ -189,7 +191,7 @@ func (g *group) member(replica uint64) bool {
 	return false
 }
 
-// keptOn says whether another member lives on the node.
+// keptOn reports whether another member lives on the node.
 func (g *group) keptOn(n *nodes.Node) bool {
 	for _, list := range g.lists() {
 		for _, id := range list {

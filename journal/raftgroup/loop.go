@@ -16,8 +16,8 @@ import (
 )
 
 // Loop drives a Core with a log, a state machine, a clock and the network. Its
-// methods may be called from any goroutine. Beside its own goroutine it has
-// MaxSnapshotsOut that send snapshots.
+// methods may be called from any goroutine. It runs one goroutine for the turns
+// and MaxSnapshotsOut goroutines that send snapshots.
 type Loop struct {
 	opts   Options
 	driver *Driver
@@ -29,8 +29,8 @@ type Loop struct {
 	overrun   atomic.Uint64 // messages
 	refused   atomic.Uint64 // frames
 	turns     atomic.Uint64 // ticks, from 1
-	lag       atomic.Int64  // moving mean of how late ticks are, nanoseconds
-	ticked    time.Time     // of the loop's goroutine
+	lag       atomic.Int64  // moving average of tick lateness, nanoseconds
+	ticked    time.Time     // used by the loop's goroutine
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -38,7 +38,7 @@ type Loop struct {
 	err      error // why the loop ended, valid after done
 
 	sending  sending
-	incoming chan struct{} // has room for MaxSnapshotsIn
+	incoming chan struct{} // capacity MaxSnapshotsIn
 }
 
 // Start starts the recovered groups and the goroutine that drives them. The
@@ -64,9 +64,9 @@ func Start(rec *recovery.Recovered, opts Options) (*Loop, error) {
 }
 
 // Propose queues a proposal made in the term of the fence. It does not block.
-// The data becomes raft's: the caller never touches it again. With an error it
-// had no effect; otherwise it is applied, reported as dropped, or of unknown
-// outcome once the leadership ends.
+// Raft owns the data; the caller must not touch it again. If Propose returns an
+// error the proposal has no effect. Otherwise it is applied, reported as
+// dropped, or has an unknown outcome if the leadership ends.
 func (l *Loop) Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error {
 	if len(data) > l.opts.MaxEntryBytes {
 		return ErrTooLarge
@@ -77,8 +77,8 @@ func (l *Loop) Propose(shard sharding.ShardID, fence sharding.Term, proposal uin
 	return l.inbox.Propose(inbox.Proposal{Shard: shard, Fence: fence, Number: proposal, Data: data}, l.opts.MaxQueueCount, l.opts.MaxQueueBytes)
 }
 
-// ReadIndex asks whether this replica leads the shard now; the answer goes to
-// the sink under the token. It does not block.
+// ReadIndex asks whether this replica leads the shard now. The answer goes to
+// the sink with the token. It does not block.
 func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return l.inbox.Put(func(w *inbox.Work) error {
 		if len(w.Reads) >= l.opts.MaxQueueCount {
@@ -89,16 +89,16 @@ func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 	})
 }
 
-// Receive takes a frame that came from a node. The frame becomes the loop's.
-// What does not fit is dropped, which the peer survives; an error says that the
-// frame is not one. The node is remembered as the one of the replicas that the
-// frame's messages are from. Whether it is heard, PeerHeard says.
+// Receive handles a frame from a node. The loop owns the frame. Messages beyond
+// the queue's bounds are dropped, which raft tolerates; an error means that the
+// frame is malformed. The sender is recorded as the node of the replicas that
+// sent the messages. Receive does not mark the node as alive; PeerHeard does.
 func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	overloaded := l.opts.Machine.Backlog() > 2*l.opts.MaxBacklogBytes
 	var messages []inbox.Message
 	err := wire.DecodeFrame(frame, func(m wire.Message) {
-		// A follower that cannot keep up loses appends; the leader then sends
-		// no more than it has room for.
+		// A follower that cannot keep up drops appends, which makes the leader
+		// send no more than the follower can take.
 		if !overloaded || m.Raft.GetType() != pb.MsgApp || len(m.Raft.GetEntries()) == 0 {
 			messages = append(messages, inbox.Message{From: from, Message: m})
 		}
@@ -122,17 +122,18 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	return err
 }
 
-// Turns counts the loop's ticks, from 1. It stands still while the loop does,
-// as on a disk that does not answer. It does not block.
+// Turns counts the loop's ticks, from 1. It does not advance while the loop is
+// stuck, for example on a disk that does not respond. It does not block.
 func (l *Loop) Turns() uint64 { return l.turns.Load() }
 
-// lagTicks is how many ticks the mean of their lateness is of, mostly.
+// lagTicks is the number of ticks that the moving average of Lag roughly
+// covers.
 const lagTicks = 16
 
-// Lag is a moving mean of how late the loop's ticks are. It does not block.
+// Lag is a moving average of how late the loop's ticks are. It does not block.
 func (l *Loop) Lag() time.Duration { return time.Duration(l.lag.Load()) }
 
-// late notes when a tick was taken up.
+// late updates Lag at the start of a tick.
 func (l *Loop) late(now time.Time) {
 	if !l.ticked.IsZero() {
 		lag := l.lag.Load()
@@ -141,29 +142,29 @@ func (l *Loop) late(now time.Time) {
 	l.ticked = now
 }
 
-// PeerHeard says that a node is heard. To say it again is cheap.
+// PeerHeard reports that a node is alive. Repeating it is cheap.
 func (l *Loop) PeerHeard(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, Heard: true}) }
 
-// PeerSilent says that no byte came from a node for about SilenceTicks, that
-// its loop stands still, or that another incarnation of it was seen: the process
-// that was there is gone.
-// The groups that it led look for another leader, and those led here that hear
-// no quorum without it have none. The loop does not find silence by itself.
+// PeerSilent reports that a node is suspected: no byte arrived for about
+// SilenceTicks, its loop is stuck, or a new incarnation of it was seen, which
+// means that the previous process is gone. Groups led from that node elect
+// another leader; leaders here that see no quorum without it step down. The
+// loop does not detect silence itself.
 func (l *Loop) PeerSilent(node sharding.NodeID) { l.peer(inbox.Peer{Node: node}) }
 
-// PeerGone says that the process of a node seems to have ended, see
-// Core.PeerGone. It is a hint: where it is wrong, PeerHeard follows.
+// PeerGone reports that the process of a node seems to have failed, see
+// Core.PeerGone. It is a hint; if it is wrong, PeerHeard follows.
 func (l *Loop) PeerGone(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, Gone: true}) }
 
-// peer queues an event; a loop that has stopped needs none.
+// peer queues an event. A stopped loop ignores it.
 func (l *Loop) peer(e inbox.Peer) {
 	_ = l.inbox.Put(func(w *inbox.Work) error { w.AddPeer(e); return nil })
 }
 
-// maxCalls bounds the calls that wait for the loop.
+// maxCalls bounds the calls queued for the loop.
 const maxCalls = 1024
 
-// call runs fn on the loop's goroutine and waits for it.
+// call runs fn on the loop's goroutine and waits for its result.
 func (l *Loop) call(fn func() error) error {
 	result := make(chan error, 1)
 	err := l.inbox.Put(func(w *inbox.Work) error {
@@ -189,7 +190,7 @@ func (l *Loop) call(fn func() error) error {
 	}
 }
 
-// CreateGroups creates replicas that never held data and returns when that is
+// CreateGroups creates replicas that never held data, and returns when that is
 // durable. All of them are created or none.
 func (l *Loop) CreateGroups(configs []GroupConfig) error {
 	if len(configs) == 0 {
@@ -204,15 +205,15 @@ func (l *Loop) CreateGroups(configs []GroupConfig) error {
 	})
 }
 
-// TransferLeader asks for the leadership of a shard to go to another replica.
-// It returns before that happened; it may not happen, and does not while that
-// replica's node is silent.
+// TransferLeader requests the transfer of a shard's leadership to another
+// replica. It returns before the transfer happens. The transfer may fail, and
+// is not attempted while that replica's node is suspected.
 func (l *Loop) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) error {
 	return l.call(func() error { return l.core.TransferLeader(shard, to) })
 }
 
-// ChangeMembers proposes a change of membership, fenced like a proposal. That
-// it happened shows in Status.
+// ChangeMembers proposes a membership change, fenced like a proposal. Status
+// shows when it has been applied.
 func (l *Loop) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change Change) error {
 	return l.call(func() error { return l.core.ChangeMembers(shard, fence, change) })
 }
@@ -223,13 +224,13 @@ func (l *Loop) Status(shard sharding.ShardID) (s Status, err error) {
 	return s, err
 }
 
-// Statuses describes all replicas, by shard.
+// Statuses describes all replicas, sorted by shard.
 func (l *Loop) Statuses() (s []Status, err error) {
 	err = l.call(func() error { s = l.core.Statuses(); return nil })
 	return s, err
 }
 
-// Err is why the loop ended, once it has: nil after Close.
+// Err returns why the loop ended, once it has; nil after Close.
 func (l *Loop) Err() error {
 	select {
 	case <-l.done:
@@ -239,8 +240,8 @@ func (l *Loop) Err() error {
 	}
 }
 
-// Close ends the loop after the turn it is in and waits for that, or for ctx.
-// What was proposed and not applied has an unknown outcome. The log is left
+// Close stops the loop after its current turn and waits for it, or for ctx.
+// Proposals that are not applied have an unknown outcome. The log is left
 // synced and open.
 func (l *Loop) Close(ctx context.Context) error {
 	l.stopOnce.Do(func() { close(l.stop) })
@@ -252,7 +253,9 @@ func (l *Loop) Close(ctx context.Context) error {
 	}
 }
 
-// run is the loop's goroutine.
+// run is the loop's goroutine. It runs cycle until Close or a log error, writes
+// a final record if the log still works, rejects the queued requests, and
+// reports the error.
 func (l *Loop) run() {
 	defer close(l.done)
 	defer l.stopSnapshots()
@@ -269,8 +272,21 @@ func (l *Loop) run() {
 	}
 }
 
-// cycle takes one bounded drain of the inbox and one turn at a time, and looks
-// at the clock and at stop between any two.
+// cycle repeats: wait for input, drain the inbox, run one turn. The drain is
+// bounded by the inbox, so ticks and stop are checked at least once per turn.
+//
+//	            ┌────────────── busy: do not wait ──────────────┐
+//	            ▼                                               │
+//	wait (stop, tick, inbox) ─▶ yield ─▶ drain inbox ─▶ turn, if there is work
+//	            │                                               │
+//	            └─ stop ─▶ final record ─▶ reject queued        └─ log error ─▶ Fatal
+//
+// Before it drains, the loop yields to goroutines that are ready to run,
+// because they are likely to add work and one turn for many inputs costs about
+// as much as one turn for one. Inputs are drained in a fixed order: liveness
+// events, stopped replicas, messages, proposals, reads, calls. A log error is
+// final: nothing is acknowledged after it, since the log may hold less than
+// memory does.
 func (l *Loop) cycle(ticker Ticker) error {
 	others := inbox.Yield{Now: l.opts.Now}
 	for {
@@ -316,7 +332,7 @@ func (l *Loop) tick() error {
 	return err
 }
 
-// drain gives everything that waited to the core.
+// drain passes all queued inputs to the core.
 func (l *Loop) drain() {
 	l.last = l.inbox.Take(l.last)
 	w := &l.last
@@ -354,7 +370,8 @@ func (l *Loop) drain() {
 	}
 }
 
-// refuse answers what will not be done any more. What raft has stays unknown.
+// refuse fails the requests that no turn will process. Proposals that raft
+// already holds keep an unknown outcome.
 func (l *Loop) refuse(w inbox.Work) {
 	dropped, reads := l.core.Abandon()
 	for _, p := range dropped {

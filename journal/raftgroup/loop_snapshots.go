@@ -12,16 +12,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// sending is what the loop's goroutine shares with those that send snapshots.
+// sending is the state that the loop's goroutine shares with the snapshot
+// senders.
 type sending struct {
-	queue  chan *transfer.Outgoing // closed when no more come
+	queue  chan *transfer.Outgoing // closed at the end
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
-	done   chan struct{} // the senders, and so the loop before them, have ended
+	done   chan struct{} // closed after the senders, and the loop before them, have ended
 }
 
-// startSnapshots starts the goroutines that send.
+// startSnapshots starts the snapshot senders.
 func (l *Loop) startSnapshots() {
 	s := &l.sending
 	l.incoming = make(chan struct{}, l.opts.MaxSnapshotsIn)
@@ -41,13 +42,14 @@ func (l *Loop) startSnapshots() {
 	}()
 }
 
-// stopSnapshots is called when the loop ends: what is being sent is cut off.
+// stopSnapshots cancels the snapshots being sent. It is called when the loop
+// ends.
 func (l *Loop) stopSnapshots() {
 	l.sending.cancel()
 	close(l.sending.queue)
 }
 
-// ship queues a snapshot; the core hands out no more than fit.
+// ship queues a snapshot. The core never hands out more than the queue holds.
 func (l *Loop) ship(o *transfer.Outgoing) error {
 	if l.opts.Sender == nil {
 		return errNoSnapshots
@@ -68,8 +70,8 @@ func (l *Loop) sendSnapshots() {
 	}
 }
 
-// tell runs fn on the loop's goroutine, if that still goes on, and does not
-// wait for it. The bounds on snapshots bound it.
+// tell runs fn on the loop's goroutine if it is still running, without waiting.
+// The limits on snapshots bound how many such calls are queued.
 func (l *Loop) tell(fn func()) {
 	_ = l.inbox.Put(func(w *inbox.Work) error { w.Calls = append(w.Calls, fn); return nil })
 }
@@ -99,14 +101,15 @@ func (l *Loop) sendSnapshot(o *transfer.Outgoing) error {
 	return err
 }
 
-// ReceiveSnapshot takes a snapshot that came from a node: the head and the
-// stream that Options.Sender was given there; the answer, of a few bytes, is
-// for that too. It returns nil when the snapshot is durable,
-// and the state machine goes on from it, or when the replica has all of it
-// already, which it may say without reading on; ErrBusy while another one is being received for the replica, and
-// ErrUnknownShard and ErrSnapshotIgnored when it is not for it. A stream that
-// ends early or is not sound is journal.ErrDamaged. It waits for its turn, and
-// then for the stream, whose reads should end soon after ctx does.
+// ReceiveSnapshot receives a snapshot from a node: the head and the stream that
+// Options.Sender was given there. The answer, of a few bytes, goes back to that
+// sender. It returns nil when the snapshot is durable and the state machine
+// continues from it, or if the replica already has all of it, in which case it
+// may return without reading the stream. It returns ErrBusy while another
+// snapshot is being received for the replica, and ErrUnknownShard or
+// ErrSnapshotIgnored if the snapshot is not for it. A truncated or corrupt
+// stream is journal.ErrDamaged. It waits for a free slot and then for the
+// stream, whose reads should end soon after ctx does.
 func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head []byte, stream io.Reader) (answer []byte, err error) {
 	select {
 	case l.incoming <- struct{}{}:
@@ -138,7 +141,7 @@ func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head [
 	return nil, l.receive(ctx, in, stream)
 }
 
-// receive takes the bytes of a snapshot that is expected.
+// receive reads the bytes of an admitted snapshot.
 func (l *Loop) receive(ctx context.Context, in *transfer.Incoming, stream io.Reader) error {
 	digest, err := in.Receive(l.driver.files, stream)
 	if err != nil {

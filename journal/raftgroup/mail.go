@@ -8,14 +8,14 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// mail is what leaves for other nodes.
+// mail collects messages to other nodes.
 type mail struct {
-	waiting []Posted // of no ready; they leave with the next turn
+	waiting []Posted // from no raft.Ready; sent with the next turn
 	stats   *Counters
 }
 
-// post adds a message for the node of its replica, or drops it if nobody knows
-// that.
+// post adds a message for the node of its replica, or drops it if that node is
+// unknown.
 func (p *mail) post(box []Posted, g *group, m *pb.Message) []Posted {
 	if g.delayed.keeps(m, g.busy()) {
 		return box
@@ -29,7 +29,7 @@ func (p *mail) post(box []Posted, g *group, m *pb.Message) []Posted {
 	return append(box, Posted{wire.Message{Shard: g.shard, Raft: m}, to})
 }
 
-// collect moves what waits into the box.
+// collect moves the waiting messages into the box.
 func (p *mail) collect(box []Posted) []Posted {
 	box = append(box, p.waiting...)
 	clear(p.waiting)
@@ -37,7 +37,7 @@ func (p *mail) collect(box []Posted) []Posted {
 	return box
 }
 
-// say sends a note to another replica whose node is heard.
+// say sends a note to another replica whose node is alive.
 func (p *mail) say(g *group, note byte, to uint64) {
 	if to == g.replica || !g.routes.Heard(to) {
 		return
@@ -47,7 +47,7 @@ func (p *mail) say(g *group, note byte, to uint64) {
 	}}})
 }
 
-// sleeps tells a replica whose node is heard that its leader sleeps.
+// sleeps notifies a replica whose node is alive that its leader goes to sleep.
 func (p *mail) sleeps(g *group, to uint64) {
 	if to == g.replica || !g.routes.Heard(to) {
 		return
@@ -57,22 +57,24 @@ func (p *mail) sleeps(g *group, to uint64) {
 	}}})
 }
 
-// delayAfter entries in a tick make the metadata shard a busy group: all nodes
-// act on what it says. Of other shards one is enough.
+// delayAfter is the number of entries per tick that makes the metadata shard
+// busy. Every node acts on its commit index, so it is not delayed after a
+// single entry. Other shards are busy after one.
 const delayAfter = 2
 
-// delayed are appends without entries, which only say what is committed: those
-// for members of a busy group wait, since the next entries say it too. With one
-// entry at a time, half of all messages, and half of a follower's turns, would
-// be for nothing else. They leave with the next tick if no entries come; to raft
-// they are messages that took their time.
+// delayed holds appends without entries, whose only content is the commit
+// index. For members of a busy group they wait, because the next append with
+// entries carries the commit index too. With one entry at a time they would
+// otherwise be half of all messages and cause half of a follower's turns. If no
+// entries follow they are sent with the next tick; to raft they are slow
+// messages.
 type delayed struct {
-	fresh    int           // entries were proposed since the last tick
-	messages []*pb.Message // at most one for each member
+	fresh    int           // entries proposed since the last tick
+	messages []*pb.Message // at most one per member
 }
 
-// keeps says whether a message waits. One that does not takes the place of what
-// waits for its member.
+// keeps reports whether a message is delayed. A message that is not delayed
+// replaces the one that waits for the same member.
 func (d *delayed) keeps(m *pb.Message, busy bool) bool {
 	if m.GetType() != pb.MsgApp {
 		return false
@@ -85,12 +87,12 @@ func (d *delayed) keeps(m *pb.Message, busy bool) bool {
 	return true
 }
 
-// busy reports whether further entries of the group may come soon.
+// busy reports whether more entries of the group are likely to follow soon.
 func (g *group) busy() bool {
 	return g.delayed.fresh >= delayAfter || g.delayed.fresh > 0 && g.shard != sharding.MetaShard
 }
 
-// flush lets what a group delayed go.
+// flush sends the delayed messages of a group.
 func (p *mail) flush(g *group) {
 	g.delayed.fresh = 0
 	if len(g.delayed.messages) == 0 {

@@ -16,10 +16,10 @@ type ReplicaRef struct {
 	Replica sharding.ReplicaID
 }
 
-// RemoveRecord returns the payload of the log record that removes replicas,
-// and those that there are to remove; the groups are gone after Removed. A
-// replica that was removed before is passed over; the payload is nil if none
-// is left.
+// RemoveRecord returns the payload of the log record that removes replicas, and
+// the replicas that are present. The groups are gone once Removed is called.
+// Replicas that were removed before are skipped; the payload is nil if none is
+// left.
 func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []ReplicaRef, err error) {
 	b := wire.BeginList(c.buf[:0], 0)
 	for i, ref := range refs {
@@ -41,9 +41,9 @@ func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []Replic
 	return b, present, nil
 }
 
-// Removed ends the groups of a record that was synced. What was under way in
-// them is reported as that of a stopped loop is: a proposal that raft had has
-// an unknown outcome.
+// Removed ends the groups of a record that was synced. Their pending requests
+// are reported as in a stopped loop: a proposal that raft already had has an
+// unknown outcome.
 func (c *Core) Removed(refs []ReplicaRef) *Turn {
 	t := &Turn{}
 	for _, ref := range refs {
@@ -68,9 +68,9 @@ func (c *Core) Removed(refs []ReplicaRef) *Turn {
 	return t
 }
 
-// Remove removes replicas from this node, all of them, durably, or none, and
-// has the state machine drop their shards. logged says that the error is the
-// log's.
+// Remove removes replicas from this node, durably and either all or none, and
+// makes the state machine drop their shards. logged reports that the error
+// comes from the log.
 func (d *Driver) Remove(refs []ReplicaRef) (err error, logged bool) {
 	if d.opts.Snapshots == nil {
 		return fmt.Errorf("remove replicas: %w", errNoSnapshots), false
@@ -94,11 +94,11 @@ func (d *Driver) Remove(refs []ReplicaRef) (err error, logged bool) {
 }
 
 // RemoveGroups removes replicas from this node and returns when that is
-// durable. All of them are removed or none; those that were removed before
-// count as removed. Messages to them are dropped from then on, none of them
-// can be created again, and the state machine deletes what it holds of their
-// shards in its own time. A later CreateGroups of a shard under a higher
-// replica id begins with nothing.
+// durable. Either all of them are removed or none; replicas that were removed
+// before count as removed. Messages to them are dropped from then on, none of
+// them can be created again, and the state machine deletes its data of their
+// shards in the background. A later CreateGroups of a shard under a higher
+// replica id starts empty.
 func (l *Loop) RemoveGroups(refs []ReplicaRef) error {
 	if len(refs) == 0 {
 		return nil
@@ -112,14 +112,16 @@ func (l *Loop) RemoveGroups(refs []ReplicaRef) error {
 	})
 }
 
-// leave has a leader leave a joint membership that it did not leave by itself.
-// Raft proposes that when the membership is applied, and drops it while the
-// leader hands over; if nobody takes over, it tries again with the next entry,
-// which may never come. A replica that is to go would be a voter until then.
+// leave makes a leader leave a joint membership that raft's auto-leave did not.
+// Raft proposes to leave when it applies the joint membership, but drops that
+// proposal during a leadership transfer. If the transfer fails, raft tries
+// again only with the next entry, which may never come, and a removed replica
+// would remain a voter until then.
 func (g *group) leave() {
 	if !g.leader || !g.joint() || !g.conf.State.GetAutoLeave() || g.applied != g.log.Last() || g.hands() || g.node.HasReady() {
 		return
 	}
-	// No change at all, as raft proposes it. What is dropped is proposed again.
+	// An empty change leaves the joint membership, as in raft's own proposal.
+	// If it is dropped, the next tick proposes it again.
 	_ = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica), Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum()}}})
 }

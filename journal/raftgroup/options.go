@@ -14,19 +14,19 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Log is the write-ahead log as the loop uses it; *wal.Log satisfies it. It is
+// Log is the write-ahead log as the loop uses it; *wal.Log implements it. It is
 // called from one goroutine at a time.
 type Log interface {
-	// Append buffers a record made of the parts of payload and returns where
-	// it will be. It calls the checkpoint function first if the record opens
-	// a new segment.
+	// Append buffers a record made of the parts of payload and returns its
+	// position. If the record opens a new segment, Append calls the checkpoint
+	// function first.
 	Append(kind byte, payload ...[]byte) (wal.Position, error)
 	// Sync makes everything appended durable.
 	Sync() (wal.Position, error)
 	// SetCheckpoint sets the function that describes the state after all
 	// records appended so far.
 	SetCheckpoint(fn func(dst []byte) []byte)
-	// Release gives back the segments that lie wholly before the position.
+	// Release frees the segments that lie entirely before the position.
 	Release(before wal.Position) (freed int, err error)
 	// Tail is the position of the next record.
 	Tail() wal.Position
@@ -34,49 +34,51 @@ type Log interface {
 	SyncMark() error
 }
 
-// StateMachine takes the committed entries; journal/eventlog implements it.
+// StateMachine applies committed entries; journal/eventlog implements it.
 type StateMachine interface {
-	// Apply takes committed entries in order per shard, from the loop's
-	// goroutine. The slice and the data become the machine's; the data is
-	// never modified.
+	// Apply receives committed entries in order per shard, on the loop's
+	// goroutine. The machine owns the slice and the data; nothing modifies the
+	// data afterwards.
 	Apply(shard sharding.ShardID, entries []journal.Committed)
-	// Backlog is the number of bytes given to Apply and not in the store. It is
-	// called from any goroutine.
+	// Backlog is the number of bytes passed to Apply that are not in the store
+	// yet. It is called from any goroutine.
 	Backlog() int64
-	// Durable fills dst with the highest raft index of each shard whose
-	// effects survive a power cut as of the returned watermark.
+	// Durable fills dst with the highest raft index of each shard whose effects
+	// survive a power cut as of the returned watermark.
 	Durable(dst map[sharding.ShardID]uint64) (watermark uint64)
 }
 
-// Sink learns what becomes of leadership, proposals and reads. It is called
-// from the loop's goroutine and must not block.
+// Sink receives changes of leadership and the outcomes of proposals and reads.
+// It is called from the loop's goroutine and must not block.
 type Sink interface {
 	// LeaderChanged reports a new term, a new leader (0: none known) or the
-	// start or the end of this replica's leadership. When it ends, what was
-	// proposed in it and not applied yet has an unknown outcome.
+	// start or end of this replica's leadership. When the leadership ends,
+	// proposals made in it that are not applied yet have an unknown outcome.
 	LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool)
-	// QuorumChanged reports whether the nodes this replica hears, its own
-	// included, are a quorum of the shard's voters; of both halves while its
-	// membership is joint. It is called once for each replica that starts, and
-	// then at changes. While it is false nothing can commit or be confirmed.
+	// QuorumChanged reports whether the nodes that this replica sees alive,
+	// including its own, form a quorum of the shard's voters, and of both
+	// halves while its membership is joint. It is called once for each replica
+	// that starts, and then at each change. While it is false nothing can
+	// commit and no read can be confirmed.
 	QuorumChanged(shard sharding.ShardID, ok bool)
 	// ProposalDropped reports a proposal that will never commit.
 	ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error)
 	// ReadConfirmed reports that this replica led the shard after the read was
-	// asked for: a state that has applied index answers it.
+	// requested: any state that has applied index may answer it.
 	ReadConfirmed(shard sharding.ShardID, token uint64, index uint64)
 	// ReadFailed reports a read that was not confirmed.
 	ReadFailed(shard sharding.ShardID, token uint64, err error)
 }
 
-// Transport carries frames between nodes, each at most once and in any order.
+// Transport carries frames between nodes. It delivers each frame at most once,
+// in any order.
 type Transport interface {
-	// Send takes a frame for a node; it must not block and may drop. The frame
-	// becomes the transport's.
+	// Send sends a frame to a node. It must not block, may drop the frame, and
+	// owns it afterwards.
 	Send(to sharding.NodeID, frame []byte)
 }
 
-// Ticker is the beat of the loop's clock.
+// Ticker drives the loop's logical clock.
 type Ticker interface {
 	C() <-chan time.Time
 	Stop()
@@ -84,127 +86,137 @@ type Ticker interface {
 
 // Options configure a Core and its Loop. Zero fields take the default.
 type Options struct {
-	// Self is this node; it is only reported in errors.
+	// Self is this node. It is used only in errors.
 	Self sharding.NodeID
 	// Log, Machine and Sink are required.
 	Log     Log
 	Machine StateMachine
 	Sink    Sink
-	// Probation lets no group vote, campaign or answer before Release: it is not
-	// known yet whether the node still has all that its replicas promised.
+	// Probation keeps all groups from voting, campaigning and responding until
+	// Release is called, because it is not known yet whether the disk of this
+	// node still holds everything that its replicas promised.
 	Probation bool
-	// Withheld are shards whose groups, as recovered, do nothing of that before
-	// ReleaseShard.
+	// Withheld lists recovered shards whose groups do not vote, campaign or
+	// respond until ReleaseShard is called for them.
 	Withheld []sharding.ShardID
 	// Transport and Locate are required for groups with other members. Locate
-	// names the node of a replica, always the same one; it is called while the
-	// loop starts and then from its goroutine. What it does not know is learned from where the
-	// replica's messages come from; messages to other replicas are dropped.
+	// returns the node of a replica, which never changes. It is called while
+	// the loop starts, and then from the loop's goroutine. If it does not know
+	// a replica, the node is learned from the replica's messages; until then
+	// messages to that replica are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
-	// Strange says that a replica is certainly none of the shard: the metadata is
-	// as new as its id and does not place it. What such a one sends is refused,
-	// unless the group's own members have it. Nil: nobody is. It is called from
-	// the loop's goroutine.
+	// Strange reports that a replica certainly does not belong to the shard:
+	// the metadata is at least as new as its id and does not place it. Messages
+	// from such a replica are rejected unless it is one of the group's members.
+	// nil means that no replica is known to be foreign. It is called from the
+	// loop's goroutine.
 	Strange func(shard sharding.ShardID, replica sharding.ReplicaID) bool
-	// Failed is told, from the loop's goroutine, of a group in which raft
-	// panicked; the group has stopped. Nil: the panic goes on.
+	// Failed is called from the loop's goroutine for a group in which raft
+	// panicked and which has therefore stopped. If it is nil the panic
+	// propagates.
 	Failed func(shard sharding.ShardID, err error)
 	// Snapshots is the state machine's side of snapshots and removals. Without
-	// it followers behind the cut wait, and no replica can be removed.
+	// it, followers behind the truncated index wait, and no replica can be
+	// removed.
 	Snapshots Snapshots
-	// SnapshotFS and SnapshotDir are where received snapshots lie until the
-	// state machine holds them durably; the directory is the loop's alone.
-	// They are set with Snapshots.
+	// SnapshotFS and SnapshotDir hold received snapshots until the state
+	// machine holds them durably. The loop owns the directory. Both are
+	// required if Snapshots is set.
 	SnapshotFS  disk.FS
 	SnapshotDir string
-	// Sender carries snapshots to other nodes, at most MaxSnapshotsOut at a
-	// time (default 8) while MaxSnapshotsQueued wait (default 64), each for as
-	// long as it gets on. At most MaxSnapshotsIn are received
-	// at a time (default 8), others wait.
+	// Sender sends snapshots to other nodes: at most MaxSnapshotsOut at a time
+	// (default 8) while MaxSnapshotsQueued wait (default 64). A transfer may
+	// take as long as it makes progress. At most MaxSnapshotsIn are received at
+	// a time (default 8); others wait.
 	Sender             SnapshotSender
 	MaxSnapshotsOut    int
 	MaxSnapshotsQueued int
 	MaxSnapshotsIn     int
-	// CatchUpRoom is how many bytes may be kept in SnapshotDir that can be done
-	// without: snapshots that are sent, the log behind them, and what has come
-	// of those that broke off; default a quarter of what is free there. A
-	// snapshot for whose log there is no room begins anew, one for whose file
-	// there is none is sent as it is read. It is called from any goroutine.
+	// CatchUpRoom is how many bytes of expendable files SnapshotDir may hold:
+	// snapshots being sent, the log behind them, and the received parts of
+	// interrupted snapshots. The default is a quarter of the free space. If the
+	// log behind a snapshot does not fit, the snapshot starts over; if its file
+	// does not fit, it is streamed directly from the store. It is called from
+	// any goroutine.
 	CatchUpRoom func() int64
-	// Applied is the last index of a shard that the machine holds as it was
-	// opened, as of the recovered watermark; nil: nothing beyond the log's cut.
+	// Applied returns the last index of a shard that the machine holds as
+	// opened, as of the recovered watermark. nil means that it holds nothing
+	// beyond the truncated index.
 	Applied func(shard sharding.ShardID) uint64
-	// Fatal is called once, from the loop's goroutine, when the log failed; the
-	// process is expected to end. Nothing is acknowledged afterwards.
+	// Fatal is called once, from the loop's goroutine, if the log failed. The
+	// process is expected to exit. Nothing is acknowledged afterwards.
 	Fatal func(err error)
 
-	// Tick is the unit of the two following; default 100 ms.
+	// Tick is the unit of ElectionTicks and HeartbeatTicks; default 100 ms.
 	Tick time.Duration
-	// ElectionTicks without a leader's message start an election; default 10,
-	// with a random share of as much again.
+	// ElectionTicks without a message from the leader start an election;
+	// default 10, plus a random share of as much again.
 	ElectionTicks int
-	// HeartbeatTicks lie between two heartbeats of a leader; default 1.
+	// HeartbeatTicks is the time between two heartbeats of a leader; default 1.
 	HeartbeatTicks int
-	// SilenceTicks is how long a node that was never heard counts as heard,
-	// from when it became known; default 7. The caller who says PeerSilent
-	// waits as long.
+	// SilenceTicks is how long a node that was never heard from counts as alive
+	// after it became known; default 7. The caller of PeerSilent uses the same
+	// timeout.
 	SilenceTicks int
-	// MaxCampaigns bounds the groups that campaign in a tick because their
-	// leader's node went silent; default 64.
+	// MaxCampaigns bounds the groups that campaign per tick because their
+	// leader's node is suspected; default 64.
 	MaxCampaigns int
-	// QuiesceTicks without work let a group sleep; default 5.
+	// QuiesceTicks without work put a group to sleep; default 5.
 	QuiesceTicks int
-	// NewTicker makes the beat; default time.NewTicker.
+	// NewTicker creates the ticker; default time.NewTicker.
 	NewTicker func(time.Duration) Ticker
-	// Now is the clock by which the loop sees how long others take; default
-	// time.Now.
+	// Now is the clock that measures how late the loop and its callers run;
+	// default time.Now.
 	Now func() time.Time
-	// CutTicks lie between two attempts to cut the log; default 10.
+	// CutTicks is the time between two attempts to truncate the log; default
+	// 10.
 	CutTicks int
 
 	// MaxEntryBytes bounds the data of a proposal; default 1 MiB.
 	MaxEntryBytes int
-	// MaxQueueBytes and MaxQueueCount bound what waits for the loop; default
-	// 16 MiB and 65,536 (of proposals, of reads and of messages each). Beyond
-	// it proposals and reads get ErrBusy and messages are lost.
+	// MaxQueueBytes and MaxQueueCount bound the queue in front of the loop;
+	// default 16 MiB and 65,536 (of proposals, of reads and of messages each).
+	// If the queue is full, proposals and reads fail with ErrBusy and messages
+	// are dropped.
 	MaxQueueBytes int64
 	MaxQueueCount int
-	// MaxBacklogBytes of the machine make proposals fail with ErrBusy, twice
-	// as much makes followers lose appends; default 64 MiB.
+	// MaxBacklogBytes of backlog in the machine make proposals fail with
+	// ErrBusy; twice as much makes followers drop appends; default 64 MiB.
 	MaxBacklogBytes int64
-	// MaxUncommittedBytes of a group are not yet committed; proposals beyond
-	// are dropped; default 16 MiB.
+	// MaxUncommittedBytes bounds the uncommitted entries of a group; further
+	// proposals are dropped; default 16 MiB.
 	MaxUncommittedBytes uint64
-	// MaxMessageBytes of entries are sent in one append; default 512 KiB.
+	// MaxMessageBytes bounds the entries of one append; default 512 KiB.
 	MaxMessageBytes uint64
-	// MaxInflightMessages and MaxInflightBytes of appends are unanswered by one
-	// follower; default 128 and 8 MiB.
+	// MaxInflightMessages and MaxInflightBytes bound the unacknowledged appends
+	// of a follower; default 128 and 8 MiB.
 	MaxInflightMessages int
 	MaxInflightBytes    uint64
-	// MaxApplyBytes of entries are given to the machine at a time and group;
-	// default 4 MiB.
+	// MaxApplyBytes bounds the entries passed to the machine at a time per
+	// group; default 4 MiB.
 	MaxApplyBytes uint64
 	// MaxReads bounds the reads of a group that wait for confirmation; default
-	// 16,384. Beyond it they fail with ErrBusy.
+	// 16,384. Further reads fail with ErrBusy.
 	MaxReads int
-	// MaxRecordBytes is the length at which a turn begins another log record;
-	// default 4 MiB. A single entry larger than it still is one record.
+	// MaxRecordBytes is the length at which a turn starts another log record;
+	// default 4 MiB. A single larger entry is still one record.
 	MaxRecordBytes int
-	// MaxFrameBytes is the length at which messages for a node go into another
+	// MaxFrameBytes is the length at which messages to a node start another
 	// frame; default 2 MiB.
 	MaxFrameBytes int
-	// RetainBytes of entries behind the durable index are kept by a group with
-	// other members for followers that are behind, but all groups together keep
-	// no more than RetainTotalBytes of memory in entries; a follower that is
-	// further behind gets a snapshot. Default 4 MiB and 64 MiB.
+	// RetainBytes of entries before the durable index are kept by a group with
+	// other members, for followers that lag. All groups together keep at most
+	// RetainTotalBytes of entries in memory. A follower that lags further gets
+	// a snapshot. Default 4 MiB and 64 MiB.
 	RetainBytes      int64
 	RetainTotalBytes int64
-	// MaxPinnedSegments is how far behind the log's end a group's oldest entry
-	// may lie before its entries are written again at the end; default 8.
+	// MaxPinnedSegments is how many segments behind the log's end a group's
+	// oldest entry may lie before its entries are rewritten at the end; default
+	// 8.
 	MaxPinnedSegments uint64
 
-	// Logger gets what an operator wants to know; default none.
+	// Logger receives events that matter to an operator; default none.
 	Logger *slog.Logger
 }
 
@@ -261,7 +273,7 @@ type wallTicker struct{ *time.Ticker }
 
 func (t wallTicker) C() <-chan time.Time { return t.Ticker.C }
 
-// Validate returns all that is wrong with the options of a Loop.
+// Validate returns every problem with the options of a Loop.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
@@ -269,7 +281,7 @@ func (o Options) Validate() error {
 		errs = append(errs, errors.New("log, machine and sink are required"))
 	}
 	if (o.Transport == nil) != (o.Locate == nil) {
-		errs = append(errs, errors.New("transport and locate are set together"))
+		errs = append(errs, errors.New("transport and locate must be set together"))
 	}
 	if o.Snapshots != nil && (o.SnapshotFS == nil || o.SnapshotDir == "") {
 		errs = append(errs, errors.New("snapshots need a file system and a directory"))
@@ -295,20 +307,19 @@ func (o Options) Validate() error {
 // GroupConfig describes a replica to be created on this node.
 type GroupConfig struct {
 	Shard sharding.ShardID
-	// Replica is this node's replica; it is never used for another.
+	// Replica is this node's replica. Its id is never reused.
 	Replica sharding.ReplicaID
-	// Voters and Learners are the group's first members, the same on every
-	// replica that is ever made of it, those that join later included: they
-	// find the changes since in the log.
+	// Voters and Learners are the group's first members. They are the same on
+	// every replica ever created in the group, including replicas that join
+	// later: those find the membership changes in the log.
 	Voters, Learners []sharding.ReplicaID
 }
 
-// Errors of the package.
 var (
 	// ErrBusy: a bound is reached and the call had no effect. Retry later.
 	ErrBusy = inbox.ErrBusy
-	// ErrStopped: the loop was closed or its log failed. What was accepted
-	// before has an unknown outcome.
+	// ErrStopped: the loop was closed or its log failed. Proposals accepted
+	// before have an unknown outcome.
 	ErrStopped = inbox.ErrStopped
 	// ErrUnknownShard: this node holds no replica of the shard.
 	ErrUnknownShard = errors.New("raftgroup: no replica of the shard on this node")
@@ -317,16 +328,16 @@ var (
 	// ErrReplicaRemoved: the replica, or a later one of its shard, was removed
 	// from this node. It can never be created again.
 	ErrReplicaRemoved = errors.New("raftgroup: the replica was removed from this node")
-	// ErrTooLarge: a proposal above MaxEntryBytes. It will never be taken.
+	// ErrTooLarge: a proposal exceeds MaxEntryBytes. Retrying it fails again.
 	ErrTooLarge = errors.New("raftgroup: proposal too large")
-	// ErrFenced: the proposal was made for another term than the group's. It
+	// ErrFenced: the proposal was made for a term other than the group's. It
 	// will never commit.
-	ErrFenced = errors.New("raftgroup: proposal of another term")
-	// ErrNotLeader: this replica does not lead the shard. A proposal that
-	// fails with it will never commit.
+	ErrFenced = errors.New("raftgroup: proposal made for a different term")
+	// ErrNotLeader: this replica does not lead the shard. A proposal that fails
+	// with it will never commit.
 	ErrNotLeader = errors.New("raftgroup: not the leader")
-	// ErrDropped: the group takes no proposals at the moment: leadership is
-	// being transferred or too much is uncommitted. The proposal will never
-	// commit; another one may.
+	// ErrDropped: the group accepts no proposals at the moment because
+	// leadership is being transferred or too much is uncommitted. The proposal
+	// will never commit, but it may be retried.
 	ErrDropped = errors.New("raftgroup: proposal dropped")
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/journal/raftgroup/transfer"
 )
 
-// SnapshotSent says what became of a snapshot: nil when the other node has it
-// durably. After a failure raft tries again, later each time.
+// SnapshotSent reports the outcome of a snapshot: nil if the other node has it
+// durably. After a failure raft retries with increasing delays.
 func (c *Core) SnapshotSent(o *transfer.Outgoing, err error) {
 	g := c.groups[o.Shard]
 	status, there := c.transfers.sent(g, o, err)
@@ -20,9 +20,9 @@ func (c *Core) SnapshotSent(o *transfer.Outgoing, err error) {
 	c.touch(g)
 }
 
-// TakeSnapshots returns the snapshots that turns wanted sent since the last
-// call, where the driver has nobody to hand them to: their receiver passes
-// Stream to the other driver's ReceiveSnapshot and SnapshotSent its result.
+// TakeSnapshots returns the snapshots requested by turns since the last call,
+// for a driver without a ship function. The caller passes Stream to the other
+// driver's ReceiveSnapshot, and the result to SnapshotSent.
 func (d *Driver) TakeSnapshots() []*transfer.Outgoing {
 	wanted := d.outgoing
 	d.outgoing = nil
@@ -39,7 +39,7 @@ func (d *Driver) TakeSnapshots() []*transfer.Outgoing {
 	return out
 }
 
-// dispatch hands a turn's snapshots out.
+// dispatch queues a turn's snapshots for sending.
 func (d *Driver) dispatch(snapshots []*transfer.Outgoing) {
 	for _, o := range snapshots {
 		if d.ship == nil {
@@ -50,5 +50,5 @@ func (d *Driver) dispatch(snapshots []*transfer.Outgoing) {
 	}
 }
 
-// SnapshotSent tells the core what became of a snapshot of TakeSnapshots.
+// SnapshotSent reports the outcome of a snapshot from TakeSnapshots.
 func (d *Driver) SnapshotSent(o *transfer.Outgoing, err error) { d.core.SnapshotSent(o, err) }

@@ -7,19 +7,20 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// recorded is what raft is at in a group, and what of that the log has: what is
-// marked unwritten goes into the group's next section. written changes only
-// when a record that says so was appended.
+// recorded is the state of raft in a group, and how much of it is in the log.
+// Unwritten parts go into the group's next section. written changes only when a
+// record that contains the change was appended.
 type recorded struct {
 	hard          wire.HardState
 	conf          wire.Membership
 	hardUnwritten bool
-	hardOut       wire.HardState // of the section in the turn
+	hardOut       wire.HardState // in the section of this turn
 	confUnwritten bool
 	written       wire.GroupImage
 }
 
-// note takes raft's new hard state; it is written with the next section.
+// note stores raft's new hard state, which is written with the next section. It
+// reports whether term or vote changed.
 func (r *recorded) note(hs *pb.HardState) (termOrVote bool) {
 	if hs == nil || raft.IsEmptyHardState(hs) {
 		return false
@@ -30,7 +31,8 @@ func (r *recorded) note(hs *pb.HardState) (termOrVote bool) {
 	return termOrVote
 }
 
-// section is what has to be written of the group, with entries of its ready.
+// section returns the unwritten state of the group, with the entries of its
+// raft.Ready.
 func (r *recorded) section(ents []*pb.Entry) wire.Section {
 	s := wire.Section{Shard: r.written.Shard, Replica: r.written.Replica}
 	if r.hardUnwritten {
@@ -47,8 +49,8 @@ func (r *recorded) section(ents []*pb.Entry) wire.Section {
 	return s
 }
 
-// unwritten is the section of what is known and not written yet of a group whose
-// log ends at last, its entries apart.
+// unwritten returns a section of the unwritten state, without entries, for a
+// group whose log ends at last.
 func (r *recorded) unwritten(last uint64) wire.Section {
 	s := r.section(nil)
 	if s.Hard != nil {
@@ -57,7 +59,8 @@ func (r *recorded) unwritten(last uint64) wire.Section {
 	return s
 }
 
-// appended follows a record with the section.
+// appended updates the written state after a record with the section was
+// appended.
 func (r *recorded) appended(s *wire.Section) {
 	if s.Hard != nil {
 		r.written.Hard = *s.Hard
@@ -68,35 +71,37 @@ func (r *recorded) appended(s *wire.Section) {
 	}
 }
 
-// installed follows a record that makes the group what the image says.
+// installed updates the written state after an install record was appended.
 func (r *recorded) installed(image wire.GroupImage) {
 	r.written = image
 	r.hardUnwritten, r.confUnwritten = r.hard != image.Hard, false
 }
 
-// reach is which members of a group can be reached.
+// reach tracks which members of a group are reachable.
 type reach struct {
 	routes *nodes.Routes
-	// quorum: the nodes heard are a quorum of the voters; toldQuorum is what was
-	// last reported of it, if anything was.
+	// quorum: the alive nodes are a quorum of the voters. toldQuorum is the
+	// last reported value, valid if told is set.
 	quorum, toldQuorum, told bool
-	unlocated                bool // a voter's node is not known
+	unlocated                bool // a voter's node is unknown
 }
 
-// report says whether the quorum is to be reported, and takes it for reported.
+// report reports whether the quorum has to be reported, and marks it as
+// reported.
 func (r *reach) report() bool {
 	due := !r.told || r.toldQuorum != r.quorum
 	r.told, r.toldQuorum = true, r.quorum
 	return due
 }
 
-// leadership is as last reported. Only while it is this replica's do proposals
-// and reads reach raft; raft itself refuses what comes after it lost it.
+// leadership is the leadership as last reported. Proposals and reads reach raft
+// only while this replica leads; raft itself rejects those that arrive after it
+// lost the leadership.
 type leadership struct {
 	term, lead uint64
 	leader     bool
 	readable   bool // an entry of its term is committed
 }
 
-// end is what a replica reports that leads no more and knows of nobody who does.
+// end sets the state of a replica that neither leads nor knows a leader.
 func (l *leadership) end() { l.lead, l.leader, l.readable = 0, false, false }

@@ -7,28 +7,28 @@ import (
 	"github.com/hostd/hostd/journal/wal"
 )
 
-// records are what one turn writes to the log: first those that make snapshots
-// current, then the sections of the groups, as many in a record as fit. Each
-// record leaves a state that raft may start from.
+// records collects what one turn writes to the log: first the install records
+// of snapshots, then the sections of the groups, as many per record as fit.
+// Raft may restart from the state after each record.
 type records struct {
-	limit    int // bytes at which another record begins
+	limit    int // bytes at which another record starts
 	sections []pending
-	next     int       // the first section that is in no record yet
-	out      []pending // in the record handed out
-	// installs are groups whose ready has a snapshot, installed those of them
-	// that are in a record.
+	next     int       // the first section that is not in a record yet
+	out      []pending // sections in the record handed out
+	// installs are groups whose raft.Ready contains a snapshot. The first
+	// installed of them are in a record.
 	installs  []*group
 	installed int
 	buf       []byte
 }
 
-// pending is a section and the group it is of.
+// pending is a section and its group.
 type pending struct {
 	g *group
 	s wire.Section
 }
 
-// reset begins a turn.
+// reset starts a turn.
 func (r *records) reset() {
 	clear(r.sections)
 	clear(r.installs)
@@ -36,21 +36,21 @@ func (r *records) reset() {
 	r.installs, r.installed = r.installs[:0], 0
 }
 
-// add adds what is to be written of a group.
+// add adds the section of a group.
 func (r *records) add(g *group, s wire.Section) { r.sections = append(r.sections, pending{g, s}) }
 
-// addInstall adds the snapshot of a group, in the place of what else there was
-// to be written: that is of a log that is gone.
+// addInstall adds the snapshot of a group. It replaces the group's other
+// sections, which belong to the log that the snapshot replaces.
 func (r *records) addInstall(g *group) {
 	r.sections = slices.DeleteFunc(r.sections, func(p pending) bool { return p.g == g })
 	r.installs = append(r.installs, g)
 }
 
-// install returns the payload of a record that makes a snapshot of this turn
-// current, to be appended before the turn's other records with kind KindInstall,
-// and nil when there is none left. installAppended must be called in between. It
-// holds the hard state too: one that claims what only the snapshot has committed
-// is never in the log without it.
+// install returns the payload of the next record that installs a snapshot of
+// this turn, or nil if there is none left. It is appended before the turn's
+// other records, with kind KindInstall, and installAppended must follow each
+// append. The record includes the hard state, because a commit index that only
+// the snapshot justifies must never be in the log without it.
 func (r *records) install() []byte {
 	if r.installed == len(r.installs) {
 		return nil
@@ -61,7 +61,7 @@ func (r *records) install() []byte {
 	return r.buf
 }
 
-// installAppended follows the append of such a record.
+// installAppended is called after an install record was appended.
 func (r *records) installAppended() {
 	g := r.installs[r.installed]
 	r.installed++
@@ -69,9 +69,9 @@ func (r *records) installAppended() {
 	g.log.Unwritten()
 }
 
-// turn returns the payload of the turn's next record, to be appended with kind
-// KindTurn, and nil when there is none left. It is valid until the next call.
-// appended must be called in between.
+// turn returns the payload of the turn's next record, of kind KindTurn, or nil
+// if there is none left. It is valid until the next call; appended must be
+// called in between.
 func (r *records) turn() []byte {
 	if r.next == len(r.sections) {
 		return nil
@@ -99,7 +99,7 @@ func (r *records) turn() []byte {
 	return b
 }
 
-// appended says where the last record went.
+// appended stores the position of the last record.
 func (r *records) appended(pos wal.Position) {
 	for i := range r.out {
 		g, s := r.out[i].g, &r.out[i].s

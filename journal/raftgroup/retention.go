@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Checkpoint appends to dst what a reader must know who starts here: the
-// groups as the records appended so far left them.
+// Checkpoint appends to dst the state that a reader needs to start at this
+// point of the log: the groups as the records appended so far left them.
 func (c *Core) Checkpoint(dst []byte) []byte {
 	dst = wire.BeginCheckpoint(dst, c.retention.watermark, len(c.order))
 	for _, g := range c.order {
@@ -20,28 +20,30 @@ func (c *Core) Checkpoint(dst []byte) []byte {
 	return wire.EndCheckpoint(dst, c.former)
 }
 
-// retention is how far the logs of the groups are cut, and what is kept of them.
+// retention decides how far the groups' logs are truncated, and how much of
+// them is kept.
 type retention struct {
 	opts      *Options
 	transfers *transfers
-	watermark uint64 // the state machine's as of the last cut written
-	due       bool   // something may be cut, now or when more is durable
+	watermark uint64 // the state machine's, as of the last truncation written
+	due       bool   // something can be truncated, now or once more is durable
 	sizes     []int64
 	buf       []byte
 }
 
-// mayCut says whether the log may be cut further, now. It may not while an
-// applied membership is not written yet: a restart as of the new watermark
-// would not apply the change again, so the log must hold its outcome before it
-// holds the watermark.
+// mayCut reports whether the log may be truncated now. It may not while an
+// applied membership change is unwritten: a restart as of the new watermark
+// would not apply the change again, so the log must contain its result before
+// the watermark.
 func (r *retention) mayCut(dirty []*group) bool {
 	unwritten := func(g *group) bool { return g.confUnwritten }
 	return r.due && !slices.ContainsFunc(dirty, unwritten)
 }
 
-// record returns the payload of a record that moves the cuts of the groups
-// up to what the state machine holds durably, nil if nothing moves. It is
-// valid until the next call. A sync follows, and then done.
+// record returns the payload of a record that advances the truncated indexes of
+// the groups to what the state machine holds durably, or nil if nothing
+// changes. It is valid until the next call. The caller syncs the record and
+// then calls done.
 func (r *retention) record(groups []*group, watermark uint64, durable map[sharding.ShardID]uint64) []byte {
 	if watermark < r.watermark {
 		return nil
@@ -67,8 +69,9 @@ func (r *retention) record(groups []*group, watermark uint64, durable map[shardi
 			continue
 		}
 		index := g.cutTarget(durable[g.shard], retain)
-		// Behind all that is durable, a follower cuts no more until it applies
-		// more; a leader may be waiting for its followers.
+		// Once everything durable is truncated, a follower has nothing more to
+		// truncate until it applies more. A leader may still be waiting for its
+		// followers.
 		g.uncut = durable[g.shard] < g.applied || g.leader && index < g.applied
 		if index <= g.written.Cut {
 			continue
@@ -95,16 +98,17 @@ func (r *retention) record(groups []*group, watermark uint64, durable map[shardi
 	return b
 }
 
-// cutTarget is how far the log may be cut: nothing that is not durable in the
-// state machine, nor, where others may ask for it, the last bytes.
+// cutTarget returns how far the log may be truncated: never beyond the state
+// machine's durable index, and keeping retain bytes if other members may ask
+// for them.
 func (g *group) cutTarget(durable uint64, retain int64) uint64 {
 	index := min(durable, g.applied)
 	if g.alone() || g.stopped != sharding.NotStopped {
 		return index
 	}
 	keep := g.log.TailIndex(retain)
-	// Raft may have lost a leadership that is still to be reported; then it
-	// knows nothing of the others.
+	// Raft may have lost a leadership that is not reported yet; it then knows
+	// nothing of the other members' progress.
 	if progress := g.node.Status().Progress; len(progress) > 0 {
 		slowest := index
 		for id, p := range progress {
@@ -117,9 +121,9 @@ func (g *group) cutTarget(durable uint64, retain int64) uint64 {
 	return min(index, keep)
 }
 
-// done forgets the entries behind the cuts, after the record is durable,
-// and returns the position before which the log is needed no more. tail is the
-// log's.
+// done drops the truncated entries from memory after the record is durable, and
+// returns the position before which the log is no longer needed. tail is the
+// end of the log.
 func (r *retention) done(groups []*group, tail wal.Position, touch func(*group)) (before wal.Position) {
 	before = tail
 	for _, g := range groups {
@@ -132,8 +136,8 @@ func (r *retention) done(groups []*group, tail wal.Position, touch func(*group))
 			continue
 		}
 		if pos.Segment+r.opts.MaxPinnedSegments < tail.Segment && (2*g.log.Bytes() < int64(r.opts.MaxRecordBytes) || g.stopped != sharding.NotStopped) {
-			// An idle group holds old segments back, or one whose log is cut no
-			// more: its entries move.
+			// An idle group, or a stopped one whose log is no longer truncated,
+			// pins old segments: rewrite its entries at the end of the log.
 			g.rewrite = true
 			touch(g)
 		}

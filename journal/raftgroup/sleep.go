@@ -9,63 +9,63 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// A group with nothing to do sleeps: its clock stands still on every replica,
-// and it costs nothing until it is woken.
+// A group with nothing to do sleeps: its clock stops on every replica, and it
+// costs nothing until it wakes.
 //
-//	        leader: may sleep, see maySleep     follower: the leader says sleep,
-//	        and says so to the others           and it agrees, see agrees
+//	        leader: may sleep, see maySleep     follower: the leader sends a sleep
+//	        and sends a sleep note              note and it agrees, see agrees
 //	awake ─────────────────────────────────────────────────────────────▶ asleep
 //	  ▲                                                                     │
-//	  └─── a proposal, a read, a transfer, a change of members; a message ──┘
-//	       of a member; anything raft wants done; the node of another
-//	       member going silent or being heard again (leader), the leader's
-//	       node going silent (follower)
+//	  └─── a proposal, a read, a transfer, a membership change; a message ──┘
+//	       from a member; anything raft wants done; the node of another
+//	       member suspected or alive again (leader), the leader's node
+//	       suspected (follower)
 //
 // A replica without a leader never sleeps, nor does one whose leader is on a
-// silent node, nor one in a joint membership. Other transitions panic.
+// suspected node, nor one in a joint membership. Other transitions panic.
 //
-// Nothing is unsafe about it: a clock that stands still is a slow clock, and
-// raft's safety does not depend on clocks. Votes, commits and confirmations of
-// reads go their usual way, which begins by waking; there is no lease.
+// Safety is not affected: a stopped clock is a slow clock, and raft's safety
+// does not depend on clocks. Votes, commits and read confirmations follow their
+// usual path, which begins with waking; there is no lease.
 //
-// Nobody sleeps for ever when there is something to do:
+// Liveness: a group with work to do does not sleep forever.
 //
-//   - What the group has to do begins with an input to a replica, which wakes
-//     it. A leader that is awake sends heartbeats, which wake the others.
-//   - A follower slept because its leader said so, in that leader's term, and
-//     its node is heard. While the leader stays one, it is enough that it is
-//     woken. It stops being one only by a message of a later term, which came
-//     from a member that is awake, by silence around it, or by its process'
-//     end. In the first case there is a later leader that sends heartbeats to
-//     every member and sleeps only when the follower agrees with it, or is
-//     silent to it and so will be heard again. In the others the replica that
-//     led is awake and without a leader: it asks all members for votes or
-//     wakes them, and who asks for votes or wakes others leads no more, which
-//     its followers conclude. If it cannot be heard, its node goes silent to
-//     them, and they forget it.
-//   - A leader slept while all members that it hears held its whole log and
-//     knew it to be committed, or were told so and say so if they disagree.
-//     A member that missed something is on a node that was silent: as soon as
-//     that is heard again the leader is awake and sends it. A member that
-//     forgot, as by a restart, has no leader and wakes the others.
-//   - Messages get lost: a follower that is awake and hears nothing of its
-//     leader wakes it, again and again, and one without a leader wakes all
-//     members that it hears.
+//   - Work begins with an input to a replica, which wakes it. A leader that is
+//     awake sends heartbeats, which wake the other members.
+//   - A follower sleeps only because its leader sent a sleep note in its term,
+//     and the leader's node is alive. While that leader stays leader, waking it
+//     is enough. It stops being leader only by a message of a later term, which
+//     came from a member that is awake, by losing its quorum, or by a restart.
+//     In the first case a later leader sends heartbeats to every member, and
+//     sleeps only if the follower agrees or is suspected and so will be seen
+//     alive again. In the other cases the former leader is awake and
+//     leaderless: it asks all members for votes or wakes them, and its
+//     followers conclude from either that it no longer leads. If it cannot
+//     reach them, its node becomes suspected and they forget it.
+//   - A leader sleeps only while all members that it sees alive hold its whole
+//     log and know that it is committed, or were sent the sleep note and object
+//     if they disagree. A member that missed something is on a node that was
+//     suspected; once that node is alive again the leader wakes and sends it. A
+//     member that forgot something, as after a restart, has no leader and wakes
+//     the others.
+//   - Messages get lost. A follower that is awake and hears nothing from its
+//     leader wakes it repeatedly, and a leaderless replica wakes all members on
+//     alive nodes.
 type sleeping struct {
 	asleep bool
-	// idle counts the ticks in which nothing but heartbeats happened; unheard
-	// those without a message of the leader.
+	// idle counts ticks with nothing but heartbeats; unheard counts ticks
+	// without a message from the leader.
 	idle, unheard int
-	place         int // in clocks.ticking, from 1; 0 means not there
+	place         int // index in clocks.ticking plus 1; 0 if absent
 }
 
-// clocks are those of the groups that are awake and not alone.
+// clocks holds the groups that are awake and have other members.
 type clocks struct {
 	ticking []*group
 	stats   *Counters
 }
 
-// start lets the clock of a group go, stop lets it stand still.
+// start starts the clock of a group; stop stops it.
 func (k *clocks) start(g *group) {
 	if g.place == 0 {
 		k.ticking = append(k.ticking, g)
@@ -85,19 +85,19 @@ func (k *clocks) stop(g *group) {
 	g.place = 0
 }
 
-// each gives all groups whose clocks go to tick, which may stop the clock of its
-// group.
+// each calls tick for all groups whose clock runs. tick may stop its group's
+// clock.
 func (k *clocks) each(tick func(*group)) {
 	for i := 0; i < len(k.ticking); {
 		g := k.ticking[i]
 		tick(g)
 		if i < len(k.ticking) && k.ticking[i] == g {
-			i++ // otherwise another took its place
+			i++ // otherwise the last group was moved here
 		}
 	}
 }
 
-// wake lets the clock go on, or the time until the group may sleep begin anew.
+// wake restarts the clock of a group, or the time until it may sleep.
 func (k *clocks) wake(g *group) {
 	g.idle = 0
 	if g.asleep {
@@ -107,17 +107,17 @@ func (k *clocks) wake(g *group) {
 	}
 }
 
-// sleep lets the clock stand still.
+// sleep stops the clock of a group.
 func (k *clocks) sleep(g *group) {
 	if g.asleep || g.lead == raft.None || g.place == 0 || g.readyWaits || g.joint() {
-		panic("raftgroup: a group that must not sleep")
+		panic("raftgroup: a group fell asleep that must not")
 	}
 	g.asleep = true
 	k.stats.Sleeps++
 	k.stop(g)
 }
 
-// fallAsleep lets a leader sleep if it may, and says so to the others.
+// fallAsleep puts a leader to sleep if it may, and notifies the other members.
 func (c *Core) fallAsleep(g *group) bool {
 	if g.idle < c.opts.QuiesceTicks || !g.maySleep() {
 		return false
@@ -129,9 +129,9 @@ func (c *Core) fallAsleep(g *group) bool {
 	return true
 }
 
-// maySleep says whether a leader may sleep: nothing waits here or in raft, the
-// whole log is committed and applied, and each member that is heard holds it
-// and answers. A member on a silent node is not waited for.
+// maySleep reports whether a leader may sleep: nothing waits here or in raft,
+// the whole log is committed and applied, and each member on an alive node
+// holds it and responds. A member on a suspected node is not waited for.
 func (g *group) maySleep() bool {
 	last := g.log.Last()
 	if !g.leader || !g.readable || !g.quorum || g.unlocated || g.readyWaits || g.rewrite || g.confUnwritten || g.joint() ||
@@ -154,9 +154,9 @@ func (g *group) maySleep() bool {
 	return ok
 }
 
-// agrees says whether a follower may sleep because its leader says that it
-// does: both are at the same place, and the leader's node is heard, so that its
-// silence would be noticed.
+// agrees reports whether a follower may go to sleep with its leader: both logs
+// are at the same point, and the leader's node is alive, so that its failure
+// would be noticed.
 func (g *group) agrees(m *pb.Message) bool {
 	if m.GetTerm() != g.term || m.GetTerm() != g.hard.Term || m.GetFrom() != g.lead || g.leader || g.place == 0 && !g.asleep {
 		return false
@@ -169,8 +169,8 @@ func (g *group) agrees(m *pb.Message) bool {
 		!g.readyWaits && !g.rewrite && !g.confUnwritten && !g.joint() && !g.node.HasReady()
 }
 
-// told follows what another replica said of sleeping; it says whether the
-// message is of no more concern to raft.
+// told handles another replica's sleep or wake note. It reports whether raft
+// need not see the message.
 func (c *Core) told(g *group, m *wire.Message) bool {
 	from, term := m.Raft.GetFrom(), m.Raft.GetTerm()
 	switch m.Note {
@@ -181,7 +181,7 @@ func (c *Core) told(g *group, m *wire.Message) bool {
 			}
 			return true
 		}
-		// To raft it is a heartbeat. The leader must not sleep.
+		// To raft the note is a heartbeat. The leader must stay awake.
 		c.clocks.wake(g)
 		c.mail.say(g, wire.NoteWake, from)
 		return false
@@ -191,16 +191,17 @@ func (c *Core) told(g *group, m *wire.Message) bool {
 		}
 		c.clocks.wake(g)
 		if from == g.lead && term >= g.term {
-			c.forget(g) // a leader does not ask to be led
+			c.forget(g) // a replica that asks to be led is not the leader
 		}
 		return true
 	}
 	return false
 }
 
-// heed wakes a sleeping group for a message. What answers a leader's last
-// heartbeats may arrive after it fell asleep, and says nothing new. A replica
-// that is no member wakes nobody: if raft has something to do for it, that does.
+// heed wakes a sleeping group for a message. The responses to a leader's last
+// heartbeats may arrive after it fell asleep and contain nothing new. A message
+// from a replica that is not a member does not wake the group; if raft has to
+// act on it, that does.
 func (k *clocks) heed(g *group, m *pb.Message) {
 	if m.GetFrom() == g.lead {
 		g.unheard = 0
@@ -211,8 +212,9 @@ func (k *clocks) heed(g *group, m *pb.Message) {
 	k.wake(g)
 }
 
-// listen counts how long nothing was heard of a leader, and wakes it, or
-// everybody if there is none: when it begins, and then less and less often.
+// listen counts the ticks without a message from the leader, and wakes the
+// leader, or all members if there is none: at first often, then at growing
+// intervals.
 func (p *mail) listen(g *group, heartbeat int) {
 	if g.leader {
 		return

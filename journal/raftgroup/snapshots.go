@@ -10,39 +10,39 @@ import (
 )
 
 // Snapshots is the state machine's side of snapshots and removals;
-// journal/eventlog implements it. It is called from the loop's goroutine, and
-// between two calls of Apply takes effect between their entries.
+// journal/eventlog implements it. It is called from the loop's goroutine; a
+// call between two calls of Apply takes effect between their entries.
 type Snapshots interface {
-	// StateIndex returns how far the machine can give the shard's state away now,
-	// 0 for not at all.
+	// StateIndex returns the index of the shard state that the machine could
+	// send now, 0 for none.
 	StateIndex(shard sharding.ShardID) (index uint64, term sharding.Term)
-	// Pin returns that state, which stays as it is until it is released. It
+	// Pin returns that state, which does not change until it is released. It
 	// does no I/O.
 	Pin(shard sharding.ShardID) (statefile.Pinned, error)
-	// Install begins a generation of the shard with a snapshot, in the place of
-	// all that the machine has of it.
+	// Install starts a generation of the shard from a snapshot. It replaces
+	// everything that the machine has of the shard.
 	Install(shard sharding.ShardID, generation uint32, s statefile.Install)
-	// Drop ends the shard's generation; the next one has the generation.
+	// Drop ends the shard's generation; the next one is numbered next.
 	Drop(shard sharding.ShardID, next uint32)
 }
 
-// SnapshotSender carries snapshots to other nodes.
+// SnapshotSender sends snapshots to other nodes.
 type SnapshotSender interface {
-	// SendSnapshot gives head, of less than 100 bytes, and stream to the node's
-	// Loop.ReceiveSnapshot and returns what that returned. It blocks while bytes
-	// move, and ends soon after they stop moving or ctx ends.
+	// SendSnapshot passes head, of less than 100 bytes, and stream to the
+	// node's Loop.ReceiveSnapshot and returns its result. It blocks while bytes
+	// move, and returns soon after they stop moving or ctx ends.
 	SendSnapshot(ctx context.Context, to sharding.NodeID, head []byte, stream io.Reader) (answer []byte, err error)
 }
 
 // errNoSnapshots: Options.Snapshots is not set.
 var errNoSnapshots = errors.New("raftgroup: no snapshots are configured")
 
-// Errors of snapshots.
 var (
-	// ErrSnapshotIgnored: the replica has no use for the snapshot: it is of an
-	// earlier term, or of a group that does not have the replica yet. The
+	// ErrSnapshotIgnored: the replica cannot use the snapshot: it is of an
+	// earlier term, or of a group that does not include the replica yet. The
 	// leader finds out and may send another.
 	ErrSnapshotIgnored = errors.New("raftgroup: snapshot ignored")
-	// errNoPart: bytes of a snapshot came of which the first ones are not here.
+	// errNoPart: the stream starts at an offset whose preceding bytes are
+	// missing.
 	errNoPart = errors.New("raftgroup: the snapshot's first bytes are missing")
 )

@@ -9,32 +9,34 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Status describes a replica at one moment.
+// Status is a snapshot of a replica's state.
 type Status struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
 	Leader  sharding.ReplicaID // 0 while none is known
 	Self    bool               // this replica leads
-	// Quorum: the nodes heard are a quorum of the voters. Quiescent: the group
-	// sleeps.
+	// Quorum: the alive nodes are a quorum of the voters. Quiescent: the group
+	// is asleep.
 	Quorum, Quiescent bool
-	// Stopped says why the replica has stepped aside, if it has.
+	// Stopped is the reason if the replica has stepped aside.
 	Stopped sharding.StopReason
-	// Commit, Applied, First and Last are raft indexes; First-1 is the cut.
+	// Commit, Applied, First and Last are raft indexes; First-1 is the
+	// truncated index.
 	Commit, Applied, First, Last uint64
-	// Bytes is what the entries in memory take.
+	// Bytes is the memory used by entries.
 	Bytes int64
-	// Members, as the log has them for good; while a joint change is under way
-	// Outgoing too.
+	// Voters and Learners are the members as durable in the log, Outgoing those
+	// of an unfinished joint change.
 	Voters, Learners, Outgoing []sharding.ReplicaID
-	// Match is how far each member's log is known to agree, on the leader.
+	// Match is how far each member's log is known to agree; only on the leader.
 	Match map[sharding.ReplicaID]uint64
-	// Unanswering said nothing since the leader last looked for a quorum.
+	// Unanswering members have not responded since the leader's last quorum
+	// check.
 	Unanswering []sharding.ReplicaID
 }
 
-// Status describes a shard's replica.
+// Status returns the status of a shard's replica.
 func (c *Core) Status(shard sharding.ShardID) (Status, error) {
 	g := c.groups[shard]
 	if g == nil {
@@ -43,7 +45,7 @@ func (c *Core) Status(shard sharding.ShardID) (Status, error) {
 	return g.status(), nil
 }
 
-// Statuses describes all replicas, by shard.
+// Statuses returns the status of all replicas, sorted by shard.
 func (c *Core) Statuses() []Status {
 	out := make([]Status, len(c.order))
 	for i, g := range c.order {
@@ -53,7 +55,7 @@ func (c *Core) Statuses() []Status {
 }
 
 func (g *group) status() Status {
-	st := g.node.BasicStatus() // Status would copy the membership and the windows too
+	st := g.node.BasicStatus() // Status would also copy the membership and the inflight windows
 	conf := g.written.Conf.State
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
@@ -73,14 +75,14 @@ func (g *group) status() Status {
 	return s
 }
 
-// Change is a change of a group's members. One alone is made at once; several
-// together go through a joint membership, which the leader leaves by itself.
+// Change is a membership change. A single change is applied at once; several go
+// through a joint membership, which the leader leaves automatically.
 type Change struct {
 	AddLearners, AddVoters, Remove []sharding.ReplicaID
 }
 
-// ChangeMembers proposes a change. Only one may be under way: raft turns
-// another into an entry without effect.
+// ChangeMembers proposes a membership change. Only one may be in progress: raft
+// turns a second one into an entry without effect.
 func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change Change) error {
 	g := c.groups[shard]
 	switch {
@@ -118,10 +120,9 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	return err
 }
 
-// FinalRecord returns the payload of a turn record with everything that is
-// known and not written because nothing asked for it, nil if there is nothing.
-// Only a loop that ends needs it. Entries of a turn that was begun are not in
-// it.
+// FinalRecord returns the payload of a turn record with all state that is known
+// and unwritten because no turn required it, or nil if there is none. Only a
+// loop that ends needs it. Entries of an unfinished turn are not included.
 func (c *Core) FinalRecord() []byte {
 	b := append(c.buf[:0], wire.PayloadVersion)
 	for _, g := range c.order {
@@ -138,53 +139,54 @@ func (c *Core) FinalRecord() []byte {
 	return b
 }
 
-// Stats counts what a Core and its Driver did since they started, and says
-// what they hold now.
+// Stats counts the work of a Core and its Driver since they started, and
+// describes their current state.
 type Stats struct {
-	// Groups are the replicas here, Awake those whose clock goes, Led those
-	// that lead. Stopped are those whose state machine has stopped.
+	// Groups are the replicas here. Awake counts those whose clock runs, Led
+	// those that lead, and Stopped those whose state machine has stopped.
 	Groups, Awake, Led, Stopped int
-	// Peers are the other nodes known, Silent those that are not heard.
+	// Peers are the other known nodes. Silent counts the suspected ones.
 	Peers, Silent int
-	// SendingSnapshots are those that are sent or wait for it. HeldBytes of the
-	// log are held on disk for the followers that they are for.
+	// SendingSnapshots are in transfer or queued. HeldBytes of the log are kept
+	// on disk for their followers.
 	SendingSnapshots int
 	HeldBytes        int64
-	// KeptBytes are those and the files of snapshots that are sent, or came in
-	// part.
+	// KeptBytes are HeldBytes plus the files of snapshots that are being sent
+	// or were partly received.
 	KeptBytes int64
 	Counters
 }
 
-// Counters only rise.
+// Counters are monotonic.
 type Counters struct {
 	// Proposals entered a log here; ProposalsDropped did not.
 	Proposals, ProposalsDropped uint64
-	// Elections were won here. Campaigns were begun because a leader's node
-	// went silent.
+	// Elections were won here. Campaigns were started because a leader's node
+	// was suspected.
 	Elections, Campaigns uint64
-	// Sleeps and Wakes of groups.
+	// Sleeps and Wakes count transitions of groups.
 	Sleeps, Wakes uint64
-	// MessagesSent went into frames; MessagesUnlocated were dropped because
-	// nobody knew their replica's node.
+	// MessagesSent were framed. MessagesUnlocated were dropped because the node
+	// of their replica is unknown.
 	MessagesSent, MessagesUnlocated uint64
 	// MessagesReceived were for a replica here; MessagesRefused were not.
-	// MessagesForged were from nobody who may send them, or impossible, and
-	// FramesRefused were no frames.
+	// MessagesForged came from a sender that may not send them, or were
+	// impossible. FramesRefused were malformed.
 	MessagesReceived, MessagesRefused uint64
 	MessagesForged, FramesRefused     uint64
-	// MessagesOverrun were lost because too much waited.
+	// MessagesOverrun were dropped because a queue was full.
 	MessagesOverrun uint64
-	// SnapshotsOutrun were sent in vain: the log behind them could not be held.
+	// SnapshotsOutrun were sent in vain because the log behind them could not
+	// be kept.
 	SnapshotsOutrun uint64
-	// SnapshotsResumed went on where they broke off. SnapshotFilesDamaged were
-	// found so as they were sent, and written again.
+	// SnapshotsResumed continued after an interruption. SnapshotFilesDamaged
+	// were found damaged while being sent, and were written again.
 	SnapshotsResumed, SnapshotFilesDamaged uint64
 
 	FramesSent, BytesSent, Turns uint64
 }
 
-// Stats returns the state of the counters.
+// Stats returns the current counters.
 func (c *Core) Stats() Stats {
 	s := Stats{Groups: len(c.order), Awake: len(c.clocks.ticking), Led: c.led, Stopped: len(c.stopped.groups), Counters: c.stats}
 	s.Peers, s.Silent = c.nodes.Count()

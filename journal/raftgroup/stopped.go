@@ -15,39 +15,41 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// Stopped says that the state machine applies no more of a replica's log. Such
-// a replica steps aside until a snapshot, or another replica, takes its place:
+// Stopped reports that the state machine no longer applies a replica's log.
+// Such a replica steps aside until a snapshot or another replica replaces it:
 //
-//	leads ──▶ hands over, and reports at once that it leads no more ──▶ aside
-//	follows ─────────────────────────────────────────────────────────▶ aside
+//	leader ──▶ transfers its leadership, and reports at once that it no longer leads ──▶ aside
+//	follower ──────────────────────────────────────────────────────────────────────────▶ aside
 //
-// Aside it never stands for election, whatever asks it to, takes no proposals
-// and no reads, and sends no snapshot. What it still does depends on the reason:
+// A replica that stepped aside never campaigns, whatever asks it to, accepts no
+// proposals or reads, and sends no snapshot. What it still does depends on the
+// reason:
 //
-//   - StopUnsupported: what its log promised is there, and only this release
-//     cannot read it. It votes and acknowledges, so that a group with one whole
-//     replica works. It takes no more entries once the stopped replicas of the
-//     node hold RetainTotalBytes of them.
-//   - StopDamaged: the disk that its state was on has lied once, and its log is
-//     on the same disk. It says nothing any more, and does not count as heard.
+//   - StopUnsupported: its log is intact and only this release cannot read it.
+//     It votes and acknowledges entries, so that a group with one healthy
+//     replica stays available. It accepts no more entries once the stopped
+//     replicas of the node hold RetainTotalBytes of them.
+//   - StopDamaged: the disk returned wrong data for its state, and its log is
+//     on the same disk. It stops responding, and does not count as alive.
 type Stopped struct {
 	Shard sharding.ShardID
-	// Generation is the generation that has stopped: one that began later works.
+	// Generation is the generation that has stopped. A later one works.
 	Generation uint32
 	Reason     sharding.StopReason
 }
 
-// errAside: a replica that has stopped on damage takes nothing.
+// errAside: a replica that stopped on damage accepts nothing.
 var errAside = errors.New("raftgroup: the replica has stopped")
 
-// ReplicaStopped lets a replica step aside whose state machine has stopped. It
-// does not block.
+// ReplicaStopped makes a replica step aside because its state machine has
+// stopped. It does not block.
 func (l *Loop) ReplicaStopped(s Stopped) {
 	_ = l.inbox.Put(func(w *inbox.Work) error { w.Stopped = append(w.Stopped, inbox.Stopped(s)); return nil })
 }
 
-// ReplicaStopped lets a replica step aside whose state machine has stopped. A
-// reason is kept until the replica's life ends, but damage is the worse one.
+// ReplicaStopped makes a replica step aside because its state machine has
+// stopped. The reason stays until the replica's generation ends; only
+// StopDamaged replaces another reason.
 func (c *Core) ReplicaStopped(s Stopped) {
 	g := c.groups[s.Shard]
 	if g == nil || g.generation != s.Generation || g.stopped >= s.Reason {
@@ -68,24 +70,25 @@ func (c *Core) ReplicaStopped(s Stopped) {
 // aside is why a replica has stepped aside, if it has.
 type aside struct {
 	stopped sharding.StopReason
-	failed  bool     // raft panicked; it is asked nothing any more
-	asked   []uint64 // voters that were asked to lead in its place
+	failed  bool     // raft panicked; it is not called again
+	asked   []uint64 // voters that were asked to take over the leadership
 }
 
-// resume is a new generation, which works.
+// resume resets the state for a new generation.
 func (a *aside) resume() { a.stopped, a.asked = sharding.NotStopped, nil }
 
-// mute says that the replica says nothing: it is damaged, and does not lead.
+// mute reports whether the replica sends nothing: it is damaged and does not
+// lead.
 func (g *group) mute() bool {
 	return g.failed || g.stopped == sharding.StopDamaged && g.node.BasicStatus().RaftState != raft.StateLeader
 }
 
-// able says that the replica may vote as far as it knows itself.
+// able reports whether the replica may vote, as far as it knows.
 func (g *group) able() bool {
 	return g.stopped == sharding.NotStopped || g.stopped == sharding.StopUnsupported && !g.soleVoter()
 }
 
-// takes says whether a replica that has stopped takes a message.
+// takes reports whether a stopped replica accepts a message.
 func (c *Core) takes(g *group, m *pb.Message) bool {
 	t := m.GetType()
 	switch {
@@ -98,7 +101,8 @@ func (c *Core) takes(g *group, m *pb.Message) bool {
 	case g.mute():
 		return false
 	}
-	// It hands over: the heir has to say how far it is, and then stands.
+	// It is transferring its leadership: the successor must report its progress
+	// before it campaigns.
 	if m.GetTerm() > g.term {
 		c.stepAside(g)
 		return false
@@ -109,14 +113,14 @@ func (c *Core) takes(g *group, m *pb.Message) bool {
 // stoppedGroups are the groups whose state machine has stopped.
 type stoppedGroups struct {
 	groups   []*group
-	failures []Failure // of raft, that nobody was told of
+	failures []Failure // of raft, not reported yet
 }
 
 func (s *stoppedGroups) remove(g *group) {
 	s.groups = slices.DeleteFunc(s.groups, func(o *group) bool { return o == g })
 }
 
-// bytes is what their logs hold.
+// bytes returns the memory used by their logs.
 func (s *stoppedGroups) bytes() (n int64) {
 	for _, g := range s.groups {
 		n += g.log.Bytes()
@@ -131,7 +135,7 @@ func (s *stoppedGroups) takeFailures() []Failure {
 	return out
 }
 
-// beat is a tick of a replica that has stopped. Raft's own would let it stand.
+// beat is a tick of a stopped replica. Raft's own tick would let it campaign.
 func (c *Core) beat(g *group) {
 	c.mail.flush(g)
 	if g.node.BasicStatus().RaftState == raft.StateLeader {
@@ -146,17 +150,17 @@ func (c *Core) beat(g *group) {
 		c.clocks.stop(g)
 		return
 	}
-	// It may vote for another once it has not heard of its leader for as long as
-	// others wait that stand.
+	// Without a message from its leader for an election timeout it may vote for
+	// another candidate.
 	if g.unheard++; g.unheard >= c.opts.ElectionTicks && g.lead != raft.None {
 		_ = g.node.ForgetLeader()
 		c.touch(g)
 	}
 }
 
-// yield hands a leadership over to the voter that is furthest ahead of those
-// heard, to the next one when that has come to nothing within an election
-// timeout, and gives it up when nobody is left to ask.
+// yield transfers the leadership to the most advanced voter on an alive node.
+// If the transfer does not succeed within an election timeout, the next voter
+// is asked. If none is left, the replica steps down.
 func (c *Core) yield(g *group) {
 	if g.node.BasicStatus().LeadTransferee != raft.None {
 		return
@@ -182,7 +186,7 @@ func (c *Core) yield(g *group) {
 	}
 }
 
-// others are the members beside this one, each once.
+// others returns the other members, each once.
 func (g *group) others() (ids []uint64) {
 	for _, list := range g.lists() {
 		for _, id := range list {
@@ -200,10 +204,10 @@ type Failure struct {
 	Err   error
 }
 
-// contain is deferred around what raft does for one group. A panic there is the
-// group's failure and no other's: the group is taken out of everything, as the
-// log has it, and counts as one that has stopped on damage. Without
-// Options.Failed the panic goes on.
+// contain recovers from a panic of raft and is deferred around every call into
+// a group's raft. The panic fails only that group: it leaves every structure,
+// keeps its state in the log, and counts as stopped on damage. Without
+// Options.Failed the panic propagates.
 func (c *Core) contain(g *group) {
 	if c.opts.Failed == nil {
 		return
@@ -214,8 +218,8 @@ func (c *Core) contain(g *group) {
 	}
 }
 
-// fail takes a group out for the rest of the process' life. Its raft is asked
-// nothing any more: what that holds in memory may be of two minds.
+// fail takes a group out of service until the process exits. Its raft is not
+// called again, because its memory may be inconsistent.
 func (c *Core) fail(g *group, err error) {
 	if g.failed {
 		return
@@ -227,8 +231,9 @@ func (c *Core) fail(g *group, err error) {
 	c.stopped.failures = append(c.stopped.failures, Failure{g.shard, err})
 }
 
-// beginFailed is the turn of a group that failed: it reports that it leads no
-// more, and writes what the state machine may go beyond.
+// beginFailed is the turn of a failed group: it reports that it no longer
+// leads, and writes the unwritten state that the state machine may have
+// applied.
 func (c *Core) beginFailed(g *group) {
 	if g.leader {
 		c.led--
@@ -252,14 +257,14 @@ func (c *Core) beginFailed(g *group) {
 	}
 }
 
-// step gives raft a message.
+// step passes a message to raft.
 func (c *Core) step(g *group, m *pb.Message) {
 	defer c.contain(g)
-	// Errors say that the message was ignored, which is right.
+	// An error means that the message was ignored, which is right.
 	_ = g.node.Step(m)
 }
 
-// campaign lets a group stand for election; it may be refused.
+// campaign makes a group campaign; raft may refuse.
 func (c *Core) campaign(g *group) {
 	defer c.contain(g)
 	_ = g.node.Campaign()

@@ -16,40 +16,42 @@ import (
 )
 
 const (
-	// waitTicks is how long a snapshot that broke off may go on where it did: the
-	// sender keeps its file and the log behind it as long, the receiver what came.
+	// waitTicks is how long an interrupted snapshot can be resumed: the sender
+	// keeps its file and the log behind it, and the receiver keeps the received
+	// part.
 	waitTicks = 3000
-	// tendEvery is how many ticks lie between two looks at files that wait.
+	// tendEvery is the number of ticks between two checks of the kept files.
 	tendEvery = 10
-	// maxRetryTicks bounds the pause after failed snapshots of a group.
+	// maxRetryTicks bounds the delay after failed snapshots of a group.
 	maxRetryTicks = 64
 )
 
-// transfers are the snapshots on their way from and to this node, and the files
-// that they need.
+// transfers tracks the snapshots being sent from and received on this node, and
+// their files.
 type transfers struct {
 	opts    *Options
 	stats   *Counters
 	files   *snapdir.Dir // nil without snapshots
 	now     uint64       // ticks
-	sending int          // handed out and not told of
+	sending int          // handed out, outcome not reported yet
 	unsent  []*transfer.Outgoing
-	filed   []*group // with a file that is sent, or came in part
+	filed   []*group // groups with a file being sent or partly received
 }
 
-// transferring is what a group has of snapshots.
+// transferring is the snapshot state of a group.
 type transferring struct {
-	pins raftlog.Pins  // of followers that are sent one
-	file *snapdir.Sent // that they are sent
-	// After failed snapshots no other is sent until the tick.
+	pins raftlog.Pins  // of followers that a snapshot is being sent to
+	file *snapdir.Sent // the file being sent to them
+	// After a failed snapshot no other is sent before this tick.
 	failures int
 	retryAt  uint64
 
 	incoming *transfer.Incoming
-	part     *snapdir.Part // of one that broke off
+	part     *snapdir.Part // of an interrupted snapshot
 }
 
-// describer is describe for a group, nil where there are no snapshots.
+// describer returns describe bound to a group, or nil if there are no
+// snapshots.
 func (t *transfers) describer(g *group) func() (*pb.Snapshot, error) {
 	if t.opts.Snapshots == nil {
 		return nil
@@ -57,8 +59,9 @@ func (t *transfers) describer(g *group) func() (*pb.Snapshot, error) {
 	return func() (*pb.Snapshot, error) { return t.describe(g) }
 }
 
-// describe is raft's Storage.Snapshot: what a snapshot of the group would be
-// of. Raft asks again later if there can be none now.
+// describe implements raft's Storage.Snapshot: it returns index, term and
+// members of the snapshot that would be sent. If none can be sent now raft asks
+// again later.
 func (t *transfers) describe(g *group) (*pb.Snapshot, error) {
 	if t.sending >= t.opts.MaxSnapshotsOut+t.opts.MaxSnapshotsQueued || t.now < g.transfer.retryAt {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -69,15 +72,15 @@ func (t *transfers) describe(g *group) (*pb.Snapshot, error) {
 		index, term = h.Index, h.Term
 	}
 	if first, _ := g.log.FirstIndex(); index == 0 || index < first-1 || index < g.conf.Index {
-		// Members that the last change brought would find themselves missing
-		// in an older state, and ignore it.
+		// A member added by the last change would not find itself in an older
+		// state, and would ignore the snapshot.
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	return wire.SnapshotOf(index, uint64(term), g.conf.State), nil
 }
 
-// sendable is the group's file if a follower can go on from it: the log is
-// there from its index on, and has had no change of members since.
+// sendable returns the group's file if a follower can continue from it: the log
+// starts at or before its index, and the members have not changed since.
 func (g *group) sendable() *snapdir.Sent {
 	f := g.transfer.file
 	if f == nil || f.Failed() || f.Header().Index < g.conf.Index {
@@ -89,8 +92,8 @@ func (g *group) sendable() *snapdir.Sent {
 	return f
 }
 
-// ship adds raft's message to the snapshots that a turn hands out, if anybody
-// knows its receiver's node.
+// ship adds raft's snapshot message to the snapshots that a turn hands out, if
+// the receiver's node is known.
 func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*transfer.Outgoing {
 	header := wire.SnapshotHeader{
 		Shard: g.shard, From: sharding.ReplicaID(g.replica), To: sharding.ReplicaID(m.GetTo()), Term: sharding.Term(m.GetTerm()),
@@ -104,10 +107,10 @@ func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*t
 	return append(out, transfer.New(header, n.ID))
 }
 
-// begin decides which state is sent, which may be of another index than raft was
-// told, and pins the log behind it from now on: that of the group's file, or one
-// that is to be written to a file. A direct one is sent as it is read.
-// Core.SnapshotSent follows an error too.
+// begin decides which state is sent, whose index may differ from the one that
+// raft was given, and pins the log behind it: either the group's existing file,
+// or a state that is to be written to a new file. A direct transfer streams the
+// state from the store. Core.SnapshotSent must be called even after an error.
 func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 	t.leave(g, o)
 	if g == nil || g.replica != uint64(o.From) || !g.leader {
@@ -138,7 +141,7 @@ func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 	return nil
 }
 
-// newFile begins a file of the group, in the place of any that it has.
+// newFile starts a new file for the group and drops any previous one.
 func (t *transfers) newFile(g *group, head statefile.Header) *snapdir.Sent {
 	f := t.files.NewSent(g.shard, g.replica, head)
 	t.forgetFile(g)
@@ -147,7 +150,8 @@ func (t *transfers) newFile(g *group, head statefile.Header) *snapdir.Sent {
 	return f
 }
 
-// forgetFile takes the file from the group. It goes when it is sent no more.
+// forgetFile removes the file from the group. It is deleted once it is no
+// longer being sent.
 func (t *transfers) forgetFile(g *group) {
 	f := g.transfer.file
 	g.transfer.file = nil
@@ -156,7 +160,7 @@ func (t *transfers) forgetFile(g *group) {
 	}
 }
 
-// leave says that a snapshot is sent from its file no more.
+// leave ends the use of a file by a transfer.
 func (t *transfers) leave(g *group, o *transfer.Outgoing) {
 	f := o.Leave()
 	if f == nil {
@@ -170,15 +174,15 @@ func (t *transfers) leave(g *group, o *transfer.Outgoing) {
 	}
 }
 
-// sent notes what became of a snapshot, and says what raft is told: whether it
-// arrived, and whether the replica that sent it is still there.
+// sent records the outcome of a snapshot. It returns the status to report to
+// raft, and whether the sending replica still exists.
 func (t *transfers) sent(g *group, o *transfer.Outgoing, err error) (status raft.SnapshotStatus, there bool) {
 	o.Release()
 	t.sending--
-	until := t.now // a snapshot without a file, or of a damaged one, begins anew
+	until := t.now // a snapshot without a file, or with a damaged one, starts over
 	if damage := o.Damage(); damage != nil {
 		t.stats.SnapshotFilesDamaged++
-		t.opts.Logger.Error("the file of a snapshot is damaged, and is written again", "shard_id", uint64(o.Shard), "error", damage)
+		t.opts.Logger.Error("snapshot file is damaged, writing it again", "shard_id", uint64(o.Shard), "error", damage)
 		if g != nil && g.transfer.file == o.File() {
 			g.transfer.file = nil
 		}
@@ -206,7 +210,7 @@ func (t *transfers) sent(g *group, o *transfer.Outgoing, err error) (status raft
 	return raft.SnapshotFailure, true
 }
 
-// pinned ends the pins that are over and reports whether others go on.
+// pinned drops expired pins and reports whether any remain.
 func (t *transfers) pinned(g *group) bool {
 	pins := &g.transfer.pins
 	if !pins.Any() {
@@ -217,16 +221,15 @@ func (t *transfers) pinned(g *group) bool {
 	return pins.Any() && g.leader
 }
 
-// tended makes the group one whose files are looked after.
+// tended adds the group to those whose files are checked.
 func (t *transfers) tended(g *group) {
 	if !slices.Contains(t.filed, g) {
 		t.filed = append(t.filed, g)
 	}
 }
 
-// tick gives up the files of snapshots that nobody goes on with: those that have
-// waited for too long, that are of no use any more, or for which there is no
-// room.
+// tick discards files of transfers that did not resume: those that waited too
+// long, that are obsolete, or that exceed the space allowed for them.
 func (t *transfers) tick() {
 	t.now++
 	if t.now%tendEvery != 0 || len(t.filed) == 0 {
@@ -248,9 +251,9 @@ func (t *transfers) tick() {
 	})
 }
 
-// keepLog keeps the entries that the log is about to be cut of where a snapshot
-// is under way. Where there is no room for them, or they cannot be written, the
-// snapshot is sent in vain, and another one begins behind it.
+// keepLog saves the entries that are about to be truncated if a snapshot
+// transfer needs them. If they do not fit or cannot be written, that snapshot
+// is wasted and another one starts after it.
 func (t *transfers) keepLog(g *group) {
 	if !t.pinned(g) || t.files == nil {
 		g.log.ForgetBehind()
@@ -261,11 +264,11 @@ func (t *transfers) keepLog(g *group) {
 	if err := g.log.Keep(t.files, name, pins.From(), g.written.Cut); err != nil {
 		pins.Drop()
 		t.stats.SnapshotsOutrun++
-		t.opts.Logger.Warn("a snapshot under way begins anew: the log behind it could not be held", "shard_id", uint64(g.shard), "error", err)
+		t.opts.Logger.Warn("snapshot transfer starts over: the log behind it could not be kept", "shard_id", uint64(g.shard), "error", err)
 	}
 }
 
-// forget gives up what a removed group had of snapshots.
+// forget discards the snapshot state of a removed group.
 func (t *transfers) forget(g *group) {
 	if g.install.Index != 0 {
 		t.files.Discard(g.fileName())
@@ -278,8 +281,9 @@ func (t *transfers) forget(g *group) {
 	t.forgetFile(g)
 }
 
-// spend gives up the file of a snapshot that the state machine holds durably as
-// of the recorded watermark: a restart finds its life whole.
+// spend discards the snapshot file that the group's generation began with once
+// the state machine holds it durably as of the recorded watermark: a restart
+// then finds the generation complete.
 func (t *transfers) spend(g *group, durable uint64) {
 	if g.install.Index != 0 && durable >= g.install.Index {
 		t.files.Discard(g.fileName())
@@ -287,13 +291,13 @@ func (t *transfers) spend(g *group, durable uint64) {
 	}
 }
 
-// discard gives up a snapshot that came, and its file.
+// discard drops a received snapshot and its file.
 func (t *transfers) discard(in *transfer.Incoming, err error) {
 	t.files.Discard(in.Name())
 	in.End(err)
 }
 
-// unexpect forgets a snapshot that was not stepped, but what there is of it.
+// unexpect drops a snapshot that was not stepped, but keeps its received part.
 func (t *transfers) unexpect(g *group, in *transfer.Incoming) {
 	t.keepPart(g, in)
 	if g != nil && g.transfer.incoming == in {
@@ -301,7 +305,7 @@ func (t *transfers) unexpect(g *group, in *transfer.Incoming) {
 	}
 }
 
-// keepPart puts a part back that nothing comes of at the moment.
+// keepPart stores a received part until the transfer resumes.
 func (t *transfers) keepPart(g *group, in *transfer.Incoming) {
 	p := in.Part()
 	switch {
@@ -313,14 +317,14 @@ func (t *transfers) keepPart(g *group, in *transfer.Incoming) {
 	}
 }
 
-// foundPart gives a group what there is of a snapshot for it.
+// foundPart attaches a received part to a group.
 func (t *transfers) foundPart(g *group, p *snapdir.Part) {
 	t.files.Keep(p, t.now)
 	g.transfer.part = p
 	t.tended(g)
 }
 
-// takePart takes the group's part out, to be written to.
+// takePart detaches the group's part so that it can be written to.
 func (t *transfers) takePart(g *group) *snapdir.Part {
 	p := g.transfer.part
 	t.files.Take(p)
@@ -328,7 +332,7 @@ func (t *transfers) takePart(g *group) *snapdir.Part {
 	return p
 }
 
-// forgetPart gives up what has come of a snapshot.
+// forgetPart discards the received part of a snapshot.
 func (t *transfers) forgetPart(g *group) {
 	if g.transfer.part != nil {
 		t.files.DiscardPart(t.takePart(g))

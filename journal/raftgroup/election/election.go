@@ -1,66 +1,73 @@
-// Package election says when replicas that know no leader ask for votes.
+// Package election decides when replicas without a leader ask for votes.
 //
-// A replica that knows its leader is gone does not wait for raft's election
-// timeout: it asks for votes soon. The voters that are heard take turns, in an
-// order that differs from group to group, so that one of them is alone and the
-// leaderships spread; each asks a few times before it leaves the matter
-// to the election timeout. Votes are asked for as raft does, before the term is
-// raised, so a replica that is wrong about its leader disturbs nobody.
+// Problem: after a node fails, hundreds of groups need a new leader. Raft's
+// election timeout takes a second or more, and simultaneous candidates split
+// the vote.
 //
-// Whose log is furthest is known to nobody. Who asks while another one's log is
-// further cannot win; the other one, which sees that, asks next.
+// Approach: a replica that knows its leader is gone does not wait for the
+// election timeout. The alive voters take turns, and the order rotates from
+// group to group, so that usually one voter at a time campaigns and the
+// leaderships spread over the nodes. Each voter tries a few times before it
+// leaves the election to the timeout. Campaigns use raft's pre-vote, so a
+// replica that is wrong about its leader disturbs nobody.
 //
-// The package counts ticks, looks at no clock and starts no goroutine.
+// No voter knows whose log is the most advanced. A candidate whose log lacks
+// entries cannot win; a voter that receives its request and has those entries
+// campaigns next.
+//
+// The package counts ticks, reads no clock and starts no goroutine.
 package election
 
 import "slices"
 
 const (
 	attempts = 4
-	// otherTurn lies between two voters' turns and retryAfter between the
-	// attempts of one, in ticks. The others learn of the silence a little earlier
-	// or later, and until then they refuse.
+	// otherTurn ticks lie between the turns of two voters, and retryAfter ticks
+	// between the attempts of one. Nodes notice a failure at slightly different
+	// times, and reject votes until they have.
 	otherTurn  = 2
 	retryAfter = 3
 )
 
-// Replica is one that may stand for election.
+// Replica is a replica that may campaign.
 type Replica interface {
-	// Candidacy is the replica's own, always the same.
+	// Candidacy returns the replica's own candidacy, always the same.
 	Candidacy() *Candidacy
-	// Led says that a leader is known: there is nothing to stand for.
+	// Led reports whether a leader is known, which ends the candidacy.
 	Led() bool
-	// Voted says that the replica has voted since its last turn.
+	// Voted reports whether the replica has voted since its last turn.
 	Voted() bool
-	// Elects says that the replica has raised the term and waits for votes.
+	// Elects reports whether the replica has raised the term and waits for
+	// votes.
 	Elects() bool
-	// Failed says that the replica does nothing any more.
+	// Failed reports whether the replica no longer does anything.
 	Failed() bool
-	// HearsQuorum says whether enough voters are heard.
+	// HearsQuorum reports whether enough voters are alive.
 	HearsQuorum() bool
-	// Turn is the replica's place among the voters that are heard, from 0.
+	// Turn returns the replica's rank among the alive voters, from 0.
 	Turn() uint64
 }
 
-// Candidacy is a replica's without a leader, which is to stand at a tick.
+// Candidacy is the state of a leaderless replica that is to campaign.
 type Candidacy struct {
 	standing bool
 	at       uint64
-	stood    int // how often
-	// prompt: the voters learn within a moment of each other that the leader is
-	// gone, so who is first in turn stands at once, and asks again soon.
+	stood    int // number of campaigns
+	// prompt: all voters learn of the failure at almost the same moment, so the
+	// first in turn campaigns at once, and retries soon.
 	prompt bool
 }
 
-// Standing says whether the replica is to stand.
+// Standing reports whether the replica is to campaign.
 func (k *Candidacy) Standing() bool { return k.standing }
 
 // End ends the candidacy.
 func (k *Candidacy) End() { k.standing = false }
 
-// Asked follows a request for a vote: who stands too lets the other one have
-// its time, unless that cannot win because entries are missing to it. It says
-// whether the replica is to stand now, see List.Now.
+// Asked handles a vote request from another replica. A replica that is to
+// campaign gives the other one time, unless the other one cannot win because
+// its log lacks entries (ahead). It reports whether the replica should campaign
+// now, see List.Now.
 func (k *Candidacy) Asked(now uint64, ahead bool) (next bool) {
 	switch {
 	case !k.standing:
@@ -75,21 +82,21 @@ func (k *Candidacy) Asked(now uint64, ahead bool) (next bool) {
 	return false
 }
 
-// List has the replicas that stand for election. In a tick so many of them
-// stand that their messages and votes fit into it.
+// List holds the replicas that are to campaign. It bounds the campaigns per
+// tick so that their messages and votes fit into the tick.
 type List struct {
 	stand    func(Replica)
 	replicas []Replica
-	left     int // that may stand in this tick
+	left     int // campaigns left in this tick
 }
 
-// NewList has nobody in it. stand lets a replica ask for votes.
+// NewList returns an empty list. stand makes a replica ask for votes.
 func NewList(stand func(Replica)) *List { return &List{stand: stand} }
 
-// Len is how many replicas are in the list.
+// Len returns the number of replicas in the list.
 func (l *List) Len() int { return len(l.replicas) }
 
-// Call makes the replica stand for election soon.
+// Call schedules a campaign of the replica.
 func (l *List) Call(r Replica, now uint64) {
 	k := r.Candidacy()
 	k.stood, k.at, k.prompt = 0, now+1+otherTurn*r.Turn(), false
@@ -99,9 +106,9 @@ func (l *List) Call(r Replica, now uint64) {
 	}
 }
 
-// Hasten is for replicas that were called because the process of a node has
-// ended, which all its peers see at once: who is first in turn stands now. The
-// others keep their turns.
+// Hasten is called after Call if the process of a node has ended, which all its
+// peers see at once: the first replica in turn campaigns now, and the others
+// keep their turns.
 func (l *List) Hasten(now uint64) {
 	for _, r := range l.replicas {
 		k := r.Candidacy()
@@ -116,16 +123,16 @@ func (l *List) Hasten(now uint64) {
 	l.due(now)
 }
 
-// Now lets a replica stand that Asked says is to.
+// Now runs the campaigns that Asked made due.
 func (l *List) Now(now uint64) { l.due(now) }
 
-// Remove forgets a replica.
+// Remove removes a replica.
 func (l *List) Remove(r Replica) {
 	l.replicas = slices.DeleteFunc(l.replicas, func(o Replica) bool { return o == r })
 }
 
-// Tick begins a tick, in which at most so many replicas stand, and lets those
-// stand whose turn has come.
+// Tick starts a tick with at most the given number of campaigns, and runs those
+// that are due.
 func (l *List) Tick(now uint64, most int) {
 	l.left = most
 	l.due(now)
@@ -136,7 +143,7 @@ func (l *List) due(now uint64) {
 	for _, r := range l.replicas {
 		k := r.Candidacy()
 		if !k.standing {
-			continue // it has stopped
+			continue // the candidacy has ended
 		}
 		if k.at > now || l.left == 0 && !r.Led() {
 			kept = append(kept, r)
@@ -147,8 +154,8 @@ func (l *List) due(now uint64) {
 			continue
 		}
 		if r.Voted() || k.prompt && k.stood == 1 && r.Elects() {
-			// It has just voted, or may win; it stands again if that leads to
-			// nothing.
+			// The replica has just voted or may win. It campaigns again if the
+			// election fails.
 			k.at, k.prompt = now+retryAfter, false
 			kept = append(kept, r)
 			continue

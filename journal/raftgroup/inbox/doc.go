@@ -1,4 +1,4 @@
-// Package inbox has what waits for the loop of the raft groups, within bounds,
-// and lets those who are about to add to it go first.
-// An Inbox is safe for concurrent use; the package starts no goroutine.
+// Package inbox is the bounded queue in front of the loop of the raft groups.
+// It also lets goroutines that are about to add work run before the loop drains
+// it. An Inbox is safe for concurrent use; the package starts no goroutine.
 package inbox

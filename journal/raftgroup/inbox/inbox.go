@@ -12,14 +12,15 @@ import (
 
 var (
 	// ErrBusy: a bound is reached and the call had no effect. Retry later.
-	ErrBusy = errors.New("raftgroup: too much is waiting")
-	// ErrStopped: the loop was closed or its log failed. What was accepted
-	// before has an unknown outcome.
+	ErrBusy = errors.New("raftgroup: queue is full")
+	// ErrStopped: the loop was closed or its log failed. Requests accepted
+	// before have an unknown outcome.
 	ErrStopped = errors.New("raftgroup: stopped")
 )
 
-// Inbox is what waits for the loop. Any goroutine puts into it, the loop takes
-// everything at once: what a turn drains is bounded by what the inbox holds.
+// Inbox queues input for the loop. Any goroutine may add to it. The loop drains
+// all of it at once, so the work of a drain is bounded by the bounds of the
+// inbox.
 type Inbox struct {
 	mu     sync.Mutex
 	work   Work
@@ -47,7 +48,7 @@ type Proposal struct {
 	Data   []byte
 }
 
-// Message came in a frame from a node.
+// Message is a message received in a frame from a node.
 type Message struct {
 	From sharding.NodeID
 	wire.Message
@@ -57,11 +58,11 @@ type Message struct {
 type Peer struct {
 	Node  sharding.NodeID
 	Heard bool
-	Gone  bool // and not only silent
+	Gone  bool // the process has failed, not only gone silent
 }
 
-// AddPeer adds an event. Of each node the last two are kept, which is all that
-// matters: more than these only repeat each other.
+// AddPeer adds an event. It keeps the last two events of each node, because
+// earlier ones only repeat them.
 func (w *Work) AddPeer(e Peer) {
 	first, n := 0, 0
 	for i := len(w.Peers) - 1; i >= 0; i-- {
@@ -92,7 +93,7 @@ type Stopped struct {
 	Reason     sharding.StopReason
 }
 
-// New is an empty inbox.
+// New returns an empty inbox.
 func New() *Inbox { return &Inbox{wake: make(chan struct{}, 1)} }
 
 // Put runs add under the lock unless the inbox is closed, and wakes the loop.
@@ -117,7 +118,7 @@ func (b *Inbox) signal() {
 	}
 }
 
-// Propose adds a proposal unless too much waits.
+// Propose adds a proposal unless the queue is full.
 func (b *Inbox) Propose(p Proposal, maxCount int, maxBytes int64) error {
 	b.mu.Lock()
 	if b.closed {
@@ -139,7 +140,7 @@ func (b *Inbox) Propose(p Proposal, maxCount int, maxBytes int64) error {
 	return nil
 }
 
-// Take returns everything and leaves the emptied slices of last in its place.
+// Take returns all queued work and reuses the slices of last for the next.
 func (b *Inbox) Take(last Work) Work {
 	clear(last.Proposals)
 	clear(last.Messages)
@@ -152,7 +153,7 @@ func (b *Inbox) Take(last Work) Work {
 	return w
 }
 
-// Close refuses everything from now on and returns what was waiting.
+// Close rejects all further input and returns the queued work.
 func (b *Inbox) Close() Work {
 	b.mu.Lock()
 	b.closed = true
@@ -162,5 +163,5 @@ func (b *Inbox) Close() Work {
 	return w
 }
 
-// Wake gives a token while there may be work.
+// Wake returns a channel that receives a token while there may be work.
 func (b *Inbox) Wake() <-chan struct{} { return b.wake }

@@ -1,8 +1,7 @@
-// Package nodes has the other nodes as the raft groups of one see them: which
-// are heard and which are silent, and on which of them the replicas of a group
-// live.
+// Package nodes tracks the other nodes as this node's raft groups see them:
+// which are alive and which are suspected, and on which of them the replicas of
+// a group live.
 //
-// It counts ticks and looks at no clock. Its user says who was heard, and what
-// follows from a silence.
-// The package starts no goroutine.
+// It counts ticks and reads no clock. The caller reports which nodes are alive
+// and acts on suspicions. The package starts no goroutine.
 package nodes

@@ -6,25 +6,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// maxRoutes bounds the replicas of a group whose nodes are remembered.
+// maxRoutes bounds the known replicas of a group.
 const maxRoutes = 64
 
-// Routes say on which nodes the replicas of a group live.
+// Routes map the replicas of a group to their nodes.
 type Routes struct {
 	table *Table
 	shard sharding.ShardID
 	list  []route
 }
 
-// route says on which node a replica lives. A replica never moves: what the
-// table's locate said once is sure, what its messages showed is used until then.
+// route is the node of a replica. Replicas never move, so an answer of the
+// table's locate is final (sure). Until then the origin of the replica's
+// messages is used.
 type route struct {
 	replica uint64
 	node    *Node
 	sure    bool
 }
 
-// Routes are those of a group; none is known yet.
+// Routes returns the routes of a group, initially empty.
 func (t *Table) Routes(shard sharding.ShardID) *Routes { return &Routes{table: t, shard: shard} }
 
 func (r *Routes) of(replica uint64) *route {
@@ -36,8 +37,8 @@ func (r *Routes) of(replica uint64) *route {
 	return nil
 }
 
-// Learn remembers where a message of a replica came from, and says whether that
-// is new.
+// Learn records the node that a message of a replica came from, and reports
+// whether that is new.
 func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
 	at := r.of(replica)
 	switch {
@@ -53,7 +54,7 @@ func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
 	return true
 }
 
-// Locate returns the node of a replica, nil if nobody knows it.
+// Locate returns the node of a replica, or nil if it is unknown.
 func (r *Routes) Locate(replica uint64) *Node {
 	at := r.of(replica)
 	if at != nil && at.sure {
@@ -78,18 +79,18 @@ func (r *Routes) Locate(replica uint64) *Node {
 	return at.node
 }
 
-// Heard says whether the node of a replica is known and heard.
+// Heard reports whether the node of a replica is known and alive.
 func (r *Routes) Heard(replica uint64) bool {
 	n := r.Locate(replica)
 	return n != nil && !n.silent
 }
 
-// Keep forgets all replicas but those that are members.
+// Keep forgets all replicas that are not members.
 func (r *Routes) Keep(member func(replica uint64) bool) {
 	r.list = slices.DeleteFunc(r.list, func(at route) bool { return !member(at.replica) })
 }
 
-// Through says whether a replica is known to live on the node.
+// Through reports whether a replica is known to live on the node.
 func (r *Routes) Through(n *Node) bool {
 	return slices.ContainsFunc(r.list, func(at route) bool { return at.node == n })
 }

@@ -7,46 +7,45 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Node is a node on which members of groups here live. It is heard or silent;
-// which of them, the user says, who sees the bytes that arrive:
+// Node is a node on which members of groups here live. The caller, which sees
+// the incoming bytes, reports whether it is alive or suspected:
 //
-//	unheard ── Heard ──▶ heard ◀── Heard ── silent
+//	unheard ── Heard ──▶ alive ◀── Heard ── suspected
 //	   │                   │                  ▲
 //	   │                   └──── Silence ─────┤
 //	   └── Silence, or Tick, once it is due ──┘
 //
-// A node that was never heard counts as heard until then.
+// A node that was never heard from counts as alive until its deadline.
 type Node struct {
 	ID sharding.NodeID
-	// Frame is under way to the node; it is of the one who sends.
+	// Frame collects messages for the node. It is used by the sender.
 	Frame Frame
 
 	silent bool
-	// unheard since it became known; it is due to be silent at that tick.
+	// unheard since the node became known; it becomes suspected at tick due.
 	unheard bool
 	due     uint64
 }
 
-// Silent says that the node is not heard.
+// Silent reports whether the node is suspected.
 func (n *Node) Silent() bool { return n.silent }
 
-// Table has the nodes.
+// Table holds the known nodes.
 type Table struct {
 	locate  func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)
-	silence uint64 // ticks after which a node that was never heard is silent
+	silence uint64 // ticks after which a node that was never heard from is suspected
 	now     uint64
 	byID    map[sharding.NodeID]*Node
-	all     []*Node // in the order in which they became known
-	unheard int     // of them
+	all     []*Node // in the order they became known
+	unheard int     // number of unheard nodes
 }
 
-// NewTable knows no nodes yet. locate may be nil; one that it says a replica
-// lives on is sure.
+// NewTable returns an empty table. locate may be nil; its answers are final.
 func NewTable(silence int, locate func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)) *Table {
 	return &Table{locate: locate, silence: uint64(silence), byID: map[sharding.NodeID]*Node{}}
 }
 
-// node returns what is known of a node, which begins now if nothing is.
+// node returns the node with the id, and adds it if it is unknown.
 func (t *Table) node(id sharding.NodeID) *Node {
 	n := t.byID[id]
 	if n == nil {
@@ -58,7 +57,7 @@ func (t *Table) node(id sharding.NodeID) *Node {
 	return n
 }
 
-// known ends the time in which an unheard node counts as heard.
+// known marks a node as no longer unheard.
 func (t *Table) known(n *Node) {
 	if n.unheard {
 		n.unheard = false
@@ -66,7 +65,7 @@ func (t *Table) known(n *Node) {
 	}
 }
 
-// Heard notes that a node is heard, and says whether it was silent.
+// Heard marks a node as alive, and reports whether it was suspected.
 func (t *Table) Heard(id sharding.NodeID) (n *Node, back bool) {
 	n = t.node(id)
 	t.known(n)
@@ -75,7 +74,7 @@ func (t *Table) Heard(id sharding.NodeID) (n *Node, back bool) {
 	return n, back
 }
 
-// Silence notes that a node is silent, and says whether it was heard.
+// Silence marks a node as suspected, and reports whether it was alive.
 func (t *Table) Silence(id sharding.NodeID) (n *Node, lost bool) {
 	n = t.node(id)
 	t.known(n)
@@ -84,11 +83,11 @@ func (t *Table) Silence(id sharding.NodeID) (n *Node, lost bool) {
 	return n, lost
 }
 
-// Tick moves the clock on.
+// Tick advances the clock.
 func (t *Table) Tick() { t.now++ }
 
-// Expired makes the next of the nodes silent that were never heard for so long,
-// nil if there is none.
+// Expired marks the next node as suspected that was never heard from within its
+// deadline, and returns it, or nil if there is none.
 func (t *Table) Expired() *Node {
 	if t.unheard == 0 {
 		return nil
@@ -103,7 +102,7 @@ func (t *Table) Expired() *Node {
 	return nil
 }
 
-// Prune forgets silent nodes on which nothing lives any more: they left.
+// Prune removes suspected nodes on which no replica lives any more: they left.
 func (t *Table) Prune(used func(*Node) bool) {
 	t.all = slices.DeleteFunc(t.all, func(n *Node) bool {
 		gone := n.silent && !used(n)
@@ -114,7 +113,7 @@ func (t *Table) Prune(used func(*Node) bool) {
 	})
 }
 
-// Count is how many nodes are known, and how many of them are silent.
+// Count returns the number of known nodes and of suspected nodes.
 func (t *Table) Count() (all, silent int) {
 	for _, n := range t.all {
 		if n.silent {
@@ -124,13 +123,13 @@ func (t *Table) Count() (all, silent int) {
 	return len(t.all), silent
 }
 
-// Frame gathers messages for a node.
+// Frame collects messages for a node.
 type Frame struct {
 	b    []byte
-	hint int // length of the last one, and a little more
+	hint int // expected length: that of the last frame plus a quarter
 }
 
-// Add adds a message; first says that it began the frame.
+// Add adds a message; first reports that it started a frame.
 func (f *Frame) Add(m *wire.Message) (first bool) {
 	if first = f.b == nil; first {
 		f.b = wire.BeginFrame(make([]byte, 0, f.hint))
@@ -139,17 +138,17 @@ func (f *Frame) Add(m *wire.Message) (first bool) {
 	return first
 }
 
-// Len is how long the frame is.
+// Len returns the length of the frame.
 func (f *Frame) Len() int { return len(f.b) }
 
-// Cut returns the frame, and begins the next.
+// Cut returns the frame and starts the next one.
 func (f *Frame) Cut() []byte {
 	b := f.take()
 	f.b = wire.BeginFrame(nil)
 	return b
 }
 
-// End returns the frame, nil if it has no messages.
+// End returns the frame, or nil if it has no messages.
 func (f *Frame) End() []byte {
 	if len(f.b) <= wire.FrameHeadBytes {
 		f.b = nil

@@ -15,32 +15,33 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// ErrBegun: the replica that a group was to begin anew with, or a later one of
-// its shard, has begun its life on this node already.
-var ErrBegun = errors.New("raftgroup: the replica has begun already")
+// ErrBegun: the replica that a group was to be restarted with, or a later
+// replica of its shard, already exists or existed on this node.
+var ErrBegun = errors.New("raftgroup: the replica already exists or existed")
 
-// Founding is a group that begins anew with one replica and a given state.
+// Founding describes a group that restarts with one replica and a given state.
 type Founding struct {
 	Shard sharding.ShardID
-	// Replica is the only voter. Its id is higher than any that the shard had.
+	// Replica is the only voter. Its id is higher than any earlier id in the
+	// shard.
 	Replica sharding.ReplicaID
-	// Index and Term are those of the state; the term is above all that the
-	// shard's replicas have seen.
+	// Index and Term are those of the state. The term is above every term that
+	// the shard's replicas have seen.
 	Index uint64
 	Term  sharding.Term
 	// State is the stream of the state, see journal/statefile.
 	State io.Reader
 }
 
-// BeginAnew begins a group anew on a stopped node: whatever replica of the shard
-// there is ends its life, and the new one begins with the state. dir is the
-// directory of received snapshots. It returns when that is durable; the
-// records are those that removing, creating and installing write while a node
-// runs. It can be repeated after it was interrupted, with the same founding,
-// and then does what is left of it: until then the group may be without its
-// state, so that the node must not start.
+// BeginAnew restarts a group on a stopped node: it removes any replica of the
+// shard and creates the new one with the given state. dir is the directory of
+// received snapshots. It returns once everything is durable. It writes the
+// records of a removal, a creation and an install, as a running node would. If
+// it is interrupted, it can be repeated with the same arguments and completes
+// the rest; until then the group may lack its state, so the node must not
+// start.
 //
-// The log was recovered as rec, which cannot be used afterwards.
+// The log was recovered as rec, which must not be used afterwards.
 func BeginAnew(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Founding) error {
 	files := snapdir.New(fsys, dir, nil, slog.New(slog.DiscardHandler))
 	var named []string
@@ -59,7 +60,7 @@ func BeginAnew(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Fou
 	}
 	w := open(rec, log)
 	if err := w.beginAnew(f, digest); err != nil {
-		return fmt.Errorf("begin shard %d anew: %w", f.Shard, err)
+		return fmt.Errorf("restart shard %d from a given state: %w", f.Shard, err)
 	}
 	return w.sync()
 }
@@ -89,7 +90,7 @@ func (w *writer) beginAnew(f Founding, digest statefile.Digest) error {
 	}
 	switch has := r.Image.Install; {
 	case has.Index != 0 && has.Digest == digest && r.Log.Last() == f.Index:
-		return nil // an earlier attempt came to its end
+		return nil // an earlier attempt completed
 	case has.Index != 0 || r.Log.Last() != 0:
 		return ErrBegun
 	}
@@ -102,9 +103,9 @@ func (w *writer) beginAnew(f Founding, digest statefile.Digest) error {
 	})
 }
 
-// Discard ends the life of a stopped node's replica of a shard, durably; one
-// that is gone already is passed over. The log was recovered as rec, which
-// cannot be used afterwards.
+// Discard durably removes a stopped node's replica of a shard. It does nothing
+// if there is none. The log was recovered as rec, which must not be used
+// afterwards.
 func Discard(rec *recovery.Recovered, log Log, shard sharding.ShardID) (was sharding.ReplicaID, err error) {
 	r := rec.Replica(shard)
 	if r == nil {

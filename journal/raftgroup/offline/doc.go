@@ -1,8 +1,8 @@
-// Package offline changes the log of a stopped node: a group begins anew with a
-// given state, a replica is given up, or made the only one of its group.
+// Package offline changes the log of a stopped node: it restarts a group from a
+// given state, removes a replica, or makes a replica the only member of its
+// group.
 //
-// It writes the records that a running node writes for the same, and starts no
-// raft: what it appends depends on the log alone, so that what was interrupted
-// can be repeated.
-// The package starts no goroutine, and never touches the log of a node that runs.
+// It appends the same records as a running node and starts no raft. The records
+// depend only on the log, so an interrupted operation can be repeated. The
+// package starts no goroutine, and never touches the log of a running node.
 package offline

@@ -15,32 +15,32 @@ import (
 // ErrNoReplica: the node holds no replica of the shard.
 var ErrNoReplica = errors.New("raftgroup: no replica of the shard on this node")
 
-// soleTerms is how far a replica that is made the only voter goes above the term
-// that it knows: beyond all that the members which are given up can have led in
-// without it.
+// soleTerms is how far a replica that becomes the only voter raises its term,
+// so that it is above any term in which the abandoned members can have elected
+// a leader.
 const soleTerms = 1 << 20
 
-// Sole is a replica that MakeSole made the only member of its group.
+// Sole describes a replica that MakeSole made the only member of its group.
 type Sole struct {
 	Replica sharding.ReplicaID
-	// Term and Index are those of the last entry that the replica had; all up to
-	// it is committed now.
+	// Term and Index are those of the replica's last entry. All entries up to
+	// it are committed now.
 	Term  sharding.Term
 	Index uint64
-	// Given up are the members that there were beside it.
+	// GivenUp are the other members that were removed.
 	GivenUp []sharding.ReplicaID
 }
 
-// MakeSole makes a stopped node's replica the only member of its group, whoever
-// voted in it before, for a group whose majority is gone for good. What only the
-// others had is lost, and should a majority of them run again, the group would be
-// there twice: what prevents that is the caller's.
+// MakeSole makes a stopped node's replica the only member of its group, whether
+// or not it was a voter. It is for a group that lost its majority for good.
+// Entries that only the other members had are lost. If a majority of them ever
+// runs again, the group exists twice; the caller must prevent that.
 //
-// The change of members is in the log as any other is, as entries behind the last
-// one, so that replicas that are built later have it too; note is in the entry,
-// and is logged by each replica that applies it. It returns when that is durable.
-// A replica that is alone already is left as it is. The log was recovered as rec,
-// which cannot be used afterwards.
+// The membership change is written as regular log entries after the last one,
+// so that replicas added later apply it too. note is stored in the entry, and
+// each replica that applies it logs the note. MakeSole returns once this is
+// durable. A replica that is already alone is left unchanged. The log was
+// recovered as rec, which must not be used afterwards.
 func MakeSole(rec *recovery.Recovered, log Log, shard sharding.ShardID, note string) (Sole, error) {
 	r := rec.Replica(shard)
 	if r == nil {
@@ -60,7 +60,7 @@ func MakeSole(rec *recovery.Recovered, log Log, shard sharding.ShardID, note str
 		return s, err
 	}
 	if last == 0 {
-		return s, fmt.Errorf("raftgroup: replica %d of shard %d has nothing yet", r.Replica, shard)
+		return s, fmt.Errorf("raftgroup: replica %d of shard %d has an empty log", r.Replica, shard)
 	}
 	next := &wire.Section{Shard: uint32(shard), Replica: uint64(r.Replica), First: last + 1}
 	if s.GivenUp, err = removeOthers(next, max(r.Hard.Term, term)+soleTerms, state, note); err != nil || len(next.Ents) == 0 {
@@ -73,8 +73,8 @@ func MakeSole(rec *recovery.Recovered, log Log, shard sharding.ShardID, note str
 	return s, w.sync()
 }
 
-// removeOthers fills the section with the entries that lead from the members to the
-// replica alone, and returns those that go.
+// removeOthers fills the section with the entries that reduce the members to
+// the replica alone, and returns the removed members.
 func removeOthers(s *wire.Section, term uint64, state *pb.ConfState, note string) (gone []sharding.ReplicaID, err error) {
 	var changes []*pb.ConfChangeSingle
 	one := func(kind pb.ConfChangeType, id uint64) {
@@ -95,7 +95,7 @@ func removeOthers(s *wire.Section, term uint64, state *pb.ConfState, note string
 		one(pb.ConfChangeAddNode, s.Replica)
 	}
 	steps := []*pb.ConfChangeV2{{Transition: pb.ConfChangeTransitionJointExplicit.Enum(), Changes: changes, Context: []byte(note)}, {}}
-	if len(state.GetVotersOutgoing()) > 0 { // what is under way ends first
+	if len(state.GetVotersOutgoing()) > 0 { // finish the joint change in progress first
 		steps = append([]*pb.ConfChangeV2{{}}, steps...)
 	}
 	for _, c := range steps {

@@ -19,8 +19,9 @@ type Log interface {
 	SyncMark() error
 }
 
-// writer appends records, and has what they make of the groups: a record that
-// opens a new segment follows a checkpoint of those before it.
+// writer appends records and tracks their effect on the groups, because a
+// record that opens a new segment comes after a checkpoint of the state before
+// it.
 type writer struct {
 	rec *recovery.Recovered
 	log Log
@@ -47,7 +48,7 @@ func (w *writer) sync() error {
 	return w.log.SyncMark()
 }
 
-// remove ends a replica's life.
+// remove removes a replica.
 func (w *writer) remove(r *recovery.Replica) error {
 	payload := wire.AppendReplica(wire.BeginList(nil, 1), r.Shard, r.Replica)
 	if _, err := w.log.Append(wire.KindRemove, payload); err != nil {
@@ -59,7 +60,7 @@ func (w *writer) remove(r *recovery.Replica) error {
 	return nil
 }
 
-// create begins the life of a replica that is the only voter.
+// create creates a replica that is the only voter.
 func (w *writer) create(shard sharding.ShardID, replica sharding.ReplicaID) (*recovery.Replica, error) {
 	conf := wire.NewMembership([]sharding.ReplicaID{replica}, nil)
 	payload := wire.AppendMembership(wire.AppendReplica(wire.BeginList(nil, 1), shard, replica), conf)
@@ -75,7 +76,7 @@ func (w *writer) create(shard sharding.ShardID, replica sharding.ReplicaID) (*re
 	return &w.rec.Groups[at], nil
 }
 
-// install makes a replica what the image says.
+// install sets a replica to the image.
 func (w *writer) install(r *recovery.Replica, image wire.GroupImage) error {
 	if _, err := w.log.Append(wire.KindInstall, wire.AppendInstall(nil, &image)); err != nil {
 		return err

@@ -19,27 +19,28 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// behind is the part of a group's log that the log was cut of while a snapshot
-// is under way: its follower goes on from the snapshot with these entries. They
-// are in a file of their own, since a snapshot of gigabytes takes longer than
-// memory has room for what is written meanwhile. The file is never synced and
-// means nothing after a restart, with which the snapshot begins anew too.
+// behind is the catch-up file of a group: the entries that were truncated from
+// the log while a snapshot transfer is in progress. The follower continues from
+// the snapshot with these entries. They are in a file because a snapshot of
+// gigabytes takes longer than memory has space for the entries written
+// meanwhile. The file is never synced and is useless after a restart, which
+// also restarts the snapshot.
 //
-//	cut, cutTerm | entries of the file | entries in memory
+//	cut, cutTerm | entries in the file | entries in memory
 type behind struct {
 	files *snapdir.Dir
 	name  string
 	file  disk.File
 	// cut is the index before the first entry.
 	cut, cutTerm uint64
-	at           []int64 // where each entry begins, and the end of the last
+	at           []int64 // offset of each entry, and the end of the last
 	terms        []termFrom
 }
 
-// termFrom is the term of the entries from an index on.
+// termFrom is the term of the entries starting at an index.
 type termFrom struct{ index, term uint64 }
 
-// newBehind makes the file, empty, for entries behind cut.
+// newBehind creates an empty file for the entries after cut.
 func newBehind(files *snapdir.Dir, name string, cut, cutTerm uint64) (*behind, error) {
 	file, err := files.Create(name)
 	if err != nil {
@@ -48,13 +49,13 @@ func newBehind(files *snapdir.Dir, name string, cut, cutTerm uint64) (*behind, e
 	return &behind{files: files, name: name, file: file, cut: cut, cutTerm: cutTerm, at: []int64{0}}, nil
 }
 
-// last is the index of the last entry.
+// last returns the index of the last entry.
 func (u *behind) last() uint64 { return u.cut + uint64(len(u.at)) - 1 }
 
-// bytes is how long the file is.
+// bytes returns the length of the file.
 func (u *behind) bytes() int64 { return u.at[len(u.at)-1] }
 
-// append adds entries, which follow the last one, with one write.
+// append adds entries after the last one, with one write.
 func (u *behind) append(ents []*pb.Entry) error {
 	var b []byte
 	from, at, terms := u.bytes(), u.at, u.terms
@@ -79,7 +80,7 @@ func sumEntry(index uint64, b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(le.AppendUint64(nil, index), castagnoli), castagnoli, b)
 }
 
-// term returns the term of entry i, which lies behind the cut or is it.
+// term returns the term of entry i, which is at or after cut.
 func (u *behind) term(i uint64) uint64 {
 	n := sort.Search(len(u.terms), func(n int) bool { return u.terms[n].index > i })
 	if n == 0 {
@@ -88,8 +89,9 @@ func (u *behind) term(i uint64) uint64 {
 	return u.terms[n-1].term
 }
 
-// entries reads entries from lo to before hi, at most maxSize bytes of them but
-// at least one. What was not read as it was written is journal.ErrDamaged.
+// entries reads entries from lo up to but excluding hi: at most maxSize bytes,
+// but at least one entry. If an entry does not match its checksum the error is
+// journal.ErrDamaged.
 func (u *behind) entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	first := int(lo - u.cut - 1)
 	end := first + 1
@@ -107,22 +109,22 @@ func (u *behind) entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 		r := wire.Reader{B: framed[4:]}
 		e := r.Entry(index, false)
 		if r.Bad || len(r.B) > 0 || le.Uint32(framed) != sumEntry(index, framed[4:]) {
-			return nil, fmt.Errorf("%w: entry %d held for a follower", journal.ErrDamaged, index)
+			return nil, fmt.Errorf("%w: entry %d in a catch-up file", journal.ErrDamaged, index)
 		}
 		out = append(out, e)
 	}
 	return out, nil
 }
 
-// close gives the file up.
+// close closes and removes the file.
 func (u *behind) close() {
 	u.file.Close()
 	u.files.Count(-u.bytes())
-	_ = u.files.Remove(u.name) // the next start removes what this does not
+	_ = u.files.Remove(u.name) // if this fails, the next start removes the file
 }
 
-// Keep puts the entries up to an index into the file, which begins behind from
-// if there is none yet. After an error nothing is kept.
+// Keep saves the entries up to an index in the catch-up file, which starts
+// after from if there is none yet. After an error nothing is kept.
 func (s *Log) Keep(files *snapdir.Dir, name string, from, to uint64) error {
 	if s.behind == nil {
 		if from = max(from, s.cut); from >= to {
@@ -151,7 +153,7 @@ func (s *Log) Keep(files *snapdir.Dir, name string, from, to uint64) error {
 	return err
 }
 
-// Behind is how long the file is, and whether there is one.
+// Behind returns the length of the catch-up file, and whether there is one.
 func (s *Log) Behind() (bytes int64, ok bool) {
 	if s.behind == nil {
 		return 0, false
@@ -159,7 +161,7 @@ func (s *Log) Behind() (bytes int64, ok bool) {
 	return s.behind.bytes(), true
 }
 
-// ForgetBehind gives the file up.
+// ForgetBehind discards the catch-up file.
 func (s *Log) ForgetBehind() {
 	if s.behind != nil {
 		s.behind.close()
@@ -167,8 +169,8 @@ func (s *Log) ForgetBehind() {
 	}
 }
 
-// behindEntries are entries of the file, from lo to before hi. After an error
-// they are gone, as behind a cut.
+// behindEntries returns entries of the catch-up file from lo up to but
+// excluding hi. After an error they are gone, like truncated ones.
 func (s *Log) behindEntries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	out, err := s.behind.entries(lo, min(hi, s.cut+1), maxSize)
 	if err != nil {

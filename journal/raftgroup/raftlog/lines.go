@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// lines passes raft's own lines on as debug, its warnings too: what an operator
-// wants to know is reported by the loop.
+// lines forwards raft's log lines at debug level, including its warnings: the
+// loop reports the events that matter to an operator.
 type lines struct {
 	log   *slog.Logger
 	debug bool
@@ -17,7 +17,7 @@ type lines struct {
 
 var _ raft.Logger = lines{}
 
-// Lines takes what raft itself says of a shard's group.
+// Lines returns the logger for raft in a shard's group.
 func Lines(log *slog.Logger, shard uint32) raft.Logger {
 	return lines{log: log.With("shard_id", shard), debug: log.Enabled(context.Background(), slog.LevelDebug)}
 }
@@ -45,7 +45,7 @@ func (l lines) Errorf(format string, v ...any) {
 	l.log.Error("raft", "line", fmt.Sprintf(format, v...))
 }
 
-// A broken invariant of raft ends the process.
+// A broken invariant of raft panics.
 func (l lines) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
 func (l lines) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
 func (l lines) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }

@@ -8,60 +8,63 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// EntryOverhead is what an entry in memory costs beside its data, in bytes.
+// EntryOverhead is the memory that an entry uses in addition to its data, in
+// bytes.
 const EntryOverhead = 120
 
-// Log is the part of a group's log that is kept in memory, and raft's
-// Storage: everything behind the cut that the write-ahead log holds durably.
+// Log is the in-memory part of a group's log, and raft's Storage. It holds
+// every entry after the truncated index that the write-ahead log holds durably.
 //
-//	cut (index and term kept, entry gone) | ents[0] … ents[n-1]
+//	cut (index and term kept, entry truncated) | ents[0] … ents[n-1]
 //
-// Slices handed out are never written again: truncation and compaction copy.
+// Slices handed out are never modified: overwriting and compaction copy.
 type Log struct {
 	cut, cutTerm uint64
 	ents         []*pb.Entry
 	bytes        int64
-	// behind are entries before the cut, in a file; nil while no follower needs
-	// them.
+	// behind holds entries before the truncated index, in a file; nil while no
+	// follower needs them.
 	behind *behind
-	// marks say where in the write-ahead log the entries are, see mark.
+	// marks locate the entries in the write-ahead log, see mark.
 	marks []mark
-	// hard and conf are what raft starts from.
+	// hard and conf are the state that raft starts from.
 	hard *pb.HardState
 	conf *pb.ConfState
-	// describe says what a snapshot would be of; nil: there are none.
+	// describe describes the snapshot that would be sent; nil if there are
+	// none.
 	describe func() (*pb.Snapshot, error)
 }
 
 var _ raft.Storage = (*Log)(nil)
 
-// New is an empty log behind a cut.
+// New returns an empty log that starts after the entry at cut.
 func New(cut, cutTerm uint64) *Log { return &Log{cut: cut, cutTerm: cutTerm} }
 
-// Start sets what raft starts from, and what says of what a snapshot would be;
-// nil: there are none.
+// Start sets the state that raft starts from, and the function that describes
+// the snapshot that would be sent; nil if there are none.
 func (s *Log) Start(hard *pb.HardState, conf *pb.ConfState, describe func() (*pb.Snapshot, error)) {
 	s.hard, s.conf, s.describe = hard, conf, describe
 }
 
-// Cut is the index before the first entry in memory.
+// Cut returns the truncated index: that of the entry before the first one in
+// memory.
 func (s *Log) Cut() uint64 { return s.cut }
 
-// CutTerm is the term of the entry at the cut.
+// CutTerm returns the term of the entry at the truncated index.
 func (s *Log) CutTerm() uint64 { return s.cutTerm }
 
-// Bytes is what the entries in memory take.
+// Bytes returns the memory used by the entries.
 func (s *Log) Bytes() int64 { return s.bytes }
 
 // All returns the entries in memory. They are shared.
 func (s *Log) All() []*pb.Entry { return s.ents }
 
-// InitialState returns what raft starts from.
+// InitialState returns the state that raft starts from.
 func (s *Log) InitialState() (*pb.HardState, *pb.ConfState, error) {
 	return s.hard, s.conf, nil
 }
 
-// FirstIndex is the index of the first entry that can be had.
+// FirstIndex returns the index of the first available entry.
 func (s *Log) FirstIndex() (uint64, error) {
 	if s.behind != nil {
 		return s.behind.cut + 1, nil
@@ -69,13 +72,14 @@ func (s *Log) FirstIndex() (uint64, error) {
 	return s.cut + 1, nil
 }
 
-// LastIndex is the index of the last entry.
+// LastIndex returns the index of the last entry.
 func (s *Log) LastIndex() (uint64, error) { return s.Last(), nil }
 
-// Last is the index of the last entry, or the cut.
+// Last returns the index of the last entry, or the truncated index if there is
+// none.
 func (s *Log) Last() uint64 { return s.cut + uint64(len(s.ents)) }
 
-// Term returns the term of entry i, also of the cut.
+// Term returns the term of entry i; i may be the truncated index.
 func (s *Log) Term(i uint64) (uint64, error) {
 	switch {
 	case i < s.cut && s.behind != nil && i >= s.behind.cut:
@@ -90,8 +94,8 @@ func (s *Log) Term(i uint64) (uint64, error) {
 	return s.ents[i-s.cut-1].GetTerm(), nil
 }
 
-// Entries returns entries from lo to before hi, at most maxSize bytes of them
-// but at least one.
+// Entries returns entries from lo up to but excluding hi: at most maxSize
+// bytes, but at least one entry.
 func (s *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	if lo <= s.cut && s.behind != nil && lo > s.behind.cut {
 		return s.behindEntries(lo, hi, maxSize)
@@ -114,8 +118,8 @@ func (s *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return out[:len(out):len(out)], nil
 }
 
-// Snapshot describes the state that a follower behind the cut gets: the state
-// itself moves beside the messages.
+// Snapshot describes the state that a follower behind the truncated index gets.
+// The state itself is sent separately from the messages.
 func (s *Log) Snapshot() (*pb.Snapshot, error) {
 	if s.describe == nil {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -123,7 +127,7 @@ func (s *Log) Snapshot() (*pb.Snapshot, error) {
 	return s.describe()
 }
 
-// Append adds entries, in the place of those that conflict with them.
+// Append appends entries and replaces conflicting ones.
 func (s *Log) Append(add []*pb.Entry) {
 	if len(add) == 0 {
 		return
@@ -146,7 +150,7 @@ func (s *Log) Append(add []*pb.Entry) {
 	}
 }
 
-// Compact forgets the entries up to index, which has the term.
+// Compact drops the entries up to index, whose term is term.
 func (s *Log) Compact(index, term uint64) {
 	n := int(index - s.cut)
 	for _, e := range s.ents[:n] {
@@ -156,8 +160,8 @@ func (s *Log) Compact(index, term uint64) {
 	s.cut, s.cutTerm = index, term
 }
 
-// TailIndex returns the highest index behind which lie at least bytes of
-// entries, or the cut.
+// TailIndex returns the highest index that is followed by at least bytes of
+// entries, or the truncated index.
 func (s *Log) TailIndex(bytes int64) uint64 {
 	var sum int64
 	for i := len(s.ents) - 1; i >= 0; i-- {
@@ -171,14 +175,15 @@ func (s *Log) TailIndex(bytes int64) uint64 {
 
 func entrySize(e *pb.Entry) int64 { return int64(len(e.GetData())) + EntryOverhead }
 
-// Reset makes the log an empty one behind a cut. Where its entries are in the
-// write-ahead log is as it was.
+// Reset empties the log and sets its truncated index. The positions in the
+// write-ahead log are unchanged.
 func (s *Log) Reset(cut, cutTerm uint64) {
 	s.ForgetBehind()
 	s.cut, s.cutTerm, s.ents, s.bytes = cut, cutTerm, nil, 0
 }
 
-// Agrees says whether an append leaves alone what is committed here.
+// Agrees reports whether an append is consistent with the entries committed
+// here.
 func (s *Log) Agrees(m *pb.Message, commit uint64) bool {
 	same := func(index, term uint64) bool {
 		if index < s.cut || index > commit {
@@ -201,8 +206,8 @@ func (s *Log) Agrees(m *pb.Message, commit uint64) bool {
 	return true
 }
 
-// Ahead says whether this log has entries that are missing to who asks for
-// votes.
+// Ahead reports whether this log has entries that the sender of a vote request
+// lacks.
 func (s *Log) Ahead(m *pb.Message) bool {
 	last := s.Last()
 	term, _ := s.Term(last)

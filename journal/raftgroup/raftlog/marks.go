@@ -2,15 +2,15 @@ package raftlog
 
 import "github.com/hostd/hostd/journal/wal"
 
-// mark says that the entries from first on, up to the next mark's, are in the
-// segment of pos or behind it.
+// mark locates the entries from first up to the next mark's first: they are in
+// the segment of pos or a later one.
 type mark struct {
 	first uint64
 	pos   wal.Position
 }
 
-// Written notes that entries from first on were written at pos, in the place of
-// any that were there.
+// Written records that entries from first on were written at pos and replace
+// any earlier ones.
 func (s *Log) Written(first uint64, pos wal.Position) {
 	for len(s.marks) > 0 && s.marks[len(s.marks)-1].first >= first {
 		s.marks = s.marks[:len(s.marks)-1]
@@ -21,8 +21,8 @@ func (s *Log) Written(first uint64, pos wal.Position) {
 	s.marks = append(s.marks, mark{first, pos})
 }
 
-// Needed returns the position before which no entry behind the cut lies, false
-// if there is no such entry.
+// Needed returns the position of the oldest entry after the truncated index, or
+// false if there is no such entry.
 func (s *Log) Needed() (wal.Position, bool) {
 	for len(s.marks) > 1 && s.marks[1].first <= s.cut+1 {
 		s.marks = s.marks[1:]
@@ -33,5 +33,5 @@ func (s *Log) Needed() (wal.Position, bool) {
 	return s.marks[0].pos, true
 }
 
-// Unwritten forgets where the entries are: others take their place.
+// Unwritten forgets the positions of the entries, because others replace them.
 func (s *Log) Unwritten() { s.marks = nil }

@@ -6,29 +6,29 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// StandTicks is how long a follower that has its snapshot may stand still
-// without losing the entries behind it.
+// StandTicks is how long a follower that has its snapshot may make no progress
+// before the entries after the snapshot are released.
 const StandTicks = 50
 
-// Pins keep the entries behind snapshots under way, so that their followers can
-// go on from them. A pin begins with the sending and ends when the follower is
-// near, or gets on no more. While a snapshot that broke off waits to be sent on
-// it goes on.
+// Pins keep the entries after the snapshots in transfer, so that their
+// followers can continue from them. A pin starts with the transfer. It ends
+// when the follower has nearly caught up or makes no more progress, and
+// survives an interruption that may be resumed.
 type Pins struct{ list []pin }
 
-// pin keeps the log behind a snapshot that is on its way to a follower.
+// pin keeps the log after a snapshot that is on its way to a follower.
 type pin struct {
 	to    uint64
 	index uint64 // of the snapshot
-	until uint64 // the tick at which it ends, 0 while the snapshot is sent
+	until uint64 // the tick at which the pin ends, 0 while the snapshot is being sent
 	there uint64 // the index of the snapshot that the follower has durably, 0 before
-	match uint64 // how far the follower was when it got on last
+	match uint64 // how far the follower was when it last made progress
 }
 
-// Any says whether there are pins.
+// Any reports whether there are pins.
 func (p *Pins) Any() bool { return len(p.list) > 0 }
 
-// From is the lowest index behind which entries are kept; there is a pin.
+// From returns the lowest pinned index. There must be a pin.
 func (p *Pins) From() uint64 {
 	from := p.list[0].index
 	for i := range p.list {
@@ -37,8 +37,9 @@ func (p *Pins) From() uint64 {
 	return from
 }
 
-// Set pins the log behind a snapshot for a replica, in the place of its last
-// pin; again says that this was of the same index, and the sending broke off.
+// Set pins the log after a snapshot for a replica and replaces its previous
+// pin. again reports that the previous transfer was of the same index and was
+// interrupted.
 func (p *Pins) Set(to, index uint64) (again bool) {
 	p.list = slices.DeleteFunc(p.list, func(h pin) bool {
 		same := h.to == to
@@ -49,9 +50,9 @@ func (p *Pins) Set(to, index uint64) (again bool) {
 	return again
 }
 
-// Tend ends the pins that are over. A follower that has its snapshot needs the
-// entries behind it as long as it gets on with them, until it is near, or has
-// all that lies before the cut.
+// Tend drops expired pins. A follower that has its snapshot needs the entries
+// after it as long as it makes progress with them, until it has nearly caught
+// up or has everything before the truncated index.
 func (p *Pins) Tend(now, near uint64, progress map[uint64]tracker.Progress) {
 	for i := range p.list {
 		h := &p.list[i]
@@ -67,10 +68,10 @@ func (p *Pins) Tend(now, near uint64, progress map[uint64]tracker.Progress) {
 	p.list = slices.DeleteFunc(p.list, func(h pin) bool { return h.until != 0 && h.until <= now })
 }
 
-// Drop ends all pins.
+// Drop drops all pins.
 func (p *Pins) Drop() { p.list = p.list[:0] }
 
-// End ends the pins of a replica at a tick.
+// End sets the tick at which the pins of a replica end.
 func (p *Pins) End(to, tick uint64) {
 	for i := range p.list {
 		if p.list[i].to == to {
@@ -79,7 +80,7 @@ func (p *Pins) End(to, tick uint64) {
 	}
 }
 
-// Arrived notes that a replica has a snapshot of that index durably.
+// Arrived records that a replica durably has the snapshot of an index.
 func (p *Pins) Arrived(to, index uint64) {
 	for i := range p.list {
 		if p.list[i].to == to {
@@ -88,12 +89,12 @@ func (p *Pins) Arrived(to, index uint64) {
 	}
 }
 
-// Has says whether a replica has a snapshot behind the index, by what is known.
+// Has reports whether a replica is known to have a snapshot after the index.
 func (p *Pins) Has(to, index uint64) bool {
 	return slices.ContainsFunc(p.list, func(h pin) bool { return h.to == to && index < h.there })
 }
 
-// Awaited says whether somebody may still be sent the snapshot of an index.
+// Awaited reports whether the snapshot of an index may still have to be sent.
 func (p *Pins) Awaited(index, now uint64) bool {
 	return slices.ContainsFunc(p.list, func(h pin) bool {
 		return h.there == 0 && h.index == index && (h.until == 0 || h.until > now)

@@ -1,22 +1,22 @@
-// Package reads has the reads of a group that wait until its leader knows that it
-// still leads: those that came meanwhile share a round of raft.
-// It never asks raft itself, and starts no goroutine.
+// Package reads queues the reads of a group that wait for a ReadIndex
+// confirmation. Reads that arrive while a confirmation is in progress share the
+// next one, so that a thousand concurrent reads cost one round of heartbeats.
+// It never calls raft itself, and starts no goroutine.
 package reads
 
 import "slices"
 
-// maxRounds bounds the confirmations under way in a group; reads that come
-// meanwhile share the next one.
+// maxRounds bounds the ReadIndex rounds in progress per group.
 const maxRounds = 4
 
-// Queue has a group's reads, by their tokens.
+// Queue holds a group's reads by token.
 type Queue struct {
-	waiting []uint64 // in no round yet
+	waiting []uint64 // not in a round yet
 	rounds  []round
-	asked   int // reads in rounds
+	asked   int // number of reads in rounds
 }
 
-// round is one confirmation of leadership and the reads that share it.
+// round is one ReadIndex round and the reads that share it.
 type round struct {
 	context uint64
 	tokens  []uint64
@@ -25,23 +25,23 @@ type round struct {
 // Add adds a read.
 func (q *Queue) Add(token uint64) { q.waiting = append(q.waiting, token) }
 
-// Len is how many reads are not confirmed.
+// Len returns the number of unconfirmed reads.
 func (q *Queue) Len() int { return len(q.waiting) + q.asked }
 
-// Waiting says whether there are reads in no round.
+// Waiting reports whether there are reads that are not in a round.
 func (q *Queue) Waiting() bool { return len(q.waiting) > 0 }
 
-// Full says that no round may begin.
+// Full reports whether no further round may start.
 func (q *Queue) Full() bool { return len(q.rounds) >= maxRounds }
 
-// Ask begins a round of that context for the reads that wait.
+// Ask starts a round with the given context for the waiting reads.
 func (q *Queue) Ask(context uint64) {
 	q.rounds = append(q.rounds, round{context, q.waiting})
 	q.asked += len(q.waiting)
 	q.waiting = nil
 }
 
-// Confirm takes a confirmed round out and returns its reads.
+// Confirm removes a confirmed round and returns its reads.
 func (q *Queue) Confirm(context uint64) []uint64 {
 	i := slices.IndexFunc(q.rounds, func(r round) bool { return r.context == context })
 	if i < 0 {
@@ -53,7 +53,7 @@ func (q *Queue) Confirm(context uint64) []uint64 {
 	return tokens
 }
 
-// Take returns all reads that are not confirmed, for good.
+// Take removes and returns all unconfirmed reads.
 func (q *Queue) Take() (tokens []uint64) {
 	for _, r := range q.rounds {
 		tokens = append(tokens, r.tokens...)

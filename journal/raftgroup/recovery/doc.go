@@ -1,7 +1,7 @@
-// Package recovery reads what the write-ahead log of a node holds: the raft
-// groups as its records left them, which a start goes on from, and which tools
-// look at on a stopped node.
+// Package recovery reads the write-ahead log of a node and rebuilds its raft
+// groups. A start continues from the result, and tools inspect it on a stopped
+// node.
 //
-// It writes nothing, starts no raft, and refuses a log that contradicts itself.
+// It writes nothing, starts no raft, and rejects a log that contradicts itself.
 // The package starts no goroutine.
 package recovery

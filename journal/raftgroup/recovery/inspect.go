@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Replica is the node's replica of a shard, nil if there is none.
+// Replica returns the node's replica of a shard, or nil.
 func (r *Recovered) Replica(shard sharding.ShardID) *Replica {
 	i := slices.IndexFunc(r.Groups, func(g Replica) bool { return g.Shard == shard })
 	if i < 0 {
@@ -28,9 +28,9 @@ func (r *Recovered) Replica(shard sharding.ShardID) *Replica {
 	return &r.Groups[i]
 }
 
-// Generations says of every shard that has or had a replica here which of its
-// generations is the present one: what the state machine has to know before it
-// opens its store. Snapshots that it may have to read are in dir.
+// Generations returns the current generation of every shard that has or had a
+// replica here. The state machine needs it before it opens its store. dir holds
+// the snapshots that it may have to read.
 func (r *Recovered) Generations(fsys disk.FS, dir string) []statefile.Generation {
 	files := snapdir.New(fsys, dir, nil, slog.New(slog.DiscardHandler))
 	var out []statefile.Generation
@@ -46,8 +46,8 @@ func (r *Recovered) Generations(fsys disk.FS, dir string) []statefile.Generation
 	return out
 }
 
-// File is the name of the snapshot's file that the replica's life began with,
-// empty if the state machine needs none.
+// File returns the name of the snapshot file that the replica's generation
+// began with, or "" if the state machine does not need it.
 func (r *Replica) File() string {
 	if r.Image.Install.Index == 0 {
 		return ""
@@ -55,8 +55,8 @@ func (r *Replica) File() string {
 	return snapdir.Name(r.Shard, r.Replica, r.Image.Install.Digest)
 }
 
-// install is the snapshot that the group's generation began with, as the
-// state machine may need it.
+// install returns the snapshot that the group's generation began with, for the
+// state machine.
 func (r *Replica) install(files *snapdir.Dir) *statefile.Install {
 	image := r.Image.Install
 	if image.Index == 0 {
@@ -69,21 +69,21 @@ func (r *Replica) install(files *snapdir.Dir) *statefile.Install {
 	}
 }
 
-// Remains is what the log of a stopped node records of a replica.
+// Remains describes a replica in the log of a stopped node.
 type Remains struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
-	// Index is how far the log knows its entries to be committed; the members
-	// are as of it. More may have been committed.
+	// Index is the highest index that the log knows to be committed, and the
+	// members are as of it. More entries may have been committed.
 	Index                      uint64
 	Voters, Learners, Outgoing []sharding.ReplicaID
-	// First are the group's first voters; empty where the log has forgotten
+	// First are the group's first voters, empty if the log no longer contains
 	// them.
 	First []sharding.ReplicaID
 }
 
-// Remains describes every replica of the node, by shard.
+// Remains describes every replica of the node, sorted by shard.
 func (r *Recovered) Remains() ([]Remains, error) {
 	out := make([]Remains, 0, len(r.Groups))
 	for i := range r.Groups {
@@ -101,8 +101,8 @@ func (r *Recovered) Remains() ([]Remains, error) {
 	return out, nil
 }
 
-// Removed is the highest id of a replica that was removed from the node, 0 for
-// none.
+// Removed returns the highest id of a replica that was removed from the node, 0
+// for none.
 func (r *Recovered) Removed() (highest sharding.ReplicaID) {
 	for _, f := range r.Former {
 		highest = max(highest, f.Replica)
@@ -110,8 +110,8 @@ func (r *Recovered) Removed() (highest sharding.ReplicaID) {
 	return highest
 }
 
-// MembersAt is the membership as of an index of the log: changes behind the
-// recorded one are carried out up to it.
+// MembersAt returns the membership as of a log index: it applies the changes
+// after the recorded membership up to index.
 func (r *Replica) MembersAt(index uint64) (*pb.ConfState, error) {
 	state := r.Image.Conf.State
 	for _, e := range r.Log.All() {
@@ -130,7 +130,7 @@ func (r *Replica) MembersAt(index uint64) (*pb.ConfState, error) {
 	return state, nil
 }
 
-// Changed is the membership after a change, as raft judges it.
+// Changed returns the membership after a change, as raft computes it.
 func Changed(self uint64, state *pb.ConfState, change *pb.ConfChangeV2) (next *pb.ConfState, err error) {
 	storage := raft.NewMemoryStorage()
 	if err := storage.ApplySnapshot(wire.SnapshotOf(1, 1, state)); err != nil {
@@ -143,16 +143,16 @@ func Changed(self uint64, state *pb.ConfState, change *pb.ConfChangeV2) (next *p
 	if err != nil {
 		return nil, err
 	}
-	defer func() { // raft panics at a change that does not fit
+	defer func() { // raft panics if a change does not fit
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it does not fit the members")
+			err = fmt.Errorf("the change does not fit the members")
 		}
 	}()
 	return node.ApplyConfChange(change), nil
 }
 
-// Entries returns the entries of a shard that the log holds, committed or not:
-// those behind the cut, in order. They are shared with the Recovered.
+// Entries returns all entries of a shard in the log, committed or not, in
+// order. They are shared with the Recovered.
 func (r *Recovered) Entries(shard sharding.ShardID) []journal.Committed {
 	g := r.Replica(shard)
 	if g == nil {
@@ -169,9 +169,9 @@ func (r *Recovered) Entries(shard sharding.ShardID) []journal.Committed {
 	return out
 }
 
-// Unreadable tells which entries of the log, committed or not, cannot be
-// decoded, by shard and in order: membership changes that CheckMembers refuses,
-// and others that read does.
+// Unreadable calls found for each entry of the log, committed or not, that
+// cannot be decoded, by shard and in order: membership changes that
+// CheckMembers rejects, and other entries that read rejects.
 func (r *Recovered) Unreadable(read func(sharding.ShardID, journal.Committed) error, found func(shard sharding.ShardID, index uint64, err error)) {
 	for i := range r.Groups {
 		g := &r.Groups[i]

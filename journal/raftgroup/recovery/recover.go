@@ -14,51 +14,51 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// ErrContradiction is wrapped when the log and the state machine contradict each
-// other: one of them lost what it had acknowledged.
+// ErrContradiction is wrapped if the log and the state machine contradict each
+// other, or the log contradicts itself: acknowledged data was lost.
 var ErrContradiction = fmt.Errorf("raftgroup: recovery: %w", journal.ErrDamaged)
 
-// Recovered is what the write-ahead log held.
+// Recovered is the content of the write-ahead log.
 type Recovered struct {
-	// Watermark is the state machine's as of the last cut; the machine must be
-	// opened with it before Start.
+	// Watermark is the state machine's as of the last truncation. The machine
+	// must be opened with it before Start.
 	Watermark uint64
-	// Groups are the replicas on this node, by shard.
+	// Groups are the replicas on this node, sorted by shard.
 	Groups []Replica
-	// Former are those that were removed.
+	// Former are the removed replicas.
 	Former wire.Former
 }
 
-// Replica describes a replica as the log left it.
+// Replica is a replica as the log left it.
 type Replica struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
-	// Commit may be less than what was committed.
+	// Commit may be lower than the real commit index.
 	Commit uint64
-	// CutIndex is before the first entry, LastIndex is the last entry's.
+	// CutIndex is the truncated index; LastIndex is that of the last entry.
 	CutIndex, LastIndex uint64
 	Voters, Learners    []sharding.ReplicaID
-	// Generation numbers the runs of the shard's data on this node: one begins
-	// with each replica created after one was removed, and with each snapshot.
+	// Generation numbers the successive copies of the shard's data on this
+	// node: each replica created after a removal and each installed snapshot
+	// starts a new one.
 	Generation uint32
-	// Snapshot is the index of the snapshot that this generation began with and
-	// that the state machine may still have to read, 0 for none.
+	// Snapshot is the index of the snapshot that this generation began with if
+	// the state machine may still have to read it, otherwise 0.
 	Snapshot uint64
-	// First are the group's first voters; empty where the log has forgotten
+	// First are the group's first voters, empty if the log no longer contains
 	// them.
 	First []sharding.ReplicaID
 
-	// Image is what the records say, and Hard what follows from that. Log
-	// belongs to whoever goes on with the replica.
+	// Image is the recorded state, and Hard the hard state that follows from
+	// it. The caller that continues with the replica owns Log.
 	Image wire.GroupImage
 	Hard  wire.HardState
 	Log   *raftlog.Log
 }
 
-// LastIndex is the shard's last index in the log, 0 if there is no replica of
-// it. What the machine has applied up to it was applied before the start, or
-// may have been.
+// LastIndex returns the shard's last log index, 0 if there is no replica of it.
+// The machine applied entries up to it before the start, or may have.
 func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
 	for i := range r.Groups {
 		if r.Groups[i].Shard == shard {
@@ -68,15 +68,15 @@ func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
 	return 0
 }
 
-// Log is the write-ahead log as far as it is read.
+// Log is the part of the write-ahead log that recovery reads.
 type Log interface {
-	// Replay calls fn for every record kept, oldest first; payload is valid
-	// during the call. It may be called once, before the first Append.
+	// Replay calls fn for every record, oldest first. payload is valid during
+	// the call. Replay may be called once, before the first Append.
 	Replay(fn func(pos wal.Position, kind byte, payload []byte) error) error
 }
 
-// Recover replays the log. An error that wraps journal.ErrDamaged is final:
-// the node must not serve with this log.
+// Recover replays the log. An error that wraps journal.ErrDamaged is final: the
+// node must not serve with this log.
 func Recover(log Log) (*Recovered, error) {
 	r := newRecovery()
 	if err := log.Replay(r.record); err != nil {
@@ -94,6 +94,28 @@ func Recover(log Log) (*Recovered, error) {
 }
 
 // recovery rebuilds the groups record by record.
+//
+// Problem: the log interleaves the records of all groups, and segments are
+// released once no group needs them. The first segment kept may therefore begin
+// in the middle of every group's history: older entries are gone, and so are
+// entries that were overwritten later.
+//
+// Approach: every segment after the first starts with a checkpoint, which holds
+// the image of every group without its entries. Records are applied in order to
+// the images and to sparse lists of entries, and only at the end does finish
+// check each group:
+//
+//	checkpoint ─▶ image, truncated index      create ─▶ new group
+//	turn ──────▶ hard state, members, entries remove ─▶ group deleted, kept in former
+//	truncate ──▶ truncated index, watermark   install ▶ image replaced, entries dropped
+//
+// Invariants after the last record: the entries of a group are contiguous from
+// its truncated index, their terms never decrease, and the commit index is
+// within the log. If one does not hold, acknowledged entries were lost, and the
+// node must not start.
+//
+// Rejected: requiring contiguous entries after each record. A legal log
+// violates that between a checkpoint and the records that follow it.
 type recovery struct {
 	watermark uint64
 	groups    map[uint32]*recovering
@@ -105,19 +127,19 @@ func newRecovery() *recovery {
 	return &recovery{groups: map[uint32]*recovering{}, former: wire.Former{}}
 }
 
-// recovering is a group of which older segments may be gone: entries before
-// the cut, and those that were overwritten later, may be missing, so there can
-// be gaps until the last record is read.
+// recovering is a group whose older segments may be gone. Entries at or below
+// the truncated index, and entries that were overwritten later, may be missing,
+// so there may be gaps until the last record is read.
 type recovering struct {
 	image wire.GroupImage
-	log   *raftlog.Log // empty, behind the cut
-	ents  []*pb.Entry  // indexes rise, with gaps
-	first []uint64     // the group's first voters, as far as the log goes back
+	log   *raftlog.Log // empty, starts after the truncated index
+	ents  []*pb.Entry  // ascending indexes, possibly with gaps
+	first []uint64     // the group's first voters, if the log still has them
 }
 
 func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 	if !r.begun && pos.Segment > 1 && kind != wire.KindCheckpoint {
-		return fmt.Errorf("%w: the first segment kept has no checkpoint", ErrContradiction)
+		return fmt.Errorf("%w: the first segment does not start with a checkpoint", ErrContradiction)
 	}
 	r.begun = true
 	d, version, err := wire.Open(kind, payload)
@@ -145,7 +167,7 @@ func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 	return nil
 }
 
-// at finds the group that a record speaks of.
+// at returns the group that a record refers to.
 func (r *recovery) at(shard uint32, replica uint64) (*recovering, error) {
 	g := r.groups[shard]
 	if g == nil || g.image.Replica != replica {
@@ -172,7 +194,7 @@ func (r *recovery) checkpoint(d *wire.Reader, version byte) error {
 		if g == nil {
 			g = r.begin(i.Shard, i.Replica)
 		} else if g.image.Replica != i.Replica {
-			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, which is replica %d", ErrContradiction, i.Replica, i.Shard, g.image.Replica)
+			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, whose replica is %d", ErrContradiction, i.Replica, i.Shard, g.image.Replica)
 		}
 		g.image.Hard, g.image.Conf = i.Hard, i.Conf
 		if i.Conf.Index == 0 {
@@ -265,7 +287,7 @@ func (r *recovery) remove(d *wire.Reader) error {
 	return d.Done()
 }
 
-// install reads an install record.
+// install applies an install record.
 func (r *recovery) install(d *wire.Reader) error {
 	shard, replica, generation := d.U32(), d.U64(), d.U32()
 	hard, conf, image := d.Hard(), d.Membership(), d.InstallImage()
@@ -286,8 +308,8 @@ func (r *recovery) install(d *wire.Reader) error {
 	return nil
 }
 
-// overwrite puts entries in the place of all from first on, unless they are
-// there: a log that was written again, in parts, ends where it ended, even where
+// overwrite replaces all entries from first on, unless it finds the same
+// entries there. A log that was rewritten in parts then keeps its end even if
 // the last parts were lost.
 func (r *recovering) overwrite(first uint64, ents []*pb.Entry) {
 	if i, found := slices.BinarySearchFunc(r.ents, first, func(e *pb.Entry, first uint64) int { return cmp.Compare(e.GetIndex(), first) }); found {
@@ -302,7 +324,7 @@ func (r *recovering) overwrite(first uint64, ents []*pb.Entry) {
 	r.ents = append(r.ents, ents...)
 }
 
-// cut forgets the entries up to index.
+// cut drops the entries up to index.
 func (r *recovering) cut(index, term uint64) {
 	if index < r.log.Cut() {
 		return
@@ -315,8 +337,8 @@ func (r *recovering) cut(index, term uint64) {
 	r.ents = r.ents[n:]
 }
 
-// finish checks what is left: entries without a gap from the cut on, terms
-// that never fall, nothing committed that is not there.
+// finish checks the result: entries are contiguous from the truncated index,
+// terms never decrease, and every committed entry is present.
 func (r *recovering) finish() (Replica, error) {
 	image, log := &r.image, r.log
 	term := log.CutTerm()
@@ -325,7 +347,7 @@ func (r *recovering) finish() (Replica, error) {
 			return Replica{}, fmt.Errorf("%w: shard %d: entry %d is missing before %d", ErrContradiction, image.Shard, want, e.GetIndex())
 		}
 		if e.GetTerm() < term {
-			return Replica{}, fmt.Errorf("%w: shard %d: the term falls at entry %d", ErrContradiction, image.Shard, e.GetIndex())
+			return Replica{}, fmt.Errorf("%w: shard %d: the term decreases at entry %d", ErrContradiction, image.Shard, e.GetIndex())
 		}
 		term = e.GetTerm()
 	}
@@ -337,7 +359,7 @@ func (r *recovering) finish() (Replica, error) {
 		return Replica{}, fmt.Errorf("%w: shard %d has no members", ErrContradiction, image.Shard)
 	}
 	if hard.Commit > log.Last() {
-		return Replica{}, fmt.Errorf("%w: shard %d: entry %d is committed, the log ends at %d", ErrContradiction, image.Shard, hard.Commit, log.Last())
+		return Replica{}, fmt.Errorf("%w: shard %d: entry %d is committed but the log ends at %d", ErrContradiction, image.Shard, hard.Commit, log.Last())
 	}
 	return Replica{
 		Shard: sharding.ShardID(image.Shard), Replica: sharding.ReplicaID(image.Replica), Term: sharding.Term(hard.Term), Commit: hard.Commit,

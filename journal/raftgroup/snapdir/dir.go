@@ -16,42 +16,45 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Dir is the directory. A received snapshot has its content's digest for a
-// name, and counts only if a record of the log names it. What does I/O may be
-// called from any goroutine; Discard, Sweep and the uses of files belong to one.
+// Dir is the directory. A received snapshot is named by the digest of its
+// content, and counts only if a record of the log names it. Methods that do I/O
+// may be called from any goroutine. Discard, Sweep and the use counts of files
+// belong to one.
 type Dir struct {
 	fs     disk.FS
 	path   string
-	next   atomic.Uint64 // number of the next file under way
+	next   atomic.Uint64 // number of the next temporary file
 	logger *slog.Logger
-	// kept is how many bytes of files can be done without: what is sent, the log
-	// behind it, and parts of which nothing comes. room is how many may be.
+	// kept is the size of the expendable files: files being sent, the log
+	// behind them, and parts that wait to be resumed. room returns the limit.
 	kept atomic.Int64
 	room func() int64
-	// every is how many bytes are written between two syncs, default syncBytes.
+	// every is the number of bytes written between two syncs, default
+	// syncBytes.
 	every int64
-	// obsolete files are to be removed.
+	// obsolete files are removed by the next Sweep.
 	obsolete []string
 }
 
-// ErrNoRoom: what can be done without takes all the room it may have.
-var ErrNoRoom = errors.New("raftgroup: no room for files that can be done without")
+// ErrNoRoom: the expendable files have reached their limit.
+var ErrNoRoom = errors.New("raftgroup: no space left for expendable snapshot files")
 
-// New is the directory of that path, which is not looked at yet. room says how
-// many bytes may be kept that can be done without; nil: a quarter of what is
-// free.
+// New returns the directory of that path without reading it. room returns the
+// limit in bytes of the expendable files; nil means a quarter of the free
+// space.
 func New(fsys disk.FS, path string, room func() int64, logger *slog.Logger) *Dir {
 	return &Dir{fs: fsys, path: path, room: room, logger: logger}
 }
 
 const snapshotSuffix = ".snapshot"
 
-// Name is that of a received snapshot's file.
+// Name returns the file name of a received snapshot.
 func Name(shard sharding.ShardID, replica sharding.ReplicaID, digest statefile.Digest) string {
 	return fmt.Sprintf("%08x-%016x-%s"+snapshotSuffix, uint32(shard), uint64(replica), digest)
 }
 
-// Fits says whether there is room for more bytes to be kept.
+// Fits returns ErrNoRoom if size more bytes of expendable files exceed the
+// limit.
 func (d *Dir) Fits(size int64) error {
 	var room int64
 	if d.room != nil {
@@ -62,23 +65,23 @@ func (d *Dir) Fits(size int64) error {
 		room = free / 4
 	}
 	if kept := d.kept.Load(); kept+size > room {
-		return fmt.Errorf("%w: %d bytes are held for followers, %d are allowed", ErrNoRoom, kept, room)
+		return fmt.Errorf("%w: %d bytes are kept for followers, the limit is %d", ErrNoRoom, kept, room)
 	}
 	return nil
 }
 
-// Kept is how many bytes there are that can be done without.
+// Kept returns the size of the expendable files.
 func (d *Dir) Kept() int64 { return d.kept.Load() }
 
-// Count adds to the bytes that can be done without, or takes from them.
+// Count adds to the size of the expendable files; bytes may be negative.
 func (d *Dir) Count(bytes int64) { d.kept.Add(bytes) }
 
-// Create makes an empty file, in the place of any of the name.
+// Create creates an empty file and replaces any file of that name.
 func (d *Dir) Create(name string) (disk.File, error) {
 	return d.fs.Create(filepath.Join(d.path, name), 0)
 }
 
-// Remove removes a file now.
+// Remove removes a file immediately.
 func (d *Dir) Remove(name string) error { return d.fs.Remove(filepath.Join(d.path, name)) }
 
 // Open opens a received snapshot for reading from its start.
@@ -103,7 +106,7 @@ type openFile struct {
 	io.Closer
 }
 
-// Names makes the directory if it is not there and returns what is in it.
+// Names creates the directory if it is missing and returns its file names.
 func (d *Dir) Names() ([]string, error) {
 	if err := d.fs.MkdirAll(d.path); err != nil {
 		return nil, fmt.Errorf("snapshot directory: %w", err)
@@ -115,7 +118,7 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// Clear removes all files but those named.
+// Clear removes all files except those named.
 func (d *Dir) Clear(named []string) error {
 	names, err := d.Names()
 	if err != nil {
@@ -132,16 +135,16 @@ func (d *Dir) Clear(named []string) error {
 	return nil
 }
 
-// Discard has a file removed by the next Sweep. It does no I/O. Without a
-// directory, which is nil, what lies there is another one's to clear.
+// Discard schedules a file for removal by the next Sweep. It does no I/O. It
+// does nothing on a nil Dir.
 func (d *Dir) Discard(name string) {
 	if d != nil {
 		d.obsolete = append(d.obsolete, name)
 	}
 }
 
-// Sweep removes the files that were discarded. One that cannot be removed is
-// found by the next start.
+// Sweep removes the discarded files. If that fails, the next start removes
+// them.
 func (d *Dir) Sweep() {
 	for _, name := range d.obsolete {
 		if err := d.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

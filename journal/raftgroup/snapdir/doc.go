@@ -1,8 +1,8 @@
-// Package snapdir has the directory of a node's snapshots: states of shards
-// that are sent from a file, states that are received, whole or in part, and
-// how much room all that may take which can be done without.
+// Package snapdir manages the snapshot directory of a node: shard states being
+// sent from a file, states being received, complete or in part, and how much
+// space the expendable files use.
 //
-// It knows names, bytes and checksums, and nothing of raft: which snapshot is
-// sent, taken or given up is its user's to decide.
-// The package starts no goroutine.
+// It handles names, bytes and checksums, and knows nothing of raft: the caller
+// decides which snapshot is sent, received or discarded. The package starts no
+// goroutine.
 package snapdir

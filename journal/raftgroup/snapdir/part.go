@@ -15,27 +15,28 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// checkBytes of what a start found of a snapshot are checked at a time: who
-// sends it asks again.
+// checkBytes is how much of a part from before the restart is checked per
+// request, so that a request stays short: the sender asks again.
 const checkBytes = 1 << 30
 
-// Part is what has come of a snapshot. It lies in a file of its own, so that a
-// transfer that breaks off goes on where it did, also after a restart: the
-// checksums in it say how much of it is there.
+// Part is the received part of a snapshot. It is in a file of its own, so that
+// an interrupted transfer resumes where it stopped, even after a restart: the
+// checksums in the file show how much of it is intact.
 type Part struct {
 	name string
-	// digest is of the whole; zero: the sender did not say, and what breaks off
-	// begins anew.
+	// digest is that of the whole snapshot. If it is zero the sender did not
+	// provide one, and an interrupted transfer starts over.
 	digest statefile.Digest
-	// reader has read what is confirmed; nil: nothing is.
+	// reader has verified the confirmed bytes; nil if there are none.
 	reader *statefile.Reader
-	// unchecked: the file is from before the start, and may have more.
+	// unchecked: the file is from before the restart and its intact length is
+	// unknown.
 	unchecked bool
-	kept      int64  // bytes that it counts for while nothing comes
-	since     uint64 // when it was kept, on its user's clock
+	kept      int64  // bytes it counts for while it waits
+	since     uint64 // when it started waiting, on the caller's clock
 }
 
-// Offset is up to where the snapshot is there.
+// Offset returns the number of confirmed bytes.
 func (p *Part) Offset() int64 {
 	if p.reader == nil {
 		return 0
@@ -43,14 +44,14 @@ func (p *Part) Offset() int64 {
 	return p.reader.Offset()
 }
 
-// Is says whether this is part of the snapshot with that header and digest.
+// Is reports whether this is part of the snapshot with that header and digest.
 func (p *Part) Is(h statefile.Header, digest statefile.Digest) bool {
 	return p.digest == digest && digest != statefile.Digest{} && (p.reader == nil || p.reader.Header() == h)
 }
 
 const partSuffix = ".partial"
 
-// NewPart makes the part of a snapshot of which nothing has come.
+// NewPart returns an empty part of a snapshot.
 func (d *Dir) NewPart(shard sharding.ShardID, replica sharding.ReplicaID, digest statefile.Digest) *Part {
 	if digest == (statefile.Digest{}) {
 		return &Part{name: fmt.Sprintf("incoming-%d.tmp", d.next.Add(1))}
@@ -59,8 +60,8 @@ func (d *Dir) NewPart(shard sharding.ShardID, replica sharding.ReplicaID, digest
 	return &Part{name: strings.TrimSuffix(name, snapshotSuffix) + partSuffix, digest: digest}
 }
 
-// FoundPart is the part that a start found under the name, nil if it is none of
-// the replica's.
+// FoundPart returns the part in a file found at the start, or nil if the file
+// is not a part for this replica.
 func (d *Dir) FoundPart(shard sharding.ShardID, replica sharding.ReplicaID, name string) *Part {
 	var digest statefile.Digest
 	head, ok := strings.CutSuffix(name, partSuffix)
@@ -79,8 +80,8 @@ func (d *Dir) FoundPart(shard sharding.ShardID, replica sharding.ReplicaID, name
 	return p
 }
 
-// Check confirms what a start found of a part, and says whether there is more
-// of it to be checked.
+// Check verifies a part from before the restart, and reports whether more of it
+// remains to be checked.
 func (d *Dir) Check(p *Part) (more bool, err error) {
 	if !p.unchecked {
 		return false, nil
@@ -98,7 +99,7 @@ func (d *Dir) Check(p *Part) (more bool, err error) {
 		err = nil
 	}
 	if !more && err == nil {
-		d.logger.Info("part of a snapshot is there from before the start", "file", p.name, "bytes", p.Offset())
+		d.logger.Info("found a partly received snapshot from before the restart", "file", p.name, "bytes", p.Offset())
 	}
 	return more, err
 }
@@ -121,13 +122,13 @@ func (p *Part) confirm(f disk.File) (more bool, err error) {
 		_, err = p.reader.Next(false)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported) {
-		err = nil // what was not synced before a power cut is sent again
+		err = nil // bytes that were not synced before a power cut are sent again
 	}
 	return false, err
 }
 
-// Receive puts a stream behind what there is of it, checks it and makes it
-// durable. skip bytes of it are there already.
+// Receive appends a stream to the part, verifies it and makes it durable. It
+// skips the first skip bytes of the stream, which the part already has.
 func (d *Dir) Receive(from io.Reader, want statefile.Header, replica sharding.ReplicaID, p *Part, skip int64) (digest statefile.Digest, err error) {
 	temp := filepath.Join(d.path, p.name)
 	f, err := d.openPart(p)
@@ -148,7 +149,7 @@ func (d *Dir) Receive(from io.Reader, want statefile.Header, replica sharding.Re
 	if err = errors.Join(err, broken); err != nil {
 		err = fmt.Errorf("receive snapshot: %w", err)
 		if broken != nil || p.digest == (statefile.Digest{}) {
-			p.reader = nil // nothing is known of the file
+			p.reader = nil // the content of the file is unknown
 		}
 		if p.Offset() == 0 {
 			err = errors.Join(err, d.fs.Remove(temp))
@@ -161,7 +162,7 @@ func (d *Dir) Receive(from io.Reader, want statefile.Header, replica sharding.Re
 	return trailer.Digest, nil
 }
 
-// openPart opens the file, which ends where the part does.
+// openPart opens the file and truncates it to the confirmed bytes.
 func (d *Dir) openPart(p *Part) (disk.File, error) {
 	p.unchecked = false
 	temp := filepath.Join(d.path, p.name)
@@ -197,7 +198,7 @@ func (p *Part) take(from io.Reader, to io.Writer, want statefile.Header, skip in
 	}()
 	if p.reader.Header() != want {
 		p.reader = nil
-		return t, fmt.Errorf("%w: the stream is of another state than its header says", journal.ErrDamaged)
+		return t, fmt.Errorf("%w: the stream holds a different state than its header says", journal.ErrDamaged)
 	}
 	for err == nil {
 		_, err = p.reader.Next(false)
@@ -208,15 +209,15 @@ func (p *Part) take(from io.Reader, to io.Writer, want statefile.Header, skip in
 	t = p.reader.Trailer()
 	if p.digest != (statefile.Digest{}) && p.digest != t.Digest {
 		p.reader = nil
-		return t, fmt.Errorf("%w: the snapshot is another than its sender said", journal.ErrDamaged)
+		return t, fmt.Errorf("%w: the snapshot does not have the digest that its sender announced", journal.ErrDamaged)
 	}
 	return t, nil
 }
 
-// Empty says that there is nothing of it to go on with.
+// Empty reports whether there is nothing to resume.
 func (p *Part) Empty() bool { return p.Offset() == 0 && !p.unchecked }
 
-// Index is that of the snapshot, 0 while it is not known.
+// Index returns the index of the snapshot, 0 while it is unknown.
 func (p *Part) Index() uint64 {
 	if p.reader == nil {
 		return 0
@@ -224,7 +225,8 @@ func (p *Part) Index() uint64 {
 	return p.reader.Header().Index
 }
 
-// Keep counts a part of which nothing comes at the moment, by its user's clock.
+// Keep starts counting a waiting part as expendable, from now on the caller's
+// clock.
 func (d *Dir) Keep(p *Part, now uint64) {
 	p.since = now
 	if !p.unchecked {
@@ -233,14 +235,14 @@ func (d *Dir) Keep(p *Part, now uint64) {
 	d.Count(p.kept)
 }
 
-// Since is when the part was kept last.
+// Since returns when the part was last kept.
 func (p *Part) Since() uint64 { return p.since }
 
-// Take ends that: the part is to be written to.
+// Take stops counting the part, which is to be written to.
 func (d *Dir) Take(p *Part) { d.Count(-p.kept) }
 
-// DiscardPart gives up a part that is not kept.
+// DiscardPart discards a part that is not kept.
 func (d *Dir) DiscardPart(p *Part) { d.Discard(p.name) }
 
-// Name is the file's.
+// Name returns the file name.
 func (p *Part) Name() string { return p.name }

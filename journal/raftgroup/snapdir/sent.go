@@ -13,43 +13,44 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// syncBytes of a snapshot's file are written between two syncs, so that neither
-// the last one nor that of the log has gigabytes to wait for.
+// syncBytes is the number of bytes of a snapshot file written between two
+// syncs, so that neither the last sync nor one of the log has to wait for
+// gigabytes.
 const syncBytes = 16 << 20
 
-// ErrNoFile: a snapshot cannot be written to a file of its own; it can still be
-// sent as it is read.
+// ErrNoFile: a snapshot cannot be written to a file. It can still be streamed
+// from the store.
 var ErrNoFile = errors.New("raftgroup: no file for the snapshot")
 
-// Sent is a shard's state as its leader wrote it to disk, once: it is sent from
-// there, to more than one follower, and on from where it broke off. It holds
-// back nothing of the store. The file means nothing after a restart.
+// Sent is a shard's state that its leader wrote to disk once. From there it is
+// sent to any number of followers and resumed after an interruption, without
+// pinning anything in the store. The file is useless after a restart.
 //
 //	NewSent ─▶ Fill, or Abandon ─▶ written, or Failed ─▶ DiscardSent
 type Sent struct {
 	name string
 	head statefile.Header
-	uses int           // by those that send it; of the goroutine that owns the Dir
-	done chan struct{} // closed when it is written, or will not be
-	// Valid then:
+	uses int           // transfers that use it; belongs to the goroutine that owns the Dir
+	done chan struct{} // closed when the file is written or has failed
+	// Valid once done is closed:
 	size   int64
 	digest statefile.Digest
 	err    error
 }
 
-// NewSent is a file that is to be filled.
+// NewSent returns a file that is to be filled.
 func (d *Dir) NewSent(shard sharding.ShardID, replica uint64, head statefile.Header) *Sent {
 	name := fmt.Sprintf("%08x-%016x-%d.sending", uint32(shard), replica, d.next.Add(1))
 	return &Sent{name: name, head: head, done: make(chan struct{})}
 }
 
-// Header says of what state it is.
+// Header describes the state in the file.
 func (f *Sent) Header() statefile.Header { return f.head }
 
-// Digest is the state's, valid once the file is written.
+// Digest returns the digest of the state, valid once the file is written.
 func (f *Sent) Digest() statefile.Digest { return f.digest }
 
-// Failed says that there is nothing to be sent.
+// Failed reports whether writing the file failed.
 func (f *Sent) Failed() bool {
 	select {
 	case <-f.done:
@@ -59,7 +60,7 @@ func (f *Sent) Failed() bool {
 	}
 }
 
-// Wait waits until the file is written, and returns why it was not.
+// Wait waits until the file is written, and returns the error if that failed.
 func (f *Sent) Wait(ctx context.Context) error {
 	select {
 	case <-f.done:
@@ -69,22 +70,22 @@ func (f *Sent) Wait(ctx context.Context) error {
 	}
 }
 
-// Abandon says that it will not be written.
+// Abandon marks the file as failed.
 func (f *Sent) Abandon(err error) {
 	f.err = err
 	close(f.done)
 }
 
-// Use counts one more who sends the file, Leave one less.
+// Use adds a transfer that uses the file, and Leave removes one.
 func (f *Sent) Use() { f.uses++ }
 
-// Leave counts one less who sends the file.
+// Leave removes a transfer that uses the file.
 func (f *Sent) Leave() { f.uses-- }
 
-// Used says whether anybody sends the file.
+// Used reports whether a transfer uses the file.
 func (f *Sent) Used() bool { return f.uses > 0 }
 
-// DiscardSent gives the file up.
+// DiscardSent discards the file.
 func (d *Dir) DiscardSent(f *Sent) {
 	d.Count(-f.size)
 	d.Discard(f.name)
@@ -131,9 +132,9 @@ func (d *Dir) fill(ctx context.Context, f *Sent, state statefile.Pinned) (err er
 	return ctx.Err()
 }
 
-// OpenSent reads a written file from an offset on, or from its start where that
-// is not between two chunks; it returns from where. Damage that it meets is told
-// too.
+// OpenSent opens a written file at an offset, or at its start if the offset is
+// not a chunk boundary, and returns the actual offset. It calls damaged if it
+// reads damaged data.
 func (d *Dir) OpenSent(f *Sent, offset int64, damaged func(error)) (io.ReadCloser, int64, error) {
 	file, err := d.fs.OpenFile(filepath.Join(d.path, f.name), disk.ReadOnly)
 	if err != nil {
@@ -151,7 +152,7 @@ func (d *Dir) OpenSent(f *Sent, offset int64, damaged func(error)) (io.ReadClose
 	return &openFile{&noticing{rest, f.name, damaged}, file}, offset, nil
 }
 
-// noticing tells that a file is damaged.
+// noticing is a reader that reports damage of a file.
 type noticing struct {
 	from    io.Reader
 	name    string
@@ -167,13 +168,13 @@ func (n *noticing) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// paced writes to a file's end and syncs now and then.
+// paced writes to the end of a file and syncs every so many bytes.
 type paced struct {
 	to       disk.File
 	at       int64
 	unsynced int64
 	every    int64        // bytes between two syncs, default syncBytes
-	synced   func() error // follows the first sync; nil: nothing does
+	synced   func() error // called after the first sync; may be nil
 	err      error
 }
 

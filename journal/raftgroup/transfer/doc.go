@@ -1,6 +1,6 @@
-// Package transfer has a snapshot on its way to another node: what the sender
-// asks before it, which bytes it sends, and what it finds out about its file.
+// Package transfer models a snapshot on its way to another node: the question
+// that the sender asks first, the bytes it sends, and damage found in its file.
 //
-// Which state is sent, to whom and when, is the raft groups' to decide.
-// The package starts no goroutine.
+// The raft groups decide which state is sent, to which replica and when. The
+// package starts no goroutine.
 package transfer

@@ -8,26 +8,27 @@ import (
 	"github.com/hostd/hostd/journal/statefile"
 )
 
-// Incoming is a snapshot on its way into a group, one at a time:
+// Incoming is a snapshot being received by a group, one at a time:
 //
 //	expected ─▶ in its file ─▶ stepped ─▶ in raft's ready ─▶ recorded ─▶ installed
 //	                                  └─▶ ignored
 type Incoming struct {
 	wire.SnapshotHeader
-	Stepped bool // raft was given it
+	Stepped bool // it was stepped into raft
 
-	part   *snapdir.Part // until it is in its file
-	skip   int64         // bytes of the stream that the part has already
+	part   *snapdir.Part // until the file is complete
+	skip   int64         // bytes of the stream that the part already has
 	digest statefile.Digest
 	done   func(error)
 }
 
-// Resume says what there is of it, and from where on the stream is.
+// Resume sets the received part, and the offset at which the stream starts.
 func (in *Incoming) Resume(part *snapdir.Part, from int64) {
 	in.part, in.skip = part, part.Offset()-from
 }
 
-// Answer says how much there is of it; nil is one of which nothing is here.
+// Answer encodes how much of the snapshot was received. A nil Incoming means
+// none.
 func (in *Incoming) Answer(files *snapdir.Dir) ([]byte, error) {
 	var a wire.TransferAnswer
 	if in != nil {
@@ -40,42 +41,42 @@ func (in *Incoming) Answer(files *snapdir.Dir) ([]byte, error) {
 	return a.Encode(), nil
 }
 
-// AnswerLater is for who asks while nothing can be said.
+// AnswerLater asks the sender to repeat its question later.
 func AnswerLater() []byte { return (&wire.TransferAnswer{Wait: true}).Encode() }
 
-// Receive puts the stream into the file.
+// Receive writes the stream to the file.
 func (in *Incoming) Receive(files *snapdir.Dir, stream io.Reader) (statefile.Digest, error) {
 	return files.Receive(stream, in.SnapshotHeader.File(), in.To, in.part, in.skip)
 }
 
-// Received says that it is in its file, and who waits for what becomes of it.
+// Received marks the file as complete, and sets the callback for the outcome.
 func (in *Incoming) Received(digest statefile.Digest, done func(error)) {
 	in.digest, in.done, in.part = digest, done, nil
 }
 
-// Part takes out what there is of one that is not in its file.
+// Part detaches the received part of a snapshot whose file is not complete.
 func (in *Incoming) Part() *snapdir.Part {
 	p := in.part
 	in.part = nil
 	return p
 }
 
-// End says what became of it.
+// End reports the outcome.
 func (in *Incoming) End(err error) {
 	if in.done != nil {
 		in.done(err)
 	}
 }
 
-// Name is that of its file.
+// Name returns the name of the file.
 func (in *Incoming) Name() string { return snapdir.Name(in.Shard, in.To, in.digest) }
 
-// Image is what the log says of it.
+// Image returns the log's record of the snapshot.
 func (in *Incoming) Image() wire.InstallImage {
 	return wire.InstallImage{Index: in.Index, Term: uint64(in.IndexTerm), Digest: in.digest}
 }
 
-// First is the membership that the group goes on with.
+// First returns the membership that the group continues with.
 func (in *Incoming) First() wire.Membership {
 	return wire.Membership{Index: in.Index, State: in.Members.State}
 }

@@ -14,32 +14,32 @@ import (
 )
 
 // ErrWait: the other node does not know yet how much it has.
-var ErrWait = errors.New("raftgroup: the receiver of a snapshot has to be asked again")
+var ErrWait = errors.New("raftgroup: the receiver must be asked again later")
 
-// errNotWritten: whoever was to write the file that others wait for did not.
+// errNotWritten: the transfer that was to write the shared file did not.
 var errNotWritten = errors.New("raftgroup: the snapshot's file was not written")
 
-// Outgoing is a snapshot that raft wants sent. The sender's SnapshotSent must follow, and
-// before it Stream or Release. What it is of is decided when it begins to be
-// sent: one that waits pins no state and holds no log.
+// Outgoing is a snapshot that raft wants to send. The sender must call
+// SnapshotSent, and before it Stream or Release. Its state is chosen when the
+// transfer starts: a queued snapshot pins no state and no log.
 type Outgoing struct {
 	wire.SnapshotHeader
-	// Node is where the replica lives.
+	// Node is the node of the receiving replica.
 	Node sharding.NodeID
-	// state is to be written to the file or, without one, to be sent as it is.
+	// state is written to the file or, without a file, streamed.
 	state statefile.Pinned
 	file  *snapdir.Sent
 	files *snapdir.Dir
-	// again: an attempt to send the file broke off. What the receiver has of it,
-	// offset bytes, is not sent again.
+	// again: an earlier attempt to send the file was interrupted. The first
+	// offset bytes, which the receiver has, are not sent again.
 	again  bool
 	offset int64
-	damage error // that the file was found to have
+	damage error // found in the file
 }
 
-// Question returns what asks the other node's ReceiveSnapshot how much it has of
-// the snapshot already; nil where there is nothing to ask. Resume takes the
-// answer.
+// Question returns the request that asks the other node's ReceiveSnapshot how
+// much of the snapshot it already has, or nil if there is nothing to ask.
+// Resume takes the answer.
 func (o *Outgoing) Question() (head []byte, stream io.Reader) {
 	if !o.again || o.file == nil {
 		return nil, nil
@@ -47,8 +47,9 @@ func (o *Outgoing) Question() (head []byte, stream io.Reader) {
 	return (&wire.TransferHead{Asks: true, Digest: o.file.Digest()}).Encode(), bytes.NewReader(o.SnapshotHeader.Append(nil))
 }
 
-// Resume takes the answer to the question. An error of the other node means
-// that it has nothing, or is not there. ErrWait: it has to be asked again later.
+// Resume handles the answer to the question. An error of the other node means
+// that it has nothing, or is unreachable. ErrWait means that it has to be asked
+// again later.
 func (o *Outgoing) Resume(answer []byte, err error) error {
 	if err != nil {
 		return nil
@@ -63,9 +64,9 @@ func (o *Outgoing) Resume(answer []byte, err error) error {
 	return err
 }
 
-// Stream returns the bytes that the other node's ReceiveSnapshot takes, and the
-// head that goes beside them; it is called at most once, after Resume. Closing
-// the stream releases what it reads.
+// Stream returns the bytes for the other node's ReceiveSnapshot, and the head
+// that accompanies them. It is called at most once, after Resume. Closing the
+// stream releases its source.
 func (o *Outgoing) Stream() (head []byte, stream io.ReadCloser, err error) {
 	var s io.ReadCloser
 	if o.file == nil {
@@ -97,15 +98,15 @@ func (o *Outgoing) Release() {
 	}
 }
 
-// New is a snapshot for the node, empty if nobody knows it. Of what it is Begin
-// says.
+// New returns a snapshot for the node, which is empty if unknown. Begin chooses
+// its state.
 func New(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
 	return &Outgoing{SnapshotHeader: header, Node: node}
 }
 
-// Begin decides what is sent: a state as it is read, one that is to be written
-// to the file, or a file that is there. again says that it was sent before, and
-// broke off.
+// Begin sets the source: a state to be streamed, a state to be written to the
+// file, or a complete file. again reports that an earlier transfer of it was
+// interrupted.
 func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapdir.Sent, again bool) {
 	o.files, o.state, o.file = files, state, file
 	o.again = o.again || again && file != nil && state == nil
@@ -114,7 +115,7 @@ func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapd
 	}
 }
 
-// Leave ends the use of a file, which is returned, nil if there is none.
+// Leave ends the use of the file and returns it, nil if there is none.
 func (o *Outgoing) Leave() *snapdir.Sent {
 	f := o.file
 	if o.file = nil; f != nil {
@@ -123,18 +124,19 @@ func (o *Outgoing) Leave() *snapdir.Sent {
 	return f
 }
 
-// File is what it is sent from, nil if it is sent as it is read.
+// File returns the file that the snapshot is sent from, nil if it is streamed.
 func (o *Outgoing) File() *snapdir.Sent { return o.file }
 
-// Damage is what its file was found to have.
+// Damage returns the damage found in the file.
 func (o *Outgoing) Damage() error { return o.damage }
 
-// Resumed says that it went on where it broke off.
+// Resumed reports whether the transfer continued an interrupted one.
 func (o *Outgoing) Resumed() bool { return o.offset > 0 }
 
-// Prepare makes a snapshot ready to be sent. begin decides what is sent and calls
-// Begin; what takes time happens here, on the goroutine that sends. Where there is no room
-// for a file the state itself is sent, which cannot go on once it broke off.
+// Prepare makes a snapshot ready to be sent. begin chooses the state and calls
+// Begin; the slow part happens here, on the sending goroutine. If there is no
+// space for a file the state is streamed directly, and cannot be resumed after
+// an interruption.
 func (o *Outgoing) Prepare(ctx context.Context, log *slog.Logger, begin func(direct bool) error) error {
 	if err := begin(false); err != nil {
 		return err
@@ -147,6 +149,6 @@ func (o *Outgoing) Prepare(ctx context.Context, log *slog.Logger, begin func(dir
 	if !errors.Is(err, snapdir.ErrNoFile) {
 		return err
 	}
-	log.Info("a snapshot is sent as it is read, and begins anew if it breaks off", "shard_id", uint64(o.Shard), "error", err)
+	log.Info("snapshot is streamed without a file and starts over if interrupted", "shard_id", uint64(o.Shard), "error", err)
 	return begin(true)
 }

@@ -10,36 +10,35 @@ import (
 // maxChanges bounds the replicas that one entry may add and remove.
 const maxChanges = 2 * MaxMembers
 
-// MaxNote bounds what an entry says of the change that it is.
+// MaxNote bounds the operator's note in a membership change.
 const MaxNote = 512
 
-// CheckChange says what is wrong with the data of an entry that changes members.
+// CheckChange decodes and validates the data of a membership change.
 func CheckChange(data []byte) (*pb.ConfChangeV2, error) {
 	change := &pb.ConfChangeV2{}
 	if err := proto.Unmarshal(data, change); err != nil {
 		return nil, err
 	}
 	if n := len(change.GetChanges()); n > maxChanges {
-		return nil, fmt.Errorf("%d changes", n)
+		return nil, fmt.Errorf("%d changes in one entry, at most %d are allowed", n, maxChanges)
 	}
 	if t := change.GetTransition(); t < pb.ConfChangeTransitionAuto || t > pb.ConfChangeTransitionJointExplicit {
-		return nil, fmt.Errorf("transition %d", t)
+		return nil, fmt.Errorf("unknown transition %d", t)
 	}
 	for _, s := range change.GetChanges() {
 		if s.GetNodeId() == 0 {
-			return nil, fmt.Errorf("a change of replica 0")
+			return nil, fmt.Errorf("change of replica 0")
 		}
 		switch s.GetType() {
 		case pb.ConfChangeAddNode, pb.ConfChangeAddLearnerNode, pb.ConfChangeRemoveNode:
 		default:
-			return nil, fmt.Errorf("a change of type %d", s.GetType())
+			return nil, fmt.Errorf("unknown change type %d", s.GetType())
 		}
 	}
 	return change, nil
 }
 
-// CheckMembers says what is wrong with the data of an entry that changes the
-// members of a group.
+// CheckMembers validates the data of a membership change.
 func CheckMembers(data []byte) error {
 	_, err := CheckChange(data)
 	return err

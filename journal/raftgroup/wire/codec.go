@@ -10,7 +10,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Kinds of records in the write-ahead log. FORMAT.md has their bytes.
+// Kinds of records in the write-ahead log. FORMAT.md describes their bytes.
 const (
 	KindCheckpoint = wal.CheckpointKind
 	KindTurn       = wal.CheckpointKind + 1
@@ -22,8 +22,8 @@ const (
 
 const (
 	PayloadVersion = 1
-	// CheckpointVersion is the one written; version 1 knew neither generations nor
-	// snapshots.
+	// CheckpointVersion is the version written. Version 1 has no generations
+	// and no snapshots.
 	CheckpointVersion = 2
 )
 
@@ -43,10 +43,10 @@ const (
 const (
 	// MaxEntryBytes bounds the data of an entry in the format.
 	MaxEntryBytes = 16 << 20
-	// EntryHeadBytes is what an entry takes beside its data.
+	// EntryHeadBytes is the encoded size of an entry without its data.
 	EntryHeadBytes = 13
-	// sectionHeadBytes is what a section takes beside its entries and its
-	// membership, at most.
+	// sectionHeadBytes is the maximum encoded size of a section without its
+	// entries and membership.
 	sectionHeadBytes = 4 + 8 + 1 + 24 + 8 + 4
 	// MaxMembers bounds each list of replicas in the format.
 	MaxMembers = 1024
@@ -65,7 +65,7 @@ func (h HardState) Proto() *pb.HardState {
 	return &pb.HardState{Term: new(h.Term), Vote: new(h.Vote), Commit: new(h.Commit)}
 }
 
-// Membership is a ConfState and the index of the entry that made it; 0 for the
+// Membership is a ConfState and the index of the entry that set it; 0 for the
 // first members.
 type Membership struct {
 	Index uint64
@@ -99,7 +99,7 @@ func AppendEntry(b []byte, e *pb.Entry) []byte {
 	return append(b, e.GetData()...)
 }
 
-// Section is what a turn record says of one group.
+// Section is the part of a turn record for one group.
 type Section struct {
 	Shard   uint32
 	Replica uint64
@@ -133,17 +133,18 @@ func AppendSection(b []byte, s *Section) []byte {
 	return b
 }
 
-// GroupImage is what a checkpoint says of one group.
+// GroupImage is the part of a checkpoint for one group.
 type GroupImage struct {
 	Shard        uint32
 	Replica      uint64
 	Hard         HardState
 	Cut, CutTerm uint64
 	Conf         Membership
-	// Generation numbers the runs of the shard's data on this node.
+	// Generation numbers the successive copies of the shard's data on this
+	// node.
 	Generation uint32
 	// Install is the snapshot that this generation began with, while the state
-	// machine may need it; its index is 0 for none.
+	// machine may need it. Its index is 0 for none.
 	Install InstallImage
 }
 
@@ -161,7 +162,7 @@ func AppendImage(b []byte, g *GroupImage) []byte {
 	return AppendInstallImage(append(b, 1), g.Install)
 }
 
-// CutImage is what a cut record says of one group.
+// CutImage is the part of a truncate record for one group.
 type CutImage struct {
 	Shard       uint32
 	Replica     uint64
@@ -175,12 +176,12 @@ func AppendCut(b []byte, c CutImage) []byte {
 	return le.AppendUint64(b, c.Term)
 }
 
-// Reader takes fields off the front of b; after the first that does not fit it
+// Reader decodes fields from the front of B. After the first invalid field it
 // is bad and returns zeros.
 type Reader struct {
 	B   []byte
 	Bad bool
-	row []wire // of messages not read yet
+	row []wire // preallocated messages
 }
 
 func (r *Reader) take(n int) []byte {
@@ -221,7 +222,7 @@ func (r *Reader) U64() uint64 {
 	return 0
 }
 
-// uvarint reads a number of 7 bits a byte, in the fewest bytes.
+// uvarint reads a variable-length number in its shortest encoding.
 func (r *Reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.B)
 	if r.Bad || n <= 0 || n > 1 && r.B[n-1] == 0 {
@@ -253,15 +254,16 @@ func (r *Reader) Membership() Membership {
 	return m
 }
 
-// wireEntry is an entry and what its fields point to, in one piece of memory.
+// wireEntry is an entry together with the values its fields point to, in one
+// allocation.
 type wireEntry struct {
 	e           pb.Entry
 	term, index uint64
 	kind        pb.EntryType
 }
 
-// fill reads an entry; its data is a copy if own is set and aliases b
-// otherwise.
+// fill reads an entry. Its data is a copy if own is set, and otherwise aliases
+// B.
 func (r *Reader) fill(e *wireEntry, index uint64, own bool) bool {
 	term, kind, data := r.U64(), r.u8(), r.take(int(r.U32()))
 	if kind != entryNormal && kind != entryConf || len(data) > MaxEntryBytes {
@@ -279,7 +281,7 @@ func (r *Reader) fill(e *wireEntry, index uint64, own bool) bool {
 	return true
 }
 
-// Entry reads an entry of its own.
+// Entry reads an entry into its own allocation.
 func (r *Reader) Entry(index uint64, own bool) *pb.Entry {
 	e := &wireEntry{}
 	if !r.fill(e, index, own) {
@@ -332,7 +334,7 @@ func (r *Reader) Image(version byte) GroupImage {
 	return g
 }
 
-// Open starts reading a payload and checks its version.
+// Open starts decoding a payload and checks its version.
 func Open(kind byte, payload []byte) (r *Reader, version byte, err error) {
 	r = &Reader{B: payload}
 	version = r.u8()
@@ -345,7 +347,7 @@ func Open(kind byte, payload []byte) (r *Reader, version byte, err error) {
 	return nil, 0, fmt.Errorf("%w: log record version %d", journal.ErrUnsupported, version)
 }
 
-// Done says whether the payload was read to its end.
+// Done returns an error unless the payload was read to its end without errors.
 func (r *Reader) Done() error {
 	if r.Bad || len(r.B) != 0 {
 		return fmt.Errorf("%w: fields contradict the log record's length", journal.ErrDamaged)
@@ -353,7 +355,7 @@ func (r *Reader) Done() error {
 	return nil
 }
 
-// Bytes is the length of the section, a little too much.
+// Bytes returns an upper bound of the encoded size of the section.
 func (s *Section) Bytes() int {
 	n := sectionHeadBytes
 	if s.Conf != nil {
@@ -366,9 +368,9 @@ func (s *Section) Bytes() int {
 	return n
 }
 
-// Split cuts a section that is too long for one record in two. Each part is a
-// state that raft may start from: the first claims nothing committed that it
-// does not hold.
+// Split splits a section that is too long for one record into two. Raft may
+// restart after either part: the commit index of the first covers only entries
+// that it holds.
 func (s *Section) Split(limit int) (first, rest Section, ok bool) {
 	if len(s.Ents) < 2 {
 		return first, rest, false
@@ -391,7 +393,7 @@ func (s *Section) Split(limit int) (first, rest Section, ok bool) {
 	return first, rest, true
 }
 
-// InstallImage is what the log keeps of a snapshot that a generation began
+// InstallImage is the log's record of the snapshot that a generation began
 // with.
 type InstallImage struct {
 	Index, Term uint64

@@ -19,8 +19,8 @@ type Message struct {
 	Note byte
 }
 
-// Notes are what replicas tell each other beside raft. To sleep is said in the
-// form of a heartbeat, to wake in that of an answer to one.
+// Notes are messages between replicas that raft does not see. NoteSleep has the
+// form of a heartbeat, and NoteWake that of its response.
 const (
 	NoteNone = iota
 	NoteSleep
@@ -33,7 +33,7 @@ const (
 	messageReject  = 1 << 0
 )
 
-// Forms of a message in a frame. What an idle group sends is short.
+// Forms of a message in a frame. Messages of an idle group use a short form.
 const (
 	formFull = iota
 	formHeartbeat
@@ -44,7 +44,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// carried says which messages go between nodes; index is the MessageType.
+// carried lists the message types that are sent between nodes, indexed by
+// MessageType.
 var carried = [...]bool{
 	pb.MsgApp: true, pb.MsgAppResp: true, pb.MsgVote: true, pb.MsgVoteResp: true,
 	pb.MsgHeartbeat: true, pb.MsgHeartbeatResp: true, pb.MsgTimeoutNow: true,
@@ -53,7 +54,7 @@ var carried = [...]bool{
 
 func IsCarried(t pb.MessageType) bool { return int(t) < len(carried) && t >= 0 && carried[t] }
 
-// BeginFrame starts a frame in b; messages are appended and EndFrame seals it.
+// BeginFrame starts a frame in b. Messages are appended, and EndFrame seals it.
 func BeginFrame(b []byte) []byte {
 	return append(b[:0], frameVersion, 0, 0, 0, 0, 0, 0, 0)
 }
@@ -128,8 +129,8 @@ func EndFrame(b []byte) []byte {
 }
 
 // DecodeFrame checks a frame and calls fn for each message in it. The data of
-// entries aliases the frame, which must not be written afterwards. Nothing is
-// passed to fn unless the whole frame is sound.
+// entries aliases the frame, which must not be written afterwards. fn is not
+// called unless the whole frame is valid.
 func DecodeFrame(frame []byte, fn func(Message)) error {
 	if len(frame) < FrameHeadBytes {
 		return fmt.Errorf("%w: peer frame of %d bytes", journal.ErrDamaged, len(frame))
@@ -158,13 +159,14 @@ func DecodeFrame(frame []byte, fn func(Message)) error {
 	return nil
 }
 
-// typicalBytes is how long a message is thought to be before it is read.
+// typicalBytes is the assumed length of a message before it is decoded.
 const (
 	typicalBytes = 64
 	maxRow       = 32
 )
 
-// wire is a message and what its fields point to, in one piece of memory.
+// wire is a message together with the values its fields point to, in one
+// allocation.
 type wire struct {
 	m                              pb.Message
 	from, to, term, logTerm, index uint64
@@ -173,8 +175,8 @@ type wire struct {
 	reject                         bool
 }
 
-// newWire takes the next of a row made at once for what is left of the frame:
-// its messages have one fate, they are stepped and forgotten.
+// newWire takes the next message of a preallocated batch for the rest of the
+// frame. All messages of a frame are stepped and dropped together.
 func (r *Reader) newWire(kind pb.MessageType) *wire {
 	if len(r.row) == 0 {
 		r.row = make([]wire, min(1+len(r.B)/typicalBytes, maxRow))
@@ -257,8 +259,8 @@ func (r *Reader) full() Message {
 	return Message{Shard: shard, Raft: m}
 }
 
-// entries reads those of an append. Terms never fall along a log and never
-// exceed the sender's.
+// entries reads the entries of an append. Terms never decrease along a log and
+// never exceed the sender's.
 func (r *Reader) entries(m *pb.Message, n int) {
 	if n == 0 {
 		return
@@ -273,7 +275,7 @@ func (r *Reader) entries(m *pb.Message, n int) {
 			return
 		}
 		if e.kind == entryConf && CheckMembers(e.e.Data) != nil {
-			r.Bad = true // raft would find out when it is committed
+			r.Bad = true // raft would find out only when it is committed
 			return
 		}
 		last = e.term

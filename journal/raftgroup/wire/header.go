@@ -13,13 +13,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// SnapshotHeader is the message of raft that a snapshot's stream begins with.
+// SnapshotHeader is the raft message at the start of a snapshot's stream.
 type SnapshotHeader struct {
 	Shard    sharding.ShardID
 	From, To sharding.ReplicaID
 	// Term is the leader's.
 	Term sharding.Term
-	// Index and IndexTerm are of the last entry in the state.
+	// Index and IndexTerm are those of the last entry in the state.
 	Index     uint64
 	IndexTerm sharding.Term
 
@@ -29,7 +29,7 @@ type SnapshotHeader struct {
 const (
 	headerVersion   = 1
 	headerHeadBytes = 12
-	// maxHeaderBytes bounds what follows the head.
+	// maxHeaderBytes bounds the part after the head.
 	maxHeaderBytes = 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4*(2+8*MaxMembers) + 1
 )
 
@@ -50,7 +50,7 @@ func (h *SnapshotHeader) Append(b []byte) []byte {
 	return b
 }
 
-// ReadSnapshotHeader takes a header off the front of a stream.
+// ReadSnapshotHeader reads a header from the front of a stream.
 func ReadSnapshotHeader(r io.Reader) (h SnapshotHeader, err error) {
 	var head [headerHeadBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -82,17 +82,18 @@ func ReadSnapshotHeader(r io.Reader) (h SnapshotHeader, err error) {
 	return h, nil
 }
 
-// TransferHead says which bytes of a snapshot come: it goes beside the stream, which
-// nodes of an earlier release begin with the snapshot's first byte, always.
+// TransferHead describes which bytes of a snapshot a stream holds. It is sent
+// separately from the stream. Nodes of an earlier release send none, and always
+// start at the first byte.
 type TransferHead struct {
-	// Asks: nothing comes behind the header, the sender wants to know how much
-	// of the snapshot is there.
+	// Asks: nothing follows the header, because the sender only asks how much
+	// of the snapshot was received.
 	Asks   bool
 	Offset int64
-	Digest statefile.Digest // zero: not known
+	Digest statefile.Digest // zero: unknown
 }
 
-// HeadVersion is that of a transfer's head and of the answer to it.
+// HeadVersion is the version of a transfer's head and of the answer to it.
 const HeadVersion = 1
 
 func (t *TransferHead) Encode() []byte {
@@ -104,8 +105,8 @@ func (t *TransferHead) Encode() []byte {
 	return append(b, t.Digest[:]...)
 }
 
-// ReadTransfer reads the head of a transfer, and takes its header off the front
-// of the stream.
+// ReadTransfer decodes the head of a transfer, and reads the snapshot header
+// from the front of the stream.
 func ReadTransfer(head []byte, stream io.Reader) (t TransferHead, h SnapshotHeader, err error) {
 	if len(head) > 0 {
 		d := &Reader{B: head}
@@ -123,9 +124,9 @@ func ReadTransfer(head []byte, stream io.Reader) (t TransferHead, h SnapshotHead
 	return t, h, err
 }
 
-// TransferAnswer is what the receiver has of a snapshot that it was asked about.
+// TransferAnswer reports how much of a snapshot its receiver has.
 type TransferAnswer struct {
-	Wait   bool // it does not know yet
+	Wait   bool // not known yet
 	Offset int64
 }
 
@@ -137,7 +138,8 @@ func (a *TransferAnswer) Encode() []byte {
 	return le.AppendUint64(b, uint64(a.Offset))
 }
 
-// ReadAnswer reads an answer. One of an earlier release is empty: it has nothing.
+// ReadAnswer decodes an answer. Earlier releases send an empty one, which means
+// that they have nothing.
 func ReadAnswer(b []byte) (a TransferAnswer, err error) {
 	if len(b) == 0 {
 		return a, nil
@@ -151,7 +153,7 @@ func ReadAnswer(b []byte) (a TransferAnswer, err error) {
 	return a, nil
 }
 
-// Message is what raft is told.
+// Message returns the raft message that is stepped.
 func (h *SnapshotHeader) Message() *pb.Message {
 	return &pb.Message{
 		Type: pb.MsgSnap.Enum(), From: new(uint64(h.From)), To: new(uint64(h.To)), Term: new(uint64(h.Term)),
@@ -159,7 +161,7 @@ func (h *SnapshotHeader) Message() *pb.Message {
 	}
 }
 
-// File is what the state behind the header has to begin with.
+// File returns the header that the state must start with.
 func (h *SnapshotHeader) File() statefile.Header {
 	return statefile.Header{Shard: h.Shard, Index: h.Index, Term: h.IndexTerm}
 }

@@ -9,25 +9,25 @@ import (
 )
 
 // FormerReplica is the last replica of a shard that was removed from a node. It
-// is kept for ever: replica ids of a shard rise on a node, so one number says of
-// every removed replica that it must not come back.
+// is kept forever. The replica ids of a shard increase on a node, so this one
+// number shows for every removed replica that it must not return.
 type FormerReplica struct {
 	Replica    sharding.ReplicaID
 	Generation uint32
 }
 
-// Former has the shards of which a replica was removed.
+// Former maps shards to their last removed replica.
 type Former map[sharding.ShardID]FormerReplica
 
-// BeginCheckpoint appends what a checkpoint begins with. As many images follow
-// as there are groups, and then EndCheckpoint.
+// BeginCheckpoint appends the start of a checkpoint. One image per group
+// follows, then EndCheckpoint.
 func BeginCheckpoint(b []byte, watermark uint64, groups int) []byte {
 	b = append(b, CheckpointVersion)
 	b = le.AppendUint64(b, watermark)
 	return le.AppendUint32(b, uint32(groups))
 }
 
-// EndCheckpoint appends what a checkpoint ends with.
+// EndCheckpoint appends the end of a checkpoint.
 func EndCheckpoint(b []byte, former Former) []byte {
 	b = le.AppendUint32(b, uint32(len(former)))
 	for _, shard := range slices.Sorted(maps.Keys(former)) {
@@ -38,7 +38,7 @@ func EndCheckpoint(b []byte, former Former) []byte {
 	return b
 }
 
-// Former reads what EndCheckpoint appended.
+// Former reads the part that EndCheckpoint appended.
 func (r *Reader) Former(into Former) {
 	for n := r.U32(); n > 0 && !r.Bad; n-- {
 		shard, f := sharding.ShardID(r.U32()), FormerReplica{sharding.ReplicaID(r.U64()), r.U32()}
@@ -51,18 +51,18 @@ func (r *Reader) Former(into Former) {
 	}
 }
 
-// BeginList appends what a record of so many replicas begins with.
+// BeginList appends the start of a record about several replicas.
 func BeginList(b []byte, replicas int) []byte {
 	return le.AppendUint32(append(b, PayloadVersion), uint32(replicas))
 }
 
-// AppendReplica appends the name of a replica.
+// AppendReplica appends the identity of a replica.
 func AppendReplica(b []byte, shard sharding.ShardID, replica sharding.ReplicaID) []byte {
 	return le.AppendUint64(le.AppendUint32(b, uint32(shard)), uint64(replica))
 }
 
-// AppendInstall appends the payload of an install record, which makes a group
-// what the image says.
+// AppendInstall appends the payload of an install record, which sets a group to
+// the image.
 func AppendInstall(b []byte, g *GroupImage) []byte {
 	b = append(b, PayloadVersion)
 	b = le.AppendUint32(b, g.Shard)
@@ -73,7 +73,7 @@ func AppendInstall(b []byte, g *GroupImage) []byte {
 	return AppendInstallImage(b, g.Install)
 }
 
-// NewMembership is the first one of a group.
+// NewMembership returns the first membership of a group.
 func NewMembership(voters, learners []sharding.ReplicaID) Membership {
 	s := &pb.ConfState{AutoLeave: new(false)}
 	for _, id := range voters {
@@ -85,7 +85,7 @@ func NewMembership(voters, learners []sharding.ReplicaID) Membership {
 	return Membership{State: s}
 }
 
-// ReplicaIDs are raft's ids.
+// ReplicaIDs converts raft's ids.
 func ReplicaIDs(ids []uint64) []sharding.ReplicaID {
 	out := make([]sharding.ReplicaID, len(ids))
 	for i, id := range ids {
