@@ -7,12 +7,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// checker follows a shard's parts: those of an entity follow one another, its
-// records chain from the first that is kept to the last, and its end says what
-// came.
+// checker verifies a shard's parts: the parts of an entity are contiguous, its
+// records form a hash chain from the first one in the archive to the last, and
+// its end part matches them.
 type checker struct {
 	open      bool
-	past      bool // the entities are over
+	past      bool // the entities are complete
 	entity    sharding.EntityID
 	seq       journal.Sequence
 	hash      journal.Hash
@@ -37,11 +37,11 @@ func (c *checker) check(kind journal.PartKind, data []byte) error {
 	}
 	switch {
 	case c.past:
-		return fmt.Errorf("%w: an entity comes after sends", journal.ErrDamaged)
+		return fmt.Errorf("%w: an entity part follows message parts", journal.ErrDamaged)
 	case !c.open:
 		*c = checker{open: true, entity: e}
 	case c.entity != e:
-		return fmt.Errorf("%w: an entity begins before the one before it has ended", journal.ErrDamaged)
+		return fmt.Errorf("%w: an entity starts before the previous one ended", journal.ErrDamaged)
 	}
 	switch kind {
 	case journal.PartRecord:
@@ -66,11 +66,11 @@ func (c *checker) record(data []byte) error {
 		return err
 	}
 	v := &c.view
-	if c.records == 0 { // what came before may have been cut
+	if c.records == 0 { // earlier records may have been compacted
 		c.seq, c.hash = v.Expected, v.Prev
 	}
 	if len(rest) > 0 || v.Expected != c.seq || v.Prev != c.hash {
-		return fmt.Errorf("%w: a record does not follow the one before it", journal.ErrDamaged)
+		return fmt.Errorf("%w: a record does not follow the previous one", journal.ErrDamaged)
 	}
 	c.seq, c.hash = v.Last(), c.chain.AfterView(v.Prev, v)
 	c.records++
@@ -83,7 +83,7 @@ func (c *checker) end(data []byte) error {
 		return err
 	}
 	if end.Sequence != c.seq || end.Hash != c.hash || end.Records != c.records || end.Snapshots != c.snapshots || end.Timers != c.timers {
-		return fmt.Errorf("%w: an entity is not what its end says", journal.ErrDamaged)
+		return fmt.Errorf("%w: an entity does not match its end part", journal.ErrDamaged)
 	}
 	c.open = false
 	return nil
@@ -91,7 +91,7 @@ func (c *checker) end(data []byte) error {
 
 func (c *checker) checkSends(kind journal.PartKind, data []byte) (err error) {
 	if c.open {
-		return fmt.Errorf("%w: an entity has no end", journal.ErrDamaged)
+		return fmt.Errorf("%w: an entity has no end part", journal.ErrDamaged)
 	}
 	c.past = true
 	if kind == journal.PartPair || kind == journal.PartInbox {

@@ -1,7 +1,7 @@
-// Package archive is the file that a cluster's entities are exported to and
-// imported from: what the cluster has of metadata and modules, and the parts of
-// every shard. It reads and writes streams; it never looks for files, knows no
-// cluster, and starts no goroutine. FORMAT.md has the bytes.
+// Package archive defines the file that a cluster's entities are exported to
+// and imported from: the cluster's metadata, its modules, and the parts of
+// every shard. It reads and writes streams; it opens no files, accesses no
+// cluster, and starts no goroutine. FORMAT.md describes the bytes.
 package archive
 
 import (
@@ -18,22 +18,22 @@ const (
 	version = 1
 	// headerBytes: magic, version u8, id [16], crc u32.
 	headerBytes = len(magic) + 1 + 16 + 4
-	// blockBytes is the frame before a block's payload: kind u8, length u32, crc
-	// u32.
+	// blockBytes is the size of the frame before a block's payload: kind u8,
+	// length u32, crc u32.
 	blockBytes = 9
 	// MaxBlockBytes bounds a block's payload.
 	MaxBlockBytes = 2 << 20
-	// fullBytes is where a block takes no further part.
+	// fullBytes is the size at which a block accepts no further part.
 	fullBytes = 256 << 10
-	// moduleBytes is the most of a module in one block.
+	// moduleBytes bounds the bytes of a module in one block.
 	moduleBytes = 1 << 20
 )
 
-// blockKind says what a block of the file holds.
+// blockKind is the kind of a block.
 type blockKind uint8
 
-// The order of blocks: a cluster, modules, for each shard its begin, parts and
-// end, then the end.
+// Blocks appear in this order: the cluster, modules, for each shard its begin,
+// parts and end, and finally the end.
 const (
 	blockCluster blockKind = 1
 	blockModule  blockKind = 2
@@ -43,42 +43,43 @@ const (
 	blockEnd     blockKind = 255
 )
 
-// Errors of reading. Neither is worth a retry with the same bytes.
+// Errors of reading. Retrying with the same bytes fails again.
 var (
-	// ErrDamaged: the bytes are not those of a whole archive.
-	ErrDamaged = errors.New("the archive is damaged or cut short")
-	// ErrUnsupported: a version or a kind that this release does not know.
-	ErrUnsupported = errors.New("the archive is of a later release")
+	// ErrDamaged: the bytes are not a complete archive.
+	ErrDamaged = errors.New("the archive is damaged or truncated")
+	// ErrUnsupported: this release does not know a version or a kind in the
+	// archive.
+	ErrUnsupported = errors.New("the archive was written by a later release")
 )
 
 func damaged(what string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(what, args...))
 }
 
-// ID names an export. An import of it carries it, to be told from that of
-// another file.
+// ID identifies an export. An import carries it, so that it can be
+// distinguished from an import of a different file.
 type ID = journal.ImportID
 
-// Shard says what a shard's parts are of.
+// Shard identifies the state of a shard in an archive.
 type Shard struct {
 	ID    sharding.ShardID
-	Index uint64 // of its log: the last entry that is in
+	Index uint64 // of the last log entry that is included
 	Term  sharding.Term
-	Clock int64 // the log clock there, unix nanoseconds
+	Clock int64 // log clock at Index, unix nanoseconds
 }
 
-// Summary is what an archive holds.
+// Summary describes the content of an archive.
 type Summary struct {
 	ID       ID
 	Bytes    int64
 	Modules  uint64
 	Shards   uint64
-	Entities uint64 // deleted ones too
+	Entities uint64 // including deleted ones
 	Parts    uint64
-	// Of the parts: timers that are set, messages that have not been acknowledged
-	// and dead letters.
+	// Among the parts: timers that are set, unacknowledged messages, and dead
+	// letters.
 	Timers, Messages, DeadLetters uint64
-	Digest                        [32]byte // SHA-256 of all before the last block
+	Digest                        [32]byte // SHA-256 of everything before the last block
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

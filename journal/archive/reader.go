@@ -15,8 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Sink takes what an archive holds, in order. The slices are lent, modules
-// excepted. An error ends the reading and is returned.
+// Sink receives the content of an archive, in order. Slices are valid only
+// during the call, except modules. If a method returns an error, reading stops
+// and returns it.
 type Sink interface {
 	Cluster(id ID, cluster []byte) error
 	Module(digest journal.Digest, wasm []byte) error
@@ -25,11 +26,11 @@ type Sink interface {
 	End(s Shard) error
 }
 
-// Read gives a whole archive to the sink, checking everything that comes before
-// it is given: each block's checksum, the order of blocks, and that each
-// entity's records chain to what its end says. That the archive is whole is
-// known only when Read returns without an error. progress, where it is not nil,
-// is told of bytes as they are read.
+// Read passes a complete archive to the sink and verifies everything before it
+// does: each block's checksum, the order of blocks, and that each entity's
+// records form a hash chain that matches its end part. The archive is known to
+// be complete only when Read returns nil. If progress is not nil, it is called
+// with the number of bytes read.
 func Read(in io.Reader, sink Sink, progress func(bytes int64)) (Summary, error) {
 	r := &reader{in: bufio.NewReaderSize(in, 256<<10), sink: sink, sum: sha256.New(), progress: progress}
 	if err := r.header(); err != nil {
@@ -41,17 +42,17 @@ func Read(in io.Reader, sink Sink, progress func(bytes int64)) (Summary, error) 
 		}
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return r.summary, damaged("bytes follow its end")
+		return r.summary, damaged("bytes follow the end")
 	}
 	return r.summary, nil
 }
 
-// Verify reads an archive for what is wrong with it.
+// Verify checks an archive.
 func Verify(in io.Reader, progress func(bytes int64)) (Summary, error) {
 	return Read(in, nowhere{}, progress)
 }
 
-// nowhere takes what is read and keeps nothing of it.
+// nowhere discards everything it receives.
 type nowhere struct{}
 
 func (nowhere) Cluster(ID, []byte) error            { return nil }
@@ -60,7 +61,7 @@ func (nowhere) Begin(Shard) error                   { return nil }
 func (nowhere) Part(journal.PartKind, []byte) error { return nil }
 func (nowhere) End(Shard) error                     { return nil }
 
-// reader walks an archive: what may come next is said by the last block.
+// reader reads an archive. The last block determines which blocks may follow:
 //
 //	header ─▶ cluster ─▶ module* ─▶ (shard ─▶ parts* ─▶ done)* ─▶ end
 type reader struct {
@@ -73,7 +74,7 @@ type reader struct {
 	progress func(int64)
 	payload  []byte
 
-	module  []byte // as far as it has come
+	module  []byte // bytes received so far
 	digest  journal.Digest
 	size    uint64
 	shard   Shard
@@ -104,11 +105,11 @@ func (r *reader) header() error {
 	end := headerBytes - 4
 	switch {
 	case string(head[:len(magic)]) != magic:
-		return damaged("it does not begin as one")
+		return damaged("the file does not start with the archive magic")
 	case head[len(magic)] != version:
 		return fmt.Errorf("%w: version %d", ErrUnsupported, head[len(magic)])
 	case crc32.Checksum(head[:end], castagnoli) != binary.LittleEndian.Uint32(head[end:]):
-		return damaged("its header has another checksum")
+		return damaged("the header fails its checksum")
 	}
 	copy(r.summary.ID[:], head[len(magic)+1:])
 	r.sum.Write(head[:])
@@ -133,7 +134,7 @@ func (r *reader) next() error {
 		return err
 	}
 	if blockSum(r.number, kind, payload) != binary.LittleEndian.Uint32(frame[5:]) {
-		return damaged("block %d has another checksum", r.number)
+		return damaged("block %d fails its checksum", r.number)
 	}
 	if kind != blockEnd {
 		r.sum.Write(frame[:])
@@ -147,7 +148,7 @@ func (r *reader) next() error {
 	return nil
 }
 
-// after reports that a block of the kind may come now.
+// after reports whether a block of the kind may come next.
 func (r *reader) after(kind blockKind) bool {
 	between := r.last == blockCluster || r.last == blockModule && r.module == nil || r.last == blockDone
 	switch kind {
@@ -181,27 +182,27 @@ func (r *reader) block(kind blockKind, payload []byte) error {
 	case blockEnd:
 		return r.end(payload)
 	}
-	return fmt.Errorf("%w: a block of kind %d", ErrUnsupported, kind)
+	return fmt.Errorf("%w: block of kind %d", ErrUnsupported, kind)
 }
 
-// piece takes a piece of a module.
+// piece appends a piece of a module.
 func (r *reader) piece(b []byte) error {
 	if len(b) < 32+8+8 {
-		return damaged("a module's block has %d bytes", len(b))
+		return damaged("a module block has %d bytes", len(b))
 	}
 	digest, size, at := journal.Digest(b[:32]), binary.LittleEndian.Uint64(b[32:]), binary.LittleEndian.Uint64(b[40:])
 	if at == 0 && r.module == nil {
 		r.digest, r.size, r.module = digest, size, []byte{}
 	}
 	if digest != r.digest || size != r.size || at != uint64(len(r.module)) || at+uint64(len(b)-48) > size {
-		return damaged("a module's pieces do not fit")
+		return damaged("the pieces of a module do not fit together")
 	}
 	r.module = append(r.module, b[48:]...)
 	if uint64(len(r.module)) < size {
 		return nil
 	}
 	if sha256.Sum256(r.module) != r.digest {
-		return damaged("a module is not the one of its digest")
+		return damaged("a module does not match its digest")
 	}
 	wasm := r.module
 	r.module = nil
@@ -211,7 +212,7 @@ func (r *reader) piece(b []byte) error {
 
 func (r *reader) begin(b []byte) error {
 	if len(b) != 4+8+8+8 {
-		return damaged("a shard's block has %d bytes", len(b))
+		return damaged("a shard block has %d bytes", len(b))
 	}
 	r.shard = Shard{
 		ID: sharding.ShardID(binary.LittleEndian.Uint32(b)), Index: binary.LittleEndian.Uint64(b[4:]),
@@ -251,7 +252,7 @@ func (r *reader) parts(b []byte) error {
 
 func (r *reader) done(b []byte) error {
 	if r.entity.open || !bytes.Equal(b, appendCounts(nil, r.shard.ID, r.counts)) {
-		return damaged("shard %d has other parts than its end says", r.shard.ID)
+		return damaged("shard %d does not match its end block", r.shard.ID)
 	}
 	r.summary.Shards++
 	r.summary.Entities += r.counts.entities
@@ -262,7 +263,7 @@ func (r *reader) done(b []byte) error {
 func (r *reader) end(b []byte) error {
 	r.sum.Sum(r.summary.Digest[:0])
 	if !bytes.Equal(b, appendEnd(nil, &r.summary)) {
-		return damaged("it is not what its end says")
+		return damaged("the archive does not match its end block")
 	}
 	r.ended = true
 	return nil

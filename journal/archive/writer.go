@@ -13,24 +13,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Writer writes an archive. Its methods are called in the order of the file;
-// after an error it is of no use, and what was written is no archive.
+// Writer writes an archive. Its methods are called in the order of the file.
+// After an error the writer must not be used, and the output is not an archive.
 type Writer struct {
 	w       io.Writer
 	sum     hash.Hash
 	number  uint64
 	out     []byte
-	buf     []byte // parts of the shard that are not written
+	buf     []byte // parts of the shard, not written yet
 	shard   Shard
 	open    bool
 	counts  partCounts
 	summary Summary
 }
 
-// partCounts are what a shard has written.
+// partCounts counts the parts of a shard.
 type partCounts struct{ entities, parts uint64 }
 
-// NewWriter begins an archive with what the cluster is: JSON, at most
+// NewWriter starts an archive with the cluster's metadata: JSON, at most
 // MaxBlockBytes.
 func NewWriter(w io.Writer, id ID, cluster []byte) (*Writer, error) {
 	a := &Writer{w: w, sum: sha256.New(), summary: Summary{ID: id}}
@@ -52,10 +52,10 @@ func (a *Writer) write(b []byte) error {
 	return nil
 }
 
-// block writes one block, framed.
+// block writes one framed block.
 func (a *Writer) block(kind blockKind, payload []byte) error {
 	if len(payload) > MaxBlockBytes {
-		return fmt.Errorf("write archive: a block of %d bytes", len(payload))
+		return fmt.Errorf("write archive: block of %d bytes exceeds the limit", len(payload))
 	}
 	a.out = append(a.out[:0], byte(kind))
 	a.out = binary.LittleEndian.AppendUint32(a.out, uint32(len(payload)))
@@ -65,7 +65,7 @@ func (a *Writer) block(kind blockKind, payload []byte) error {
 	return a.write(a.out)
 }
 
-// blockSum is the checksum of a block: of its number, its kind and its payload.
+// blockSum returns the checksum of a block's number, kind and payload.
 func blockSum(number uint64, kind blockKind, payload []byte) uint32 {
 	var head [9]byte
 	binary.LittleEndian.PutUint64(head[:], number)
@@ -73,8 +73,8 @@ func blockSum(number uint64, kind blockKind, payload []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, payload)
 }
 
-// Module writes a module's bytes; digest is their SHA-256. Modules come before
-// the first shard.
+// Module writes a module; digest is the SHA-256 of its bytes. Modules come
+// before the first shard.
 func (a *Writer) Module(digest journal.Digest, wasm []byte) error {
 	for at := 0; ; {
 		n := min(len(wasm)-at, moduleBytes)
@@ -91,7 +91,7 @@ func (a *Writer) Module(digest journal.Digest, wasm []byte) error {
 	}
 }
 
-// Begin begins a shard; the one before it has ended.
+// Begin starts a shard. The previous shard must have ended.
 func (a *Writer) Begin(s Shard) error {
 	a.shard, a.open, a.counts = s, true, partCounts{}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(s.ID))
@@ -101,7 +101,7 @@ func (a *Writer) Begin(s Shard) error {
 	return a.block(blockShard, b)
 }
 
-// Part writes a part of the shard that has begun. The data is not kept.
+// Part writes a part of the current shard. It does not retain data.
 func (a *Writer) Part(kind journal.PartKind, data []byte) error {
 	if len(a.buf) > 0 && len(a.buf)+len(data)+journal.PartHeaderBytes > fullBytes {
 		if err := a.flush(); err != nil {
@@ -126,10 +126,10 @@ func (a *Writer) flush() error {
 	return err
 }
 
-// End ends the shard that has begun.
+// End ends the current shard.
 func (a *Writer) End() error {
 	if !a.open {
-		return errors.New("write archive: no shard has begun")
+		return errors.New("write archive: no shard was started")
 	}
 	a.open = false
 	if err := a.flush(); err != nil {
@@ -147,8 +147,8 @@ func appendCounts(dst []byte, id sharding.ShardID, c partCounts) []byte {
 	return binary.LittleEndian.AppendUint64(dst, c.parts)
 }
 
-// Close writes the end, without which nothing before it is an archive. It does
-// not close the writer below.
+// Close writes the end block, without which the output is not an archive. It
+// does not close the underlying writer.
 func (a *Writer) Close() (Summary, error) {
 	if a.open {
 		return a.summary, errors.New("write archive: a shard has not ended")
@@ -157,7 +157,7 @@ func (a *Writer) Close() (Summary, error) {
 	return a.summary, a.block(blockEnd, appendEnd(nil, &a.summary))
 }
 
-// count counts a part by what it is.
+// count counts a part by its kind.
 func (s *Summary) count(kind journal.PartKind) {
 	switch kind {
 	case journal.PartTimer:
@@ -169,7 +169,7 @@ func (s *Summary) count(kind journal.PartKind) {
 	}
 }
 
-// appendEnd appends the payload of the last block.
+// appendEnd appends the payload of the end block.
 func appendEnd(dst []byte, s *Summary) []byte {
 	for _, n := range [...]uint64{s.Modules, s.Shards, s.Entities, s.Parts} {
 		dst = binary.LittleEndian.AppendUint64(dst, n)

@@ -1,7 +1,7 @@
-// Package disk is the injected disk of the journal: the few file operations
-// that a write-ahead log and small durable files need, and one implementation,
-// on the operating system (OS). It never retries a failed sync, never hides a
-// short write and knows nothing of what the bytes mean. It starts no goroutine.
+// Package disk abstracts the disk of the journal: the file operations that a
+// write-ahead log and small durable files need, and one implementation on the
+// operating system (OS). It never retries a failed sync, never hides a short
+// write and does not interpret the bytes. It starts no goroutine.
 package disk
 
 import (
@@ -11,19 +11,19 @@ import (
 	"path/filepath"
 )
 
-// Access says what an opened file may be used for.
+// Access is the access mode of an opened file.
 type Access int
 
 const (
-	// ReadOnly files refuse WriteAt and Truncate.
+	// ReadOnly files reject WriteAt and Truncate.
 	ReadOnly Access = iota
 	// ReadWrite files allow everything.
 	ReadWrite
 )
 
-// ErrGone is returned by a Sync after which nobody would find what was written:
-// the file, or a directory above it, was removed or replaced since it was
-// opened. A retry fails too.
+// ErrGone is returned by Sync if the written data could not be found later: the
+// file, or a directory above it, was removed or replaced since it was opened. A
+// retry fails too.
 var ErrGone = errors.New("the file was removed or replaced while it was in use")
 
 // Info describes a file or a directory.
@@ -34,19 +34,18 @@ type Info struct {
 	Dir bool
 }
 
-// FS is a file system. Names are paths in the form of path/filepath. A file
-// that does not exist gives an error for which errors.Is(err, fs.ErrNotExist)
-// holds. Creating, renaming and removing are durable only after SyncDir of the
-// directory they happened in; until then a power cut may keep any of them and
-// lose any of them.
+// FS is a file system. Names are paths in the form of path/filepath. For a
+// missing file, errors.Is(err, fs.ErrNotExist) holds. Creating, renaming and
+// removing are durable only after SyncDir of the directory; until then a power
+// cut may keep or lose each of them independently.
 type FS interface {
 	// OpenFile opens an existing file.
 	OpenFile(name string, access Access) (File, error)
-	// Create makes an empty file, or empties an existing one, and allocates size
-	// bytes of zeros to it.
+	// Create creates an empty file, or empties an existing one, and allocates
+	// size zero bytes.
 	Create(name string, size int64) (File, error)
-	// Rename gives a file another name in the same directory and replaces what had
-	// that name.
+	// Rename renames a file within its directory and replaces a file of the new
+	// name.
 	Rename(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error
@@ -54,39 +53,41 @@ type FS interface {
 	List(dir string) ([]string, error)
 	// SyncDir makes the names in dir durable.
 	SyncDir(dir string) error
-	// MkdirAll creates dir and its parents, durably. It is no error if dir exists.
+	// MkdirAll durably creates dir and its parents. It succeeds if dir exists.
 	MkdirAll(dir string) error
 	// Stat describes a file or directory.
 	Stat(name string) (Info, error)
-	// FreeBytes is the space an unprivileged process may still allocate where dir
-	// lives.
+	// FreeBytes returns the space that an unprivileged process may still
+	// allocate on the file system of dir.
 	FreeBytes(dir string) (int64, error)
 }
 
-// File is an open file. Its methods may be called from several goroutines, as
-// those of os.File.
+// File is an open file. Its methods may be called concurrently, like those of
+// os.File.
 type File interface {
 	io.ReaderAt
-	// WriteAt writes all of p or returns an error; after an error any part of p
+	// WriteAt writes all of p or returns an error. After an error any part of p
 	// may have been written.
 	io.WriterAt
-	// Sync makes everything written to the file durable: its bytes and its length,
-	// not its name. After an error nothing is known about what was written since
-	// the last good Sync, and a second call may report success without having
-	// written it: the caller must give the file up. It fails with ErrGone if the
-	// file does not have the name any more under which it was opened.
+	// Sync makes everything written to the file durable: its bytes and its
+	// length, but not its name. After an error the fate of the data written
+	// since the last successful Sync is unknown, and a second call may report
+	// success without having written it, so the caller must abandon the file.
+	// It fails with ErrGone if the file no longer has the name under which it
+	// was opened.
 	Sync() error
-	// Truncate changes the length. A longer file is filled up with zeros.
+	// Truncate changes the length. A longer file is extended with zeros.
 	Truncate(size int64) error
-	// Size is the length in bytes.
+	// Size returns the length in bytes.
 	Size() (int64, error)
-	// Close releases the file. It syncs nothing.
+	// Close releases the file. It does not sync.
 	Close() error
 }
 
-// WriteFileAtomic replaces the file name by data: after a crash at any moment
-// the file is the old one or the new one, whole. When it returns nil the new
-// one is durable. It uses name + ".tmp" beside it.
+// WriteFileAtomic replaces the content of file name by data. After a crash at
+// any moment the file has either the complete old content or the complete new
+// content. When it returns nil the new content is durable. It uses the
+// temporary file name + ".tmp".
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	temp := name + ".tmp"
 	if err := writeFile(fsys, temp, data); err != nil {
@@ -117,7 +118,7 @@ func writeFile(fsys FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
-// ReadFile returns the whole content of a file.
+// ReadFile returns the content of a file.
 func ReadFile(fsys FS, name string) ([]byte, error) {
 	f, err := fsys.OpenFile(name, ReadOnly)
 	if err != nil {

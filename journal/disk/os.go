@@ -11,8 +11,8 @@ import (
 // OS is the file system of the operating system. Files are created with mode
 // 0600, directories with 0700. Sync is fdatasync on Linux, F_FULLFSYNC on macOS
 // and FlushFileBuffers on Windows. Windows cannot sync a directory: SyncDir
-// does nothing there and the durability of names is that of the file system's
-// own journal.
+// does nothing there, and names are as durable as the file system's journal
+// makes them.
 type OS struct{}
 
 var _ FS = OS{}
@@ -23,7 +23,7 @@ type osFile struct {
 	opened os.FileInfo
 }
 
-// newFile takes over an open file.
+// newFile wraps an open file.
 func newFile(f *os.File) (File, error) {
 	opened, err := f.Stat()
 	if err != nil {
@@ -32,9 +32,9 @@ func newFile(f *os.File) (File, error) {
 	return osFile{f, opened}, nil
 }
 
-// Sync implements File. The operating system syncs a file that has no name any
-// more without an error, and what is in it is lost when it is closed. So the
-// name is compared after the sync: whatever was durable then could be found.
+// Sync implements File. The operating system syncs an unlinked file without an
+// error, although its content is lost when it is closed. Sync therefore checks
+// the name after syncing: data that it reports as durable can be found.
 func (f osFile) Sync() error {
 	if err := syncData(f.File); err != nil {
 		return err
@@ -67,9 +67,9 @@ func (OS) OpenFile(name string, access Access) (File, error) {
 	return newFile(f)
 }
 
-// Create implements FS. The space is allocated where the file system can do it,
-// so that a later write into it does not fail for want of space; elsewhere the
-// file is only made long.
+// Create implements FS. It allocates the space if the file system supports
+// that, so that later writes into it do not run out of space; otherwise it only
+// sets the length.
 func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -106,7 +106,8 @@ func (OS) List(dir string) ([]string, error) {
 // SyncDir implements FS.
 func (OS) SyncDir(dir string) error { return syncDir(dir) }
 
-// MkdirAll implements FS: it syncs the parent of each directory that it makes.
+// MkdirAll implements FS. It syncs the parent of each directory that it
+// creates.
 func (o OS) MkdirAll(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.IsDir() {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData uses fdatasync: the length of a file is synced with its bytes, its
-// times are not.
+// syncData uses fdatasync, which syncs a file's length with its bytes but not
+// its times.
 func syncData(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
@@ -17,8 +17,7 @@ func syncData(f *os.File) error {
 		if err == nil {
 			return nil
 		}
-		// An interrupted call has not been tried, which is not the same as one that
-		// failed.
+		// EINTR means that the sync was not attempted, which is not a failure.
 		if errors.Is(err, unix.EBADF) {
 			err = os.ErrClosed
 		}

@@ -19,7 +19,7 @@ func syncDir(dir string) error {
 }
 
 // Space returns the bytes that an unprivileged process may still write to the
-// file system that holds dir, and its size.
+// file system of dir, and its size.
 func Space(dir string) (free, total uint64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {

@@ -8,8 +8,8 @@ import (
 
 func syncDir(string) error { return nil }
 
-// Space returns the bytes that this process may still write to the volume that
-// holds dir, and its size.
+// Space returns the bytes that this process may still write to the volume of
+// dir, and its size.
 func Space(dir string) (free, total uint64, err error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err == nil {

@@ -1,7 +1,8 @@
-// Package statefile has the bytes in which the state of one shard travels from
-// a node to another and lies in a file there, and the words with which the log
-// and the state machine speak of a shard's lives on a node.
+// Package statefile defines the snapshot format: the stream in which the state
+// of one shard is sent to another node and stored in a file there. It also
+// defines the types with which the log and the state machine describe the
+// generations of a shard on a node.
 //
-// It never interprets a key or a value, never believes a byte that a checksum
-// has not confirmed, and starts no goroutine. FORMAT.md has the bytes.
+// It never interprets a key or a value, never returns a byte that a checksum
+// has not verified, and starts no goroutine. FORMAT.md describes the bytes.
 package statefile

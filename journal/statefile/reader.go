@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Reader reads a stream chunk by chunk and checks every byte of it. Its errors
-// are those of the reader beneath, journal.ErrDamaged (also for a stream that
-// ends early) and journal.ErrUnsupported.
+// Reader reads a stream chunk by chunk and verifies every byte of it. Its
+// errors are those of the underlying reader, journal.ErrDamaged (also for a
+// truncated stream) and journal.ErrUnsupported.
 type Reader struct {
 	from   io.Reader
 	tee    io.Writer
@@ -28,8 +28,8 @@ type Reader struct {
 	buf    []byte
 }
 
-// NewReader reads the header of a stream. What it reads it writes to tee, if
-// that is not nil, before it is checked.
+// NewReader reads the header of a stream. If tee is not nil, all bytes read are
+// written to it before they are verified.
 func NewReader(from io.Reader, tee io.Writer) (*Reader, error) {
 	r := &Reader{from: from, tee: tee, sum: sha256.New()}
 	b, err := r.read(nil, headBytes)
@@ -42,16 +42,16 @@ func NewReader(from io.Reader, tee io.Writer) (*Reader, error) {
 	return r, err
 }
 
-// Header is the stream's.
+// Header returns the header of the stream.
 func (r *Reader) Header() Header { return r.head }
 
-// Offset is how many bytes of the stream were read and confirmed: the header
-// and whole chunks, and at the end the trailer. It is 0 when the stream
-// contradicted what its checksums had confirmed: that cannot be gone on with.
+// Offset returns the number of bytes read and verified: the header, complete
+// chunks, and at the end the trailer. It is 0 if the stream contradicts its own
+// checksums, because reading cannot be resumed then.
 func (r *Reader) Offset() int64 { return r.offset }
 
-// Resume goes on, after an error of the reader beneath, with the bytes that
-// begin at Offset.
+// Resume continues after an error of the underlying reader, with the bytes that
+// start at Offset.
 func (r *Reader) Resume(from io.Reader, tee io.Writer) { r.from, r.tee = from, tee }
 
 // read appends n bytes of the stream to b.
@@ -75,9 +75,9 @@ func (r *Reader) read(b []byte, n int) ([]byte, error) {
 	return b, nil
 }
 
-// Next returns the next chunk, or io.EOF once the trailer has confirmed all
-// that came before it. With own the chunk is the caller's, otherwise it is
-// valid until the next call.
+// Next returns the next chunk, or io.EOF once the trailer has verified the
+// whole stream. If own is set the caller owns the chunk; otherwise it is valid
+// until the next call.
 func (r *Reader) Next(own bool) (Chunk, error) {
 	if r.ended {
 		return nil, io.EOF
@@ -96,7 +96,7 @@ func (r *Reader) Next(own bool) (Chunk, error) {
 		return nil, r.end(frame)
 	}
 	if n > maxChunkBytes {
-		return nil, fmt.Errorf("%w: a snapshot's chunk of %d bytes", journal.ErrDamaged, n)
+		return nil, fmt.Errorf("%w: snapshot chunk of %d bytes", journal.ErrDamaged, n)
 	}
 	if b, err = r.read(b, n); err != nil {
 		return nil, err
@@ -122,39 +122,39 @@ func (r *Reader) Next(own bool) (Chunk, error) {
 	return b, err
 }
 
-// end checks the trailer.
+// end verifies the trailer.
 func (r *Reader) end(frame []byte) error {
 	b, err := r.read(make([]byte, 0, tailBytes), tailBytes-frameBytes)
 	if err != nil {
 		return err
 	}
 	if chunkSum(b[:16], r.number) != le.Uint32(frame[4:]) {
-		return fmt.Errorf("%w: a snapshot's trailer fails its checksum", journal.ErrDamaged)
+		return fmt.Errorf("%w: snapshot trailer fails its checksum", journal.ErrDamaged)
 	}
 	r.sum.Write(frame)
 	r.sum.Write(b[:16])
 	r.tail = Trailer{Pairs: le.Uint64(b), Bytes: le.Uint64(b[8:]), Digest: Digest(b[16:])}
 	whole := r.offset + tailBytes
-	r.offset = 0 // unless it is whole there is nothing to go on from
+	r.offset = 0 // nothing can be resumed unless the trailer is valid
 	var sum Digest
 	r.sum.Sum(sum[:0])
 	if sum != r.tail.Digest || r.tail.Pairs != r.pairs || r.tail.Bytes != r.bytes {
-		return fmt.Errorf("%w: a snapshot's trailer contradicts it", journal.ErrDamaged)
+		return fmt.Errorf("%w: snapshot trailer contradicts the snapshot", journal.ErrDamaged)
 	}
 	r.ended, r.offset = true, whole
 	return io.EOF
 }
 
-// Trailer is the stream's, once Next returned io.EOF.
+// Trailer returns the trailer of the stream, once Next returned io.EOF.
 func (r *Reader) Trailer() Trailer { return r.tail }
 
-// Verify reads the rest of a stream, which must have the digest.
+// Verify reads the rest of a stream and checks its digest.
 func (r *Reader) Verify(want Digest) error {
 	for {
 		switch _, err := r.Next(false); {
 		case errors.Is(err, io.EOF):
 			if r.tail.Digest != want {
-				return fmt.Errorf("%w: another snapshot than the log names", journal.ErrDamaged)
+				return fmt.Errorf("%w: snapshot digest differs from the one in the log", journal.ErrDamaged)
 			}
 			return nil
 		case err != nil:
@@ -163,16 +163,16 @@ func (r *Reader) Verify(want Digest) error {
 	}
 }
 
-// Chunk is some pairs, checked.
+// Chunk is a verified sequence of pairs.
 type Chunk []byte
 
-// Each calls fn with every pair; the slices alias the chunk.
+// Each calls fn with every pair. The slices alias the chunk.
 func (c Chunk) Each(fn func(key, value []byte) error) error {
 	for b := []byte(c); len(b) > 0; {
 		key, rest, ok := field(b)
 		value, rest, ok2 := field(rest)
 		if !ok || !ok2 {
-			return fmt.Errorf("%w: a pair runs past its snapshot's chunk", journal.ErrDamaged)
+			return fmt.Errorf("%w: a pair exceeds its snapshot chunk", journal.ErrDamaged)
 		}
 		if err := fn(key, value); err != nil {
 			return err

@@ -8,14 +8,13 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// ErrNoBoundary: the header and whole chunks of the stream do not end at the
-// offset.
+// ErrNoBoundary means that the offset is not at the end of the header or of a
+// chunk.
 var ErrNoBoundary = errors.New("the offset is not between two chunks of the snapshot")
 
-// Rest returns the bytes of a stream from an offset on, which is 0 or was the
-// Offset of a Reader of the same stream. It passes no chunk on whose checksum
-// it has not confirmed: what was not read as it was written is
-// journal.ErrDamaged.
+// Rest returns a reader for the bytes of a stream from offset on, which is 0 or
+// was the Offset of a Reader of the same stream. It returns only chunks whose
+// checksum it has verified; damage is journal.ErrDamaged.
 func Rest(stream io.ReaderAt, size, offset int64) (io.Reader, error) {
 	r := &rest{from: stream, size: size, at: offset}
 	if offset == 0 || offset == size {
@@ -48,7 +47,7 @@ type rest struct {
 	at     int64
 	number uint64 // of the next chunk
 	mem    []byte
-	buf    []byte // of mem, confirmed and not read yet
+	buf    []byte // part of mem that is verified and not read yet
 }
 
 // Read implements io.Reader.
@@ -85,7 +84,7 @@ func (r *rest) next() error {
 		whole, summed = tailBytes, tailBytes-int64(len(Digest{}))
 	}
 	if n > maxChunkBytes || (n == 0) != (r.at+tailBytes == r.size) {
-		return fmt.Errorf("%w: a snapshot's chunk of %d bytes", journal.ErrDamaged, n)
+		return fmt.Errorf("%w: snapshot chunk of %d bytes", journal.ErrDamaged, n)
 	}
 	if err := r.read(whole); err != nil {
 		return err
@@ -97,7 +96,7 @@ func (r *rest) next() error {
 	return r.pass()
 }
 
-// read reads the next n bytes, and stays where it is.
+// read reads the next n bytes without advancing.
 func (r *rest) read(n int64) error {
 	if int64(cap(r.mem)) < n {
 		r.mem = make([]byte, n)
@@ -113,7 +112,7 @@ func (r *rest) read(n int64) error {
 	return err
 }
 
-// pass hands what was read on.
+// pass makes the bytes in mem available and advances.
 func (r *rest) pass() error {
 	r.buf = r.mem
 	r.at += int64(len(r.mem))

@@ -20,9 +20,9 @@ const (
 
 	// ChunkBytes is the size at which a chunk is full.
 	ChunkBytes = 256 << 10
-	// MaxPairBytes bounds a key and its value together.
+	// MaxPairBytes bounds the combined size of a key and its value.
 	MaxPairBytes = 2 << 20
-	// maxChunkBytes bounds a chunk: a full one takes no further pair.
+	// maxChunkBytes bounds a chunk: a full chunk accepts no further pair.
 	maxChunkBytes = ChunkBytes + MaxPairBytes + 2*binary.MaxVarintLen32
 )
 
@@ -32,20 +32,20 @@ var (
 	le         = binary.LittleEndian
 )
 
-// Digest is the SHA-256 of a stream up to where it stands in the trailer.
+// Digest is the SHA-256 of a stream up to the digest in its trailer.
 type Digest [sha256.Size]byte
 
-// String returns lower-case hex.
+// String returns the digest in lower-case hexadecimal.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Header says whose state a stream holds.
+// Header describes the state in a stream.
 type Header struct {
 	Shard sharding.ShardID
 	Index uint64        // the last raft index applied to it
 	Term  sharding.Term // of the entry at Index
 }
 
-// Trailer says that a stream ended where its writer ended it.
+// Trailer marks the end of a complete stream.
 type Trailer struct {
 	Pairs, Bytes uint64 // Bytes of keys and values
 	Digest       Digest
@@ -77,9 +77,9 @@ func decodeHeader(b []byte) (h Header, err error) {
 	}, nil
 }
 
-// seal writes the length and the checksum of the chunk that begins at start.
-// The checksum covers the chunk's number too, so that none can be left out,
-// moved or sent twice.
+// seal writes the length and the checksum of the chunk that starts at start.
+// The checksum covers the chunk's number too, so that a missing, moved or
+// repeated chunk is detected.
 func seal(b []byte, start int, number uint64) {
 	le.PutUint32(b[start:], uint32(len(b)-start-frameBytes))
 	le.PutUint32(b[start+4:], chunkSum(b[start+frameBytes:], number))

@@ -9,26 +9,28 @@ import (
 	"io"
 )
 
-// Source gives pairs one after another, in an order of its own.
+// Source returns pairs one after another, in its own order.
 type Source interface {
-	// Next returns the next pair, valid until the call after, or io.EOF.
+	// Next returns the next pair, valid until the next call, or io.EOF.
 	Next() (key, value []byte, err error)
-	// Close releases what the source holds.
+	// Close releases the resources of the source.
 	Close() error
 }
 
-// Writer is the stream of a source, to be read. It holds one chunk in memory.
+// Writer is an io.Reader of the stream of a source. It holds one chunk in
+// memory.
 type Writer struct {
 	from   Source
 	mem    []byte
-	buf    []byte // of mem, made and not read yet
+	buf    []byte // part of mem that is not read yet
 	sum    hash.Hash
 	number uint64
 	tail   Trailer
 	err    error
 }
 
-// NewWriter returns the stream of the source's pairs; it closes the source.
+// NewWriter returns the stream of the source's pairs. Closing it closes the
+// source.
 func NewWriter(h Header, from Source) *Writer {
 	w := &Writer{from: from, sum: sha256.New()}
 	w.buf = appendHeader(nil, h)
@@ -52,7 +54,7 @@ func (w *Writer) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill makes the next chunk, or the trailer and the end.
+// fill encodes the next chunk, and the trailer at the end.
 func (w *Writer) fill() {
 	if w.mem == nil {
 		w.mem = make([]byte, 0, 4<<10)
@@ -65,7 +67,7 @@ func (w *Writer) fill() {
 			break
 		}
 		if err == nil && len(key)+len(value) > MaxPairBytes {
-			err = fmt.Errorf("snapshot: a pair of %d bytes", len(key)+len(value))
+			err = fmt.Errorf("snapshot pair of %d bytes exceeds the limit", len(key)+len(value))
 		}
 		if err != nil {
 			w.err = err
@@ -91,7 +93,8 @@ func (w *Writer) fill() {
 	w.mem, w.buf = b, b
 }
 
-// appendTail appends the trailer: a chunk without pairs, and what there was.
+// appendTail appends the trailer: a frame without pairs, the totals and the
+// digest.
 func (w *Writer) appendTail(b []byte) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -103,7 +106,7 @@ func (w *Writer) appendTail(b []byte) []byte {
 	return append(b, w.tail.Digest[:]...)
 }
 
-// Trailer is that of the stream, once it was read to its end.
+// Trailer returns the trailer of the stream, once it was read to its end.
 func (w *Writer) Trailer() Trailer { return w.tail }
 
 // Close closes the source.

@@ -9,25 +9,24 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Loss is what AcceptLoss gave up.
+// Loss describes what AcceptLoss truncated.
 type Loss struct {
-	// Damage is what was found first.
+	// Damage is the first damage found.
 	Damage *DamageError
 	// Kept is where the log ends now; segment 0 if nothing could be kept.
 	Kept Position
-	// SetAside are the files that were renamed, by the name they have now, or
-	// copied.
+	// SetAside are the files that were renamed or copied, by their new names.
 	SetAside []string
 }
 
 const lostSuffix = ".lost"
 
-// AcceptLoss cuts a damaged log off at its first damage, so that Open accepts
-// what is before. What was acknowledged behind it is lost to the node: that is
-// for an operator to decide, who has no peer to rebuild the node from. The
-// files as they were are kept under names that end in .lost, as far as they can
-// be read. It returns nil for a log without damage, which it leaves alone.
-// After an error it can be called again.
+// AcceptLoss truncates a damaged log at its first damage, so that Open accepts
+// the part before it. Acknowledged records after it are lost to the node, so
+// this is a decision for an operator who has no peer to rebuild the node from.
+// The original files are kept under names that end in .lost, as far as they can
+// be read. AcceptLoss returns nil for a log without damage, which it does not
+// change. After an error it can be called again.
 func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	c := cutter{fs: fsys, dir: dir}
 	loss, err := c.run()
@@ -37,13 +36,14 @@ func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	return loss, nil
 }
 
-// cutter finds the place behind which a damaged log is given up, and cuts there.
+// cutter finds the end of the intact part of a damaged log and truncates the
+// log there.
 type cutter struct {
 	fs   disk.FS
 	dir  string
 	id   LogID
 	mark mark
-	// kept is the mark of what is whole.
+	// kept is the mark of the intact part.
 	kept mark
 	loss Loss
 }
@@ -69,7 +69,7 @@ func (c *cutter) run() (*Loss, error) {
 	return &c.loss, c.cut(names)
 }
 
-// note keeps the first damage; any other error is returned.
+// note records the first damage; any other error is returned.
 func (c *cutter) note(err error) error {
 	var damage *DamageError
 	if err != nil && !errors.As(err, &damage) {
@@ -100,16 +100,16 @@ func (c *cutter) readMark(names listing) error {
 	return nil
 }
 
-// findCut walks the segments up to the first damage and leaves in kept where
-// that is.
+// findCut walks the segments up to the first damage and stores the end of the
+// intact part in kept.
 func (c *cutter) findCut(names listing) error {
 	if len(names.segments) == 0 && c.mark.position.Segment == 0 {
 		return nil
 	}
 	headers, err := loadHeaders(c.fs, c.dir, c.id, names.segments, c.mark)
 	if blamed := (*DamageError)(nil); errors.As(err, &blamed) && blamed.File == markName {
-		// What the lost mark said was released is no loss: the log begins with what
-		// is there.
+		// Segments that the lost mark declared released are no loss: the log
+		// starts with the first existing one.
 		if err := c.note(err); err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (c *cutter) findCut(names listing) error {
 	return nil
 }
 
-// readTail makes the last whole record of a segment the end of the log.
+// readTail makes the last valid record of a segment the end of the log.
 func (c *cutter) readTail(h segmentHeader) error {
 	name := segmentName(h.number)
 	file, err := c.fs.OpenFile(filepath.Join(c.dir, name), disk.ReadOnly)
@@ -160,8 +160,8 @@ func (c *cutter) readTail(h segmentHeader) error {
 	return nil
 }
 
-// cut puts the files behind the damage aside and then writes the mark that
-// makes the rest a log again.
+// cut sets the files after the damage aside, and then writes the mark that
+// makes the rest a valid log again.
 func (c *cutter) cut(names listing) error {
 	for _, number := range names.segments {
 		if number >= c.mark.first && number > c.kept.position.Segment {
@@ -183,9 +183,9 @@ func (c *cutter) cut(names listing) error {
 	return createMark(c.fs, filepath.Join(c.dir, markName), c.id, c.kept)
 }
 
-// copyTail replaces the last segment by a copy of what is whole in it, with
-// zeros behind: what stands there may belong to epochs that the log, which goes
-// on from an earlier one, will use again.
+// copyTail replaces the last segment by a copy of its intact part, followed by
+// zeros. The bytes after the damage must not survive: the log continues from an
+// earlier epoch and may use their epochs again.
 func (c *cutter) copyTail() error {
 	name := segmentName(c.kept.position.Segment)
 	path := filepath.Join(c.dir, name)
@@ -211,7 +211,7 @@ func (c *cutter) copyTail() error {
 	return disk.WriteFileAtomic(c.fs, path, whole)
 }
 
-// startOver leaves nothing that the next Open would take for a log.
+// startOver leaves nothing that the next Open would accept as a log.
 func (c *cutter) startOver(names listing) error {
 	for _, number := range names.segments {
 		if number < c.mark.first {

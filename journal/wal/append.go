@@ -1,12 +1,12 @@
 package wal
 
-// Append puts a record, its payload the vectors joined, behind all others and
-// returns where it will stand. It does no I/O: the record is in memory until
-// Flush or Sync, and durable after Sync. The vectors are copied and may be
-// reused. A record never spans segments; one that does not fit the last segment
-// starts a new one, with its checkpoint. Besides ErrPoisoned, ErrClosed and
-// ErrKind it returns a *RecordTooLargeError; after the last two the log goes
-// on.
+// Append appends a record whose payload is the concatenation of the given
+// slices, and returns its position. It does no I/O: the record is in memory
+// until Flush or Sync, and durable after Sync. The slices are copied and may be
+// reused. A record never spans segments; if it does not fit the last segment,
+// it starts a new one with its checkpoint. Append returns ErrPoisoned,
+// ErrClosed, ErrKind or a *RecordTooLargeError; after the last two the log can
+// still be used.
 func (l *Log) Append(kind byte, payload ...[]byte) (Position, error) {
 	if l.err != nil {
 		return Position{}, l.err
@@ -41,7 +41,7 @@ func (l *Log) Append(kind byte, payload ...[]byte) (Position, error) {
 	return position, nil
 }
 
-// limit is the length of the segment that l.next is in.
+// limit returns the length of the segment that contains l.next.
 func (l *Log) limit() int64 {
 	if last := l.segments[len(l.segments)-1]; last.number == l.next.Segment {
 		return last.size
@@ -49,8 +49,8 @@ func (l *Log) limit() int64 {
 	return l.opts.SegmentBytes
 }
 
-// roll goes on to a new segment, in memory, for a record with a payload of that
-// length.
+// roll switches to a new segment, in memory, for a record with a payload of the
+// given length.
 func (l *Log) roll(length int64) error {
 	c, coder, next, err := l.newSegment()
 	if err != nil {
@@ -65,8 +65,8 @@ func (l *Log) roll(length int64) error {
 	return nil
 }
 
-// newSegment encodes the header page and the checkpoint of the segment that
-// follows l.next.
+// newSegment encodes the header page and the checkpoint of the segment after
+// l.next.
 func (l *Log) newSegment() (c chunk, k coder, next Position, err error) {
 	h := segmentHeader{
 		id:            l.id,

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// listing is what a log's directory holds. Names that the log never makes are
-// left alone.
+// listing is the content of a log's directory. Names that the log never creates
+// are ignored.
 type listing struct {
 	mark     bool
 	segments []uint64 // ascending
@@ -38,7 +38,7 @@ func list(fsys disk.FS, dir string) (listing, error) {
 }
 
 // loadHeaders reads the headers of the segments that were not released, and
-// checks that none is missing and each follows from the one before.
+// checks that none is missing and that each follows from the previous one.
 func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) ([]segmentHeader, error) {
 	from, _ := slices.BinarySearch(numbers, m.first)
 	numbers = numbers[from:]
@@ -63,14 +63,14 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 	return headers, nil
 }
 
-// missing is the damage of a segment that is not there, while others are. Where
-// it is the oldest and a slot of the mark is not whole, that slot is to blame:
-// it could have said that the segment was released.
+// missing returns the damage of a missing segment. If the segment is the oldest
+// one and a slot of the mark is invalid, that slot is the damage, because it
+// could have recorded that the segment was released.
 func missing(number uint64, others []uint64, m mark) *DamageError {
 	if m.flaw == "" || number != m.first || len(others) == 0 {
 		return damaged(segmentName(number), 0, "missing")
 	}
-	return damaged(markName, int64(m.flawed*markSlotBytes), "slot %d is not whole (%s); by the others the log begins with %s, which is not there and may have been released since",
+	return damaged(markName, int64(m.flawed*markSlotBytes), "slot %d is invalid (%s); by the other slots the log starts with %s, which is missing and may have been released since",
 		m.flawed, m.flaw, segmentName(number))
 }
 
@@ -78,7 +78,7 @@ func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
 	name := segmentName(h.number)
 	if h.number == 1 {
 		if h.previousEnd != 0 || h.previousEpoch != 0 {
-			return damaged(name, 0, "the first segment names one before it")
+			return damaged(name, 0, "the first segment names a previous segment")
 		}
 		return nil
 	}
@@ -91,9 +91,9 @@ func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
 	p := before[len(before)-1]
 	switch {
 	case h.previousEnd < headerBytes || h.previousEnd > p.size:
-		return damaged(name, 0, "says that the segment before ends at %d of %d bytes", h.previousEnd, p.size)
+		return damaged(name, 0, "says that the previous segment ends at %d of %d bytes", h.previousEnd, p.size)
 	case m.position.Segment == p.number && h.previousEnd < m.position.Offset:
-		return damaged(name, 0, "says that the segment before ends at %d, before the mark", h.previousEnd)
+		return damaged(name, 0, "says that the previous segment ends at %d, before the mark", h.previousEnd)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 		return h, unreadable(name, 0, err)
 	}
 	if size < headerBytes {
-		return h, damaged(name, 0, "has %d bytes, not even a header", size)
+		return h, damaged(name, 0, "has %d bytes, less than a header", size)
 	}
 	page := make([]byte, headerBytes)
 	if _, err := file.ReadAt(page, 0); err != nil {
@@ -127,14 +127,15 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 	case h.size != size:
 		return h, damaged(name, 0, "has %d bytes instead of %d", size, h.size)
 	case h.size > maxSegmentBytes || h.size%headerBytes != 0:
-		return h, damaged(name, 0, "length %d is not one of a segment", h.size)
+		return h, damaged(name, 0, "%d is not a valid segment length", h.size)
 	}
 	return h, nil
 }
 
-// checkSealed reads a segment that has a next one, which says where it ends:
-// everything up to there was synced before the next segment got its name. It
-// gives fn, if there is one, each record.
+// checkSealed verifies a segment that has a successor. The successor's header
+// says where it ends, and everything up to there was synced before the
+// successor got its name. checkSealed passes each record to fn if fn is not
+// nil.
 func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record) error) error {
 	name := segmentName(h.number)
 	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
@@ -149,7 +150,7 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 			return unreadable(name, r.next.Offset, err)
 		}
 		if reason != "" {
-			return damaged(name, r.next.Offset, "%s, and the segment goes on to %d", reason, r.limit)
+			return damaged(name, r.next.Offset, "%s, but the segment continues to %d", reason, r.limit)
 		}
 		if fn != nil {
 			if err := fn(rec); err != nil {
@@ -164,9 +165,9 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 	return nil
 }
 
-// findTail reads the last segment up to its last whole record and returns why
-// there is no further one. What it finds must agree with the mark, and nothing
-// behind the tail may prove that there was more.
+// findTail reads the last segment up to its last valid record and returns why
+// there is no further one. The result must agree with the mark, and nothing
+// after the tail may prove that there were more records.
 func findTail(r *reader, m mark, fn func(record) error) (reason string, err error) {
 	name := segmentName(r.next.Segment)
 	marked := m.position.Segment == r.next.Segment
@@ -175,7 +176,7 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 		if marked && r.next == m.position {
 			met = true
 			if r.coder.epoch != m.epoch || r.lastCRC != m.lastCRC {
-				return "", damaged(name, r.next.Offset, "the records up to the mark are not those that were synced")
+				return "", damaged(name, r.next.Offset, "the records up to the mark differ from those that were synced")
 			}
 		}
 		var rec record
@@ -191,7 +192,7 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 	tail := r.next.Offset
 	switch {
 	case marked && tail < m.position.Offset:
-		return "", damaged(name, tail, "%s, and the log was synced up to %d", reason, m.position.Offset)
+		return "", damaged(name, tail, "%s, but the log was synced up to %d", reason, m.position.Offset)
 	case marked && !met:
 		return "", damaged(name, m.position.Offset, "no record ends where the mark says")
 	case marked && m.final && tail == m.position.Offset:
@@ -202,7 +203,7 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 		return "", unreadable(name, tail, err)
 	}
 	if proof != 0 {
-		return "", damaged(name, tail, "%s, and a record at %d was written after this was synced", reason, proof)
+		return "", damaged(name, tail, "%s, but a record at %d was written after this offset was synced", reason, proof)
 	}
 	return reason, nil
 }

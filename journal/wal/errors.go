@@ -6,24 +6,23 @@ import (
 )
 
 var (
-	// ErrPoisoned is returned by every call after a write or sync failed. No retry
-	// is right: the process must end, and the next one finds with Open what
-	// reached the disk.
+	// ErrPoisoned is returned by every call after a write or sync failed. Do
+	// not retry: the process must exit, and Open in the next process finds out
+	// what reached the disk.
 	ErrPoisoned = errors.New("write-ahead log failed")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("write-ahead log closed")
 	// ErrReplayLate is returned by Replay after Append.
 	ErrReplayLate = errors.New("replay after append")
-	// ErrKind is returned by Append for kind 0, which is the log's own.
+	// ErrKind is returned by Append for kind 0, which is reserved.
 	ErrKind = errors.New("record kind 0 is reserved")
 )
 
-// RecordTooLargeError is returned by Append for a record above the limit, or
-// for one that does not fit a segment behind its checkpoint. Nothing was
-// appended; the same record will never fit.
+// RecordTooLargeError is returned by Append for a record that exceeds the
+// limit, or that does not fit a segment after its checkpoint. Nothing was
+// appended, and the same record will never fit.
 type RecordTooLargeError struct {
-	// Bytes is the length of the payload, Limit the largest that would have been
-	// taken.
+	// Bytes is the length of the payload, Limit the largest that is accepted.
 	Bytes, Limit int64
 }
 
@@ -31,18 +30,18 @@ func (e *RecordTooLargeError) Error() string {
 	return fmt.Sprintf("record of %d bytes is above the limit of %d", e.Bytes, e.Limit)
 }
 
-// DamageError says that bytes which were synced, and may have been
-// acknowledged, are gone or changed. The log was not opened and nothing was
-// written. No retry is right.
+// DamageError reports that bytes which were synced, and may have been
+// acknowledged, are lost or changed. The log was not opened and nothing was
+// written. Do not retry.
 type DamageError struct {
 	// File is the name of the file in the log's directory.
 	File string
-	// Offset is where in the file the damage begins, in bytes; 0 when the file as
+	// Offset is where the damage starts in the file, in bytes; 0 if the file as
 	// a whole is wrong or missing.
 	Offset int64
-	// Reason says what is wrong, Hint what an operator can do.
+	// Reason is what is wrong, and Hint what an operator can do.
 	Reason, Hint string
-	// Err is the error of the disk, if it had one.
+	// Err is the disk error, if there was one.
 	Err error
 }
 
@@ -57,7 +56,7 @@ func (e *DamageError) Error() string {
 	return text + " (" + e.Hint + ")"
 }
 
-// Unwrap returns the error of the disk.
+// Unwrap returns the disk error.
 func (e *DamageError) Unwrap() error { return e.Err }
 
 func damaged(file string, offset int64, reason string, args ...any) *DamageError {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The bytes of this file are described in FORMAT.md and held by testdata/v1.
+// FORMAT.md describes these bytes, and testdata/v1 pins them.
 const (
 	formatVersion     = 1
 	headerBytes       = 4096
@@ -29,10 +29,10 @@ var (
 	littleEndian = binary.LittleEndian
 )
 
-// LogID names a log. Files that carry another one belong to another log.
+// LogID identifies a log. Files with a different id belong to a different log.
 type LogID [16]byte
 
-// String is the id in hexadecimal.
+// String returns the id in hexadecimal.
 func (id LogID) String() string { return hex.EncodeToString(id[:]) }
 
 func segmentName(number uint64) string { return fmt.Sprintf("%016x%s", number, segmentSuffix) }
@@ -54,13 +54,13 @@ type segmentHeader struct {
 	number uint64
 	epoch  uint64
 	size   int64
-	// previousEnd and previousEpoch are where the segment before ends, and the
-	// epoch of its end. Both are 0 in the first segment of a log.
+	// previousEnd and previousEpoch are the end of the previous segment and its
+	// last epoch. Both are 0 in the first segment of a log.
 	previousEnd   int64
 	previousEpoch uint64
 }
 
-// encode writes the page to b, which has headerBytes of zeros.
+// encode writes the page to b, which must be headerBytes of zeros.
 func (h segmentHeader) encode(b []byte) {
 	copy(b, segmentMagic)
 	littleEndian.PutUint32(b[8:], formatVersion)
@@ -74,8 +74,8 @@ func (h segmentHeader) encode(b []byte) {
 	littleEndian.PutUint32(b[headerCRCOffset:], crc32.Checksum(b[:headerCRCOffset], castagnoli))
 }
 
-// decodeSegmentHeader reads a page of headerBytes. The reason is empty if it is
-// whole.
+// decodeSegmentHeader decodes a page of headerBytes. The reason is empty if the
+// page is valid.
 func decodeSegmentHeader(b []byte) (h segmentHeader, reason string) {
 	if string(b[:len(segmentMagic)]) != segmentMagic {
 		return h, "not a segment header"
@@ -95,14 +95,14 @@ func decodeSegmentHeader(b []byte) (h segmentHeader, reason string) {
 	return h, ""
 }
 
-// coder encodes and checks the records of one epoch of a segment. Its checksums
-// are seeded with the log's id, the segment, the epoch and the offset, so that
-// nothing else that ever stood in the file passes.
+// coder encodes and verifies the records of one epoch of a segment. Its
+// checksums are seeded with the log id, the segment, the epoch and the offset,
+// so that older bytes in the same file do not verify.
 type coder struct {
 	epoch uint64
 	seed  uint32
-	// scratch keeps the offset out of the heap: what is given to package crc32
-	// escapes.
+	// scratch avoids an allocation per record, because slices passed to package
+	// crc32 escape.
 	scratch [8]byte
 }
 
@@ -114,14 +114,13 @@ func newCoder(id LogID, number, epoch uint64) coder {
 	return coder{epoch: epoch, seed: crc32.Checksum(b[:], castagnoli)}
 }
 
-// recordBytes is the room that a payload of n bytes takes.
+// recordBytes returns the encoded size of a record with a payload of n bytes.
 func recordBytes(n int64) int64 {
 	return recordHeaderBytes + (n+alignment-1)&^(alignment-1)
 }
 
-// appendRecord appends to dst the record that will stand at offset, and returns
-// its checksum. synced is the offset below which the segment is known to be
-// durable.
+// appendRecord appends to dst the record for offset, and returns its checksum.
+// synced is the offset up to which the segment is known to be durable.
 func (c *coder) appendRecord(dst []byte, offset, synced int64, kind byte, payload ...[]byte) ([]byte, uint32) {
 	start := len(dst)
 	dst = append(dst, make([]byte, recordHeaderBytes)...)
@@ -143,8 +142,8 @@ func (c *coder) appendRecord(dst []byte, offset, synced int64, kind byte, payloa
 	return dst, crc
 }
 
-// headerState is the checksum of a record's seed, offset, kind, flags, length
-// and synced field.
+// headerState returns the checksum of a record's seed, offset, kind, flags,
+// length and synced field.
 func (c *coder) headerState(b []byte, offset int64) uint32 {
 	littleEndian.PutUint64(c.scratch[:], uint64(offset))
 	state := crc32.Update(c.seed, castagnoli, c.scratch[:])
@@ -153,7 +152,7 @@ func (c *coder) headerState(b []byte, offset int64) uint32 {
 
 func fold(state uint32) uint16 { return uint16(state) ^ uint16(state>>16) }
 
-// recordHeader is a checked record header.
+// recordHeader is a verified record header.
 type recordHeader struct {
 	crc    uint32
 	state  uint32
@@ -162,11 +161,11 @@ type recordHeader struct {
 	synced int64
 }
 
-// bytes is the room that the record takes.
+// bytes returns the encoded size of the record.
 func (h recordHeader) bytes() int64 { return recordBytes(h.length) }
 
-// decodeHeader reads the record header b at offset of a segment whose records
-// end at limit.
+// decodeHeader decodes the record header b at offset. The records of the
+// segment end at limit.
 func (c *coder) decodeHeader(b []byte, offset, limit int64) (h recordHeader, ok bool) {
 	h = recordHeader{
 		crc:    littleEndian.Uint32(b),
@@ -181,7 +180,7 @@ func (c *coder) decodeHeader(b []byte, offset, limit int64) (h recordHeader, ok 
 	return h, fold(h.state) == littleEndian.Uint16(b[4:])
 }
 
-// valid checks what follows the header: the payload and its padding.
+// valid verifies the payload and its padding.
 func (h recordHeader) valid(body []byte) bool {
 	return crc32.Update(h.state, castagnoli, body) == h.crc
 }

@@ -16,27 +16,28 @@ const (
 	markSlotBytes = 4096
 	markSlots     = 3
 	markFileBytes = markSlots * markSlotBytes
-	// runningSlot is written after every sync of a segment and not synced itself.
+	// runningSlot is written after every sync of a segment, but not synced itself.
 	runningSlot = 2
 	finalFlag   = 1
 )
 
-// mark says how far the log was synced. Bad bytes below it are damage.
+// mark records how far the log was synced. Invalid bytes before it are damage.
 type mark struct {
 	sequence uint64
-	// position is behind the last synced record. Segment 0 says that the log was
-	// still being made.
+	// position is the end of the last synced record. Segment 0 means that the
+	// log was still being created.
 	position Position
 	epoch    uint64
 	// first is the oldest segment that was not released.
 	first uint64
-	// lastCRC is the checksum of the record that ends at position, 0 if there is
-	// none in its segment.
+	// lastCRC is the checksum of the record that ends at position, or 0 if
+	// there is none in its segment.
 	lastCRC uint32
-	// final says that nothing was written behind position.
+	// final means that nothing was written after position.
 	final bool
-	// flaw is why a slot of the file that was read is not whole, and flawed which:
-	// it may have been the newest. Empty when all are. They are not written.
+	// flaw is why a slot in the file is invalid, and flawed is its number: it
+	// may have been the newest slot. flaw is empty if all slots are valid.
+	// Neither is stored.
 	flaw   string
 	flawed int
 }
@@ -58,7 +59,7 @@ func (m mark) encode(b []byte, id LogID) {
 	littleEndian.PutUint32(b[76:], crc32.Checksum(b[:76], castagnoli))
 }
 
-// decodeMark reads a slot. The reason is empty if it is whole.
+// decodeMark decodes a slot. The reason is empty if the slot is valid.
 func decodeMark(b []byte) (m mark, id LogID, reason string) {
 	if string(b[:len(markMagic)]) != markMagic {
 		return m, id, "not a mark"
@@ -79,18 +80,18 @@ func decodeMark(b []byte) (m mark, id LogID, reason string) {
 	return m, id, ""
 }
 
-// markFile keeps the mark in three slots. Two are written in turn and each
-// synced at once, so that a power cut during one leaves the other; the third is
-// written after every sync of a segment and reaches the disk when the operating
-// system likes, so that the end of the process loses nothing and a power cut at
-// most what came after the last turn.
+// markFile stores the mark in three slots. Two are written alternately, each
+// followed by a sync, so that a power cut during one write leaves the other
+// slot intact. The third is written after every sync of a segment, without a
+// sync of its own: it survives the end of the process, and after a power cut at
+// most the mark's last second is lost.
 type markFile struct {
 	file    disk.File
 	id      LogID
 	current mark
-	// turn is the slot that is synced next.
+	// turn is the slot to be synced next.
 	turn     int
-	running  bool // the running slot is ahead of the synced ones
+	running  bool // the running slot is newer than the synced ones
 	syncedAt time.Time
 	settled  []byte
 	syncs    *atomic.Uint64
@@ -105,8 +106,8 @@ func createMark(fsys disk.FS, path string, id LogID, m mark) error {
 	return disk.WriteFileAtomic(fsys, path, data)
 }
 
-// readMark returns the newest whole slot of a mark file, and which of the two
-// synced slots to write next: one that is not whole, else the older.
+// readMark returns the newest valid slot of a mark file, and the synced slot to
+// write next: an invalid one, or else the older one.
 func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 	var sequences [markSlots]uint64
 	found, flaw, flawed := false, "", 0
@@ -117,7 +118,7 @@ func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 			continue
 		}
 		if found && sid != id {
-			return m, id, turn, damaged(markName, int64(slot*markSlotBytes), "slot is of another log, %v", sid)
+			return m, id, turn, damaged(markName, int64(slot*markSlotBytes), "slot belongs to a different log, %v", sid)
 		}
 		sequences[slot] = s.sequence
 		if !found || s.sequence > m.sequence {
@@ -126,7 +127,7 @@ func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 		id, found = sid, true
 	}
 	if !found {
-		return m, id, turn, damaged(markName, 0, "no slot is whole")
+		return m, id, turn, damaged(markName, 0, "no slot is valid")
 	}
 	if sequences[1] < sequences[0] {
 		turn = 1
@@ -145,9 +146,9 @@ func (f *markFile) write(slot int, m mark) error {
 	return nil
 }
 
-// settle writes the newest synced slot again, as settled holds it, and syncs
-// it. An earlier process may have written it and failed to sync it: only when
-// it is on the disk may the other one be written over.
+// settle writes the newest synced slot again and syncs it. An earlier process
+// may have written it and failed to sync it. The other slot may be overwritten
+// only once this one is on disk.
 func (f *markFile) settle() error {
 	if _, err := f.file.WriteAt(f.settled, int64((1-f.turn)*markSlotBytes)); err != nil {
 		return err
@@ -155,13 +156,13 @@ func (f *markFile) settle() error {
 	return f.file.Sync()
 }
 
-// writeRunning moves the mark without syncing it.
+// writeRunning writes the mark without syncing it.
 func (f *markFile) writeRunning(m mark) error {
 	f.running = true
 	return f.write(runningSlot, m)
 }
 
-// writeDurable moves the mark and syncs it.
+// writeDurable writes the mark and syncs it.
 func (f *markFile) writeDurable(m mark, now time.Time) error {
 	if err := f.write(f.turn, m); err != nil {
 		return err

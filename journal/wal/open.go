@@ -10,12 +10,45 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Open opens the log in dir, and makes both if they do not exist. It reads and
-// checks every record that was not released, cuts a torn tail off, and syncs
-// what it keeps, so that all that Replay yields is durable. Damage gives a
-// *DamageError and leaves the directory as it was; any other error is the
-// disk's or that of the options. The caller sees to it that a directory has one
-// Log.
+// Open opens the log in dir, and creates both if they do not exist. It reads
+// and verifies every record that was not released, truncates a torn tail, and
+// syncs the rest, so that everything Replay returns is durable. Damage is
+// reported as a *DamageError and leaves the directory unchanged. Any other
+// error comes from the disk or the options. The caller must ensure that a
+// directory has at most one open Log.
+//
+// # Recovery
+//
+// Problem: after a crash the last segment ends with bytes in an unknown state.
+// A record there may be torn, because the crash interrupted its write, or
+// damaged, because the disk lost bytes that were synced and acknowledged. The
+// first is normal and must be truncated; the second must stop the node, because
+// truncating it would silently lose acknowledged data.
+//
+// Approach: three facts on disk tell the two apart.
+//
+//   - The mark file records a position up to which the log was synced. An
+//     invalid record before the mark is damage.
+//   - Each record stores the offset up to which its segment was synced when the
+//     record was encoded. If a valid record after the first invalid one knows
+//     that offset to be synced, the invalid one is damage.
+//   - Each segment header stores where the previous segment ended, and is
+//     written only after that segment was synced. All segments except the last
+//     must be complete.
+//
+// Otherwise the log ends at the last valid record:
+//
+//	mark file ─▶ segment headers ─▶ sealed segments ─▶ last segment ─▶ take over ─▶ tidy
+//	    │              │                  │                 │
+//	    └──────────────┴──── damage ──────┴─────────────────┘──▶ *DamageError, nothing written
+//
+// Invariant: records after the tail never become valid again. Open starts a new
+// epoch at the tail, which seeds all checksums, so leftovers of an earlier
+// epoch do not verify.
+//
+// Rejected: treating any invalid record in the last segment as the end of the
+// log, as most logs do. A single flipped bit would then drop acknowledged
+// records without an error.
 func Open(fsys disk.FS, dir string, opts Options) (*Log, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("open write-ahead log: %w", err)
@@ -37,7 +70,7 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	// A process that failed to sync the directory may have left names that are not
+	// If an earlier process failed to sync the directory, its names may not be
 	// durable.
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return err
@@ -105,7 +138,7 @@ func loadMark(fsys disk.FS, path string) ([]byte, error) {
 	return data, nil
 }
 
-// begin makes the first segment of a new log.
+// begin creates the first segment of a new log.
 func (l *Log) begin() error {
 	if err := l.mark.settle(); err != nil {
 		return err
@@ -118,7 +151,7 @@ func (l *Log) begin() error {
 	return l.writePending()
 }
 
-// recover checks all segments, finds the tail and takes the log over.
+// recover verifies all segments, finds the tail and takes the log over.
 func (l *Log) recover(names listing) error {
 	headers, err := loadHeaders(l.fs, l.dir, l.id, names.segments, l.mark.current)
 	if err != nil {
@@ -147,12 +180,13 @@ func (l *Log) recover(names listing) error {
 	return l.takeOver(r)
 }
 
-// takeOver makes what r found durable and starts a new epoch behind it.
+// takeOver makes the records read by r durable and starts a new epoch after
+// them.
 //
-// Records above the mark are written again before they are synced: if an
-// earlier process failed to sync them, the operating system may hold them in
-// memory as clean, and a sync alone would not write them. The new epoch makes
-// whatever stands behind the tail unreadable for good.
+// Records after the mark are written again before they are synced. If an
+// earlier process failed to sync them, the operating system may consider their
+// pages clean, and a sync alone would not write them. The new epoch invalidates
+// everything after the tail for good.
 func (l *Log) takeOver(r *reader) error {
 	if err := l.mark.settle(); err != nil {
 		return err
@@ -190,10 +224,10 @@ func (l *Log) takeOver(r *reader) error {
 	return l.moveMark(true)
 }
 
-// tidy recycles or removes the files that the log no longer needs.
+// tidy recycles or removes files that the log no longer needs.
 func (l *Log) tidy(names listing) error {
 	for _, name := range names.temps {
-		// What was begun before may have been finished since the directory was
+		// The temporary file may have been renamed since the directory was
 		// listed.
 		if err := l.fs.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

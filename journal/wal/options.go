@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Options configure a log. The zero value of a field is its default.
+// Options configure a log. Zero fields take the default.
 type Options struct {
-	// SegmentBytes is the length of new segment files, a multiple of 4,096 from 8
-	// KiB to 4 GiB; default 64 MiB. It may change between two starts. It is the
-	// unit in which Release gives space back.
+	// SegmentBytes is the length of new segment files, a multiple of 4,096 from
+	// 8 KiB to 4 GiB; default 64 MiB. It may change between starts. Release
+	// frees space in units of a segment.
 	SegmentBytes int64
-	// RecycleSegments is how many released files are kept to be written again,
-	// default 2, negative for none. Writing a file that was written before takes a
-	// half to two thirds of the time of writing a new one.
+	// RecycleSegments is how many released files are kept for reuse; default 2,
+	// negative for none. Overwriting an existing file takes a half to two
+	// thirds of the time of writing a new one.
 	RecycleSegments int
-	// MaxRecordBytes bounds the payload of a record, default the smaller of 32 MiB
-	// and half a segment.
+	// MaxRecordBytes bounds the payload of a record; default the smaller of 32
+	// MiB and half a segment.
 	MaxRecordBytes int64
-	// Logger gets what an operator wants to know of a recovery; default none.
+	// Logger receives information about recovery; default none.
 	Logger *slog.Logger
-	// Now is the clock that spaces the syncs of the durable mark and times the
-	// syncs; default time.Now.
+	// Now is the clock that spaces the syncs of the mark and measures syncs;
+	// default time.Now.
 	Now func() time.Time
-	// Rand names a new log; default crypto/rand. It is not used for a log that
-	// exists.
+	// Rand generates the id of a new log; default crypto/rand. It is not used
+	// for an existing log.
 	Rand func() uint64
-	// ObserveSync is told how long each sync of a segment took, on the goroutine
-	// of the log; default none.
+	// ObserveSync is called with the duration of each sync of a segment, on the
+	// goroutine of the log; default none.
 	ObserveSync func(time.Duration)
 }
 
@@ -62,7 +62,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns all that is wrong with the options.
+// Validate returns every problem with the options.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
@@ -71,7 +71,7 @@ func (o Options) Validate() error {
 			o.SegmentBytes, headerBytes, minSegmentBytes, int64(maxSegmentBytes)))
 	}
 	if o.MaxRecordBytes < 0 || o.MaxRecordBytes > o.SegmentBytes {
-		errs = append(errs, fmt.Errorf("max record bytes %d: want 1 to the %d of a segment",
+		errs = append(errs, fmt.Errorf("max record bytes %d: want 1 to %d, the segment length",
 			o.MaxRecordBytes, o.SegmentBytes))
 	}
 	return errors.Join(errs...)

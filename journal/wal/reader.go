@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// windowBytes is how much of a segment is read at once.
+// windowBytes is how much of a segment is read at a time.
 const windowBytes = 1 << 20
 
 // window reads a file through a buffer that grows to the largest record.
@@ -18,8 +18,8 @@ type window struct {
 	size int64 // of the file
 }
 
-// peek returns n bytes at offset, valid until the next call. They must lie
-// inside the file.
+// peek returns n bytes at offset, which must be inside the file. They are valid
+// until the next call.
 func (w *window) peek(offset int64, n int) ([]byte, error) {
 	if offset < w.from || offset+int64(n) > w.from+int64(len(w.buf)) {
 		if err := w.fill(offset, n); err != nil {
@@ -30,7 +30,8 @@ func (w *window) peek(offset int64, n int) ([]byte, error) {
 	return w.buf[at : at+int64(n) : at+int64(n)], nil
 }
 
-// fill reads ahead, unless something ahead cannot be read.
+// fill reads ahead, or only the requested bytes if the bytes after them cannot
+// be read.
 func (w *window) fill(offset int64, n int) error {
 	ahead := int(min(int64(max(n, windowBytes)), w.size-offset))
 	err := w.load(offset, ahead)
@@ -52,8 +53,7 @@ func (w *window) load(offset int64, length int) error {
 	return nil
 }
 
-// record is a whole record as read. The payload is valid until the next one is
-// read.
+// record is a valid record. The payload is valid until the next read.
 type record struct {
 	position Position
 	kind     byte
@@ -66,7 +66,8 @@ type reader struct {
 	window window
 	coder  coder
 	id     LogID
-	// next is where the next record begins, limit where the last one must end.
+	// next is where the next record starts, and limit where the last one must
+	// end.
 	next    Position
 	limit   int64
 	lastCRC uint32
@@ -82,9 +83,8 @@ func newReader(file disk.File, h segmentHeader, limit int64) *reader {
 	}
 }
 
-// read returns the record at r.next and goes behind it. The reason says why
-// there is no whole record, in which case r stays where it is; the error is
-// that of the disk.
+// read returns the record at r.next and advances r. If there is no valid
+// record, reason says why and r does not move. err is a disk error.
 func (r *reader) read() (rec record, reason string, err error) {
 	offset := r.next.Offset
 	if r.limit-offset < recordHeaderBytes {

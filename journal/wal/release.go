@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// Release gives up every segment whose records are all before the position, and
-// returns how many those were. Their files are kept for new segments up to
-// RecycleSegments and removed beyond. The last segment on disk is never given
-// up, so that with a checkpoint function the log always begins with a durable
-// checkpoint. An error of the mark poisons the log; one of a file leaves it to
-// the next Open to clear away.
+// Release frees every segment whose records are all before the position, and
+// returns their number. Up to RecycleSegments files are kept for new segments,
+// and the others are removed. The last segment on disk is never freed, so with
+// a checkpoint function the log always starts with a durable checkpoint. An
+// error of the mark poisons the log. If a file cannot be removed, the next Open
+// removes it.
 func (l *Log) Release(before Position) (freed int, err error) {
 	if l.err != nil {
 		return 0, l.err
@@ -22,8 +22,8 @@ func (l *Log) Release(before Position) (freed int, err error) {
 	if freed == 0 {
 		return 0, nil
 	}
-	// Once the mark says so, what is left of the released segments means nothing,
-	// in whatever part and order their names reach the disk.
+	// Once the mark is durable, the released segments are ignored, whichever of
+	// their names reach the disk and in whatever order.
 	m := l.mark.current
 	m.first = l.segments[freed].number
 	if err := l.mark.writeDurable(m, l.opts.Now()); err != nil {
@@ -39,7 +39,7 @@ func (l *Log) Release(before Position) (freed int, err error) {
 	return freed, errors.Join(errs...)
 }
 
-// discard keeps the file of a released segment for a new one, or removes it.
+// discard recycles or removes the file of a released segment.
 func (l *Log) discard(s segment) error {
 	path := filepath.Join(l.dir, segmentName(s.number))
 	if s.size != l.opts.SegmentBytes || len(l.free) >= l.opts.RecycleSegments {

@@ -6,10 +6,10 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Replay calls fn for every record from the oldest segment that was not
-// released to the tail, in order. It may be called after Open and before the
-// first Append. The payload is valid during the call only. An error of fn ends
-// it and is returned as it is.
+// Replay calls fn for every record in order, from the oldest segment that was
+// not released to the tail. It may be called after Open and before the first
+// Append. The payload is only valid during the call. If fn returns an error,
+// Replay stops and returns it unchanged.
 func (l *Log) Replay(fn func(pos Position, kind byte, payload []byte) error) error {
 	if l.err != nil {
 		return l.err
@@ -43,7 +43,7 @@ func (l *Log) replaySegment(s segment, fn func(pos Position, kind byte, payload 
 			return unreadable(name, r.next.Offset, err)
 		}
 		if reason != "" {
-			return damaged(name, r.next.Offset, "%s, and it was there when the log was opened", reason)
+			return damaged(name, r.next.Offset, "%s, although the record was valid when the log was opened", reason)
 		}
 		if rec.kind == epochKind {
 			continue

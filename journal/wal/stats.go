@@ -2,20 +2,22 @@ package wal
 
 import "sync/atomic"
 
-// Stats counts what a log did since it was opened.
+// Stats counts the work of a log since it was opened.
 type Stats struct {
-	// Records and PayloadBytes were appended by the caller.
+	// Records and PayloadBytes count appended records.
 	Records, PayloadBytes uint64
-	// WrittenBytes went to segment files, headers and padding included.
+	// WrittenBytes were written to segment files, including headers and
+	// padding.
 	WrittenBytes uint64
-	// Writes and Syncs are of segment files, MarkSyncs of the durable mark.
+	// Writes and Syncs count those of segment files, MarkSyncs those of the
+	// mark.
 	Writes, Syncs, MarkSyncs uint64
-	// SegmentsCreated and SegmentsRecycled began as a new file and as a released
-	// one; SegmentsRemoved were deleted.
+	// SegmentsCreated are new files, SegmentsRecycled reused ones.
+	// SegmentsRemoved were deleted.
 	SegmentsCreated, SegmentsRecycled, SegmentsRemoved uint64
 }
 
-// counters are what Stats returns, as they are counted.
+// counters hold the values that Stats returns.
 type counters struct {
 	records, payloadBytes, writtenBytes atomic.Uint64
 	writes, syncs, markSyncs            atomic.Uint64

@@ -8,16 +8,15 @@ import (
 )
 
 const (
-	// markInterval is how far the durable mark of a log that is never idle may
-	// trail in time.
+	// markInterval is how far the durable mark of a busy log may lag.
 	markInterval = time.Second
 	// keepBufferBytes is the largest buffer that is kept for the next batch.
 	keepBufferBytes = 8 << 20
 )
 
-// Sync writes what is pending, with one write and one sync unless a segment
-// ended, and moves the durable mark. After it returned nil, everything appended
-// is durable; the position is behind it. Any error poisons the log.
+// Sync writes pending records, with one write and one sync unless a segment
+// ended, and advances the mark. When it returns nil, everything appended is
+// durable, and the position is the end of it. Any error poisons the log.
 func (l *Log) Sync() (Position, error) {
 	if l.err != nil {
 		return Position{}, l.err
@@ -37,8 +36,8 @@ func (l *Log) Sync() (Position, error) {
 	return l.next, nil
 }
 
-// Flush writes what is pending without a sync. It survives the end of the
-// process and not a power cut. Any error poisons the log.
+// Flush writes pending records without a sync. They survive the end of the
+// process but not a power cut. Any error poisons the log.
 func (l *Log) Flush() error {
 	if l.err != nil {
 		return l.err
@@ -49,10 +48,9 @@ func (l *Log) Flush() error {
 	return nil
 }
 
-// SyncMark syncs the durable mark if it moved since it was synced. Sync does so
-// by itself once a second; a loop calls SyncMark when it has appended nothing
-// for a tick, so that the mark of an idle log does not trail. Any error poisons
-// the log.
+// SyncMark syncs the mark if it moved since it was last synced. Sync does so
+// once a second; a loop calls SyncMark when it has appended nothing for a tick,
+// so that the mark of an idle log does not lag. Any error poisons the log.
 func (l *Log) SyncMark() error {
 	if l.err != nil {
 		return l.err
@@ -65,8 +63,8 @@ func (l *Log) SyncMark() error {
 	return nil
 }
 
-// writePending writes each pending chunk, making the segments that do not exist
-// yet.
+// writePending writes the pending chunks and creates the segments that do not
+// exist yet.
 func (l *Log) writePending() error {
 	for i := range l.pending {
 		c := &l.pending[i]
@@ -118,8 +116,8 @@ func (l *Log) syncSegment() error {
 	return nil
 }
 
-// moveMark brings the mark to l.durable, which l.next, l.coder and l.lastCRC
-// belong to. It syncs it if asked to or due.
+// moveMark advances the mark to l.durable, which l.next, l.coder and l.lastCRC
+// must match. It syncs the mark if asked to or due.
 func (l *Log) moveMark(durably bool) error {
 	m := mark{position: l.durable, epoch: l.coder.epoch, first: l.segments[0].number, lastCRC: l.lastCRC}
 	now := l.opts.Now()
@@ -129,11 +127,11 @@ func (l *Log) moveMark(durably bool) error {
 	return l.mark.writeRunning(m)
 }
 
-// startSegment syncs the last segment for good and puts the one of c behind it.
+// startSegment syncs the last segment and creates the segment of c after it.
 // The new file gets its name only when its header and checkpoint are durable,
-// and records only when its name is: a segment that can be found is whole up to
-// its records, and a file that was given up half made holds no record but that
-// checkpoint.
+// and receives records only when its name is durable. A named segment is
+// therefore complete up to its records, and an abandoned temporary file
+// contains no record except the checkpoint.
 func (l *Log) startSegment(c *chunk) error {
 	if l.dirty {
 		if err := l.syncSegment(); err != nil {
@@ -149,9 +147,9 @@ func (l *Log) startSegment(c *chunk) error {
 	return l.mark.writeDurable(m, l.opts.Now())
 }
 
-// makeSegment replaces l.file by a new segment that holds the prologue of c.
-// The file is closed while its name changes, since not every system renames an
-// open one.
+// makeSegment replaces l.file by a new segment that contains the prologue of c.
+// The file is closed while it is renamed, because not every system can rename
+// an open file.
 func (l *Log) makeSegment(c *chunk) error {
 	file, name, err := l.segmentFile(c.number)
 	if err != nil {
@@ -185,8 +183,7 @@ func (l *Log) makeSegment(c *chunk) error {
 	return nil
 }
 
-// segmentFile returns a file to make segment number of, and the name it has
-// until then.
+// segmentFile returns a file for segment number and the file's temporary name.
 func (l *Log) segmentFile(number uint64) (file disk.File, name string, err error) {
 	if len(l.free) > 0 {
 		name, l.free = l.free[0], l.free[1:]

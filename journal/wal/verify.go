@@ -9,47 +9,47 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Report is what Verify found.
+// Report is the result of Verify.
 type Report struct {
-	// ID is the log's name.
+	// ID is the id of the log.
 	ID LogID
-	// Mark is how far the log is known to have been synced, Tail where its records
-	// end.
+	// Mark is how far the log is known to have been synced, and Tail where its
+	// records end.
 	Mark, Tail Position
-	// Segments describes the segments that were not released, oldest first;
-	// missing and unreadable ones are left out.
+	// Segments describes the segments that were not released, oldest first,
+	// except missing and unreadable ones.
 	Segments []SegmentInfo
-	// Records and Bytes count the whole records of callers and their payloads.
+	// Records and Bytes count the callers' valid records and their payloads.
 	Records uint64
 	Bytes   uint64
-	// Findings are in the order of the files.
+	// Findings are in file order.
 	Findings []Finding
 }
 
-// Finding is one thing to know about a file.
+// Finding is an observation about a file.
 type Finding struct {
 	// File is the name in the log's directory, Offset in bytes.
 	File   string
 	Offset int64
-	// Damage is false for what a crash may leave in a log that is whole.
+	// Damage is false for leftovers that a crash may leave in an intact log.
 	Damage bool
-	// Text says what was found.
+	// Text describes the finding.
 	Text string
 }
 
-// Damaged reports whether Open would refuse the log.
+// Damaged reports whether Open would reject the log.
 func (r *Report) Damaged() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Damage })
 }
 
-// Verify reads the log in dir, of which no process may have a Log open, and
-// reports every file, record and mark that is not as it was written. It writes
-// nothing. The error is that of a directory that cannot be listed.
+// Verify reads the log in dir, which no process may have open, and reports
+// every file, record and mark that is not as it was written. It writes nothing.
+// The only error is that the directory cannot be listed.
 func Verify(fsys disk.FS, dir string) (Report, error) { return VerifyEach(fsys, dir, nil) }
 
-// VerifyEach is Verify that also calls each with the whole records, as Replay
-// would; behind damage it goes on with what is whole. The payload is valid
-// during the call; an error of each ends the segment's reading.
+// VerifyEach is like Verify and also calls each with the valid records, as
+// Replay would; it continues after damage. The payload is valid during the
+// call. An error of each stops the reading of that segment.
 func VerifyEach(fsys disk.FS, dir string, each func(pos Position, kind byte, payload []byte) error) (Report, error) {
 	v := verifier{fs: fsys, dir: dir, each: each}
 	names, err := list(fsys, dir)
@@ -64,7 +64,7 @@ func VerifyEach(fsys disk.FS, dir string, each func(pos Position, kind byte, pay
 	return v.report, nil
 }
 
-// verifier reads a whole log and reports what is wrong.
+// verifier reads a whole log and collects findings.
 type verifier struct {
 	fs     disk.FS
 	dir    string
@@ -107,7 +107,7 @@ func (v *verifier) readMark(names listing) {
 	for slot := range markSlots {
 		offset := int64(slot * markSlotBytes)
 		if _, _, reason := decodeMark(data[offset:]); reason != "" {
-			v.remark(markName, offset, "%s, as a power cut during its write leaves it", reason)
+			v.remark(markName, offset, "%s, which a power cut during its write can cause", reason)
 		}
 	}
 	m, id, _, err := readMark(data)
@@ -131,7 +131,7 @@ func (v *verifier) readSegments(names listing) {
 	}
 	from, _ := slices.BinarySearch(numbers, first)
 	if from > 0 {
-		v.remark(segmentName(numbers[0]), 0, "released and not cleared away, with %d more", from-1)
+		v.remark(segmentName(numbers[0]), 0, "released but not removed, with %d more", from-1)
 	}
 	var before *segmentHeader
 	expected := first
@@ -155,13 +155,13 @@ func (v *verifier) readSegments(names listing) {
 	v.readRecords(before, nil)
 }
 
-// missing tells of segments that are not there, while those behind them are.
+// missing reports missing segments that are followed by others.
 func (v *verifier) missing(from, to uint64, behind []uint64) {
 	if err := missing(from, behind, v.mark); from == to || err.File == markName {
 		v.damage(err)
 		return
 	}
-	v.damage(damaged(segmentName(from), 0, "missing, and all up to %s", segmentName(to)))
+	v.damage(damaged(segmentName(from), 0, "missing, as are all up to %s", segmentName(to)))
 }
 
 func (v *verifier) header(number uint64, before *segmentHeader) (*segmentHeader, error) {
@@ -179,8 +179,8 @@ func (v *verifier) header(number uint64, before *segmentHeader) (*segmentHeader,
 	return &h, checkFollows(h, prior, v.mark)
 }
 
-// peekID returns the id in a segment's header, for a log whose mark is lost. It
-// is zero if there is none.
+// peekID returns the id in a segment's header, for a log whose mark is lost, or
+// zero.
 func peekID(fsys disk.FS, path string) (id LogID) {
 	file, err := fsys.OpenFile(path, disk.ReadOnly)
 	if err != nil {
@@ -195,8 +195,8 @@ func peekID(fsys disk.FS, path string) (id LogID) {
 	return h.id
 }
 
-// readRecords reads the records of a segment, now that the header of the next
-// one, or that there is none, is known.
+// readRecords reads the records of a segment once the header of the next one,
+// or its absence, is known.
 func (v *verifier) readRecords(h, next *segmentHeader) {
 	if h == nil {
 		return
@@ -252,9 +252,9 @@ func (v *verifier) tail(h segmentHeader) (end int64, err error) {
 	}
 }
 
-// resume goes on behind the first damage of a segment whose records go up to
-// end, for certain or at most, to count what is whole and to name what else is
-// not. It can only do so inside the epoch in which the damage lies.
+// resume continues after the first damage of a segment, to count valid records
+// and to find further damage. Its records end at end, or at most there if
+// certain is false. It works only within the epoch of the damage.
 func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	name := segmentName(h.number)
 	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)
@@ -271,7 +271,7 @@ func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	for gap := damage; gap < end; gap = r.next.Offset {
 		offset, err := r.find(gap, -1)
 		if gap != damage && (offset != 0 || certain) {
-			v.damage(damaged(name, gap, "no whole record here either"))
+			v.damage(damaged(name, gap, "no valid record here either"))
 		}
 		if offset == 0 || err != nil {
 			return

@@ -1,13 +1,12 @@
-// Package wal is the one write-ahead log of a node: opaque records of all its
-// raft groups in a row of segment files, written with one positioned write and
-// made durable with one sync for each turn of the ready loop. FORMAT.md has its
-// bytes.
+// Package wal is the single write-ahead log of a node. It stores opaque records
+// of all its raft groups in a sequence of segment files, with one positioned
+// write and one sync per turn of the ready loop. FORMAT.md describes its bytes.
 //
-// It never interprets a record, never retries a failed write or sync, never
-// skips damage: what was acknowledged is replayed whole and in order, or Open
-// says which file lost it. It starts no goroutine and takes no lock; a Log
-// belongs to the goroutine of the ready loop, only Stats may be called from
-// others.
+// It never interprets a record, never retries a failed write or sync, and never
+// skips damage: acknowledged records are replayed completely and in order, or
+// Open names the file that lost them. It starts no goroutine and takes no lock.
+// A Log belongs to the goroutine of the ready loop; only Stats may be called
+// from others.
 package wal
 
 import (
@@ -17,17 +16,18 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// CheckpointKind is the kind of the record that the function given to
-// SetCheckpoint writes at the head of a segment. Kind 0 is the log's own;
-// callers use CheckpointKind and above.
+// CheckpointKind is the kind of the checkpoint records that the function passed
+// to SetCheckpoint writes at the start of a segment. Kind 0 is reserved for the
+// log itself; callers use CheckpointKind and above.
 const CheckpointKind byte = 1
 
-// Position is a place in the log: the start of a record, or the end of the last
-// one.
+// Position is a position in the log: the start of a record, or the end of the
+// last one.
 type Position struct {
-	// Segment is the number of a segment, counted from 1 and never reused.
+	// Segment is the number of a segment. Numbers start at 1 and are never
+	// reused.
 	Segment uint64
-	// Offset is in bytes from the start of the segment's file.
+	// Offset is the offset in the segment's file, in bytes.
 	Offset int64
 }
 
@@ -36,25 +36,25 @@ func (p Position) Less(q Position) bool {
 	return p.Segment < q.Segment || p.Segment == q.Segment && p.Offset < q.Offset
 }
 
-// String is for logs.
+// String returns the position as segment:offset, for logs.
 func (p Position) String() string { return fmt.Sprintf("%d:%d", p.Segment, p.Offset) }
 
-// SegmentInfo describes a segment file that the log holds.
+// SegmentInfo describes a segment file of the log.
 type SegmentInfo struct {
 	// Number is the segment's number.
 	Number uint64
 	// Bytes is the length of its file.
 	Bytes int64
-	// End is the offset behind its last record, for the last segment as far as it
-	// was written.
+	// End is the offset after its last record; for the last segment, after the
+	// last record written to the file.
 	End int64
 }
 
-// Log is an open write-ahead log. Between Append and Sync a record is in memory
-// only.
+// Log is an open write-ahead log. A record is only in memory between Append and
+// Sync.
 //
 //	Open ──▶ [Replay] ──▶ Append* ──▶ Sync | Flush ──▶ Append* … ──▶ Close
-//	             any failed write or sync ──▶ poisoned: every call returns ErrPoisoned, for ever
+//	             any failed write or sync ──▶ poisoned: every later call returns ErrPoisoned
 type Log struct {
 	fs         disk.FS
 	dir        string
@@ -63,59 +63,59 @@ type Log struct {
 	id         LogID
 	checkpoint func(dst []byte) []byte
 
-	segments []segment // on disk, oldest first; file is the last
+	segments []segment // on disk, oldest first; file is the last one
 	file     disk.File
-	free     []string // names of files to recycle
+	free     []string // names of files that can be recycled
 	mark     *markFile
 
-	// next is where the next record goes, under the coder of that segment. Behind
-	// what is pending it may lie in a segment that does not exist yet.
+	// next is the position of the next record, and coder that of its segment.
+	// While records are pending it may be in a segment that does not exist yet.
 	next    Position
 	coder   coder
 	lastCRC uint32
-	// full says that the last segment takes no further record although it has room
-	// for a small one.
+	// full means that the last segment accepts no further record, even if a
+	// small one would fit.
 	full    bool
 	pending []chunk
-	// durable is behind the last synced record.
+	// durable is the position after the last synced record.
 	durable Position
-	dirty   bool // written and not synced
+	dirty   bool // written but not synced
 	used    bool // Append was called
 	err     error
 
 	counters counters
 }
 
-// segment is a segment file as found or made.
+// segment is a segment file on disk.
 type segment struct {
 	number uint64
 	size   int64
 	end    int64
 }
 
-// chunk is what is pending for one segment.
+// chunk is the pending data of one segment.
 type chunk struct {
 	number uint64
 	// start is the offset of buf in the segment.
 	start int64
 	buf   []byte
-	// The rest is for a segment that is still to be made: its epoch, the length of
-	// the header page and checkpoint at the head of buf, and the checksum of the
-	// checkpoint.
+	// The remaining fields are for a segment that does not exist yet: its
+	// epoch, the length of the header page and checkpoint at the start of buf,
+	// and the checksum of the checkpoint.
 	epoch       uint64
 	prologue    int
 	prologueCRC uint32
 }
 
-// Tail returns the position of the next record, behind everything appended.
+// Tail returns the position of the next record, after everything appended.
 func (l *Log) Tail() Position { return l.next }
 
-// ID returns the random name that the log got when it was made and that all its
-// files carry.
+// ID returns the random id that the log got when it was created. All its files
+// contain it.
 func (l *Log) ID() LogID { return l.id }
 
-// Segments describes the segment files on disk, oldest first. The last is the
-// active one.
+// Segments describes the segment files on disk, oldest first. The last one is
+// active.
 func (l *Log) Segments() []SegmentInfo {
 	infos := make([]SegmentInfo, len(l.segments))
 	for i, s := range l.segments {
@@ -124,23 +124,24 @@ func (l *Log) Segments() []SegmentInfo {
 	return infos
 }
 
-// SetCheckpoint sets the function that appends to dst, and returns, what a
-// reader must know who starts at a segment and has none before it. It is called
-// inside Append, when a record does not fit any more, and must describe the
-// state after all records appended before that one: its bytes become the first
-// record of the new segment, and are synced before Release may free an older
-// one. Without a function segments begin without a checkpoint.
+// SetCheckpoint sets the function that appends to dst, and returns, the state
+// that a reader needs if the log starts at this segment. Append calls it when a
+// record no longer fits the segment. It must describe the state after all
+// records appended before that one: its bytes become the first record of the
+// new segment, and are synced before Release may free an older segment. Without
+// a function, segments start without a checkpoint.
 func (l *Log) SetCheckpoint(fn func(dst []byte) []byte) { l.checkpoint = fn }
 
-// poison ends the log. What a failed write or sync left on disk is unknown, and
-// asking again may be answered with a success that is none.
+// poison ends the log. It is unknown what a failed write or sync left on disk,
+// and a retry may report success without having written the data.
 func (l *Log) poison(err error) error {
 	l.err = fmt.Errorf("%w: %w", ErrPoisoned, err)
 	return l.err
 }
 
-// Close syncs what is pending, marks the log as closed in order and closes its
-// files. A poisoned log closes its files and returns what poisoned it.
+// Close syncs pending records, marks the log as cleanly closed and closes its
+// files. On a poisoned log it closes the files and returns the error that
+// poisoned it.
 func (l *Log) Close() error {
 	if l.file == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package disktest is a disk in memory for tests, which loses at a power cut
-// what was not synced and fails when it is told to. It starts no goroutine.
+// Package disktest is an in-memory disk for tests. It loses unsynced data at a
+// power cut and can inject faults. It starts no goroutine.
 package disktest
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// ErrPowerCut is what every operation returns between the power cut asked for
-// by CutAfter and the call of Crash.
+// ErrPowerCut is returned by every operation between the power cut scheduled by
+// CutAfter and the call of Crash.
 var ErrPowerCut = errors.New("power cut")
 
-// Crashable is a disk in memory with two views: what a running process sees,
-// and what is on the platter. They are equal only for what was synced. Crash
-// throws the first away and makes up the second as a power cut may have left
-// it. All its choices come from the generator given to NewCrashable, in the
-// order of the calls: the same calls with the same seed leave the same bytes.
-// It starts no goroutine; its methods may be called from several.
+// Crashable is an in-memory disk with two views: the one of a running process,
+// and the platter. They are equal only for synced data. Crash discards the
+// first view and derives the second as a power cut may have left it. All random
+// choices come from the generator passed to NewCrashable, in the order of the
+// calls, so the same calls with the same seed leave the same bytes. It starts
+// no goroutine; its methods may be called concurrently.
 //
 //	           WriteAt, Truncate                 Sync
 //	process ──────────────────────▶ unsynced ──────────────▶ platter
@@ -35,7 +35,7 @@ type Crashable struct {
 	live map[string]*inode // names as a process sees them
 	kept map[string]*inode // names on the platter
 	dirs map[string]bool
-	// names not yet synced, in the order they were made
+	// pending are unsynced directory changes, in order
 	pending    []nameChange
 	lastWrite  *inode
 	nextInode  int
@@ -45,14 +45,14 @@ type Crashable struct {
 
 var _ disk.FS = (*Crashable)(nil)
 
-// nameChange is an unsynced change of a directory. A rename has both names, a
+// nameChange is an unsynced change of a directory. A rename sets both names, a
 // creation only to, a removal only from.
 type nameChange struct {
 	from, to string
 	node     *inode
 }
 
-// NewCrashable returns an empty disk that draws from rng.
+// NewCrashable returns an empty disk that takes its randomness from rng.
 func NewCrashable(rng *rand.Rand) *Crashable {
 	return &Crashable{
 		rng:  rng,
@@ -62,10 +62,10 @@ func NewCrashable(rng *rand.Rand) *Crashable {
 	}
 }
 
-// Crash is the power cut: it invalidates every open file, and what was not
-// synced is kept or lost at random, writes by the sector with the last one torn
-// at any byte, names one by one. Faults asked for and not yet met are
-// forgotten, damaged ranges stay.
+// Crash simulates a power cut. It invalidates every open file, and keeps or
+// loses unsynced changes at random: writes by the sector, the last one torn at
+// any byte, and directory changes one by one. Scheduled faults are cleared;
+// damaged ranges stay.
 func (c *Crashable) Crash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,17 +89,17 @@ func (c *Crashable) Crash() {
 	c.faults = faults{limit: c.faults.limit, limited: c.faults.limited, unreadable: c.faults.unreadable}
 }
 
-// Kill is the end of the process alone: it invalidates every open file and
-// loses nothing, since the operating system still holds what was not synced.
+// Kill simulates the end of the process. It invalidates every open file and
+// loses nothing, because the operating system still holds unsynced data.
 func (c *Crashable) Kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.generation++
 }
 
-// Clone is a copy of the disk between two processes: the files that a process
-// would see, all of them on the platter, and none of the faults. It draws from
-// the same generator.
+// Clone returns a copy of the disk between two processes: all files that a
+// process would see are on its platter, and it has no faults. It uses the same
+// generator.
 func (c *Crashable) Clone() *Crashable {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,13 +118,13 @@ func (c *Crashable) Clone() *Crashable {
 	return out
 }
 
-// chance draws how much of what was not synced survives, with nothing and
-// everything likely enough to be met often.
+// chance draws the fraction of unsynced data that survives. Nothing and
+// everything are drawn often.
 func (c *Crashable) chance() float64 {
 	return [...]float64{0, 0.1, 0.5, 0.5, 0.9, 1}[c.rng.IntN(6)]
 }
 
-// inodes returns every file that either view can reach, oldest first.
+// inodes returns every file reachable from either view, oldest first.
 func (c *Crashable) inodes() []*inode {
 	seen := map[*inode]bool{}
 	var nodes []*inode
@@ -140,7 +140,7 @@ func (c *Crashable) inodes() []*inode {
 	return nodes
 }
 
-// settle brings one change of names to the platter, unless a change it builds
+// settle applies a directory change to the platter, unless a change it depends
 // on was lost.
 func (c *Crashable) settle(change nameChange) {
 	if change.from != "" {

@@ -12,8 +12,8 @@ const (
 	errIO      = syscall.EIO
 )
 
-// faults are the failures asked of a Crashable. A counter of n fails the nth
-// operation from now and is then spent.
+// faults are the failures scheduled on a Crashable. A counter of n fails the
+// nth operation from now, once.
 type faults struct {
 	cutting    bool
 	cutAfter   int
@@ -28,14 +28,13 @@ type faults struct {
 	unreadable []badRange
 }
 
-// badRange are bytes of a file that cannot be read.
+// badRange is a range of a file that cannot be read.
 type badRange struct {
 	node     *inode
 	from, to int64
 }
 
-// step counts an operation that changes something and reports whether the power
-// is, or just went, off.
+// step counts a modifying operation and reports whether the power is off.
 func (f *faults) step() bool {
 	if f.cut {
 		return true
@@ -77,41 +76,41 @@ func (f *faults) read(node *inode, offset int64, length int) error {
 	return nil
 }
 
-// CutAfter lets n more operations that change something happen (creating,
-// writing, syncing, renaming, removing, truncating); the power goes during the
-// next one, and everything returns ErrPowerCut until Crash.
+// CutAfter lets n more modifying operations succeed (create, write, sync,
+// rename, remove, truncate). The power fails during the next one, and every
+// operation returns ErrPowerCut until Crash.
 func (c *Crashable) CutAfter(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults.cutting, c.faults.cutAfter = true, n
 }
 
-// FailSync makes the nth sync of a file or directory from now fail with err, n
-// counted from 1.
+// FailSync makes the nth sync of a file or directory from now fail with err; n
+// starts at 1.
 func (c *Crashable) FailSync(n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults.syncIn, c.faults.syncErr = n, err
 }
 
-// FailWrite makes the nth write from now fail with err after short bytes of it,
-// n counted from 1.
+// FailWrite makes the nth write from now fail with err after short bytes; n
+// starts at 1.
 func (c *Crashable) FailWrite(n, short int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults.writeIn, c.faults.writeShort, c.faults.writeErr = n, short, err
 }
 
-// LimitSpace makes the disk that many bytes large: what would grow its files
-// beyond gives ENOSPC. Writing inside the length of a file needs no space. A
-// negative size lifts the limit.
+// LimitSpace limits the disk to size bytes: operations that would grow its
+// files further return ENOSPC. Overwriting needs no space. A negative size
+// removes the limit.
 func (c *Crashable) LimitSpace(size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults.limited, c.faults.limit = size >= 0, size
 }
 
-// FailRead makes every read that touches length bytes at offset of the file
+// FailRead makes every read that overlaps length bytes at offset of the file
 // fail with EIO.
 func (c *Crashable) FailRead(name string, offset, length int64) error {
 	c.mu.Lock()

@@ -9,11 +9,10 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// sectorBytes is what a drive writes whole or not at all.
+// sectorBytes is the unit that a drive writes atomically.
 const sectorBytes = 512
 
-// inode is the content of a file in both views, and the changes that lie
-// between them.
+// inode is the content of a file in both views, and the changes between them.
 type inode struct {
 	number  int
 	live    []byte
@@ -22,7 +21,7 @@ type inode struct {
 }
 
 // change is an unsynced write of data at offset, or an unsynced change of
-// length when data is nil.
+// length if data is nil.
 type change struct {
 	offset int64
 	data   []byte
@@ -34,7 +33,7 @@ func (n *inode) resize(length int64) {
 	n.changes = append(n.changes, change{length: length})
 }
 
-// write records p as unsynced. The bytes are copied.
+// write records p as unsynced. It copies the bytes.
 func (n *inode) write(p []byte, offset int64) {
 	if end := offset + int64(len(p)); end > int64(len(n.live)) {
 		n.live = resized(n.live, end)
@@ -43,7 +42,7 @@ func (n *inode) write(p []byte, offset int64) {
 	n.changes = append(n.changes, change{offset: offset, data: append(make([]byte, 0, len(p)), p...)})
 }
 
-// settle brings one change to the platter.
+// settle applies a change to the platter.
 func (n *inode) settle(ch change) {
 	if ch.data == nil {
 		n.kept = resized(n.kept, ch.length)
@@ -62,15 +61,15 @@ func (n *inode) sync() {
 	n.changes = n.changes[:0]
 }
 
-// crash keeps each unsynced sector with the given chance, tears the last write
-// if asked to, and forgets the rest.
+// crash keeps each unsynced sector with the given probability, tears the last
+// write if asked to, and loses the rest.
 func (n *inode) crash(rng *rand.Rand, keep float64, tear bool) {
 	n.lose(rng, keep, tear)
 	n.live = append([]byte(nil), n.kept...)
 }
 
-// lose settles a part of the unsynced changes and forgets the others, as if
-// they had been synced.
+// lose applies some of the unsynced changes and drops the others, as if all had
+// been synced.
 func (n *inode) lose(rng *rand.Rand, keep float64, tear bool) {
 	for i, ch := range n.changes {
 		switch {
@@ -97,7 +96,7 @@ func (n *inode) settleSectors(rng *rand.Rand, keep float64, ch change) {
 	}
 }
 
-// resized returns b with the given length, new bytes zero.
+// resized returns b with the given length, padded with zeros.
 func resized(b []byte, length int64) []byte {
 	if length <= int64(len(b)) {
 		return b[:length:length]
@@ -107,8 +106,8 @@ func resized(b []byte, length int64) []byte {
 	return grown
 }
 
-// crashableFile is an open file of a Crashable; after a power cut it is of no
-// use.
+// crashableFile is an open file of a Crashable. It is invalid after a power
+// cut.
 type crashableFile struct {
 	disk       *Crashable
 	node       *inode
@@ -117,8 +116,8 @@ type crashableFile struct {
 	generation int
 }
 
-// check reports why the file may not be used. The caller holds the lock of the
-// disk.
+// check returns an error if the file may not be used. The caller holds the
+// disk's lock.
 func (f *crashableFile) check(op string) error {
 	switch {
 	case f.disk.faults.cut:
@@ -172,8 +171,8 @@ func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
 	if short, fault := f.disk.faults.write(); fault != nil {
 		n, err = min(n, short), fault
 	}
-	// A write during which the power goes is as good as one just before it: Crash
-	// decides what is left of it.
+	// A write that is interrupted by the power cut counts as written: Crash
+	// decides how much of it survives.
 	if f.disk.faults.step() {
 		err = ErrPowerCut
 	}
@@ -187,9 +186,9 @@ func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-// Sync implements File. A Sync that fails leaves the unsynced writes visible to
-// the process and marked clean, as Linux does: they are on the platter in part
-// or not at all, and a later Sync does not write them.
+// Sync implements File. A failed Sync leaves the unsynced writes visible to the
+// process and marked clean, as Linux does: they reach the platter in part or
+// not at all, and a later Sync does not write them.
 func (f *crashableFile) Sync() error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()

@@ -62,7 +62,7 @@ func (c *Crashable) Rename(from, to string) error {
 	defer c.mu.Unlock()
 	from, to = filepath.Clean(from), filepath.Clean(to)
 	if filepath.Dir(from) != filepath.Dir(to) {
-		return pathError("rename", from, fmt.Errorf("%s is in another directory", to))
+		return pathError("rename", from, fmt.Errorf("%s is in a different directory", to))
 	}
 	if c.faults.step() {
 		return pathError("rename", from, ErrPowerCut)
@@ -180,7 +180,7 @@ func (c *Crashable) Stat(name string) (disk.Info, error) {
 	}
 }
 
-// FreeBytes implements FS: the rest of what LimitSpace set, or of 1 TiB.
+// FreeBytes implements FS. It returns the remainder of LimitSpace, or of 1 TiB.
 func (c *Crashable) FreeBytes(string) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +194,7 @@ func (c *Crashable) FreeBytes(string) (int64, error) {
 	return max(0, limit-c.used()), nil
 }
 
-// used is the space taken by files as a process sees them.
+// used returns the space taken by files in the process's view.
 func (c *Crashable) used() int64 {
 	var total int64
 	for _, n := range c.live {
@@ -203,8 +203,8 @@ func (c *Crashable) used() int64 {
 	return total
 }
 
-// String lists the files with their lengths and their unsynced writes, for a
-// failing test.
+// String lists the files with their lengths and unsynced changes, for test
+// failures.
 func (c *Crashable) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
