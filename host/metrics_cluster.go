@@ -25,12 +25,12 @@ func (m *metrics) watchCluster(n *Node) {
 	}{
 		{"hostd_raft_groups", "Replicas on this node.", func(s raftgroup.Stats) float64 { return float64(s.Groups) }},
 		{"hostd_raft_groups_awake", "Replicas whose clock goes; the others sleep.", func(s raftgroup.Stats) float64 { return float64(s.Awake) }},
-		{"hostd_raft_groups_led", "Replicas that lead.", func(s raftgroup.Stats) float64 { return float64(s.Led) }},
+		{"hostd_raft_groups_led", "Replicas that lead.", func(s raftgroup.Stats) float64 { return float64(s.Leading) }},
 		{"hostd_shards_stopped", "Replicas that have stopped: on damage, or at an entry of a later release.", func(s raftgroup.Stats) float64 { return float64(s.Stopped) }},
 		{"hostd_raft_snapshots_sending", "Snapshots of shards on their way to other nodes, or waiting for their turn.", func(s raftgroup.Stats) float64 { return float64(s.SendingSnapshots) }},
 		{"hostd_raft_held_log_bytes", "Bytes of the log held on disk for followers that a snapshot is sent to.", func(s raftgroup.Stats) float64 { return float64(s.HeldBytes) }},
 		{"hostd_raft_snapshot_kept_bytes", "Bytes on disk of snapshots that are sent, of the log behind them, and of snapshots that came in part.", func(s raftgroup.Stats) float64 { return float64(s.KeptBytes) }},
-		{"hostd_peers_silent", "Known nodes that are not heard.", func(s raftgroup.Stats) float64 { return float64(s.Silent) }},
+		{"hostd_peers_silent", "Known nodes that are not heard.", func(s raftgroup.Stats) float64 { return float64(s.Suspected) }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, raft(g.pick)))
 	}

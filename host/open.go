@@ -229,12 +229,12 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
-		Tick: n.cfg.Tick, SilenceTicks: int((n.cfg.SilentAfter + n.cfg.Tick - 1) / n.cfg.Tick),
-		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.region, Fatal: n.fatal, Logger: n.logger,
-		Transport: n.peers, Locate: n.membership.addressBook.Locate, Strange: n.membership.addressBook.Strange, Failed: n.replicas.groupFailed, Probation: n.membership.probation.Asks(), Withheld: withheld,
+		Tick: n.cfg.Tick, SuspectTicks: int((n.cfg.SilentAfter + n.cfg.Tick - 1) / n.cfg.Tick),
+		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.region, OnFatal: n.fatal, Logger: n.logger,
+		Transport: n.peers, Locate: n.membership.addressBook.Locate, IsForeign: n.membership.addressBook.Strange, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.probation.Asks(), HeldShards: withheld,
 		Snapshots: n.replicas.applier, SnapshotFS: n.watches.stalls.FS(n.around.Disk), SnapshotDir: snapshots, Sender: snapshotSender{n.peers},
-		Applied:         n.replicas.applied,
-		MaxBacklogBytes: 2 * backlogBytes, CatchUpRoom: n.watches.disk.Spare,
+		AppliedIndex:    n.replicas.applied,
+		MaxBacklogBytes: 2 * backlogBytes, CatchUpSpace: n.watches.disk.Spare,
 	})
 	if err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 type raftLog struct {
 	loop  atomic.Pointer[raftgroup.Loop]
 	mu    sync.Mutex
-	nodes map[sharding.NodeID]bool // whether each was heard last
-	early []raftgroup.Stopped      // before there was a loop
+	nodes map[sharding.NodeID]bool   // whether each was heard last
+	early []raftgroup.StoppedReplica // before there was a loop
 }
 
 func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error {
@@ -39,7 +39,7 @@ func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
 func (r *raftLog) heard(node sharding.NodeID)  { r.note(node, true, tell) }
 func (r *raftLog) silent(node sharding.NodeID) { r.note(node, false, tell) }
 func (r *raftLog) gone(node sharding.NodeID) {
-	r.note(node, false, func(l *raftgroup.Loop, node sharding.NodeID, _ bool) { l.PeerGone(node) })
+	r.note(node, false, func(l *raftgroup.Loop, node sharding.NodeID, _ bool) { l.PeerFailed(node) })
 }
 
 func (r *raftLog) note(node sharding.NodeID, heard bool, tell func(l *raftgroup.Loop, node sharding.NodeID, heard bool)) {
@@ -56,9 +56,9 @@ func (r *raftLog) note(node sharding.NodeID, heard bool, tell func(l *raftgroup.
 
 func tell(l *raftgroup.Loop, node sharding.NodeID, heard bool) {
 	if heard {
-		l.PeerHeard(node)
+		l.PeerAlive(node)
 	} else {
-		l.PeerSilent(node)
+		l.PeerSuspected(node)
 	}
 }
 
@@ -94,7 +94,7 @@ func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
 // stopped lets the replica step aside whose state machine has stopped. It is
 // told from the applying goroutine.
 func (r *raftLog) stopped(s eventlog.Stopped) {
-	out := raftgroup.Stopped{Shard: s.Shard, Generation: s.Generation, Reason: s.Reason()}
+	out := raftgroup.StoppedReplica{Shard: s.Shard, Generation: s.Generation, Reason: s.Reason()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.loop.Load(); l != nil {

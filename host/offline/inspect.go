@@ -103,8 +103,8 @@ func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := remains{Version: remainsVersion, Node: id.Node, Disk: id.Disk, Incarnation: id.Incarnation, Cluster: id.Cluster, Shards: id.Shards, Level: id.Format, Removed: rec.Removed()}
-	replicas, err := rec.Remains()
+	r := remains{Version: remainsVersion, Node: id.Node, Disk: id.Disk, Incarnation: id.Incarnation, Cluster: id.Cluster, Shards: id.Shards, Level: id.Format, Removed: rec.HighestRemoved()}
+	replicas, err := rec.Replicas()
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func soundData(ctx context.Context, dir string) (*recovery.Recovered, []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if report.Damaged() || log.err != nil {
+	if report.IsDamaged() || log.err != nil {
 		return nil, nil, errors.Join(errDamagedNode, log.err)
 	}
 	checked, err := checkStore(ctx, dir, log.rec.Watermark, log)

@@ -51,9 +51,9 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 		}
 	}
 	if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) error {
-		return offline.BeginAnew(rec, log, disk.OS{}, filepath.Join(dir, datadir.SnapshotDir), f.founding)
+		return offline.RestartGroup(rec, log, disk.OS{}, filepath.Join(dir, datadir.SnapshotDir), f.founding)
 	}); err != nil {
-		if errors.Is(err, offline.ErrBegun) {
+		if errors.Is(err, offline.ErrReplicaExists) {
 			err = fmt.Errorf("%w: the files are older than what this node has: inspect all nodes again", err)
 		}
 		return err
@@ -70,7 +70,7 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 // refounding is what the metadata shard begins anew with.
 type refounding struct {
 	state    *meta.State
-	founding offline.Founding
+	founding offline.Restart
 	base     *remains // whose metadata it is made from, nil for none
 }
 
@@ -112,7 +112,7 @@ func planFounding(id *datadir.Identity, names []string) (refounding, error) {
 		return f, err
 	}
 	p, _ := f.state.View().Placement(sharding.MetaShard)
-	f.founding = offline.Founding{
+	f.founding = offline.Restart{
 		Shard: sharding.MetaShard, Replica: p.Replicas[0].ID, Index: index + 1, Term: term + 1,
 		State: metadataStream(f.state, index+1, term+1),
 	}
@@ -202,7 +202,7 @@ func RejoinMetadata(dir string, out io.Writer) error {
 	defer lock.Close()
 	var was sharding.ReplicaID
 	if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) (err error) {
-		was, err = offline.Discard(rec, log, sharding.MetaShard)
+		was, err = offline.RemoveReplica(rec, log, sharding.MetaShard)
 		return err
 	}); err != nil {
 		return err

@@ -57,7 +57,7 @@ func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if recovered.err != nil || report.Damaged() {
+	if recovered.err != nil || report.IsDamaged() {
 		return errors.Join(ErrBeyondRecovery, recovered.err)
 	}
 	return rollBackStore(ctx, filepath.Join(dir, datadir.StoreDir), recovered.rec.Watermark, out)

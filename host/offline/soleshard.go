@@ -68,7 +68,7 @@ func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.W
 		if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) error {
 			made, err := offline.MakeSole(rec, log, s.Shard, note)
 			if err == nil {
-				fmt.Fprintf(out, "shard %d goes on with replica %d from index %d of term %d; given up: %v\n", s.Shard, made.Replica, made.Index, made.Term, made.GivenUp)
+				fmt.Fprintf(out, "shard %d goes on with replica %d from index %d of term %d; given up: %v\n", s.Shard, made.Replica, made.Index, made.Term, made.Removed)
 			}
 			return err
 		}); err != nil {
@@ -93,13 +93,13 @@ func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writ
 		}
 		view = state.View()
 	}
-	replicas, err := rec.Remains()
+	replicas, err := rec.Replicas()
 	if err != nil {
 		return nil, err
 	}
 	var plan []datadir.SoleReplica
 	for _, shard := range u.Shards {
-		at := slices.IndexFunc(replicas, func(r recovery.Remains) bool { return r.Shard == shard })
+		at := slices.IndexFunc(replicas, func(r recovery.ReplicaInfo) bool { return r.Shard == shard })
 		switch {
 		case shard == sharding.MetaShard:
 			return nil, errors.New("shard 0 is the metadata: see --rebuild-metadata")

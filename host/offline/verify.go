@@ -48,7 +48,7 @@ func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err err
 	}
 	version := store.Latest
 	switch {
-	case recovered.err != nil && !report.Damaged():
+	case recovered.err != nil && !report.IsDamaged():
 		fmt.Fprintf(out, "FAULT %s: %v\n", datadir.WALDir, recovered.err)
 		faults++
 	case recovered.err == nil:
@@ -114,7 +114,7 @@ func (r recoveredLog) entries() (n uint64) {
 		return 0
 	}
 	for _, g := range r.rec.Groups {
-		n += g.LastIndex - g.CutIndex
+		n += g.LastIndex - g.TruncatedIndex
 	}
 	return n
 }
@@ -132,7 +132,7 @@ func (r recoveredLog) cuts() map[sharding.ShardID]uint64 {
 	out := map[sharding.ShardID]uint64{}
 	if r.rec != nil {
 		for _, g := range r.rec.Groups {
-			out[g.Shard] = g.CutIndex
+			out[g.Shard] = g.TruncatedIndex
 		}
 	}
 	return out

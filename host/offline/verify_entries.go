@@ -20,7 +20,7 @@ func verifyEntries(log recoveredLog, out io.Writer) (faults int) {
 	if log.rec == nil {
 		return 0
 	}
-	log.rec.Unreadable(readEntry, func(shard sharding.ShardID, index uint64, err error) {
+	log.rec.FindUndecodable(readEntry, func(shard sharding.ShardID, index uint64, err error) {
 		if faults++; faults <= maxNamedEntries {
 			fmt.Fprintf(out, "FAULT %s: entry %d of shard %d: %v\n", datadir.WALDir, index, shard, err)
 		}

@@ -11,14 +11,14 @@ import (
 // records form a hash chain from the first one in the archive to the last, and
 // its end part matches them.
 type checker struct {
-	open      bool
-	past      bool // the entities are complete
-	entity    sharding.EntityID
-	seq       journal.Sequence
-	hash      journal.Hash
-	records   uint64
-	snapshots uint8
-	timers    uint32
+	open         bool
+	entitiesDone bool // the entities are complete
+	entity       sharding.EntityID
+	seq          journal.Sequence
+	hash         journal.Hash
+	records      uint64
+	snapshots    uint8
+	timers       uint32
 
 	chain journal.Chain
 	view  journal.RecordView
@@ -36,7 +36,7 @@ func (c *checker) check(kind journal.PartKind, data []byte) error {
 		return c.checkSends(kind, data)
 	}
 	switch {
-	case c.past:
+	case c.entitiesDone:
 		return fmt.Errorf("%w: an entity part follows message parts", journal.ErrDamaged)
 	case !c.open:
 		*c = checker{open: true, entity: e}
@@ -93,7 +93,7 @@ func (c *checker) checkSends(kind journal.PartKind, data []byte) (err error) {
 	if c.open {
 		return fmt.Errorf("%w: an entity has no end part", journal.ErrDamaged)
 	}
-	c.past = true
+	c.entitiesDone = true
 	if kind == journal.PartPair || kind == journal.PartInbox {
 		_, err = journal.DecodePartCount(data)
 	} else {

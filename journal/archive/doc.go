@@ -52,7 +52,7 @@ var (
 	ErrUnsupported = errors.New("the archive was written by a later release")
 )
 
-func damaged(what string, args ...any) error {
+func newDamage(what string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(what, args...))
 }
 

@@ -42,24 +42,24 @@ func Read(in io.Reader, sink Sink, progress func(bytes int64)) (Summary, error) 
 		}
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return r.summary, damaged("bytes follow the end")
+		return r.summary, newDamage("bytes follow the end")
 	}
 	return r.summary, nil
 }
 
 // Verify checks an archive.
 func Verify(in io.Reader, progress func(bytes int64)) (Summary, error) {
-	return Read(in, nowhere{}, progress)
+	return Read(in, discardSink{}, progress)
 }
 
-// nowhere discards everything it receives.
-type nowhere struct{}
+// discardSink discards everything it receives.
+type discardSink struct{}
 
-func (nowhere) Cluster(ID, []byte) error            { return nil }
-func (nowhere) Module(journal.Digest, []byte) error { return nil }
-func (nowhere) Begin(Shard) error                   { return nil }
-func (nowhere) Part(journal.PartKind, []byte) error { return nil }
-func (nowhere) End(Shard) error                     { return nil }
+func (discardSink) Cluster(ID, []byte) error            { return nil }
+func (discardSink) Module(journal.Digest, []byte) error { return nil }
+func (discardSink) Begin(Shard) error                   { return nil }
+func (discardSink) Part(journal.PartKind, []byte) error { return nil }
+func (discardSink) End(Shard) error                     { return nil }
 
 // reader reads an archive. The last block determines which blocks may follow:
 //
@@ -86,7 +86,7 @@ type reader struct {
 func (r *reader) read(b []byte) error {
 	if _, err := io.ReadFull(r.in, b); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return damaged("it ends after %d bytes", r.summary.Bytes)
+			return newDamage("it ends after %d bytes", r.summary.Bytes)
 		}
 		return fmt.Errorf("read archive: %w", err)
 	}
@@ -105,11 +105,11 @@ func (r *reader) header() error {
 	end := headerBytes - 4
 	switch {
 	case string(head[:len(magic)]) != magic:
-		return damaged("the file does not start with the archive magic")
+		return newDamage("the file does not start with the archive magic")
 	case head[len(magic)] != version:
 		return fmt.Errorf("%w: version %d", ErrUnsupported, head[len(magic)])
 	case crc32.Checksum(head[:end], castagnoli) != binary.LittleEndian.Uint32(head[end:]):
-		return damaged("the header fails its checksum")
+		return newDamage("the header fails its checksum")
 	}
 	copy(r.summary.ID[:], head[len(magic)+1:])
 	r.sum.Write(head[:])
@@ -124,7 +124,7 @@ func (r *reader) next() error {
 	}
 	kind, length := blockKind(frame[0]), binary.LittleEndian.Uint32(frame[1:])
 	if length > MaxBlockBytes {
-		return damaged("block %d has %d bytes", r.number, length)
+		return newDamage("block %d has %d bytes", r.number, length)
 	}
 	if cap(r.payload) < int(length) {
 		r.payload = make([]byte, length)
@@ -134,7 +134,7 @@ func (r *reader) next() error {
 		return err
 	}
 	if blockSum(r.number, kind, payload) != binary.LittleEndian.Uint32(frame[5:]) {
-		return damaged("block %d fails its checksum", r.number)
+		return newDamage("block %d fails its checksum", r.number)
 	}
 	if kind != blockEnd {
 		r.sum.Write(frame[:])
@@ -148,8 +148,8 @@ func (r *reader) next() error {
 	return nil
 }
 
-// after reports whether a block of the kind may come next.
-func (r *reader) after(kind blockKind) bool {
+// canFollow reports whether a block of the kind may come next.
+func (r *reader) canFollow(kind blockKind) bool {
 	between := r.last == blockCluster || r.last == blockModule && r.module == nil || r.last == blockDone
 	switch kind {
 	case blockCluster:
@@ -165,8 +165,8 @@ func (r *reader) after(kind blockKind) bool {
 }
 
 func (r *reader) block(kind blockKind, payload []byte) error {
-	if !r.after(kind) {
-		return damaged("block %d of kind %d follows one of kind %d", r.number, kind, r.last)
+	if !r.canFollow(kind) {
+		return newDamage("block %d of kind %d follows one of kind %d", r.number, kind, r.last)
 	}
 	switch kind {
 	case blockCluster:
@@ -178,7 +178,7 @@ func (r *reader) block(kind blockKind, payload []byte) error {
 	case blockParts:
 		return r.parts(payload)
 	case blockDone:
-		return r.done(payload)
+		return r.endShard(payload)
 	case blockEnd:
 		return r.end(payload)
 	}
@@ -188,21 +188,21 @@ func (r *reader) block(kind blockKind, payload []byte) error {
 // piece appends a piece of a module.
 func (r *reader) piece(b []byte) error {
 	if len(b) < 32+8+8 {
-		return damaged("a module block has %d bytes", len(b))
+		return newDamage("a module block has %d bytes", len(b))
 	}
 	digest, size, at := journal.Digest(b[:32]), binary.LittleEndian.Uint64(b[32:]), binary.LittleEndian.Uint64(b[40:])
 	if at == 0 && r.module == nil {
 		r.digest, r.size, r.module = digest, size, []byte{}
 	}
 	if digest != r.digest || size != r.size || at != uint64(len(r.module)) || at+uint64(len(b)-48) > size {
-		return damaged("the pieces of a module do not fit together")
+		return newDamage("the pieces of a module do not fit together")
 	}
 	r.module = append(r.module, b[48:]...)
 	if uint64(len(r.module)) < size {
 		return nil
 	}
 	if sha256.Sum256(r.module) != r.digest {
-		return damaged("a module does not match its digest")
+		return newDamage("a module does not match its digest")
 	}
 	wasm := r.module
 	r.module = nil
@@ -212,7 +212,7 @@ func (r *reader) piece(b []byte) error {
 
 func (r *reader) begin(b []byte) error {
 	if len(b) != 4+8+8+8 {
-		return damaged("a shard block has %d bytes", len(b))
+		return newDamage("a shard block has %d bytes", len(b))
 	}
 	r.shard = Shard{
 		ID: sharding.ShardID(binary.LittleEndian.Uint32(b)), Index: binary.LittleEndian.Uint64(b[4:]),
@@ -224,7 +224,7 @@ func (r *reader) begin(b []byte) error {
 
 func (r *reader) parts(b []byte) error {
 	if len(b) == 0 {
-		return damaged("block %d is empty", r.number)
+		return newDamage("block %d is empty", r.number)
 	}
 	for len(b) > 0 {
 		kind, data, rest, err := journal.NextPart(b)
@@ -250,9 +250,9 @@ func (r *reader) parts(b []byte) error {
 	return nil
 }
 
-func (r *reader) done(b []byte) error {
+func (r *reader) endShard(b []byte) error {
 	if r.entity.open || !bytes.Equal(b, appendCounts(nil, r.shard.ID, r.counts)) {
-		return damaged("shard %d does not match its end block", r.shard.ID)
+		return newDamage("shard %d does not match its end block", r.shard.ID)
 	}
 	r.summary.Shards++
 	r.summary.Entities += r.counts.entities
@@ -263,7 +263,7 @@ func (r *reader) done(b []byte) error {
 func (r *reader) end(b []byte) error {
 	r.sum.Sum(r.summary.Digest[:0])
 	if !bytes.Equal(b, appendEnd(nil, &r.summary)) {
-		return damaged("the archive does not match its end block")
+		return newDamage("the archive does not match its end block")
 	}
 	r.ended = true
 	return nil

@@ -20,7 +20,7 @@ import (
 //
 // A replica that lags may not know the current leader or its members. A sender
 // is therefore rejected only if the metadata, which every node has, is at least
-// as new as the sender's id and does not place it, see Options.Strange.
+// as new as the sender's id and does not place it, see Options.IsForeign.
 
 // maxTermJump bounds how far a message's term may exceed the term known here.
 // An election raises the term by one, so even a node that was away for years
@@ -30,20 +30,20 @@ const maxTermJump = 1 << 32
 // maxIndex bounds indexes so that sums of them do not overflow.
 const maxIndex = 1 << 62
 
-// places reports whether the replica may send from the node.
-func (g *group) places(o *Options, from sharding.NodeID, replica uint64) bool {
+// isPlausibleSender reports whether the replica may send from the node.
+func (g *group) isPlausibleSender(o *Options, from sharding.NodeID, replica uint64) bool {
 	if o.Locate != nil {
 		if node, known := o.Locate(g.shard, sharding.ReplicaID(replica)); known {
 			return from == "" || node == from
 		}
 	}
 	// A sole voter knows all members: none can have joined without its vote.
-	return g.member(replica) || !g.soleVoter() && (o.Strange == nil || !o.Strange(g.shard, sharding.ReplicaID(replica)))
+	return g.isMember(replica) || !g.isSoleVoter() && (o.IsForeign == nil || !o.IsForeign(g.shard, sharding.ReplicaID(replica)))
 }
 
-// believes reports whether a correct replica could have sent the message.
-func (g *group) believes(m *pb.Message) bool {
-	term, last := m.GetTerm(), g.lastHeld()
+// isPlausible reports whether a correct replica could have sent the message.
+func (g *group) isPlausible(m *pb.Message) bool {
+	term, last := m.GetTerm(), g.lastIndex()
 	if term > g.hard.Term+maxTermJump || m.GetIndex() > maxIndex || m.GetCommit() > maxIndex {
 		return false
 	}
@@ -56,14 +56,14 @@ func (g *group) believes(m *pb.Message) bool {
 		// skips those of an earlier term.
 		return m.GetReject() || m.GetIndex() <= last || 0 < term && term < g.hard.Term || g.node.BasicStatus().RaftState != raft.StateLeader
 	case pb.MsgApp:
-		return term < g.hard.Term || g.log.Agrees(m, g.hard.Commit)
+		return term < g.hard.Term || g.log.IsConsistent(m, g.hard.Commit)
 	}
 	return true
 }
 
-// lastHeld returns the last index of the log, including entries whose record is
+// lastIndex returns the last index of the log, including entries whose record is
 // not written yet.
-func (g *group) lastHeld() uint64 {
+func (g *group) lastIndex() uint64 {
 	last := g.log.Last()
 	if n := len(g.ready.Entries); n > 0 {
 		last = max(last, g.ready.Entries[n-1].GetIndex())
@@ -71,8 +71,8 @@ func (g *group) lastHeld() uint64 {
 	return last
 }
 
-// fenceHolds reports whether a proposal made in the term of the fence may enter
+// isFenceValid reports whether a proposal made in the term of the fence may enter
 // the log in term.
-func fenceHolds(fence sharding.Term, term uint64) bool {
+func isFenceValid(fence sharding.Term, term uint64) bool {
 	return uint64(fence) == term
 }

@@ -36,7 +36,7 @@ func TestForgedMessagesAreRefused(t *testing.T) {
 	d.lead(1, 1) // in a term that is not the first
 	d.write(1, "before", 0, 1, 2)
 	for _, n := range d.nodes {
-		n.driver.core.opts.Strange = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }
+		n.driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }
 		locate := n.driver.core.opts.Locate
 		n.driver.core.opts.Locate = func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 			if r > 99 {
@@ -118,13 +118,13 @@ func TestForgedMessagesAreRefused(t *testing.T) {
 func TestWhoIsBehindTakesALeaderOfNobodyItKnows(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
-	d.nodes[0].driver.core.opts.Strange = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }
+	d.nodes[0].driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }
 	d.nodes[0].driver.core.opts.Locate = nil
 	core, g := d.nodes[0].driver.Core(), d.nodes[0].driver.core.groups[1]
 	before := core.Stats().MessagesForged
 	core.Step("n2", wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(4711)), To: new(g.replica),
 		Term: new(g.hard.Term + 3), Commit: new(g.hard.Commit)}})
-	for core.Busy() {
+	for core.HasWork() {
 		if err := d.nodes[0].driver.Turn(); err != nil {
 			t.Fatal(err)
 		}

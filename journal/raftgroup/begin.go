@@ -11,8 +11,8 @@ import (
 
 // Begin starts a turn with all groups that received input.
 func (c *Core) Begin() *Turn {
-	clear(c.taken)
-	c.taken = c.taken[:0]
+	clear(c.readied)
+	c.readied = c.readied[:0]
 	c.records.reset()
 	c.turn.reset()
 	c.stats.Turns++
@@ -42,8 +42,8 @@ func (t *Turn) reset() {
 }
 
 func (c *Core) begin(g *group) {
-	defer c.contain(g)
-	if g.report() {
+	defer c.recoverPanic(g)
+	if g.takeQuorumReport() {
 		c.turn.Quorums = append(c.turn.Quorums, QuorumChange{g.shard, g.quorum})
 	}
 	if g.failed {
@@ -52,14 +52,14 @@ func (c *Core) begin(g *group) {
 	}
 	if g.readyWaits {
 		// Input that arrived meanwhile waits for the next turn.
-		c.touch(g)
+		c.markDirty(g)
 	} else {
 		if g.stopped != sharding.NotStopped && (g.leader || g.lead == g.replica) {
 			// A stopped leader reports that it no longer leads, regardless of
 			// what raft still has to hand over.
 			c.observe(g, &raft.SoftState{Lead: g.replica, RaftState: raft.StateLeader})
 		}
-		if g.campaign && !c.probation && !c.opts.holdsBack(g.shard) && g.node.BasicStatus().RaftState == raft.StateFollower {
+		if g.campaign && !c.awaitingRelease && !c.opts.isHeld(g.shard) && g.node.BasicStatus().RaftState == raft.StateFollower {
 			_ = g.node.Campaign()
 		}
 		c.flushProposals(g)
@@ -67,7 +67,7 @@ func (c *Core) begin(g *group) {
 	}
 	if g.rewrite {
 		g.rewrite = false // one section, so one record: replaying only the first part would truncate the rest
-		c.records.add(g, wire.Section{Shard: uint32(g.shard), Replica: g.replica, First: g.log.Cut() + 1, Ents: g.log.All()})
+		c.records.add(g, wire.Section{Shard: uint32(g.shard), Replica: g.replica, First: g.log.TruncatedIndex() + 1, Ents: g.log.All()})
 	}
 	readyWaits := g.readyWaits
 	has := readyWaits || g.node.HasReady()
@@ -79,9 +79,9 @@ func (c *Core) begin(g *group) {
 		if g.asleep || g.ready.SoftState != nil || len(g.ready.Entries)+len(g.ready.CommittedEntries) > 0 {
 			c.clocks.wake(g)
 		}
-		c.take(g)
+		c.processReady(g)
 	}
-	if in := g.transfer.incoming; in != nil && in.Stepped && !readyWaits && c.adopt(g, has) {
+	if in := g.transfer.incoming; in != nil && in.Stepped && !readyWaits && c.recordInstall(g, has) {
 		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
@@ -96,12 +96,12 @@ func (c *Core) begin(g *group) {
 	}
 }
 
-// take processes a raft.Ready before it is written.
-func (c *Core) take(g *group) {
+// processReady processes a raft.Ready before it is written.
+func (c *Core) processReady(g *group) {
 	rd := &g.ready
-	c.taken = append(c.taken, g)
+	c.readied = append(c.readied, g)
 	c.turn.MustSync = c.turn.MustSync || rd.MustSync
-	promised := g.note(rd.HardState)
+	promised := g.setHardState(rd.HardState)
 	for _, m := range rd.Messages {
 		if m.GetType() == pb.MsgSnap {
 			c.turn.Snapshots = c.transfers.ship(c.turn.Snapshots, g, m)
@@ -133,7 +133,7 @@ var msgProp = pb.MsgProp
 // for: raft rejects it if the leadership that was last reported is over, and a
 // later leadership begins with a vote that is written first.
 func (c *Core) flushProposals(g *group) {
-	if len(g.proposals) == 0 || g.hands() {
+	if len(g.proposals) == 0 || g.isTransferring() {
 		return
 	}
 	all := g.proposals
@@ -142,7 +142,7 @@ func (c *Core) flushProposals(g *group) {
 		ents := make([]*pb.Entry, 0, len(all))
 		n := 0
 		for ; n < len(all) && (n == 0 || bytes < c.opts.MaxMessageBytes); n++ {
-			if p := &all[n]; g.leader && fenceHolds(p.fence, g.term) {
+			if p := &all[n]; g.leader && isFenceValid(p.fence, g.term) {
 				ents = append(ents, p.entry)
 				bytes += uint64(len(p.entry.Data))
 			}
@@ -153,7 +153,7 @@ func (c *Core) flushProposals(g *group) {
 		}
 		if err != nil || len(ents) < n {
 			had := len(c.turn.Dropped)
-			c.turn.Dropped = g.drop(c.turn.Dropped, all[:n], err)
+			c.turn.Dropped = g.reportDropped(c.turn.Dropped, all[:n], err)
 			c.stats.ProposalsDropped += uint64(len(c.turn.Dropped) - had)
 		}
 		if err == nil {
@@ -166,57 +166,57 @@ func (c *Core) flushProposals(g *group) {
 	g.proposals = g.proposals[:0]
 }
 
-// hands reports whether this replica, the leader, is transferring its
+// isTransferring reports whether this replica, the leader, is transferring its
 // leadership. Raft would drop each proposal made meanwhile, although earlier
 // ones still have an unknown outcome. Proposals therefore wait until the new
 // leader is known or raft gives up the transfer after an election timeout.
-func (g *group) hands() bool {
-	if g.handing {
+func (g *group) isTransferring() bool {
+	if g.transferPending {
 		s := g.node.BasicStatus()
-		g.handing = g.leader && s.RaftState == raft.StateLeader && s.LeadTransferee != raft.None
+		g.transferPending = g.leader && s.RaftState == raft.StateLeader && s.LeadTransferee != raft.None
 	}
-	return g.handing
+	return g.transferPending
 }
 
-// drop reports the proposals that did not enter raft's log.
-func (g *group) drop(out []Dropped, proposals []proposal, err error) []Dropped {
+// reportDropped reports the proposals that did not enter raft's log.
+func (g *group) reportDropped(out []DroppedProposal, proposals []proposal, err error) []DroppedProposal {
 	for i := range proposals {
 		p := &proposals[i]
 		reason := err
 		switch {
 		case !g.leader, g.node.BasicStatus().RaftState != raft.StateLeader:
 			reason = ErrNotLeader
-		case !fenceHolds(p.fence, g.term):
+		case !isFenceValid(p.fence, g.term):
 			reason = ErrFenced
 		case err == nil:
 			continue
 		case err == raft.ErrProposalDropped:
 			reason = ErrDropped
 		}
-		out = append(out, Dropped{g.shard, p.fence, p.number, reason})
+		out = append(out, DroppedProposal{g.shard, p.fence, p.number, reason})
 	}
 	return out
 }
 
 // flushReads starts a ReadIndex round for the waiting reads.
 func (c *Core) flushReads(g *group) {
-	if !g.reads.Waiting() {
+	if !g.reads.HasWaiting() {
 		return
 	}
 	if !g.leader {
 		c.turn.Reads = g.failReads(c.turn.Reads)
 		return
 	}
-	if !g.readable || g.reads.Full() {
+	if !g.readable || g.reads.IsFull() {
 		return
 	}
 	c.context++
-	g.reads.Ask(c.context)
+	g.reads.StartRound(c.context)
 	g.node.ReadIndex(binary.LittleEndian.AppendUint64(nil, c.context))
 }
 
 func (g *group) failReads(out []ReadResult) []ReadResult {
-	for _, token := range g.reads.Take() {
+	for _, token := range g.reads.TakeAll() {
 		out = append(out, ReadResult{Shard: g.shard, Token: token, Err: ErrNotLeader})
 	}
 	return out
@@ -224,13 +224,13 @@ func (g *group) failReads(out []ReadResult) []ReadResult {
 
 // Abandon returns the requests that no further turn will process: proposals
 // that did not reach raft, and unconfirmed reads.
-func (c *Core) Abandon() (dropped []Dropped, reads []ReadResult) {
+func (c *Core) Abandon() (dropped []DroppedProposal, reads []ReadResult) {
 	for _, g := range c.order {
 		for _, p := range g.proposals {
-			dropped = append(dropped, Dropped{g.shard, p.fence, p.number, ErrStopped})
+			dropped = append(dropped, DroppedProposal{g.shard, p.fence, p.number, ErrStopped})
 		}
 		g.proposals = nil
-		for _, token := range g.reads.Take() {
+		for _, token := range g.reads.TakeAll() {
 			reads = append(reads, ReadResult{Shard: g.shard, Token: token, Err: ErrStopped})
 		}
 	}

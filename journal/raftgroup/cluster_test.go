@@ -36,13 +36,13 @@ func (n *network) listen(silence time.Duration) {
 		for from := range n.up {
 			if link := [2]sharding.NodeID{from, at}; from != at && !n.cut[link] {
 				n.heard[link] = now
-				loop.PeerHeard(from)
+				loop.PeerAlive(from)
 			}
 		}
 		for link, last := range n.heard {
 			if link[1] == at && now.Sub(last) > silence {
 				delete(n.heard, link)
-				loop.PeerSilent(link[0])
+				loop.PeerSuspected(link[0])
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func newCluster(t *testing.T) *cluster {
 		m.single = &single{t: t}
 		c.nodes = append(c.nodes, m)
 		m.single.opts = Options{
-			Self: m.id, Transport: port{c.net, m.id}, MaxRecordBytes: 16 << 10, RetainBytes: 1 << 40, CutTicks: 3,
+			Self: m.id, Transport: port{c.net, m.id}, MaxRecordBytes: 16 << 10, RetainBytes: 1 << 40, TruncateTicks: 3,
 			NewTicker: func(time.Duration) Ticker { return wallTicker{time.NewTicker(5 * time.Millisecond)} },
 			Locate:    nodeOf,
 		}
@@ -458,12 +458,12 @@ func TestLoopSleepsAndCounts(t *testing.T) {
 	total := func() (sum Stats) {
 		for _, m := range c.nodes {
 			s := m.loop.Stats()
-			sum.Groups, sum.Awake, sum.Led, sum.Peers = sum.Groups+s.Groups, sum.Awake+s.Awake, sum.Led+s.Led, sum.Peers+s.Peers
+			sum.Groups, sum.Awake, sum.Leading, sum.Peers = sum.Groups+s.Groups, sum.Awake+s.Awake, sum.Leading+s.Leading, sum.Peers+s.Peers
 			sum.Proposals, sum.FramesSent = sum.Proposals+s.Proposals, sum.FramesSent+s.FramesSent
 		}
 		return sum
 	}
-	eventually(t, "sleep", func() bool { s := total(); return s.Awake == 0 && s.Led == 3 })
+	eventually(t, "sleep", func() bool { s := total(); return s.Awake == 0 && s.Leading == 3 })
 	if s := total(); s.Groups != 9 || s.Peers != 6 || s.Proposals < 3 || s.FramesSent == 0 {
 		t.Errorf("%+v", s)
 	}

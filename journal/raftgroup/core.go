@@ -21,7 +21,7 @@ import (
 // own fsync. Approach: all groups that received input share one turn, one batch
 // of log records and one sync:
 //
-//	inputs* ─▶ Begin ─▶ send Early ─▶ (records.turn ─▶ append ─▶ records.appended)* ─▶ sync if MustSync ─▶ Finish ─▶ send Late, report, apply
+//	inputs* ─▶ Begin ─▶ send Early ─▶ (records.nextTurn ─▶ append ─▶ records.onAppended)* ─▶ sync if MustSync ─▶ Finish ─▶ send Late, report, apply
 //
 // Begin takes a raft.Ready from every dirty group and turns it into log
 // sections. Finish runs after the sync; it hands committed entries to the state
@@ -58,19 +58,19 @@ type Core struct {
 	// unlocated groups have a voter whose node is unknown.
 	unlocated []*group
 	stats     Counters
-	led       int // groups that lead
+	leading   int // groups that lead
 
 	// former records the shards whose replica was removed from this node.
 	former  wire.Former
 	stopped stoppedGroups
 
-	// probation means that no group votes, campaigns or responds yet.
-	probation bool
+	// awaitingRelease means that no group votes, campaigns or responds yet.
+	awaitingRelease bool
 
 	context uint64 // of the last ReadIndex round
 
 	turn    Turn
-	taken   []*group // groups with a ready in this turn
+	readied []*group // groups with a ready in this turn
 	records records
 	buf     []byte
 }
@@ -79,7 +79,7 @@ type Core struct {
 // receiver owns their elements.
 type Turn struct {
 	// Early messages may be sent before the sync.
-	Early []Posted
+	Early []Envelope
 	// MustSync says that the records must be durable before Finish.
 	MustSync bool
 	// Leaders and Quorums are reported before Applied; Dropped and Reads after
@@ -89,16 +89,16 @@ type Turn struct {
 	// Installs come before Applied.
 	Installs []Installation
 	Applied  []Batch
-	Dropped  []Dropped
+	Dropped  []DroppedProposal
 	Reads    []ReadResult
 	// Snapshots are sent after the sync.
 	Snapshots []*transfer.Outgoing
 	// Late messages are sent after the sync.
-	Late []Posted
+	Late []Envelope
 }
 
-// Posted is an outgoing message.
-type Posted struct {
+// Envelope is an outgoing message.
+type Envelope struct {
 	wire.Message
 	to *nodes.Node
 }
@@ -123,8 +123,8 @@ type Batch struct {
 	Entries []journal.Committed
 }
 
-// Dropped is a call of Sink.ProposalDropped.
-type Dropped struct {
+// DroppedProposal is a call of Sink.ProposalDropped.
+type DroppedProposal struct {
 	Shard    sharding.ShardID
 	Fence    sharding.Term
 	Proposal uint64
@@ -144,24 +144,24 @@ type ReadResult struct {
 func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 	c := &Core{
 		opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{},
-		former: rec.Former, probation: opts.Probation,
+		former: rec.Former, awaitingRelease: opts.AwaitAttestation,
 	}
 	c.transfers.opts, c.transfers.stats = &c.opts, &c.stats
 	c.retention.opts, c.retention.transfers, c.retention.watermark = &c.opts, &c.transfers, rec.Watermark
-	c.retention.due = slices.ContainsFunc(rec.Groups, func(r recovery.Replica) bool { return r.Snapshot != 0 })
+	c.retention.pending = slices.ContainsFunc(rec.Groups, func(r recovery.Replica) bool { return r.Snapshot != 0 })
 	c.clocks.stats, c.mail.stats, c.records.limit = &c.stats, &c.stats, c.opts.MaxRecordBytes
 	c.elections = election.NewList(func(r election.Replica) {
 		c.campaign(r.(*group))
 		c.stats.Campaigns++
 	})
-	c.nodes = nodes.NewTable(c.opts.SilenceTicks, c.opts.Locate)
+	c.nodes = nodes.NewTable(c.opts.SuspectTicks, c.opts.Locate)
 	for i := range rec.Groups {
-		g := recovered(&rec.Groups[i])
-		applied := g.log.Cut()
-		if opts.Applied != nil {
-			applied = opts.Applied(g.shard)
+		g := newRecoveredGroup(&rec.Groups[i])
+		applied := g.log.TruncatedIndex()
+		if opts.AppliedIndex != nil {
+			applied = opts.AppliedIndex(g.shard)
 		}
-		if err := g.newNode(&c.opts, applied, c.transfers.describer(g)); err != nil {
+		if err := g.newNode(&c.opts, applied, c.transfers.snapshotFunc(g)); err != nil {
 			return nil, err
 		}
 		c.add(g)
@@ -174,20 +174,20 @@ func (c *Core) add(g *group) {
 	g.routes = c.nodes.Routes(g.shard)
 	i, _ := slices.BinarySearchFunc(c.order, g.shard, func(g *group, s sharding.ShardID) int { return int(int64(g.shard) - int64(s)) })
 	c.order = slices.Insert(c.order, i, g)
-	c.settle(g)
-	c.reckon(g)
-	c.touch(g)
+	c.updateClock(g)
+	c.updateQuorum(g)
+	c.markDirty(g)
 }
 
 // remove removes a group from every structure of the core. If the group is
 // dirty, the next turn skips it.
 func (c *Core) remove(g *group) {
 	if g.leader {
-		c.led--
+		c.leading--
 	}
 	g.removed = true
 	c.opts.release(g.shard) // the mark must not apply to the shard's next replica
-	g.log.ForgetBehind()
+	g.log.DropCatchUp()
 	c.clocks.stop(g)
 	delete(c.groups, g.shard)
 	same := func(o *group) bool { return o == g }
@@ -198,43 +198,43 @@ func (c *Core) remove(g *group) {
 	prune(c.nodes, c.order)
 }
 
-// settle updates a group's clock after a membership change: a group without
+// updateClock updates a group's clock after a membership change: a group without
 // other members needs none.
-func (c *Core) settle(g *group) {
-	g.campaign = g.soleVoter() && !g.leader && g.stopped == sharding.NotStopped
+func (c *Core) updateClock(g *group) {
+	g.campaign = g.isSoleVoter() && !g.leader && g.stopped == sharding.NotStopped
 	c.clocks.wake(g)
-	if g.alone() {
+	if g.isAlone() {
 		c.clocks.stop(g)
 	} else {
 		c.clocks.start(g)
 	}
 }
 
-// touch makes the group part of the next turn.
-func (c *Core) touch(g *group) {
+// markDirty makes the group part of the next turn.
+func (c *Core) markDirty(g *group) {
 	if !g.dirty {
 		g.dirty = true
 		c.dirty = append(c.dirty, g)
 	}
 }
 
-// Busy reports whether a turn has anything to do.
-func (c *Core) Busy() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
+// HasWork reports whether a turn has anything to do.
+func (c *Core) HasWork() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
 
 // Tick advances the clocks of the groups that are awake. It does not visit the
 // others.
 func (c *Core) Tick() {
-	if c.probation {
+	if c.awaitingRelease {
 		return
 	}
 	c.now++
 	c.nodes.Tick()
-	for n := c.nodes.Expired(); n != nil; n = c.nodes.Expired() {
-		c.lose(n)
+	for n := c.nodes.ExpireNext(); n != nil; n = c.nodes.ExpireNext() {
+		c.onNodeSuspected(n)
 	}
 	c.transfers.tick()
 	for _, g := range slices.Clone(c.unlocated) {
-		c.reckon(g)
+		c.updateQuorum(g)
 	}
 	c.elections.Tick(c.now, c.opts.MaxCampaigns)
 	c.clocks.each(c.tick)
@@ -242,24 +242,24 @@ func (c *Core) Tick() {
 
 // tick advances the clock of one group, and may stop it.
 func (c *Core) tick(g *group) {
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	switch {
-	case c.opts.holdsBack(g.shard):
+	case c.opts.isHeld(g.shard):
 	case c.fallAsleep(g):
 	case g.stopped != sharding.NotStopped:
-		c.beat(g)
+		c.tickStopped(g)
 	default:
 		g.idle++
 		c.mail.flush(g)
-		g.leave()
-		c.mail.listen(g, c.opts.HeartbeatTicks)
+		g.leaveJoint()
+		c.mail.pokeLeader(g, c.opts.HeartbeatTicks)
 		g.node.Tick()
-		c.touch(g)
+		c.markDirty(g)
 	}
 }
 
 // CreateRecord returns the payload of the log record that creates groups. The
-// groups exist once Created is called.
+// groups exist once FinishCreate is called.
 func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
 	b := wire.BeginList(c.buf[:0], len(configs))
 	for i, config := range configs {
@@ -280,15 +280,15 @@ func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
 	return b, nil
 }
 
-// Created starts the groups of a record that was synced.
-func (c *Core) Created(configs []GroupConfig) error {
+// FinishCreate starts the groups of a record that was synced.
+func (c *Core) FinishCreate(configs []GroupConfig) error {
 	for _, config := range configs {
 		g := newGroup(config.Shard, uint64(config.Replica))
 		g.conf, g.written.Conf = config.membership(), config.membership()
 		if f, ok := c.former[config.Shard]; ok {
 			g.generation, g.written.Generation = f.Generation+1, f.Generation+1
 		}
-		if err := g.newNode(&c.opts, 0, c.transfers.describer(g)); err != nil {
+		if err := g.newNode(&c.opts, 0, c.transfers.snapshotFunc(g)); err != nil {
 			return err
 		}
 		c.add(g)
@@ -300,45 +300,45 @@ func (c *Core) Created(configs []GroupConfig) error {
 // is dropped: the sender knows an earlier replica of this node.
 func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	g := c.groups[m.Shard]
-	if g == nil || c.probation || c.opts.holdsBack(g.shard) || g.failed || m.Raft.GetTo() != g.replica || !wire.IsCarried(m.Raft.GetType()) {
+	if g == nil || c.awaitingRelease || c.opts.isHeld(g.shard) || g.failed || m.Raft.GetTo() != g.replica || !wire.IsCarried(m.Raft.GetType()) {
 		c.stats.MessagesRefused++
 		return
 	}
-	if !g.places(&c.opts, from, m.Raft.GetFrom()) || !g.believes(m.Raft) {
+	if !g.isPlausibleSender(&c.opts, from, m.Raft.GetFrom()) || !g.isPlausible(m.Raft) {
 		c.stats.MessagesForged++
 		return
 	}
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	c.stats.MessagesReceived++
-	if !c.takes(g, m.Raft) {
+	if !c.acceptsMessage(g, m.Raft) {
 		return
 	}
 	if g.routes.Learn(m.Raft.GetFrom(), from) {
-		c.reckon(g)
+		c.updateQuorum(g)
 	}
 	if t := m.Raft.GetType(); t == pb.MsgPreVote || t == pb.MsgVote {
 		if m.Raft.GetTerm() > g.term && m.Raft.GetFrom() == g.lead {
-			c.forget(g) // a replica that asks for votes of a later term no longer leads
+			c.forgetLeader(g) // a replica that asks for votes of a later term no longer leads
 		}
-		if g.candidacy.Asked(c.now, g.log.Ahead(m.Raft)) {
-			c.elections.Now(c.now)
+		if g.candidacy.OnVoteRequest(c.now, g.log.IsAheadOf(m.Raft)) {
+			c.elections.RunDue(c.now)
 		}
 	}
-	if m.Note != wire.NoteNone && c.told(g, &m) {
+	if m.Note != wire.NoteNone && c.handleNote(g, &m) {
 		return
 	}
-	c.clocks.heed(g, m.Raft)
+	c.clocks.wakeForMessage(g, m.Raft)
 	if m.Raft.GetType() == pb.MsgAppResp && m.Raft.GetTerm() == g.term && m.Raft.GetIndex() == 0 && !m.Raft.GetReject() {
 		// The sender acknowledged this term to the leader of an earlier term.
 		// The current leader would read index 0 as the state of an empty log,
 		// and, if it has truncated entry 1, would send a snapshot.
 		return
 	}
-	if outdated(g, m.Raft) {
+	if isOutdated(g, m.Raft) {
 		return
 	}
 	c.step(g, m.Raft)
-	c.touch(g)
+	c.markDirty(g)
 }
 
 // Propose queues a proposal. Its outcome is reported later unless an error is
@@ -353,7 +353,7 @@ func (c *Core) Propose(shard sharding.ShardID, fence sharding.Term, number uint6
 	}
 	g.proposals = append(g.proposals, proposal{fence, number, &pb.Entry{Data: data}})
 	c.clocks.wake(g)
-	c.touch(g)
+	c.markDirty(g)
 	return nil
 }
 
@@ -368,7 +368,7 @@ func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 	}
 	g.reads.Add(token)
 	c.clocks.wake(g)
-	c.touch(g)
+	c.markDirty(g)
 	return nil
 }
 
@@ -382,21 +382,21 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	if !g.leader {
 		return ErrNotLeader
 	}
-	if n := g.routes.Locate(uint64(to)); n != nil && n.Silent() {
+	if n := g.routes.Locate(uint64(to)); n != nil && n.IsSuspected() {
 		return nil
 	}
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	c.clocks.wake(g)
 	g.node.TransferLeader(uint64(to))
-	g.handing = true
-	c.touch(g)
+	g.transferPending = true
+	c.markDirty(g)
 	return nil
 }
 
-// outdated reports whether m is a follower's rejection from before it installed
+// isOutdated reports whether m is a follower's rejection from before it installed
 // a snapshot that it is known to have. Snapshots travel on a separate
 // connection, so an older rejection may arrive after the snapshot did. Raft
 // assumes that this is rare and would send the whole snapshot again.
-func outdated(g *group, m *pb.Message) bool {
-	return m.GetType() == pb.MsgAppResp && m.GetReject() && g.transfer.pins.Has(m.GetFrom(), m.GetRejectHint())
+func isOutdated(g *group, m *pb.Message) bool {
+	return m.GetType() == pb.MsgAppResp && m.GetReject() && g.transfer.pins.HasInstalled(m.GetFrom(), m.GetRejectHint())
 }

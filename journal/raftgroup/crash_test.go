@@ -42,7 +42,7 @@ func (n *lonely) open() error {
 	}
 	n.machine = n.machine.reopen(rec.Watermark)
 	n.log, n.rec, n.sink = log, rec, newSink()
-	n.driver, err = NewDriver(rec, Options{Log: log, Machine: n.machine, Sink: n.sink, Applied: n.machine.index, MaxRecordBytes: 1 << 10, CutTicks: 1})
+	n.driver, err = NewDriver(rec, Options{Log: log, Machine: n.machine, Sink: n.sink, AppliedIndex: n.machine.index, MaxRecordBytes: 1 << 10, TruncateTicks: 1})
 	return err
 }
 
@@ -55,7 +55,7 @@ func (n *lonely) work() error {
 		}
 	}
 	for round := range 6 {
-		for n.driver.Core().Busy() {
+		for n.driver.Core().HasWork() {
 			if err := n.driver.Turn(); err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func (n *lonely) work() error {
 				}
 			}
 		}
-		for n.driver.Core().Busy() {
+		for n.driver.Core().HasWork() {
 			if err := n.driver.Turn(); err != nil {
 				return err
 			}
@@ -145,7 +145,7 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 	idle := slices.Clone(n.machine.data(1))
 	for range 200 {
 		n.driver.Core().Propose(2, n.sink.leader(2).Term, 1, make([]byte, 900))
-		for n.driver.Core().Busy() {
+		for n.driver.Core().HasWork() {
 			if err := n.driver.Turn(); err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 	if err := n.open(); err != nil {
 		t.Fatal(err)
 	}
-	for n.driver.Core().Busy() {
+	for n.driver.Core().HasWork() {
 		if err := n.driver.Turn(); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestMembershipIsWrittenBeforeItsWatermark(t *testing.T) {
 	if err := n.open(); err != nil {
 		t.Fatal(err)
 	}
-	for n.driver.Core().Busy() {
+	for n.driver.Core().HasWork() {
 		if err := n.driver.Turn(); err != nil {
 			t.Fatal(err)
 		}

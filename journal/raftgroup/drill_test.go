@@ -83,10 +83,10 @@ func (n *drilled) start() {
 		n.d.t.Fatal(err)
 	}
 	n.machine, n.sink = n.machine.reopen(rec.Watermark), newSink()
-	opts := Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate, Probation: n.probation, Withheld: n.withheld}
+	opts := Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate, AwaitAttestation: n.probation, HeldShards: n.withheld}
 	n.failed = nil
 	if n.d.contain {
-		opts.Failed = func(s sharding.ShardID, err error) { n.failed = append(n.failed, Failure{s, err}) }
+		opts.OnGroupFailed = func(s sharding.ShardID, err error) { n.failed = append(n.failed, Failure{s, err}) }
 	}
 	n.driver, err = NewDriver(rec, opts)
 	if err != nil {
@@ -158,9 +158,9 @@ func (n *drilled) hear() {
 		case i == n.i:
 		case o.up && !n.d.cut[[2]int{i, n.i}]:
 			n.last[i] = n.d.beats
-			n.driver.Core().PeerHeard(n.d.name(i))
+			n.driver.Core().PeerAlive(n.d.name(i))
 		case n.d.beats-n.last[i] == 7:
-			n.driver.Core().PeerSilent(n.d.name(i))
+			n.driver.Core().PeerSuspected(n.d.name(i))
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (d *drill) settle() {
 					d.t.Fatal(err)
 				}
 			}
-			for n.driver.Core().Busy() {
+			for n.driver.Core().HasWork() {
 				busy = true
 				if err := n.driver.Turn(); err != nil {
 					d.t.Fatal(err)

@@ -21,11 +21,11 @@ type Driver struct {
 	opts Options
 	core *Core
 
-	durable map[sharding.ShardID]uint64
-	framed  []*nodes.Node // with a pending frame
-	ticks   int
-	segment uint64       // of the log's end at the last truncation
-	ticked  wal.Position // the log's end at the last tick
+	durable  map[sharding.ShardID]uint64
+	framed   []*nodes.Node // with a pending frame
+	ticks    int
+	segment  uint64       // of the log's end at the last truncation
+	lastTail wal.Position // the log's end at the last tick
 
 	files *snapdir.Dir // nil without a directory
 	// ship queues a snapshot for sending. If it is nil, snapshots collect in
@@ -71,25 +71,25 @@ func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	if _, err := d.opts.Log.Sync(); err != nil {
 		return err, true
 	}
-	return d.core.Created(configs), false
+	return d.core.FinishCreate(configs), false
 }
 
 // Turn executes one turn of the core.
 func (d *Driver) Turn() error {
 	t := d.core.Begin()
 	d.send(t.Early)
-	for p := d.core.records.install(); p != nil; p = d.core.records.install() {
+	for p := d.core.records.nextInstall(); p != nil; p = d.core.records.nextInstall() {
 		if _, err := d.opts.Log.Append(wire.KindInstall, p); err != nil {
 			return err
 		}
-		d.core.records.installAppended()
+		d.core.records.onInstallAppended()
 	}
-	for p := d.core.records.turn(); p != nil; p = d.core.records.turn() {
+	for p := d.core.records.nextTurn(); p != nil; p = d.core.records.nextTurn() {
 		pos, err := d.opts.Log.Append(wire.KindTurn, p)
 		if err != nil {
 			return err
 		}
-		d.core.records.appended(pos)
+		d.core.records.onAppended(pos)
 	}
 	if t.MustSync {
 		if _, err := d.opts.Log.Sync(); err != nil {
@@ -98,17 +98,17 @@ func (d *Driver) Turn() error {
 	}
 	d.core.Finish()
 	d.send(t.Late)
-	if err := d.hand(t.Installs); err != nil {
+	if err := d.installSnapshots(t.Installs); err != nil {
 		return err
 	}
 	d.report(t)
 	for _, f := range d.core.stopped.takeFailures() {
-		d.opts.Failed(f.Shard, f.Err)
+		d.opts.OnGroupFailed(f.Shard, f.Err)
 	}
 	d.dispatch(t.Snapshots)
 	d.sweep()
 	if d.opts.Log.Tail().Segment != d.segment {
-		return d.cut()
+		return d.truncate()
 	}
 	return nil
 }
@@ -125,20 +125,20 @@ func (d *Driver) report(t *Turn) {
 		d.opts.Machine.Apply(b.Shard, b.Entries)
 	}
 	for _, p := range t.Dropped {
-		d.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, d.named(p.Shard, p.Err))
+		d.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, d.withLeader(p.Shard, p.Err))
 	}
 	for _, r := range t.Reads {
 		if r.Err != nil {
-			d.opts.Sink.ReadFailed(r.Shard, r.Token, d.named(r.Shard, r.Err))
+			d.opts.Sink.ReadFailed(r.Shard, r.Token, d.withLeader(r.Shard, r.Err))
 		} else {
 			d.opts.Sink.ReadConfirmed(r.Shard, r.Token, r.Index)
 		}
 	}
 }
 
-// named adds the current leader to ErrNotLeader if it is known. The result
+// withLeader adds the current leader to ErrNotLeader if it is known. The result
 // still is ErrNotLeader to errors.Is.
-func (d *Driver) named(shard sharding.ShardID, err error) error {
+func (d *Driver) withLeader(shard sharding.ShardID, err error) error {
 	if err != ErrNotLeader {
 		return err
 	}
@@ -159,47 +159,47 @@ type notLeader struct{ *sharding.NotLeaderError }
 
 func (e notLeader) Unwrap() []error { return []error{e.NotLeaderError, ErrNotLeader} }
 
-// Tick advances the clock, truncates the log every CutTicks, and syncs the
+// Tick advances the clock, truncates the log every TruncateTicks, and syncs the
 // log's mark if nothing was appended since the last tick.
 func (d *Driver) Tick() error {
 	d.core.Tick()
 	d.sweep()
-	if d.ticks++; d.ticks >= d.opts.CutTicks {
+	if d.ticks++; d.ticks >= d.opts.TruncateTicks {
 		d.ticks = 0
-		if err := d.cut(); err != nil {
+		if err := d.truncate(); err != nil {
 			return err
 		}
 	}
 	tail := d.opts.Log.Tail()
-	idle := tail == d.ticked
-	d.ticked = tail
+	idle := tail == d.lastTail
+	d.lastTail = tail
 	if !idle {
 		return nil
 	}
 	return d.opts.Log.SyncMark()
 }
 
-// cut truncates the log up to what the state machine no longer needs.
-func (d *Driver) cut() error {
+// truncate truncates the log up to what the state machine no longer needs.
+func (d *Driver) truncate() error {
 	log := d.opts.Log
 	d.segment = log.Tail().Segment
-	if !d.core.retention.mayCut(d.core.dirty) {
+	if !d.core.retention.canTruncate(d.core.dirty) {
 		return nil
 	}
 	clear(d.durable)
 	watermark := d.opts.Machine.Durable(d.durable)
-	payload := d.core.retention.record(d.core.order, watermark, d.durable)
+	payload := d.core.retention.truncateRecord(d.core.order, watermark, d.durable)
 	if payload == nil {
-		d.spend(watermark)
+		d.discardInstalled(watermark)
 		return nil
 	}
-	if _, err := log.Append(wire.KindCut, payload); err != nil {
+	if _, err := log.Append(wire.KindTruncate, payload); err != nil {
 		return err
 	}
 	if _, err := log.Sync(); err != nil {
 		return err
 	}
-	if _, err := log.Release(d.core.retention.done(d.core.order, log.Tail(), d.core.touch)); err != nil {
+	if _, err := log.Release(d.core.retention.compact(d.core.order, log.Tail(), d.core.markDirty)); err != nil {
 		// The next start frees segments that could not be freed now.
 		if errors.Is(err, wal.ErrPoisoned) {
 			return err
@@ -207,16 +207,16 @@ func (d *Driver) cut() error {
 		d.opts.Logger.Warn("log segments not released", "error", err)
 	}
 	d.segment = log.Tail().Segment
-	d.spend(watermark)
+	d.discardInstalled(watermark)
 	return nil
 }
 
-// spend discards the snapshots that a restart no longer needs, because the
+// discardInstalled discards the snapshots that a restart no longer needs, because the
 // watermark that covers them is now in the log.
-func (d *Driver) spend(watermark uint64) {
+func (d *Driver) discardInstalled(watermark uint64) {
 	if watermark == d.core.retention.watermark {
 		for _, g := range d.core.order {
-			d.core.transfers.spend(g, d.durable[g.shard])
+			d.core.transfers.discardInstalled(g, d.durable[g.shard])
 		}
 		d.sweep()
 	}
@@ -236,7 +236,7 @@ func (d *Driver) FinalRecord() error {
 
 // send collects messages into one stream of frames per node and passes them to
 // the transport. Order between two nodes is preserved within a call.
-func (d *Driver) send(messages []Posted) {
+func (d *Driver) send(messages []Envelope) {
 	if len(messages) == 0 || d.opts.Transport == nil {
 		return
 	}
@@ -246,7 +246,7 @@ func (d *Driver) send(messages []Posted) {
 			d.framed = append(d.framed, n)
 		}
 		if n.Frame.Len() >= d.opts.MaxFrameBytes {
-			d.emit(n.ID, n.Frame.Cut())
+			d.emit(n.ID, n.Frame.Rotate())
 		}
 	}
 	for _, n := range d.framed {

@@ -8,38 +8,38 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// call schedules a candidacy if the group may campaign.
-func (g *group) call(elections *election.List, now uint64) {
+// requestElection schedules a candidacy if the group may campaign.
+func (g *group) requestElection(elections *election.List, now uint64) {
 	if g.stopped == sharding.NotStopped && (slices.Contains(g.conf.State.GetVoters(), g.replica) || slices.Contains(g.conf.State.GetVotersOutgoing(), g.replica)) {
-		elections.Call(g, now)
+		elections.Schedule(g, now)
 	}
 }
 
 // Candidacy and the methods below implement election.Replica.
 func (g *group) Candidacy() *election.Candidacy { return &g.candidacy }
 
-// Led reports whether a leader is known.
-func (g *group) Led() bool { return g.leader || g.node.BasicStatus().Lead != raft.None }
+// HasLeader reports whether a leader is known.
+func (g *group) HasLeader() bool { return g.leader || g.node.BasicStatus().Lead != raft.None }
 
-// Voted reports whether the term has changed since the last turn.
-func (g *group) Voted() bool { return g.node.BasicStatus().GetTerm() != g.term }
+// HasNewTerm reports whether the term has changed since the last turn.
+func (g *group) HasNewTerm() bool { return g.node.BasicStatus().GetTerm() != g.term }
 
-// Elects reports whether the replica is a candidate that has raised the term.
-func (g *group) Elects() bool { return g.node.BasicStatus().RaftState == raft.StateCandidate }
+// IsCandidate reports whether the replica is a candidate that has raised the term.
+func (g *group) IsCandidate() bool { return g.node.BasicStatus().RaftState == raft.StateCandidate }
 
-// Failed reports whether raft panicked in the group.
-func (g *group) Failed() bool { return g.failed }
+// HasFailed reports whether raft panicked in the group.
+func (g *group) HasFailed() bool { return g.failed }
 
-// HearsQuorum reports whether a majority of the voters is alive.
-func (g *group) HearsQuorum() bool { return g.quorum }
+// HasQuorum reports whether a majority of the voters is alive.
+func (g *group) HasQuorum() bool { return g.quorum }
 
-// Turn returns the replica's rank among the alive voters. The first rank
+// Rank returns the replica's rank among the alive voters. The first rank
 // rotates with the shard id, so that the leaderships of many groups spread over
 // the nodes.
-func (g *group) Turn() uint64 {
+func (g *group) Rank() uint64 {
 	var heard []uint64
 	for _, id := range g.conf.State.GetVoters() {
-		if id == g.replica || g.routes.Heard(id) {
+		if id == g.replica || g.routes.IsAlive(id) {
 			heard = append(heard, id)
 		}
 	}
@@ -59,7 +59,7 @@ func (g *group) Turn() uint64 {
 func (c *Core) Campaign(shards []sharding.ShardID) {
 	for _, s := range shards {
 		g := c.groups[s]
-		if g == nil || c.probation || c.opts.holdsBack(g.shard) || g.lead != 0 || g.stopped != sharding.NotStopped {
+		if g == nil || c.awaitingRelease || c.opts.isHeld(g.shard) || g.lead != 0 || g.stopped != sharding.NotStopped {
 			continue
 		}
 		c.campaign(g) // if it is refused, the replica may not campaign now, and need not
@@ -72,23 +72,23 @@ func (l *Loop) Campaign(shards []sharding.ShardID) error {
 	return l.call(func() error { l.core.Campaign(shards); return nil })
 }
 
-// Release lets the groups that Options.Probation held back vote, campaign and
+// Release lets the groups that Options.AwaitAttestation held back vote, campaign and
 // respond. Their earlier messages were dropped, as a network may do. With
-// shards, it releases only those groups of Options.Withheld.
+// shards, it releases only those groups of Options.HeldShards.
 func (c *Core) Release(shards ...sharding.ShardID) {
 	c.opts.release(shards...)
 	for _, s := range shards {
 		if g := c.groups[s]; g != nil {
-			c.settle(g)
-			c.touch(g)
+			c.updateClock(g)
+			c.markDirty(g)
 		}
 	}
-	if !c.probation || len(shards) > 0 {
+	if !c.awaitingRelease || len(shards) > 0 {
 		return
 	}
-	c.probation = false
+	c.awaitingRelease = false
 	for _, g := range c.order {
-		c.touch(g)
+		c.markDirty(g)
 	}
 }
 
@@ -98,15 +98,15 @@ func (l *Loop) Release() error {
 	return l.call(func() error { l.core.Release(); return nil })
 }
 
-// ReleaseShard releases a group that Options.Withheld held back.
+// ReleaseShard releases a group that Options.HeldShards held back.
 func (l *Loop) ReleaseShard(shard sharding.ShardID) error {
 	return l.call(func() error { l.core.Release(shard); return nil })
 }
 
-// holdsBack reports whether the shard's group must not vote, campaign or
+// isHeld reports whether the shard's group must not vote, campaign or
 // respond yet.
-func (o *Options) holdsBack(shard sharding.ShardID) bool { return slices.Contains(o.Withheld, shard) }
+func (o *Options) isHeld(shard sharding.ShardID) bool { return slices.Contains(o.HeldShards, shard) }
 
 func (o *Options) release(shards ...sharding.ShardID) {
-	o.Withheld = slices.DeleteFunc(slices.Clone(o.Withheld), func(s sharding.ShardID) bool { return slices.Contains(shards, s) })
+	o.HeldShards = slices.DeleteFunc(slices.Clone(o.HeldShards), func(s sharding.ShardID) bool { return slices.Contains(shards, s) })
 }

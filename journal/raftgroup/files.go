@@ -23,7 +23,7 @@ func (d *Driver) openFiles() error {
 	if d.opts.SnapshotDir == "" {
 		return nil
 	}
-	d.files = snapdir.New(d.opts.SnapshotFS, d.opts.SnapshotDir, d.opts.CatchUpRoom, d.opts.Logger)
+	d.files = snapdir.New(d.opts.SnapshotFS, d.opts.SnapshotDir, d.opts.CatchUpSpace, d.opts.Logger)
 	d.core.transfers.files = d.files
 	names, err := d.files.Names()
 	if err != nil {
@@ -45,8 +45,8 @@ func (d *Driver) openFiles() error {
 // restart.
 func (d *Driver) findPart(g *group, names []string) *snapdir.Part {
 	for _, name := range names {
-		if p := d.files.FoundPart(g.shard, sharding.ReplicaID(g.replica), name); p != nil {
-			d.core.transfers.foundPart(g, p)
+		if p := d.files.FindPart(g.shard, sharding.ReplicaID(g.replica), name); p != nil {
+			d.core.transfers.attachPart(g, p)
 			return p
 		}
 	}
@@ -60,10 +60,10 @@ func (d *Driver) sweep() {
 	}
 }
 
-// hand passes the turn's snapshots to the state machine. Each comes with its
+// installSnapshots passes the turn's snapshots to the state machine. Each comes with its
 // file open, because a later snapshot may replace and remove the file before
 // the machine reads it.
-func (d *Driver) hand(installs []Installation) error {
+func (d *Driver) installSnapshots(installs []Installation) error {
 	for i := range installs {
 		in := &installs[i]
 		name := in.name
@@ -90,11 +90,11 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Re
 		done(nil, err)
 		return
 	}
-	in, err := d.core.expect(from, h, at)
-	if at.Asks {
+	in, err := d.core.admitSnapshot(from, h, at)
+	if at.IsQuestion {
 		answer, err := d.answer(in, err)
 		if in != nil {
-			d.core.transfers.unexpect(d.core.groups[in.Shard], in)
+			d.core.transfers.releaseIncoming(d.core.groups[in.Shard], in)
 		}
 		done(answer, err)
 		return
@@ -105,7 +105,7 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Re
 	}
 	digest, err := in.Receive(d.files, stream)
 	if err != nil {
-		d.core.transfers.unexpect(d.core.groups[in.Shard], in)
+		d.core.transfers.releaseIncoming(d.core.groups[in.Shard], in)
 		done(nil, err)
 		return
 	}

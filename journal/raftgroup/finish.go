@@ -14,11 +14,11 @@ import (
 
 // Finish ends the turn after its records are durable.
 func (c *Core) Finish() {
-	for _, g := range c.taken {
+	for _, g := range c.readied {
 		c.finish(g)
 	}
 	for _, o := range c.transfers.unsent { // their nodes are unknown
-		c.SnapshotSent(o, raft.ErrSnapshotTemporarilyUnavailable)
+		c.ReportSnapshot(o, raft.ErrSnapshotTemporarilyUnavailable)
 	}
 	c.transfers.unsent = slices.Delete(c.transfers.unsent, 0, len(c.transfers.unsent))
 }
@@ -27,7 +27,7 @@ func (c *Core) finish(g *group) {
 	if g.failed {
 		return // nothing of its turn was written
 	}
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	if !raft.IsEmptySnap(g.ready.Snapshot) {
 		c.install(g)
 	}
@@ -35,16 +35,16 @@ func (c *Core) finish(g *group) {
 	c.complete(g, &g.ready)
 	g.ready = raft.Ready{}
 	more := g.node.HasReady()
-	if more && g.leader && !g.joint() {
+	if more && g.leader && !g.isJoint() {
 		// The entries that the leader just stored may complete a quorum, and do
 		// with a single voter. Committing them needs no further sync.
 		second := g.node.Ready()
 		if second.MustSync {
 			g.ready, g.readyWaits = second, true
-			c.touch(g)
+			c.markDirty(g)
 			return
 		}
-		g.note(second.HardState)
+		g.setHardState(second.HardState)
 		for _, m := range second.Messages {
 			if m.GetType() == pb.MsgSnap {
 				c.turn.Snapshots = c.transfers.ship(c.turn.Snapshots, g, m)
@@ -55,8 +55,8 @@ func (c *Core) finish(g *group) {
 		c.complete(g, &second)
 		more = g.node.HasReady()
 	}
-	if g.confUnwritten || g.campaign && !g.leader && !c.probation && !c.opts.holdsBack(g.shard) || more {
-		c.touch(g)
+	if g.confUnwritten || g.campaign && !g.leader && !c.awaitingRelease && !c.opts.isHeld(g.shard) || more {
+		c.markDirty(g)
 	}
 }
 
@@ -69,8 +69,8 @@ func (c *Core) complete(g *group, rd *raft.Ready) {
 		for _, token := range g.reads.Confirm(binary.LittleEndian.Uint64(s.RequestCtx)) {
 			c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Index: s.Index})
 		}
-		if g.reads.Waiting() {
-			c.touch(g)
+		if g.reads.HasWaiting() {
+			c.markDirty(g)
 		}
 	}
 	g.node.Advance(*rd)
@@ -97,13 +97,13 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	switch {
 	case leader && !g.leader:
 		c.stats.Elections++
-		c.led++
+		c.leading++
 	case !leader && g.leader:
-		c.led--
+		c.leading--
 	}
 	g.term, g.lead, g.leader = g.hard.Term, lead, leader
 	g.unheard = 0
-	g.campaign = g.soleVoter() && !leader && g.stopped == sharding.NotStopped
+	g.campaign = g.isSoleVoter() && !leader && g.stopped == sharding.NotStopped
 	c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
 }
 
@@ -123,11 +123,11 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 	}
 	last := ents[len(ents)-1]
 	g.applied = last.GetIndex()
-	g.uncut, c.retention.due = true, true
+	g.truncatable, c.retention.pending = true, true
 	if g.leader && last.GetTerm() == g.term && !g.readable {
 		g.readable = true
-		if g.reads.Waiting() {
-			c.touch(g)
+		if g.reads.HasWaiting() {
+			c.markDirty(g)
 		}
 	}
 	c.turn.Applied = append(c.turn.Applied, Batch{g.shard, out})
@@ -148,8 +148,8 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	}
 	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.node.ApplyConfChange(change)}, true
 	c.mail.flush(g) // members that miss it act on the previous membership
-	g.routes.Keep(g.member)
-	c.settle(g)
-	c.reckon(g)
+	g.routes.Retain(g.isMember)
+	c.updateClock(g)
+	c.updateQuorum(g)
 	prune(c.nodes, c.order)
 }

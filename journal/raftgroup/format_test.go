@@ -41,13 +41,13 @@ func goldenEntries() []*pb.Entry {
 func goldens() map[string][]byte {
 	conf := goldenConf()
 	g := newGroup(5, 101)
-	g.written = wire.GroupImage{Shard: 5, Replica: 101, Hard: wire.HardState{Term: 4, Vote: 102, Commit: 11}, Cut: 9, CutTerm: 3, Conf: conf, Generation: 2, Install: goldenInstall()}
+	g.written = wire.GroupImage{Shard: 5, Replica: 101, Hard: wire.HardState{Term: 4, Vote: 102, Commit: 11}, TruncatedIndex: 9, TruncatedTerm: 3, Conf: conf, Generation: 2, Install: goldenInstall()}
 	c := &Core{retention: retention{watermark: 77}, order: []*group{g}, groups: map[sharding.ShardID]*group{5: g}, former: wire.Former{5: {Replica: 99, Generation: 1}, 8: {Replica: 301}}}
 	in := &transfer.Incoming{SnapshotHeader: goldenHeader()}
-	in.Received(goldenInstall().Digest, nil)
+	in.Complete(goldenInstall().Digest, nil)
 	adopting := newGroup(5, 102)
 	adopting.hard, adopting.generation, adopting.transfer.incoming = wire.HardState{Term: 4, Vote: 0, Commit: 11}, 1, in
-	install := (&records{installs: []*group{adopting}}).install()
+	install := (&records{installs: []*group{adopting}}).nextInstall()
 	remove, _, err := c.RemoveRecord([]ReplicaRef{{5, 101}})
 	if err != nil {
 		panic(err)
@@ -56,7 +56,7 @@ func goldens() map[string][]byte {
 	turn := wire.AppendSection([]byte{wire.PayloadVersion}, &wire.Section{Shard: 5, Replica: 101, Hard: &wire.HardState{Term: 4, Vote: 102, Commit: 11}, Conf: &conf, First: 10, Ents: goldenEntries()})
 	turn = wire.AppendSection(turn, &wire.Section{Shard: 6, Replica: 201, First: 1, Ents: goldenEntries()[:1]})
 	cut := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64([]byte{wire.PayloadVersion}, 77), 1)
-	cut = wire.AppendCut(cut, wire.CutImage{Shard: 5, Replica: 101, Index: 9, Term: 3})
+	cut = wire.AppendTruncation(cut, wire.TruncateImage{Shard: 5, Replica: 101, Index: 9, Term: 3})
 	create, err := (&Core{}).CreateRecord([]GroupConfig{{Shard: 5, Replica: 103, Voters: wire.ReplicaIDs([]uint64{101, 102}), Learners: wire.ReplicaIDs([]uint64{103})}})
 	if err != nil {
 		panic(err)

@@ -21,21 +21,21 @@ type group struct {
 	node    *raft.RawNode
 	log     *raftlog.Log
 
-	recorded
-	rewrite bool
-	applied uint64
-	uncut   bool // log may be truncated further, now or once more is durable
+	logState
+	rewrite     bool
+	applied     uint64
+	truncatable bool // log may be truncated further, now or once more is durable
 	// generation numbers the successive copies of the shard's data on this
 	// node. install is the snapshot that this generation started from, until
 	// the state machine no longer needs it.
 	generation uint32
 	install    wire.InstallImage
-	transfer   transferring
+	transfer   groupTransfers
 	// removed means that this node no longer holds the replica.
 	removed bool
 
 	leadership
-	aside
+	stopState
 	// campaign is set if this replica is the only voter and should become
 	// leader at once.
 	campaign bool
@@ -47,9 +47,9 @@ type group struct {
 
 	delayed delayed
 
-	proposals []proposal
-	handing   bool // a leadership transfer may be in progress
-	reads     reads.Queue
+	proposals       []proposal
+	transferPending bool // a leadership transfer may be in progress
+	reads           reads.Queue
 
 	dirty bool
 	// ready is the raft.Ready being processed. readyWaits means that it was
@@ -64,27 +64,27 @@ type proposal struct { // not in raft's log yet
 	entry  *pb.Entry
 }
 
-// alone reports whether the group has no other member, current or outgoing.
-func (g *group) alone() bool {
+// isAlone reports whether the group has no other member, current or outgoing.
+func (g *group) isAlone() bool {
 	s := g.conf.State
-	return g.soleVoter() && len(s.GetLearners()) == 0 && len(s.GetLearnersNext()) == 0
+	return g.isSoleVoter() && len(s.GetLearners()) == 0 && len(s.GetLearnersNext()) == 0
 }
 
-func (g *group) soleVoter() bool {
+func (g *group) isSoleVoter() bool {
 	s := g.conf.State
 	return len(s.GetVoters()) == 1 && s.GetVoters()[0] == g.replica && len(s.GetVotersOutgoing()) == 0
 }
 
-func (g *group) joint() bool { return len(g.conf.State.GetVotersOutgoing()) > 0 }
+func (g *group) isJoint() bool { return len(g.conf.State.GetVotersOutgoing()) > 0 }
 
 func newGroup(shard sharding.ShardID, replica uint64) *group {
-	return &group{shard: shard, replica: replica, log: raftlog.New(0, 0), recorded: recorded{written: wire.GroupImage{Shard: uint32(shard), Replica: replica}}}
+	return &group{shard: shard, replica: replica, log: raftlog.New(0, 0), logState: logState{written: wire.GroupImage{Shard: uint32(shard), Replica: replica}}}
 }
 
-// recovered builds a group from the log's record of it.
-func recovered(r *recovery.Replica) *group {
+// newRecoveredGroup builds a group from the log's record of it.
+func newRecoveredGroup(r *recovery.Replica) *group {
 	return &group{
-		shard: r.Shard, replica: uint64(r.Replica), log: r.Log, recorded: recorded{hard: r.Hard, conf: r.Image.Conf, written: r.Image},
+		shard: r.Shard, replica: uint64(r.Replica), log: r.Log, logState: logState{hard: r.Hard, conf: r.Image.Conf, written: r.Image},
 		generation: r.Generation, install: r.Image.Install,
 	}
 }
@@ -92,8 +92,8 @@ func recovered(r *recovery.Replica) *group {
 // newNode starts raft from the recovered state.
 func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapshot, error)) error {
 	last := g.log.Last()
-	if applied < g.log.Cut() {
-		return fmt.Errorf("%w: shard %d: the state machine is at index %d, the log begins after %d", recovery.ErrContradiction, g.shard, applied, g.log.Cut())
+	if applied < g.log.TruncatedIndex() {
+		return fmt.Errorf("%w: shard %d: the state machine is at index %d, the log begins after %d", recovery.ErrContradiction, g.shard, applied, g.log.TruncatedIndex())
 	}
 	if applied > last || g.hard.Commit > last {
 		return fmt.Errorf("%w: shard %d: the log ends at index %d, %d was applied and %d committed", recovery.ErrContradiction, g.shard, last, applied, g.hard.Commit)
@@ -106,7 +106,7 @@ func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapsho
 		g.hard.Term, g.hard.Vote = term, 0
 	}
 	g.hardUnwritten = g.hard != g.written.Hard
-	g.applied, g.uncut = applied, true
+	g.applied, g.truncatable = applied, true
 	g.term = g.hard.Term
 	g.log.Start(g.hard.Proto(), g.conf.State, describe)
 	node, err := raft.NewRawNode(&raft.Config{

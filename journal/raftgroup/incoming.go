@@ -20,23 +20,23 @@ type Installation struct {
 	in    *transfer.Incoming
 }
 
-// expect admits a snapshot that a peer wants to send or asks about. It returns
+// admitSnapshot admits a snapshot that a peer wants to send or asks about. It returns
 // nil if the replica already has everything in it, as happens if the leader
 // missed the acknowledgment; raft then repeats it. It also returns nil for a
 // question about a snapshot of which nothing is here.
-func (c *Core) expect(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*transfer.Incoming, error) {
+func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*transfer.Incoming, error) {
 	g := c.groups[h.Shard]
 	switch {
 	case c.opts.Snapshots == nil:
 		return nil, errNoSnapshots
 	case g == nil || g.replica != uint64(h.To):
 		return nil, ErrUnknownShard
-	case g.mute():
-		return nil, errAside
-	case !g.places(&c.opts, from, uint64(h.From)) || uint64(h.Term) > g.hard.Term+maxTermJump || h.Index > maxIndex:
+	case g.isDisabled():
+		return nil, errReplicaStopped
+	case !g.isPlausibleSender(&c.opts, from, uint64(h.From)) || uint64(h.Term) > g.hard.Term+maxTermJump || h.Index > maxIndex:
 		c.stats.MessagesForged++
 		return nil, ErrSnapshotIgnored
-	case c.probation || c.opts.holdsBack(g.shard) || g.transfer.incoming != nil:
+	case c.awaitingRelease || c.opts.isHeld(g.shard) || g.transfer.incoming != nil:
 		return nil, ErrBusy
 	case uint64(h.Term) < g.hard.Term:
 		return nil, ErrSnapshotIgnored
@@ -44,22 +44,22 @@ func (c *Core) expect(from sharding.NodeID, h wire.SnapshotHeader, at wire.Trans
 	if h.Index <= g.hard.Commit {
 		c.step(g, h.Message())
 		c.clocks.wake(g)
-		c.touch(g)
+		c.markDirty(g)
 		return nil, nil
 	}
 	if g.routes.Learn(uint64(h.From), from) {
-		c.reckon(g)
+		c.updateQuorum(g)
 	}
 	in := &transfer.Incoming{SnapshotHeader: h}
-	switch here := g.transfer.part != nil && g.transfer.part.Is(h.File(), at.Digest); {
-	case here && (at.Asks || at.Offset <= g.transfer.part.Offset()):
-		in.Resume(c.transfers.takePart(g), at.Offset)
-	case at.Asks:
+	switch here := g.transfer.part != nil && g.transfer.part.Matches(h.File(), at.Digest); {
+	case here && (at.IsQuestion || at.Offset <= g.transfer.part.Offset()):
+		in.Resume(c.transfers.detachPart(g), at.Offset)
+	case at.IsQuestion:
 		return nil, nil
 	case at.Offset > 0:
 		return nil, errNoPart
 	default:
-		c.transfers.forgetPart(g)
+		c.transfers.discardPart(g)
 		in.Resume(c.transfers.files.NewPart(h.Shard, h.To, at.Digest), 0)
 	}
 	g.transfer.incoming = in
@@ -69,7 +69,7 @@ func (c *Core) expect(from sharding.NodeID, h wire.SnapshotHeader, at wire.Trans
 // stepSnapshot steps a snapshot that is completely in its file into raft. done
 // is called when its record is durable, or with the error.
 func (c *Core) stepSnapshot(in *transfer.Incoming, digest statefile.Digest, done func(error)) {
-	in.Received(digest, done)
+	in.Complete(digest, done)
 	g := c.groups[in.Shard]
 	if g == nil || g.transfer.incoming != in || g.failed {
 		c.transfers.discard(in, ErrUnknownShard)
@@ -78,13 +78,13 @@ func (c *Core) stepSnapshot(in *transfer.Incoming, digest statefile.Digest, done
 	in.Stepped = true
 	c.clocks.wake(g)
 	c.step(g, in.Message())
-	c.touch(g)
+	c.markDirty(g)
 }
 
-// adopt looks for the stepped snapshot in the raft.Ready that follows, if there
+// recordInstall looks for the stepped snapshot in the raft.Ready that follows, if there
 // is one, and reports whether it is there. It adds everything that must be
 // written of the group.
-func (c *Core) adopt(g *group, has bool) bool {
+func (c *Core) recordInstall(g *group, has bool) bool {
 	in := g.transfer.incoming
 	if !has || raft.IsEmptySnap(g.ready.Snapshot) {
 		g.transfer.incoming = nil
@@ -109,14 +109,14 @@ func (c *Core) adopt(g *group, has bool) bool {
 	return true
 }
 
-// next returns the log's image of the group once the snapshot is installed. Its
+// imageAfterInstall returns the log's image of the group once the snapshot is installed. Its
 // hard state omits everything after the snapshot.
-func next(g *group, in *transfer.Incoming) wire.GroupImage {
+func imageAfterInstall(g *group, in *transfer.Incoming) wire.GroupImage {
 	return wire.GroupImage{
 		Shard: uint32(g.shard), Replica: g.replica, Generation: g.generation + 1,
-		Hard: wire.HardState{Term: g.hard.Term, Vote: g.hard.Vote, Commit: in.Index},
-		Cut:  in.Index, CutTerm: uint64(in.IndexTerm),
-		Conf: in.First(), Install: in.Image(),
+		Hard:           wire.HardState{Term: g.hard.Term, Vote: g.hard.Vote, Commit: in.Index},
+		TruncatedIndex: in.Index, TruncatedTerm: uint64(in.IndexTerm),
+		Conf: in.Membership(), Install: in.Image(),
 	}
 }
 
@@ -129,12 +129,12 @@ func (c *Core) install(g *group) {
 	}
 	g.generation, g.install = g.generation+1, in.Image()
 	g.log.Reset(in.Index, uint64(in.IndexTerm))
-	g.conf, g.applied = in.First(), in.Index
-	c.retention.due = true
-	g.resume()
+	g.conf, g.applied = in.Membership(), in.Index
+	c.retention.pending = true
+	g.reset()
 	c.stopped.remove(g)
-	g.routes.Keep(g.member)
-	c.settle(g)
-	c.reckon(g)
+	g.routes.Retain(g.isMember)
+	c.updateClock(g)
+	c.updateQuorum(g)
 	c.turn.Installs = append(c.turn.Installs, Installation{Shard: g.shard, Generation: g.generation, name: g.fileName(), image: g.install, in: in})
 }

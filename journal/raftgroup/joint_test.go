@@ -27,12 +27,12 @@ func TestJointMembershipIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.settle()
-	if !g.joint() || g.applied != g.log.Last() || !g.hands() {
-		t.Fatalf("joint %v, applied %d of %d, handing over %v", g.joint(), g.applied, g.log.Last(), g.hands())
+	if !g.isJoint() || g.applied != g.log.Last() || !g.isTransferring() {
+		t.Fatalf("joint %v, applied %d of %d, handing over %v", g.isJoint(), g.applied, g.log.Last(), g.isTransferring())
 	}
-	d.until("the attempt is given up", 60, func() bool { return !g.hands() })
+	d.until("the attempt is given up", 60, func() bool { return !g.isTransferring() })
 	delete(d.cut, [2]int{0, 1})
-	d.until("the membership is left", 60, func() bool { return !g.joint() })
+	d.until("the membership is left", 60, func() bool { return !g.isJoint() })
 	if l := d.leader(1); l != n || l.sink.leader(1).Term != term {
 		t.Errorf("node %d leads, in term %d", l.i, l.sink.leader(1).Term)
 	}

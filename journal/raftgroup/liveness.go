@@ -10,43 +10,43 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// PeerHeard reports that a byte came from a node.
-func (c *Core) PeerHeard(node sharding.NodeID) {
-	n, back := c.nodes.Heard(node)
+// PeerAlive reports that a byte came from a node.
+func (c *Core) PeerAlive(node sharding.NodeID) {
+	n, back := c.nodes.MarkAlive(node)
 	if !back {
 		return
 	}
 	for _, g := range c.order {
-		if g.keptOn(n) {
-			c.gained(g)
+		if g.hasMemberOn(n) {
+			c.onMemberAlive(g)
 		}
 	}
 }
 
-// PeerSilent reports that a node is suspected: no byte came from it for so long
+// PeerSuspected reports that a node is suspected: no byte came from it for so long
 // that it counts as dead, or a new incarnation of it shows that its process has
 // ended.
-func (c *Core) PeerSilent(node sharding.NodeID) {
-	if n, lost := c.nodes.Silence(node); lost {
-		c.lose(n)
+func (c *Core) PeerSuspected(node sharding.NodeID) {
+	if n, lost := c.nodes.MarkSuspected(node); lost {
+		c.onNodeSuspected(n)
 	}
 }
 
-// PeerGone reports that the process of a node seems to have failed: its kernel
+// PeerFailed reports that the process of a node seems to have failed: its kernel
 // closed its connections and refuses new ones. All nodes see that at the same
-// moment, so elections begin immediately. Otherwise it is like PeerSilent.
-func (c *Core) PeerGone(node sharding.NodeID) {
-	if n, lost := c.nodes.Silence(node); lost {
-		c.lose(n)
-		c.elections.Hasten(c.now)
+// moment, so elections begin immediately. Otherwise it is like PeerSuspected.
+func (c *Core) PeerFailed(node sharding.NodeID) {
+	if n, lost := c.nodes.MarkSuspected(node); lost {
+		c.onNodeSuspected(n)
+		c.elections.Expedite(c.now)
 	}
 }
 
-// lose handles a node that became suspected.
-func (c *Core) lose(n *nodes.Node) {
+// onNodeSuspected handles a node that became suspected.
+func (c *Core) onNodeSuspected(n *nodes.Node) {
 	for _, g := range c.order {
-		if g.keptOn(n) {
-			c.lost(g, n)
+		if g.hasMemberOn(n) {
+			c.onMemberSuspected(g, n)
 		}
 	}
 	prune(c.nodes, c.order)
@@ -56,31 +56,31 @@ func (c *Core) lose(n *nodes.Node) {
 // live.
 func prune(known *nodes.Table, groups []*group) {
 	known.Prune(func(n *nodes.Node) bool {
-		return slices.ContainsFunc(groups, func(g *group) bool { return g.routes.Through(n) })
+		return slices.ContainsFunc(groups, func(g *group) bool { return g.routes.HasNode(n) })
 	})
 }
 
-// lost handles a suspected node on which a member of the group lives. A leader
+// onMemberSuspected handles a suspected node on which a member of the group lives. A leader
 // stays leader while it sees a quorum. A follower whose leader is on that node
 // looks for another leader.
-func (c *Core) lost(g *group, p *nodes.Node) {
-	c.reckon(g)
+func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
+	c.updateQuorum(g)
 	if g.failed {
 		return
 	}
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	status := g.node.BasicStatus()
 	switch {
 	case status.RaftState == raft.StateLeader:
 		c.clocks.wake(g)
 		if !g.quorum {
-			c.stepAside(g)
-			g.call(c.elections, c.now)
+			c.stepDown(g)
+			g.requestElection(c.elections, c.now)
 			return
 		}
 		if heir := status.LeadTransferee; heir != raft.None && g.routes.Locate(heir) == p {
-			g.keep()
-			c.touch(g)
+			g.abortTransfer()
+			c.markDirty(g)
 		}
 		g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
 			if id != g.replica && g.routes.Locate(id) == p {
@@ -88,21 +88,21 @@ func (c *Core) lost(g *group, p *nodes.Node) {
 			}
 		})
 	case status.Lead != raft.None && g.routes.Locate(status.Lead) == p:
-		c.forget(g)
+		c.forgetLeader(g)
 	}
 }
 
-// keep aborts a leadership transfer to a replica that will not take it, because
+// abortTransfer aborts a leadership transfer to a replica that will not take it, because
 // proposals would otherwise wait for an election timeout. If the replica takes
 // it after all, it leads in a later term, as after any election.
-func (g *group) keep() {
+func (g *group) abortTransfer() {
 	g.node.TransferLeader(g.replica) // transferring to itself aborts the transfer in progress
 }
 
-// gained handles a node that is alive again: a member on it may have missed
+// onMemberAlive handles a node that is alive again: a member on it may have missed
 // entries, and a leaderless group may have a quorum now.
-func (c *Core) gained(g *group) {
-	c.reckon(g)
+func (c *Core) onMemberAlive(g *group) {
+	c.updateQuorum(g)
 	if g.failed {
 		return
 	}
@@ -110,33 +110,33 @@ func (c *Core) gained(g *group) {
 	case status.RaftState == raft.StateLeader:
 		c.clocks.wake(g)
 	case status.Lead == raft.None:
-		g.call(c.elections, c.now)
+		g.requestElection(c.elections, c.now)
 	}
 }
 
-// forget drops the known leader, so that the replica may vote at once and
+// forgetLeader drops the known leader, so that the replica may vote at once and
 // campaign soon.
-func (c *Core) forget(g *group) {
+func (c *Core) forgetLeader(g *group) {
 	c.clocks.wake(g)
 	_ = g.node.ForgetLeader()
-	g.call(c.elections, c.now)
-	c.touch(g)
+	g.requestElection(c.elections, c.now)
+	c.markDirty(g)
 }
 
-// stepAside makes a leader without a quorum step down, using raft's own quorum
+// stepDown makes a leader without a quorum step down, using raft's own quorum
 // check. The first of the two messages marks the other members as inactive, so
 // the second finds no quorum. Nothing can come in between. The leader's
 // proposals have an unknown outcome, as with any lost leadership.
-func (c *Core) stepAside(g *group) {
+func (c *Core) stepDown(g *group) {
 	c.clocks.wake(g)
 	for range 2 {
 		_ = g.node.Step(&pb.Message{Type: pb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
 	}
-	c.touch(g)
+	c.markDirty(g)
 }
 
-// reckon recomputes whether the alive nodes are a quorum of the voters.
-func (c *Core) reckon(g *group) {
+// updateQuorum recomputes whether the alive nodes are a quorum of the voters.
+func (c *Core) updateQuorum(g *group) {
 	s := g.conf.State
 	g.unlocated = false
 	ok := g.majority(s.GetVoters())
@@ -145,7 +145,7 @@ func (c *Core) reckon(g *group) {
 	}
 	if g.quorum != ok {
 		g.quorum = ok
-		c.touch(g)
+		c.markDirty(g)
 	}
 	for _, list := range [][]uint64{s.GetLearners(), s.GetLearnersNext()} {
 		g.majority(list)
@@ -162,28 +162,28 @@ func (g *group) majority(voters []uint64) bool {
 	heard := 0
 	for _, id := range voters {
 		if id == g.replica {
-			if g.able() {
+			if g.canVote() {
 				heard++
 			}
 		} else if p := g.routes.Locate(id); p == nil {
 			g.unlocated = true
-		} else if !p.Silent() {
+		} else if !p.IsSuspected() {
 			heard++
 		}
 	}
 	return heard > len(voters)/2
 }
 
-// lists returns the members by role, including the outgoing voters of a joint
+// memberLists returns the members by role, including the outgoing voters of a joint
 // membership. A replica may be in two of the lists.
-func (g *group) lists() [4][]uint64 {
+func (g *group) memberLists() [4][]uint64 {
 	s := g.conf.State
 	return [4][]uint64{s.GetVoters(), s.GetVotersOutgoing(), s.GetLearners(), s.GetLearnersNext()}
 }
 
-// member reports whether a replica is in the membership as applied here.
-func (g *group) member(replica uint64) bool {
-	for _, list := range g.lists() {
+// isMember reports whether a replica is in the membership as applied here.
+func (g *group) isMember(replica uint64) bool {
+	for _, list := range g.memberLists() {
 		if slices.Contains(list, replica) {
 			return true
 		}
@@ -191,9 +191,9 @@ func (g *group) member(replica uint64) bool {
 	return false
 }
 
-// keptOn reports whether another member lives on the node.
-func (g *group) keptOn(n *nodes.Node) bool {
-	for _, list := range g.lists() {
+// hasMemberOn reports whether another member lives on the node.
+func (g *group) hasMemberOn(n *nodes.Node) bool {
+	for _, list := range g.memberLists() {
 		for _, id := range list {
 			if id != g.replica && g.routes.Locate(id) == n {
 				return true

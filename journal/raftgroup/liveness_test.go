@@ -174,9 +174,9 @@ func TestQuorumOfAJointMembership(t *testing.T) {
 		c.add(g)
 		for _, node := range []sharding.NodeID{"n1", "n2", "n3", "n4"} {
 			if slices.Contains([]string{tt.silent[:min(2, len(tt.silent))], tt.silent[max(0, len(tt.silent)-2):]}, string(node)) {
-				c.PeerSilent(node)
+				c.PeerSuspected(node)
 			} else {
-				c.PeerHeard(node)
+				c.PeerAlive(node)
 			}
 		}
 		if g.quorum != tt.want {
@@ -227,10 +227,10 @@ func TestUnlocatedMessagesAreDropped(t *testing.T) {
 func TestPeerEventsAreBounded(t *testing.T) {
 	var w inbox.Work
 	for i := range 100 {
-		w.AddPeer(inbox.Peer{Node: "a", Heard: i%2 == 0})
+		w.AddPeer(inbox.Peer{Node: "a", Alive: i%2 == 0})
 		w.AddPeer(inbox.Peer{Node: "b"})
 	}
-	want := []inbox.Peer{{Node: "b"}, {Node: "a", Heard: true}, {Node: "a"}}
+	want := []inbox.Peer{{Node: "b"}, {Node: "a", Alive: true}, {Node: "a"}}
 	if !slices.Equal(w.Peers, want) {
 		t.Errorf("kept %v", w.Peers)
 	}
@@ -242,16 +242,16 @@ func TestNodesThatLeftAreForgotten(t *testing.T) {
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
 	core := n.driver.Core()
-	core.PeerHeard("guest")
-	core.PeerSilent("guest")
+	core.PeerAlive("guest")
+	core.PeerSuspected("guest")
 	d.nodes[2].up = false
-	d.until("silence", 10, func() bool { return core.Stats().Silent == 1 })
+	d.until("silence", 10, func() bool { return core.Stats().Suspected == 1 })
 	if s := core.Stats(); s.Peers != 2 {
 		t.Errorf("%+v", s)
 	}
 	if err := core.ChangeMembers(1, n.sink.leader(1).Term, Change{Remove: wire.ReplicaIDs([]uint64{12})}); err != nil {
 		t.Fatal(err)
 	}
-	d.until("one peer", 6, func() bool { s := core.Stats(); return s.Peers == 1 && s.Silent == 0 })
+	d.until("one peer", 6, func() bool { s := core.Stats(); return s.Peers == 1 && s.Suspected == 0 })
 	d.write(1, "x", 0, 1)
 }

@@ -15,13 +15,13 @@ import (
 func pass(t *testing.T, c *Core) {
 	t.Helper()
 	for range 100 {
-		if !c.Busy() {
+		if !c.HasWork() {
 			return
 		}
 		turn := c.Begin()
-		out := append([]Posted(nil), turn.Early...)
-		for p := c.records.turn(); p != nil; p = c.records.turn() {
-			c.records.appended(wal.Position{Segment: 1})
+		out := append([]Envelope(nil), turn.Early...)
+		for p := c.records.nextTurn(); p != nil; p = c.records.nextTurn() {
+			c.records.onAppended(wal.Position{Segment: 1})
 		}
 		c.Finish()
 		for _, m := range append(out, turn.Late...) {
@@ -55,7 +55,7 @@ func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Created([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12, 13})}}); err != nil {
+	if err := c.FinishCreate([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12, 13})}}); err != nil {
 		t.Fatal(err)
 	}
 	g := c.groups[1]
@@ -76,25 +76,25 @@ func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
 	pass(t, c)
 	durable := map[sharding.ShardID]uint64{1: g.applied}
 	cut := func(watermark uint64) uint64 {
-		c.retention.record(c.order, watermark, durable)
-		c.retention.done(c.order, wal.Position{Segment: 1, Offset: 1}, c.touch)
-		return g.log.Cut()
+		c.retention.truncateRecord(c.order, watermark, durable)
+		c.retention.compact(c.order, wal.Position{Segment: 1, Offset: 1}, c.markDirty)
+		return g.log.TruncatedIndex()
 	}
 	if g.applied != 6 || cut(1) != 0 {
-		t.Fatalf("applied %d, cut at %d past replica 13", g.applied, g.log.Cut())
+		t.Fatalf("applied %d, cut at %d past replica 13", g.applied, g.log.TruncatedIndex())
 	}
 	c.Step("", wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(13)), To: new(uint64(11)), Term: new(g.term), Index: new(uint64(4))}})
 	pass(t, c)
 	if cut(2) != 4 {
-		t.Fatalf("cut at %d, the slowest follower is at 4", g.log.Cut())
+		t.Fatalf("cut at %d, the slowest follower is at 4", g.log.TruncatedIndex())
 	}
 	c.Step("", wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(12)), To: new(uint64(11)), Term: new(g.term + 1), Index: new(uint64(6))}})
 	if cut(3) != 4 {
-		t.Fatalf("cut at %d by a leader that is none", g.log.Cut())
+		t.Fatalf("cut at %d by a leader that is none", g.log.TruncatedIndex())
 	}
 	pass(t, c)
 	if cut(4) != 4 || g.leader {
-		t.Fatalf("cut at %d by a follower", g.log.Cut())
+		t.Fatalf("cut at %d by a follower", g.log.TruncatedIndex())
 	}
 }
 
@@ -106,7 +106,7 @@ func TestMembershipIsToldOnceItIsDurable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Created([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12})}}); err != nil {
+	if err := c.FinishCreate([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12})}}); err != nil {
 		t.Fatal(err)
 	}
 	g := c.groups[1]
@@ -131,9 +131,9 @@ func TestMembershipIsToldOnceItIsDurable(t *testing.T) {
 				t.Fatalf("%v leaves under a membership that is not in the log", m.Raft)
 			}
 		}
-		out := append([]Posted(nil), turn.Early...)
-		for p := c.records.turn(); p != nil; p = c.records.turn() {
-			c.records.appended(wal.Position{Segment: 1})
+		out := append([]Envelope(nil), turn.Early...)
+		for p := c.records.nextTurn(); p != nil; p = c.records.nextTurn() {
+			c.records.onAppended(wal.Position{Segment: 1})
 		}
 		if turn.MustSync {
 			durable = g.written.Conf.Index

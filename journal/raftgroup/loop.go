@@ -25,12 +25,12 @@ type Loop struct {
 	inbox  *inbox.Inbox
 	last   inbox.Work
 
-	published atomic.Pointer[Stats]
-	overrun   atomic.Uint64 // messages
-	refused   atomic.Uint64 // frames
-	turns     atomic.Uint64 // ticks, from 1
-	lag       atomic.Int64  // moving average of tick lateness, nanoseconds
-	ticked    time.Time     // used by the loop's goroutine
+	published       atomic.Pointer[Stats]
+	droppedMessages atomic.Uint64 // messages
+	rejectedFrames  atomic.Uint64 // frames
+	turns           atomic.Uint64 // ticks, from 1
+	lag             atomic.Int64  // moving average of tick lateness, nanoseconds
+	lastTick        time.Time     // used by the loop's goroutine
 
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -92,7 +92,7 @@ func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 // Receive handles a frame from a node. The loop owns the frame. Messages beyond
 // the queue's bounds are dropped, which raft tolerates; an error means that the
 // frame is malformed. The sender is recorded as the node of the replicas that
-// sent the messages. Receive does not mark the node as alive; PeerHeard does.
+// sent the messages. Receive does not mark the node as alive; PeerAlive does.
 func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	overloaded := l.opts.Machine.Backlog() > 2*l.opts.MaxBacklogBytes
 	var messages []inbox.Message
@@ -104,7 +104,7 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 		}
 	})
 	if err != nil {
-		l.refused.Add(1)
+		l.rejectedFrames.Add(1)
 		return err
 	}
 	err = l.inbox.Put(func(w *inbox.Work) error {
@@ -116,7 +116,7 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 		return nil
 	})
 	if errors.Is(err, ErrBusy) {
-		l.overrun.Add(uint64(len(messages)))
+		l.droppedMessages.Add(uint64(len(messages)))
 		return nil
 	}
 	return err
@@ -133,31 +133,31 @@ const lagTicks = 16
 // Lag is a moving average of how late the loop's ticks are. It does not block.
 func (l *Loop) Lag() time.Duration { return time.Duration(l.lag.Load()) }
 
-// late updates Lag at the start of a tick.
-func (l *Loop) late(now time.Time) {
-	if !l.ticked.IsZero() {
+// recordLag updates Lag at the start of a tick.
+func (l *Loop) recordLag(now time.Time) {
+	if !l.lastTick.IsZero() {
 		lag := l.lag.Load()
-		l.lag.Store(lag + (int64(max(now.Sub(l.ticked)-l.opts.Tick, 0))-lag)/lagTicks)
+		l.lag.Store(lag + (int64(max(now.Sub(l.lastTick)-l.opts.Tick, 0))-lag)/lagTicks)
 	}
-	l.ticked = now
+	l.lastTick = now
 }
 
-// PeerHeard reports that a node is alive. Repeating it is cheap.
-func (l *Loop) PeerHeard(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, Heard: true}) }
+// PeerAlive reports that a node is alive. Repeating it is cheap.
+func (l *Loop) PeerAlive(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Alive: true}) }
 
-// PeerSilent reports that a node is suspected: no byte arrived for about
-// SilenceTicks, its loop is stuck, or a new incarnation of it was seen, which
+// PeerSuspected reports that a node is suspected: no byte arrived for about
+// SuspectTicks, its loop is stuck, or a new incarnation of it was seen, which
 // means that the previous process is gone. Groups led from that node elect
 // another leader; leaders here that see no quorum without it step down. The
 // loop does not detect silence itself.
-func (l *Loop) PeerSilent(node sharding.NodeID) { l.peer(inbox.Peer{Node: node}) }
+func (l *Loop) PeerSuspected(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node}) }
 
-// PeerGone reports that the process of a node seems to have failed, see
-// Core.PeerGone. It is a hint; if it is wrong, PeerHeard follows.
-func (l *Loop) PeerGone(node sharding.NodeID) { l.peer(inbox.Peer{Node: node, Gone: true}) }
+// PeerFailed reports that the process of a node seems to have failed, see
+// Core.PeerFailed. It is a hint; if it is wrong, PeerAlive follows.
+func (l *Loop) PeerFailed(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Failed: true}) }
 
-// peer queues an event. A stopped loop ignores it.
-func (l *Loop) peer(e inbox.Peer) {
+// queuePeer queues an event. A stopped loop ignores it.
+func (l *Loop) queuePeer(e inbox.Peer) {
 	_ = l.inbox.Put(func(w *inbox.Work) error { w.AddPeer(e); return nil })
 }
 
@@ -265,10 +265,10 @@ func (l *Loop) run() {
 	if err == nil {
 		err = l.driver.FinalRecord()
 	}
-	l.refuse(l.inbox.Close())
+	l.rejectQueued(l.inbox.Close())
 	if err != nil {
 		l.err = fmt.Errorf("raft groups stopped: %w", err)
-		l.opts.Fatal(l.err)
+		l.opts.OnFatal(l.err)
 	}
 }
 
@@ -290,7 +290,7 @@ func (l *Loop) run() {
 func (l *Loop) cycle(ticker Ticker) error {
 	others := inbox.Yield{Now: l.opts.Now}
 	for {
-		if l.core.Busy() {
+		if l.core.HasWork() {
 			select {
 			case <-l.stop:
 				return nil
@@ -311,12 +311,12 @@ func (l *Loop) cycle(ticker Ticker) error {
 			case <-l.inbox.Wake():
 			}
 		}
-		others.ToOthers()
+		others.Gosched()
 		l.drain()
 		if l.err != nil {
 			return l.err
 		}
-		if l.core.Busy() {
+		if l.core.HasWork() {
 			if err := l.driver.Turn(); err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func (l *Loop) cycle(ticker Ticker) error {
 }
 
 func (l *Loop) tick() error {
-	l.late(l.opts.Now())
+	l.recordLag(l.opts.Now())
 	err := l.driver.Tick()
 	l.publish()
 	l.turns.Add(1)
@@ -338,16 +338,16 @@ func (l *Loop) drain() {
 	w := &l.last
 	for _, e := range w.Peers {
 		switch {
-		case e.Heard:
-			l.core.PeerHeard(e.Node)
-		case e.Gone:
-			l.core.PeerGone(e.Node)
+		case e.Alive:
+			l.core.PeerAlive(e.Node)
+		case e.Failed:
+			l.core.PeerFailed(e.Node)
 		default:
-			l.core.PeerSilent(e.Node)
+			l.core.PeerSuspected(e.Node)
 		}
 	}
 	for _, s := range w.Stopped {
-		l.core.ReplicaStopped(Stopped(s))
+		l.core.ReplicaStopped(StoppedReplica(s))
 	}
 	for i := range w.Messages {
 		l.core.Step(w.Messages[i].From, w.Messages[i].Message)
@@ -370,9 +370,9 @@ func (l *Loop) drain() {
 	}
 }
 
-// refuse fails the requests that no turn will process. Proposals that raft
+// rejectQueued fails the requests that no turn will process. Proposals that raft
 // already holds keep an unknown outcome.
-func (l *Loop) refuse(w inbox.Work) {
+func (l *Loop) rejectQueued(w inbox.Work) {
 	dropped, reads := l.core.Abandon()
 	for _, p := range dropped {
 		l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, p.Err)

@@ -66,13 +66,13 @@ func (l *Loop) sendSnapshots() {
 	for o := range l.sending.queue {
 		err := l.sendSnapshot(o)
 		o.Release()
-		l.tell(func() { l.core.SnapshotSent(o, err) })
+		l.enqueue(func() { l.core.ReportSnapshot(o, err) })
 	}
 }
 
-// tell runs fn on the loop's goroutine if it is still running, without waiting.
+// enqueue runs fn on the loop's goroutine if it is still running, without waiting.
 // The limits on snapshots bound how many such calls are queued.
-func (l *Loop) tell(fn func()) {
+func (l *Loop) enqueue(fn func()) {
 	_ = l.inbox.Put(func(w *inbox.Work) error { w.Calls = append(w.Calls, fn); return nil })
 }
 
@@ -124,14 +124,14 @@ func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head [
 		return nil, err
 	}
 	var in *transfer.Incoming
-	err = l.call(func() (err error) { in, err = l.core.expect(from, h, at); return err })
+	err = l.call(func() (err error) { in, err = l.core.admitSnapshot(from, h, at); return err })
 	if err != nil {
 		err = fmt.Errorf("receive snapshot of shard %d: %w", h.Shard, err)
 	}
-	if at.Asks {
+	if at.IsQuestion {
 		answer, err = l.driver.answer(in, err)
 		if in != nil {
-			l.tell(func() { l.core.transfers.unexpect(l.core.groups[in.Shard], in) })
+			l.enqueue(func() { l.core.transfers.releaseIncoming(l.core.groups[in.Shard], in) })
 		}
 		return answer, err
 	}
@@ -145,11 +145,11 @@ func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head [
 func (l *Loop) receive(ctx context.Context, in *transfer.Incoming, stream io.Reader) error {
 	digest, err := in.Receive(l.driver.files, stream)
 	if err != nil {
-		l.tell(func() { l.core.transfers.unexpect(l.core.groups[in.Shard], in) })
+		l.enqueue(func() { l.core.transfers.releaseIncoming(l.core.groups[in.Shard], in) })
 		return err
 	}
 	result := make(chan error, 1)
-	l.tell(func() { l.core.stepSnapshot(in, digest, func(err error) { result <- err }) })
+	l.enqueue(func() { l.core.stepSnapshot(in, digest, func(err error) { result <- err }) })
 	select {
 	case err := <-result:
 		return err

@@ -10,14 +10,14 @@ import (
 
 // mail collects messages to other nodes.
 type mail struct {
-	waiting []Posted // from no raft.Ready; sent with the next turn
+	waiting []Envelope // from no raft.Ready; sent with the next turn
 	stats   *Counters
 }
 
 // post adds a message for the node of its replica, or drops it if that node is
 // unknown.
-func (p *mail) post(box []Posted, g *group, m *pb.Message) []Posted {
-	if g.delayed.keeps(m, g.busy()) {
+func (p *mail) post(box []Envelope, g *group, m *pb.Message) []Envelope {
+	if g.delayed.delay(m, g.expectsEntries()) {
 		return box
 	}
 	to := g.routes.Locate(m.GetTo())
@@ -26,33 +26,33 @@ func (p *mail) post(box []Posted, g *group, m *pb.Message) []Posted {
 		return box
 	}
 	p.stats.MessagesSent++
-	return append(box, Posted{wire.Message{Shard: g.shard, Raft: m}, to})
+	return append(box, Envelope{wire.Message{Shard: g.shard, Raft: m}, to})
 }
 
 // collect moves the waiting messages into the box.
-func (p *mail) collect(box []Posted) []Posted {
+func (p *mail) collect(box []Envelope) []Envelope {
 	box = append(box, p.waiting...)
 	clear(p.waiting)
 	p.waiting = p.waiting[:0]
 	return box
 }
 
-// say sends a note to another replica whose node is alive.
-func (p *mail) say(g *group, note byte, to uint64) {
-	if to == g.replica || !g.routes.Heard(to) {
+// sendNote sends a note to another replica whose node is alive.
+func (p *mail) sendNote(g *group, note byte, to uint64) {
+	if to == g.replica || !g.routes.IsAlive(to) {
 		return
 	}
-	p.waiting = append(p.waiting, Posted{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: note, Raft: &pb.Message{
+	p.waiting = append(p.waiting, Envelope{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: note, Raft: &pb.Message{
 		Type: pb.MsgHeartbeatResp.Enum(), From: new(g.replica), To: new(to), Term: new(max(g.term, 1)),
 	}}})
 }
 
-// sleeps notifies a replica whose node is alive that its leader goes to sleep.
-func (p *mail) sleeps(g *group, to uint64) {
-	if to == g.replica || !g.routes.Heard(to) {
+// sendSleep notifies a replica whose node is alive that its leader goes to sleep.
+func (p *mail) sendSleep(g *group, to uint64) {
+	if to == g.replica || !g.routes.IsAlive(to) {
 		return
 	}
-	p.waiting = append(p.waiting, Posted{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: wire.NoteSleep, Raft: &pb.Message{
+	p.waiting = append(p.waiting, Envelope{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: wire.NoteSleep, Raft: &pb.Message{
 		Type: pb.MsgHeartbeat.Enum(), From: new(g.replica), To: new(to), Term: new(g.term), Commit: new(g.hard.Commit),
 	}}})
 }
@@ -73,9 +73,9 @@ type delayed struct {
 	messages []*pb.Message // at most one per member
 }
 
-// keeps reports whether a message is delayed. A message that is not delayed
+// delay reports whether a message is delayed. A message that is not delayed
 // replaces the one that waits for the same member.
-func (d *delayed) keeps(m *pb.Message, busy bool) bool {
+func (d *delayed) delay(m *pb.Message, busy bool) bool {
 	if m.GetType() != pb.MsgApp {
 		return false
 	}
@@ -87,8 +87,8 @@ func (d *delayed) keeps(m *pb.Message, busy bool) bool {
 	return true
 }
 
-// busy reports whether more entries of the group are likely to follow soon.
-func (g *group) busy() bool {
+// expectsEntries reports whether more entries of the group are likely to follow soon.
+func (g *group) expectsEntries() bool {
 	return g.delayed.fresh >= delayAfter || g.delayed.fresh > 0 && g.shard != sharding.MetaShard
 }
 

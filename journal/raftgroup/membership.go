@@ -17,7 +17,7 @@ type ReplicaRef struct {
 }
 
 // RemoveRecord returns the payload of the log record that removes replicas, and
-// the replicas that are present. The groups are gone once Removed is called.
+// the replicas that are present. The groups are gone once FinishRemove is called.
 // Replicas that were removed before are skipped; the payload is nil if none is
 // left.
 func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []ReplicaRef, err error) {
@@ -41,29 +41,29 @@ func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []Replic
 	return b, present, nil
 }
 
-// Removed ends the groups of a record that was synced. Their pending requests
+// FinishRemove ends the groups of a record that was synced. Their pending requests
 // are reported as in a stopped loop: a proposal that raft already had has an
 // unknown outcome.
-func (c *Core) Removed(refs []ReplicaRef) *Turn {
+func (c *Core) FinishRemove(refs []ReplicaRef) *Turn {
 	t := &Turn{}
 	for _, ref := range refs {
 		g := c.groups[ref.Shard]
 		c.former[ref.Shard] = wire.FormerReplica{Replica: ref.Replica, Generation: g.generation}
 		c.remove(g)
 		for _, p := range g.proposals {
-			t.Dropped = append(t.Dropped, Dropped{g.shard, p.fence, p.number, ErrUnknownShard})
+			t.Dropped = append(t.Dropped, DroppedProposal{g.shard, p.fence, p.number, ErrUnknownShard})
 		}
 		g.proposals = nil
-		for _, token := range g.reads.Take() {
+		for _, token := range g.reads.TakeAll() {
 			t.Reads = append(t.Reads, ReadResult{Shard: g.shard, Token: token, Err: ErrUnknownShard})
 		}
 		if g.leader || g.lead != 0 {
 			t.Leaders = append(t.Leaders, LeaderChange{g.shard, sharding.Term(g.term), 0, false})
 		}
-		if g.toldQuorum {
+		if g.reportedQuorum {
 			t.Quorums = append(t.Quorums, QuorumChange{g.shard, false})
 		}
-		c.transfers.forget(g)
+		c.transfers.discardAll(g)
 	}
 	return t
 }
@@ -85,7 +85,7 @@ func (d *Driver) Remove(refs []ReplicaRef) (err error, logged bool) {
 	if _, err := d.opts.Log.Sync(); err != nil {
 		return err, true
 	}
-	d.report(d.core.Removed(present))
+	d.report(d.core.FinishRemove(present))
 	for _, ref := range present {
 		d.opts.Snapshots.Drop(ref.Shard, d.core.former[ref.Shard].Generation+1)
 	}
@@ -112,13 +112,13 @@ func (l *Loop) RemoveGroups(refs []ReplicaRef) error {
 	})
 }
 
-// leave makes a leader leave a joint membership that raft's auto-leave did not.
+// leaveJoint makes a leader leave a joint membership that raft's auto-leave did not.
 // Raft proposes to leave when it applies the joint membership, but drops that
 // proposal during a leadership transfer. If the transfer fails, raft tries
 // again only with the next entry, which may never come, and a removed replica
 // would remain a voter until then.
-func (g *group) leave() {
-	if !g.leader || !g.joint() || !g.conf.State.GetAutoLeave() || g.applied != g.log.Last() || g.hands() || g.node.HasReady() {
+func (g *group) leaveJoint() {
+	if !g.leader || !g.isJoint() || !g.conf.State.GetAutoLeave() || g.applied != g.log.Last() || g.isTransferring() || g.node.HasReady() {
 		return
 	}
 	// An empty change leaves the joint membership, as in raft's own proposal.

@@ -28,8 +28,8 @@ func (p *onePair) Next() (key, value []byte, err error) {
 
 func (p *onePair) Close() error { return nil }
 
-func foundingOf(shard sharding.ShardID, replica sharding.ReplicaID) offline.Founding {
-	return offline.Founding{
+func foundingOf(shard sharding.ShardID, replica sharding.ReplicaID) offline.Restart {
+	return offline.Restart{
 		Shard: shard, Replica: replica, Index: 70, Term: 9,
 		State: statefile.NewWriter(statefile.Header{Shard: shard, Index: 70, Term: 9}, &onePair{}),
 	}
@@ -50,7 +50,7 @@ func stopped(fs *disktest.Crashable, do func(*recovery.Recovered, *wal.Log) erro
 
 func refound(fs *disktest.Crashable, replica sharding.ReplicaID) error {
 	return stopped(fs, func(rec *recovery.Recovered, log *wal.Log) error {
-		return offline.BeginAnew(rec, log, fs, "snapshots", foundingOf(1, replica))
+		return offline.RestartGroup(rec, log, fs, "snapshots", foundingOf(1, replica))
 	})
 }
 
@@ -84,7 +84,7 @@ func TestBeginningAnewIsInterrupted(t *testing.T) {
 		}
 		err := stopped(n.fs, func(rec *recovery.Recovered, _ *wal.Log) error {
 			g := rec.Groups[0]
-			if g.Replica != 500 || g.Snapshot != 70 || g.CutIndex != 70 || g.LastIndex != 70 || g.Commit != 70 || g.Term != 9 || !slices.Equal(g.Voters, []sharding.ReplicaID{500}) || len(g.Learners) > 0 {
+			if g.Replica != 500 || g.Snapshot != 70 || g.TruncatedIndex != 70 || g.LastIndex != 70 || g.Commit != 70 || g.Term != 9 || !slices.Equal(g.Voters, []sharding.ReplicaID{500}) || len(g.Learners) > 0 {
 				t.Errorf("cut at operation %d: %+v", at, g)
 			}
 			if at == 0 {
@@ -120,14 +120,14 @@ func TestBeginningAnewOnlyGoesForward(t *testing.T) {
 	for _, step := range []struct {
 		replica sharding.ReplicaID
 		want    error
-	}{{50, offline.ErrBegun}, {500, nil}, {400, offline.ErrBegun}, {600, nil}, {500, offline.ErrBegun}} {
+	}{{50, offline.ErrReplicaExists}, {500, nil}, {400, offline.ErrReplicaExists}, {600, nil}, {500, offline.ErrReplicaExists}} {
 		if err := refound(n.fs, step.replica); !errors.Is(err, step.want) {
 			t.Errorf("replica %d: %v, want %v", step.replica, err, step.want)
 		}
 	}
 	var was sharding.ReplicaID
 	discard := func(rec *recovery.Recovered, log *wal.Log) (err error) {
-		was, err = offline.Discard(rec, log, 1)
+		was, err = offline.RemoveReplica(rec, log, 1)
 		return err
 	}
 	for _, want := range []sharding.ReplicaID{600, 0} {
@@ -135,12 +135,12 @@ func TestBeginningAnewOnlyGoesForward(t *testing.T) {
 			t.Errorf("discarded %d: %v, want %d", was, err, want)
 		}
 	}
-	if err := refound(n.fs, 600); !errors.Is(err, offline.ErrBegun) {
+	if err := refound(n.fs, 600); !errors.Is(err, offline.ErrReplicaExists) {
 		t.Errorf("a removed replica came back: %v", err)
 	}
 	err := stopped(n.fs, func(rec *recovery.Recovered, _ *wal.Log) error {
-		if len(rec.Groups) != 1 || rec.Groups[0].Shard != 2 || rec.Removed() != 600 {
-			t.Errorf("left: %+v, removed up to %d", rec.Groups, rec.Removed())
+		if len(rec.Groups) != 1 || rec.Groups[0].Shard != 2 || rec.HighestRemoved() != 600 {
+			t.Errorf("left: %+v, removed up to %d", rec.Groups, rec.HighestRemoved())
 		}
 		return nil
 	})

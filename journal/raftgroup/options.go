@@ -92,13 +92,13 @@ type Options struct {
 	Log     Log
 	Machine StateMachine
 	Sink    Sink
-	// Probation keeps all groups from voting, campaigning and responding until
+	// AwaitAttestation keeps all groups from voting, campaigning and responding until
 	// Release is called, because it is not known yet whether the disk of this
 	// node still holds everything that its replicas promised.
-	Probation bool
-	// Withheld lists recovered shards whose groups do not vote, campaign or
+	AwaitAttestation bool
+	// HeldShards lists recovered shards whose groups do not vote, campaign or
 	// respond until ReleaseShard is called for them.
-	Withheld []sharding.ShardID
+	HeldShards []sharding.ShardID
 	// Transport and Locate are required for groups with other members. Locate
 	// returns the node of a replica, which never changes. It is called while
 	// the loop starts, and then from the loop's goroutine. If it does not know
@@ -106,16 +106,16 @@ type Options struct {
 	// messages to that replica are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
-	// Strange reports that a replica certainly does not belong to the shard:
+	// IsForeign reports that a replica certainly does not belong to the shard:
 	// the metadata is at least as new as its id and does not place it. Messages
 	// from such a replica are rejected unless it is one of the group's members.
 	// nil means that no replica is known to be foreign. It is called from the
 	// loop's goroutine.
-	Strange func(shard sharding.ShardID, replica sharding.ReplicaID) bool
-	// Failed is called from the loop's goroutine for a group in which raft
+	IsForeign func(shard sharding.ShardID, replica sharding.ReplicaID) bool
+	// OnGroupFailed is called from the loop's goroutine for a group in which raft
 	// panicked and which has therefore stopped. If it is nil the panic
 	// propagates.
-	Failed func(shard sharding.ShardID, err error)
+	OnGroupFailed func(shard sharding.ShardID, err error)
 	// Snapshots is the state machine's side of snapshots and removals. Without
 	// it, followers behind the truncated index wait, and no replica can be
 	// removed.
@@ -133,20 +133,20 @@ type Options struct {
 	MaxSnapshotsOut    int
 	MaxSnapshotsQueued int
 	MaxSnapshotsIn     int
-	// CatchUpRoom is how many bytes of expendable files SnapshotDir may hold:
+	// CatchUpSpace is how many bytes of expendable files SnapshotDir may hold:
 	// snapshots being sent, the log behind them, and the received parts of
 	// interrupted snapshots. The default is a quarter of the free space. If the
 	// log behind a snapshot does not fit, the snapshot starts over; if its file
 	// does not fit, it is streamed directly from the store. It is called from
 	// any goroutine.
-	CatchUpRoom func() int64
-	// Applied returns the last index of a shard that the machine holds as
+	CatchUpSpace func() int64
+	// AppliedIndex returns the last index of a shard that the machine holds as
 	// opened, as of the recovered watermark. nil means that it holds nothing
 	// beyond the truncated index.
-	Applied func(shard sharding.ShardID) uint64
-	// Fatal is called once, from the loop's goroutine, if the log failed. The
+	AppliedIndex func(shard sharding.ShardID) uint64
+	// OnFatal is called once, from the loop's goroutine, if the log failed. The
 	// process is expected to exit. Nothing is acknowledged afterwards.
-	Fatal func(err error)
+	OnFatal func(err error)
 
 	// Tick is the unit of ElectionTicks and HeartbeatTicks; default 100 ms.
 	Tick time.Duration
@@ -155,10 +155,10 @@ type Options struct {
 	ElectionTicks int
 	// HeartbeatTicks is the time between two heartbeats of a leader; default 1.
 	HeartbeatTicks int
-	// SilenceTicks is how long a node that was never heard from counts as alive
-	// after it became known; default 7. The caller of PeerSilent uses the same
+	// SuspectTicks is how long a node that was never heard from counts as alive
+	// after it became known; default 7. The caller of PeerSuspected uses the same
 	// timeout.
-	SilenceTicks int
+	SuspectTicks int
 	// MaxCampaigns bounds the groups that campaign per tick because their
 	// leader's node is suspected; default 64.
 	MaxCampaigns int
@@ -169,9 +169,9 @@ type Options struct {
 	// Now is the clock that measures how late the loop and its callers run;
 	// default time.Now.
 	Now func() time.Time
-	// CutTicks is the time between two attempts to truncate the log; default
+	// TruncateTicks is the time between two attempts to truncate the log; default
 	// 10.
-	CutTicks int
+	TruncateTicks int
 
 	// MaxEntryBytes bounds the data of a proposal; default 1 MiB.
 	MaxEntryBytes int
@@ -224,10 +224,10 @@ func (o Options) withDefaults() Options {
 	o.Tick = or(o.Tick, 100*time.Millisecond)
 	o.ElectionTicks = or(o.ElectionTicks, 10)
 	o.HeartbeatTicks = or(o.HeartbeatTicks, 1)
-	o.SilenceTicks = or(o.SilenceTicks, 7)
+	o.SuspectTicks = or(o.SuspectTicks, 7)
 	o.QuiesceTicks = or(o.QuiesceTicks, 5)
 	o.MaxCampaigns = or(o.MaxCampaigns, 64)
-	o.CutTicks = or(o.CutTicks, 10)
+	o.TruncateTicks = or(o.TruncateTicks, 10)
 	o.MaxEntryBytes = or(o.MaxEntryBytes, 1<<20)
 	o.MaxQueueBytes = or(o.MaxQueueBytes, 16<<20)
 	o.MaxQueueCount = or(o.MaxQueueCount, 65536)
@@ -252,8 +252,8 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Fatal == nil {
-		o.Fatal = func(error) {}
+	if o.OnFatal == nil {
+		o.OnFatal = func(error) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -292,8 +292,8 @@ func (o Options) Validate() error {
 	if o.HeartbeatTicks < 1 || o.ElectionTicks <= o.HeartbeatTicks {
 		errs = append(errs, fmt.Errorf("election ticks %d must be above heartbeat ticks %d, at least 1", o.ElectionTicks, o.HeartbeatTicks))
 	}
-	if o.SilenceTicks < 1 || o.MaxCampaigns < 1 {
-		errs = append(errs, fmt.Errorf("silence ticks %d and max campaigns %d must be at least 1", o.SilenceTicks, o.MaxCampaigns))
+	if o.SuspectTicks < 1 || o.MaxCampaigns < 1 {
+		errs = append(errs, fmt.Errorf("silence ticks %d and max campaigns %d must be at least 1", o.SuspectTicks, o.MaxCampaigns))
 	}
 	if o.MaxInflightBytes < o.MaxMessageBytes {
 		errs = append(errs, fmt.Errorf("max inflight bytes %d are below max message bytes %d", o.MaxInflightBytes, o.MaxMessageBytes))

@@ -6,23 +6,23 @@ import (
 	"github.com/hostd/hostd/journal/raftgroup/transfer"
 )
 
-// SnapshotSent reports the outcome of a snapshot: nil if the other node has it
+// ReportSnapshot reports the outcome of a snapshot: nil if the other node has it
 // durably. After a failure raft retries with increasing delays.
-func (c *Core) SnapshotSent(o *transfer.Outgoing, err error) {
+func (c *Core) ReportSnapshot(o *transfer.Outgoing, err error) {
 	g := c.groups[o.Shard]
-	status, there := c.transfers.sent(g, o, err)
+	status, there := c.transfers.finishSend(g, o, err)
 	if !there {
 		return
 	}
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	c.clocks.wake(g)
 	g.node.ReportSnapshot(uint64(o.To), status)
-	c.touch(g)
+	c.markDirty(g)
 }
 
 // TakeSnapshots returns the snapshots requested by turns since the last call,
 // for a driver without a ship function. The caller passes Stream to the other
-// driver's ReceiveSnapshot, and the result to SnapshotSent.
+// driver's ReceiveSnapshot, and the result to ReportSnapshot.
 func (d *Driver) TakeSnapshots() []*transfer.Outgoing {
 	wanted := d.outgoing
 	d.outgoing = nil
@@ -30,7 +30,7 @@ func (d *Driver) TakeSnapshots() []*transfer.Outgoing {
 	for _, o := range wanted {
 		err := o.Prepare(context.Background(), d.opts.Logger, func(direct bool) error { return d.core.transfers.begin(d.core.groups[o.Shard], o, direct) })
 		if err != nil {
-			d.core.SnapshotSent(o, err)
+			d.core.ReportSnapshot(o, err)
 			continue
 		}
 		out = append(out, o)
@@ -45,10 +45,10 @@ func (d *Driver) dispatch(snapshots []*transfer.Outgoing) {
 		if d.ship == nil {
 			d.outgoing = append(d.outgoing, o)
 		} else if err := d.ship(o); err != nil {
-			d.core.SnapshotSent(o, err)
+			d.core.ReportSnapshot(o, err)
 		}
 	}
 }
 
-// SnapshotSent reports the outcome of a snapshot from TakeSnapshots.
-func (d *Driver) SnapshotSent(o *transfer.Outgoing, err error) { d.core.SnapshotSent(o, err) }
+// ReportSnapshot reports the outcome of a snapshot from TakeSnapshots.
+func (d *Driver) ReportSnapshot(o *transfer.Outgoing, err error) { d.core.ReportSnapshot(o, err) }

@@ -46,33 +46,33 @@ func (r *records) addInstall(g *group) {
 	r.installs = append(r.installs, g)
 }
 
-// install returns the payload of the next record that installs a snapshot of
+// nextInstall returns the payload of the next record that installs a snapshot of
 // this turn, or nil if there is none left. It is appended before the turn's
-// other records, with kind KindInstall, and installAppended must follow each
+// other records, with kind KindInstall, and onInstallAppended must follow each
 // append. The record includes the hard state, because a commit index that only
 // the snapshot justifies must never be in the log without it.
-func (r *records) install() []byte {
+func (r *records) nextInstall() []byte {
 	if r.installed == len(r.installs) {
 		return nil
 	}
 	g := r.installs[r.installed]
-	image := next(g, g.transfer.incoming)
+	image := imageAfterInstall(g, g.transfer.incoming)
 	r.buf = wire.AppendInstall(r.buf[:0], &image)
 	return r.buf
 }
 
-// installAppended is called after an install record was appended.
-func (r *records) installAppended() {
+// onInstallAppended is called after an install record was appended.
+func (r *records) onInstallAppended() {
 	g := r.installs[r.installed]
 	r.installed++
-	g.installed(next(g, g.transfer.incoming))
-	g.log.Unwritten()
+	g.onInstalled(imageAfterInstall(g, g.transfer.incoming))
+	g.log.ClearPositions()
 }
 
-// turn returns the payload of the turn's next record, of kind KindTurn, or nil
-// if there is none left. It is valid until the next call; appended must be
+// nextTurn returns the payload of the turn's next record, of kind KindTurn, or nil
+// if there is none left. It is valid until the next call; onAppended must be
 // called in between.
-func (r *records) turn() []byte {
+func (r *records) nextTurn() []byte {
 	if r.next == len(r.sections) {
 		return nil
 	}
@@ -99,13 +99,13 @@ func (r *records) turn() []byte {
 	return b
 }
 
-// appended stores the position of the last record.
-func (r *records) appended(pos wal.Position) {
+// onAppended stores the position of the last record.
+func (r *records) onAppended(pos wal.Position) {
 	for i := range r.out {
 		g, s := r.out[i].g, &r.out[i].s
-		g.recorded.appended(s)
+		g.logState.onAppended(s)
 		if len(s.Ents) > 0 {
-			g.log.Written(s.First, pos)
+			g.log.RecordPosition(s.First, pos)
 		}
 	}
 	r.out = nil

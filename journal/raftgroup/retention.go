@@ -26,25 +26,25 @@ type retention struct {
 	opts      *Options
 	transfers *transfers
 	watermark uint64 // the state machine's, as of the last truncation written
-	due       bool   // something can be truncated, now or once more is durable
+	pending   bool   // something can be truncated, now or once more is durable
 	sizes     []int64
 	buf       []byte
 }
 
-// mayCut reports whether the log may be truncated now. It may not while an
+// canTruncate reports whether the log may be truncated now. It may not while an
 // applied membership change is unwritten: a restart as of the new watermark
 // would not apply the change again, so the log must contain its result before
 // the watermark.
-func (r *retention) mayCut(dirty []*group) bool {
+func (r *retention) canTruncate(dirty []*group) bool {
 	unwritten := func(g *group) bool { return g.confUnwritten }
-	return r.due && !slices.ContainsFunc(dirty, unwritten)
+	return r.pending && !slices.ContainsFunc(dirty, unwritten)
 }
 
-// record returns the payload of a record that advances the truncated indexes of
+// truncateRecord returns the payload of a record that advances the truncated indexes of
 // the groups to what the state machine holds durably, or nil if nothing
 // changes. It is valid until the next call. The caller syncs the record and
-// then calls done.
-func (r *retention) record(groups []*group, watermark uint64, durable map[sharding.ShardID]uint64) []byte {
+// then calls compact.
+func (r *retention) truncateRecord(groups []*group, watermark uint64, durable map[sharding.ShardID]uint64) []byte {
 	if watermark < r.watermark {
 		return nil
 	}
@@ -60,35 +60,35 @@ func (r *retention) record(groups []*group, watermark uint64, durable map[shardi
 	}
 	retain := raftlog.Share(r.sizes, r.opts.RetainBytes, r.opts.RetainTotalBytes)
 	for _, g := range groups {
-		if !r.transfers.pinned(g) {
-			g.log.ForgetBehind()
+		if !r.transfers.hasPins(g) {
+			g.log.DropCatchUp()
 		}
 	}
 	for _, g := range groups {
-		if !g.uncut && (retain == r.opts.RetainBytes || g.log.Bytes() <= retain) {
+		if !g.truncatable && (retain == r.opts.RetainBytes || g.log.Bytes() <= retain) {
 			continue
 		}
-		index := g.cutTarget(durable[g.shard], retain)
+		index := g.truncateTarget(durable[g.shard], retain)
 		// Once everything durable is truncated, a follower has nothing more to
 		// truncate until it applies more. A leader may still be waiting for its
 		// followers.
-		g.uncut = durable[g.shard] < g.applied || g.leader && index < g.applied
-		if index <= g.written.Cut {
+		g.truncatable = durable[g.shard] < g.applied || g.leader && index < g.applied
+		if index <= g.written.TruncatedIndex {
 			continue
 		}
 		term, err := g.log.Term(index)
 		if err != nil {
 			continue
 		}
-		b = wire.AppendCut(b, wire.CutImage{Shard: uint32(g.shard), Replica: g.replica, Index: index, Term: term})
-		g.written.Cut, g.written.CutTerm = index, term
+		b = wire.AppendTruncation(b, wire.TruncateImage{Shard: uint32(g.shard), Replica: g.replica, Index: index, Term: term})
+		g.written.TruncatedIndex, g.written.TruncatedTerm = index, term
 		n++
 		moved = true
 	}
 	r.buf = b
-	r.due = slices.ContainsFunc(groups, func(g *group) bool {
-		_, behind := g.log.Behind()
-		return g.uncut || g.install.Index != 0 || behind
+	r.pending = slices.ContainsFunc(groups, func(g *group) bool {
+		_, behind := g.log.CatchUpBytes()
+		return g.truncatable || g.install.Index != 0 || behind
 	})
 	if !moved {
 		return nil
@@ -98,12 +98,12 @@ func (r *retention) record(groups []*group, watermark uint64, durable map[shardi
 	return b
 }
 
-// cutTarget returns how far the log may be truncated: never beyond the state
+// truncateTarget returns how far the log may be truncated: never beyond the state
 // machine's durable index, and keeping retain bytes if other members may ask
 // for them.
-func (g *group) cutTarget(durable uint64, retain int64) uint64 {
+func (g *group) truncateTarget(durable uint64, retain int64) uint64 {
 	index := min(durable, g.applied)
-	if g.alone() || g.stopped != sharding.NotStopped {
+	if g.isAlone() || g.stopped != sharding.NotStopped {
 		return index
 	}
 	keep := g.log.TailIndex(retain)
@@ -121,17 +121,17 @@ func (g *group) cutTarget(durable uint64, retain int64) uint64 {
 	return min(index, keep)
 }
 
-// done drops the truncated entries from memory after the record is durable, and
+// compact drops the truncated entries from memory after the record is durable, and
 // returns the position before which the log is no longer needed. tail is the
 // end of the log.
-func (r *retention) done(groups []*group, tail wal.Position, touch func(*group)) (before wal.Position) {
+func (r *retention) compact(groups []*group, tail wal.Position, touch func(*group)) (before wal.Position) {
 	before = tail
 	for _, g := range groups {
-		if g.written.Cut > g.log.Cut() {
+		if g.written.TruncatedIndex > g.log.TruncatedIndex() {
 			r.transfers.keepLog(g)
-			g.log.Compact(g.written.Cut, g.written.CutTerm)
+			g.log.Compact(g.written.TruncatedIndex, g.written.TruncatedTerm)
 		}
-		pos, ok := g.log.Needed()
+		pos, ok := g.log.OldestPosition()
 		if !ok {
 			continue
 		}

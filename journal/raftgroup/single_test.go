@@ -113,7 +113,7 @@ func TestReadWaitsForTheTermsOwnEntry(t *testing.T) {
 }
 
 func TestLogIsCutBehindTheMachine(t *testing.T) {
-	n := newSingle(t, Options{CutTicks: 1})
+	n := newSingle(t, Options{TruncateTicks: 1})
 	if err := n.loop.CreateGroups(one(1, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestLogIsCutBehindTheMachine(t *testing.T) {
 	propose(20)
 	n.crash()
 	n.start()
-	if g := n.rec.Groups[0]; g.CutIndex != s.Applied || g.LastIndex < g.CutIndex+20 || n.rec.Watermark != 1 {
+	if g := n.rec.Groups[0]; g.TruncatedIndex != s.Applied || g.LastIndex < g.TruncatedIndex+20 || n.rec.Watermark != 1 {
 		t.Fatalf("recovered %+v, watermark %d, cut was %d", g, n.rec.Watermark, s.Applied)
 	}
 	n.lead(1)

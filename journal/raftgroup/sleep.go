@@ -12,8 +12,8 @@ import (
 // A group with nothing to do sleeps: its clock stops on every replica, and it
 // costs nothing until it wakes.
 //
-//	        leader: may sleep, see maySleep     follower: the leader sends a sleep
-//	        and sends a sleep note              note and it agrees, see agrees
+//	        leader: may sleep, see canSleep     follower: the leader sends a sleep
+//	        and sends a sleep note              note, see canFollowToSleep
 //	awake ─────────────────────────────────────────────────────────────▶ asleep
 //	  ▲                                                                     │
 //	  └─── a proposal, a read, a transfer, a membership change; a message ──┘
@@ -109,7 +109,7 @@ func (k *clocks) wake(g *group) {
 
 // sleep stops the clock of a group.
 func (k *clocks) sleep(g *group) {
-	if g.asleep || g.lead == raft.None || g.place == 0 || g.readyWaits || g.joint() {
+	if g.asleep || g.lead == raft.None || g.place == 0 || g.readyWaits || g.isJoint() {
 		panic("raftgroup: a group fell asleep that must not")
 	}
 	g.asleep = true
@@ -119,22 +119,22 @@ func (k *clocks) sleep(g *group) {
 
 // fallAsleep puts a leader to sleep if it may, and notifies the other members.
 func (c *Core) fallAsleep(g *group) bool {
-	if g.idle < c.opts.QuiesceTicks || !g.maySleep() {
+	if g.idle < c.opts.QuiesceTicks || !g.canSleep() {
 		return false
 	}
 	g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
-		c.mail.sleeps(g, id)
+		c.mail.sendSleep(g, id)
 	})
 	c.clocks.sleep(g)
 	return true
 }
 
-// maySleep reports whether a leader may sleep: nothing waits here or in raft,
+// canSleep reports whether a leader may sleep: nothing waits here or in raft,
 // the whole log is committed and applied, and each member on an alive node
 // holds it and responds. A member on a suspected node is not waited for.
-func (g *group) maySleep() bool {
+func (g *group) canSleep() bool {
 	last := g.log.Last()
-	if !g.leader || !g.readable || !g.quorum || g.unlocated || g.readyWaits || g.rewrite || g.confUnwritten || g.joint() ||
+	if !g.leader || !g.readable || !g.quorum || g.unlocated || g.readyWaits || g.rewrite || g.confUnwritten || g.isJoint() ||
 		len(g.proposals)+g.reads.Len() > 0 || g.hard.Commit != last || g.applied != last || g.node.HasReady() {
 		return false
 	}
@@ -144,7 +144,7 @@ func (g *group) maySleep() bool {
 	}
 	ok := true
 	g.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
-		if id == g.replica || !g.routes.Heard(id) {
+		if id == g.replica || !g.routes.IsAlive(id) {
 			return
 		}
 		if pr.State != tracker.StateReplicate || pr.Match != last || !pr.RecentActive {
@@ -154,28 +154,28 @@ func (g *group) maySleep() bool {
 	return ok
 }
 
-// agrees reports whether a follower may go to sleep with its leader: both logs
+// canFollowToSleep reports whether a follower may go to sleep with its leader: both logs
 // are at the same point, and the leader's node is alive, so that its failure
 // would be noticed.
-func (g *group) agrees(m *pb.Message) bool {
+func (g *group) canFollowToSleep(m *pb.Message) bool {
 	if m.GetTerm() != g.term || m.GetTerm() != g.hard.Term || m.GetFrom() != g.lead || g.leader || g.place == 0 && !g.asleep {
 		return false
 	}
-	if !g.routes.Heard(g.lead) {
+	if !g.routes.IsAlive(g.lead) {
 		return false
 	}
 	commit := m.GetCommit()
 	return g.hard.Commit == commit && g.log.Last() == commit && g.applied == commit &&
-		!g.readyWaits && !g.rewrite && !g.confUnwritten && !g.joint() && !g.node.HasReady()
+		!g.readyWaits && !g.rewrite && !g.confUnwritten && !g.isJoint() && !g.node.HasReady()
 }
 
-// told handles another replica's sleep or wake note. It reports whether raft
+// handleNote handles another replica's sleep or wake note. It reports whether raft
 // need not see the message.
-func (c *Core) told(g *group, m *wire.Message) bool {
+func (c *Core) handleNote(g *group, m *wire.Message) bool {
 	from, term := m.Raft.GetFrom(), m.Raft.GetTerm()
 	switch m.Note {
 	case wire.NoteSleep:
-		if g.agrees(m.Raft) {
+		if g.canFollowToSleep(m.Raft) {
 			if !g.asleep {
 				c.clocks.sleep(g)
 			}
@@ -183,46 +183,46 @@ func (c *Core) told(g *group, m *wire.Message) bool {
 		}
 		// To raft the note is a heartbeat. The leader must stay awake.
 		c.clocks.wake(g)
-		c.mail.say(g, wire.NoteWake, from)
+		c.mail.sendNote(g, wire.NoteWake, from)
 		return false
 	case wire.NoteWake:
-		if !g.member(from) {
+		if !g.isMember(from) {
 			return true
 		}
 		c.clocks.wake(g)
 		if from == g.lead && term >= g.term {
-			c.forget(g) // a replica that asks to be led is not the leader
+			c.forgetLeader(g) // a replica that asks to be led is not the leader
 		}
 		return true
 	}
 	return false
 }
 
-// heed wakes a sleeping group for a message. The responses to a leader's last
+// wakeForMessage wakes a sleeping group for a message. The responses to a leader's last
 // heartbeats may arrive after it fell asleep and contain nothing new. A message
 // from a replica that is not a member does not wake the group; if raft has to
 // act on it, that does.
-func (k *clocks) heed(g *group, m *pb.Message) {
+func (k *clocks) wakeForMessage(g *group, m *pb.Message) {
 	if m.GetFrom() == g.lead {
 		g.unheard = 0
 	}
-	if !g.asleep || m.GetType() == pb.MsgHeartbeatResp && m.GetTerm() == g.term || !g.member(m.GetFrom()) {
+	if !g.asleep || m.GetType() == pb.MsgHeartbeatResp && m.GetTerm() == g.term || !g.isMember(m.GetFrom()) {
 		return
 	}
 	k.wake(g)
 }
 
-// listen counts the ticks without a message from the leader, and wakes the
+// pokeLeader counts the ticks without a message from the leader, and wakes the
 // leader, or all members if there is none: at first often, then at growing
 // intervals.
-func (p *mail) listen(g *group, heartbeat int) {
+func (p *mail) pokeLeader(g *group, heartbeat int) {
 	if g.leader {
 		return
 	}
 	g.unheard++
 	if g.lead != raft.None {
 		if g.unheard%(3*heartbeat) == 0 {
-			p.say(g, wire.NoteWake, g.lead)
+			p.sendNote(g, wire.NoteWake, g.lead)
 		}
 		return
 	}
@@ -230,11 +230,11 @@ func (p *mail) listen(g *group, heartbeat int) {
 		return
 	}
 	var said []uint64
-	for _, list := range g.lists() {
+	for _, list := range g.memberLists() {
 		for _, id := range list {
 			if !slices.Contains(said, id) {
 				said = append(said, id)
-				p.say(g, wire.NoteWake, id)
+				p.sendNote(g, wire.NoteWake, id)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func TestIdleGroupsSleep(t *testing.T) {
 		for _, n := range d.nodes {
 			n.hear()
 			n.driver.core.Tick()
-			if n.driver.core.Busy() {
+			if n.driver.core.HasWork() {
 				t.Fatal("a tick of sleeping groups gives work to do")
 			}
 		}
@@ -153,7 +153,7 @@ func TestDeathWakesSleepingGroups(t *testing.T) {
 	d.nodes[0].up = false
 	beats := d.until("leaders without node 0", 15, func() bool { return d.led(shards) })
 	t.Logf("%d beats after the death", beats)
-	if s := d.nodes[1].driver.core.Stats(); s.Wakes-wakes > 2*shards || s.Silent != 1 {
+	if s := d.nodes[1].driver.core.Stats(); s.Wakes-wakes > 2*shards || s.Suspected != 1 {
 		t.Errorf("%+v", s)
 	}
 	for s := 1; s <= shards; s++ {
@@ -198,7 +198,7 @@ func TestNobodySleepsWhileAMemberIsBehind(t *testing.T) {
 	d.cut[[2]int{2, 0}] = true // its answers get lost; its pings come over another link
 	n.last[2] = d.beats
 	for range 30 {
-		n.driver.Core().PeerHeard("n2")
+		n.driver.Core().PeerAlive("n2")
 		n.last[2] = d.beats
 		d.beat()
 		if n.group(1).asleep {
@@ -221,7 +221,7 @@ func TestFollowerSleepsOnlyInAgreement(t *testing.T) {
 		"higher term":        {func(_ *drilled, m *wire.Message) { *m.Raft.Term++ }, false},
 		"lower term":         {func(_ *drilled, m *wire.Message) { *m.Raft.Term-- }, false},
 		"not the leader":     {func(n *drilled, m *wire.Message) { m.Raft.From = new(uint64(12)) }, false},
-		"leader's node mute": {func(n *drilled, m *wire.Message) { n.driver.core.nodes.Silence("n0") }, false},
+		"leader's node mute": {func(n *drilled, m *wire.Message) { n.driver.core.nodes.MarkSuspected("n0") }, false},
 		"entries behind it": {func(n *drilled, m *wire.Message) {
 			log := n.group(1).log
 			log.Append([]*pb.Entry{{Term: m.Raft.Term, Index: new(log.Last() + 1)}})
@@ -242,13 +242,13 @@ func TestFollowerSleepsOnlyInAgreement(t *testing.T) {
 		tt.change(n, &m)
 		core := n.driver.core
 		g := n.group(1)
-		if slept := g.agrees(m.Raft); slept != tt.sleeps {
+		if slept := g.canFollowToSleep(m.Raft); slept != tt.sleeps {
 			t.Errorf("%s: agrees %v", name, slept)
 			continue
 		}
 		if tt.sleeps {
 			core.Step("n0", m)
-			if !g.asleep || core.Busy() {
+			if !g.asleep || core.HasWork() {
 				t.Errorf("%s: awake or busy", name)
 			}
 		}

@@ -53,11 +53,11 @@ func TestSoleReplicaGoesOn(t *testing.T) {
 	term := n.sink.leader(1).Term
 	n.fs.Kill()
 	made, err := makeSole(n.fs)
-	if err != nil || made.Replica != 10 || !slices.Equal(made.GivenUp, []sharding.ReplicaID{11, 12}) {
+	if err != nil || made.Replica != 10 || !slices.Equal(made.Removed, []sharding.ReplicaID{11, 12}) {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	again, err := makeSole(n.fs)
-	if err != nil || len(again.GivenUp) != 0 {
+	if err != nil || len(again.Removed) != 0 {
 		t.Fatalf("again: %+v, %v", again, err)
 	}
 	n.withheld = []sharding.ShardID{1}

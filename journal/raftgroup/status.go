@@ -31,9 +31,9 @@ type Status struct {
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	// Match is how far each member's log is known to agree; only on the leader.
 	Match map[sharding.ReplicaID]uint64
-	// Unanswering members have not responded since the leader's last quorum
+	// Inactive members have not responded since the leader's last quorum
 	// check.
-	Unanswering []sharding.ReplicaID
+	Inactive []sharding.ReplicaID
 }
 
 // Status returns the status of a shard's replica.
@@ -60,7 +60,7 @@ func (g *group) status() Status {
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
 		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep, Stopped: g.stopped,
-		Commit: st.GetCommit(), Applied: g.applied, First: g.log.Cut() + 1, Last: g.log.Last(), Bytes: g.log.Bytes(),
+		Commit: st.GetCommit(), Applied: g.applied, First: g.log.TruncatedIndex() + 1, Last: g.log.Last(), Bytes: g.log.Bytes(),
 		Voters: wire.ReplicaIDs(conf.GetVoters()), Learners: wire.ReplicaIDs(conf.GetLearners()), Outgoing: wire.ReplicaIDs(conf.GetVotersOutgoing()),
 	}
 	if st.RaftState == raft.StateLeader {
@@ -68,7 +68,7 @@ func (g *group) status() Status {
 		g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 			s.Match[sharding.ReplicaID(id)] = p.Match
 			if id != g.replica && !p.RecentActive {
-				s.Unanswering = append(s.Unanswering, sharding.ReplicaID(id))
+				s.Inactive = append(s.Inactive, sharding.ReplicaID(id))
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 		return ErrUnknownShard
 	case !g.leader:
 		return ErrNotLeader
-	case !fenceHolds(fence, g.term):
+	case !isFenceValid(fence, g.term):
 		return ErrFenced
 	}
 	cc := &pb.ConfChangeV2{}
@@ -109,11 +109,11 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	if err != nil {
 		return err
 	}
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	c.clocks.wake(g)
 	err = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica),
 		Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum(), Data: data}}})
-	c.touch(g)
+	c.markDirty(g)
 	if err == raft.ErrProposalDropped {
 		return ErrDropped
 	}
@@ -129,7 +129,7 @@ func (c *Core) FinalRecord() []byte {
 		if !g.hardUnwritten && !g.confUnwritten {
 			continue
 		}
-		s := g.unwritten(g.log.Last())
+		s := g.unwrittenSection(g.log.Last())
 		b = wire.AppendSection(b, &s)
 	}
 	c.buf = b
@@ -144,9 +144,9 @@ func (c *Core) FinalRecord() []byte {
 type Stats struct {
 	// Groups are the replicas here. Awake counts those whose clock runs, Led
 	// those that lead, and Stopped those whose state machine has stopped.
-	Groups, Awake, Led, Stopped int
+	Groups, Awake, Leading, Stopped int
 	// Peers are the other known nodes. Silent counts the suspected ones.
-	Peers, Silent int
+	Peers, Suspected int
 	// SendingSnapshots are in transfer or queued. HeldBytes of the log are kept
 	// on disk for their followers.
 	SendingSnapshots int
@@ -188,15 +188,15 @@ type Counters struct {
 
 // Stats returns the current counters.
 func (c *Core) Stats() Stats {
-	s := Stats{Groups: len(c.order), Awake: len(c.clocks.ticking), Led: c.led, Stopped: len(c.stopped.groups), Counters: c.stats}
-	s.Peers, s.Silent = c.nodes.Count()
+	s := Stats{Groups: len(c.order), Awake: len(c.clocks.ticking), Leading: c.leading, Stopped: len(c.stopped.groups), Counters: c.stats}
+	s.Peers, s.Suspected = c.nodes.Count()
 	s.SendingSnapshots = c.transfers.sending
 	for _, g := range c.order {
-		behind, _ := g.log.Behind()
+		behind, _ := g.log.CatchUpBytes()
 		s.HeldBytes += behind
 	}
 	if files := c.transfers.files; files != nil {
-		s.KeptBytes = files.Kept()
+		s.KeptBytes = files.KeptBytes()
 	}
 	return s
 }
@@ -204,7 +204,7 @@ func (c *Core) Stats() Stats {
 // Stats returns the counters as of the last tick. It does not block.
 func (l *Loop) Stats() Stats {
 	s := *l.published.Load()
-	s.MessagesOverrun, s.FramesRefused = l.overrun.Load(), l.refused.Load()
+	s.MessagesOverrun, s.FramesRefused = l.droppedMessages.Load(), l.rejectedFrames.Load()
 	return s
 }
 

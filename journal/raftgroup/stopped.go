@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// Stopped reports that the state machine no longer applies a replica's log.
+// StoppedReplica reports that the state machine no longer applies a replica's log.
 // Such a replica steps aside until a snapshot or another replica replaces it:
 //
 //	leader ──▶ transfers its leadership, and reports at once that it no longer leads ──▶ aside
@@ -31,26 +31,26 @@ import (
 //     replicas of the node hold RetainTotalBytes of them.
 //   - StopDamaged: the disk returned wrong data for its state, and its log is
 //     on the same disk. It stops responding, and does not count as alive.
-type Stopped struct {
+type StoppedReplica struct {
 	Shard sharding.ShardID
 	// Generation is the generation that has stopped. A later one works.
 	Generation uint32
 	Reason     sharding.StopReason
 }
 
-// errAside: a replica that stopped on damage accepts nothing.
-var errAside = errors.New("raftgroup: the replica has stopped")
+// errReplicaStopped: a replica that stopped on damage accepts nothing.
+var errReplicaStopped = errors.New("raftgroup: the replica has stopped")
 
 // ReplicaStopped makes a replica step aside because its state machine has
 // stopped. It does not block.
-func (l *Loop) ReplicaStopped(s Stopped) {
-	_ = l.inbox.Put(func(w *inbox.Work) error { w.Stopped = append(w.Stopped, inbox.Stopped(s)); return nil })
+func (l *Loop) ReplicaStopped(s StoppedReplica) {
+	_ = l.inbox.Put(func(w *inbox.Work) error { w.Stopped = append(w.Stopped, inbox.StoppedReplica(s)); return nil })
 }
 
 // ReplicaStopped makes a replica step aside because its state machine has
 // stopped. The reason stays until the replica's generation ends; only
 // StopDamaged replaces another reason.
-func (c *Core) ReplicaStopped(s Stopped) {
+func (c *Core) ReplicaStopped(s StoppedReplica) {
 	g := c.groups[s.Shard]
 	if g == nil || g.generation != s.Generation || g.stopped >= s.Reason {
 		return
@@ -58,38 +58,38 @@ func (c *Core) ReplicaStopped(s Stopped) {
 	if g.stopped == sharding.NotStopped {
 		c.stopped.groups = append(c.stopped.groups, g)
 	}
-	g.stopped, g.campaign, g.uncut = s.Reason, false, true
+	g.stopped, g.campaign, g.truncatable = s.Reason, false, true
 	g.candidacy.End()
 	g.asked = nil
-	c.retention.due = true
+	c.retention.pending = true
 	c.clocks.wake(g)
-	c.reckon(g)
-	c.touch(g)
+	c.updateQuorum(g)
+	c.markDirty(g)
 }
 
-// aside is why a replica has stepped aside, if it has.
-type aside struct {
+// stopState is why a replica has stepped aside, if it has.
+type stopState struct {
 	stopped sharding.StopReason
 	failed  bool     // raft panicked; it is not called again
 	asked   []uint64 // voters that were asked to take over the leadership
 }
 
-// resume resets the state for a new generation.
-func (a *aside) resume() { a.stopped, a.asked = sharding.NotStopped, nil }
+// reset resets the state for a new generation.
+func (a *stopState) reset() { a.stopped, a.asked = sharding.NotStopped, nil }
 
-// mute reports whether the replica sends nothing: it is damaged and does not
+// isDisabled reports whether the replica sends nothing: it is damaged and does not
 // lead.
-func (g *group) mute() bool {
+func (g *group) isDisabled() bool {
 	return g.failed || g.stopped == sharding.StopDamaged && g.node.BasicStatus().RaftState != raft.StateLeader
 }
 
-// able reports whether the replica may vote, as far as it knows.
-func (g *group) able() bool {
-	return g.stopped == sharding.NotStopped || g.stopped == sharding.StopUnsupported && !g.soleVoter()
+// canVote reports whether the replica may vote, as far as it knows.
+func (g *group) canVote() bool {
+	return g.stopped == sharding.NotStopped || g.stopped == sharding.StopUnsupported && !g.isSoleVoter()
 }
 
-// takes reports whether a stopped replica accepts a message.
-func (c *Core) takes(g *group, m *pb.Message) bool {
+// acceptsMessage reports whether a stopped replica accepts a message.
+func (c *Core) acceptsMessage(g *group, m *pb.Message) bool {
 	t := m.GetType()
 	switch {
 	case g.stopped == sharding.NotStopped:
@@ -98,13 +98,13 @@ func (c *Core) takes(g *group, m *pb.Message) bool {
 		return false
 	case g.stopped == sharding.StopUnsupported:
 		return t != pb.MsgApp || len(m.GetEntries()) == 0 || c.stopped.bytes() < c.opts.RetainTotalBytes
-	case g.mute():
+	case g.isDisabled():
 		return false
 	}
 	// It is transferring its leadership: the successor must report its progress
 	// before it campaigns.
 	if m.GetTerm() > g.term {
-		c.stepAside(g)
+		c.stepDown(g)
 		return false
 	}
 	return t == pb.MsgAppResp || t == pb.MsgHeartbeatResp
@@ -135,18 +135,18 @@ func (s *stoppedGroups) takeFailures() []Failure {
 	return out
 }
 
-// beat is a tick of a stopped replica. Raft's own tick would let it campaign.
-func (c *Core) beat(g *group) {
+// tickStopped is a tick of a stopped replica. Raft's own tick would let it campaign.
+func (c *Core) tickStopped(g *group) {
 	c.mail.flush(g)
 	if g.node.BasicStatus().RaftState == raft.StateLeader {
-		if !g.soleVoter() {
-			c.yield(g)
+		if !g.isSoleVoter() {
+			c.transferAway(g)
 		}
 		g.node.Tick()
-		c.touch(g)
+		c.markDirty(g)
 		return
 	}
-	if g.mute() {
+	if g.isDisabled() {
 		c.clocks.stop(g)
 		return
 	}
@@ -154,21 +154,21 @@ func (c *Core) beat(g *group) {
 	// another candidate.
 	if g.unheard++; g.unheard >= c.opts.ElectionTicks && g.lead != raft.None {
 		_ = g.node.ForgetLeader()
-		c.touch(g)
+		c.markDirty(g)
 	}
 }
 
-// yield transfers the leadership to the most advanced voter on an alive node.
+// transferAway transfers the leadership to the most advanced voter on an alive node.
 // If the transfer does not succeed within an election timeout, the next voter
 // is asked. If none is left, the replica steps down.
-func (c *Core) yield(g *group) {
+func (c *Core) transferAway(g *group) {
 	if g.node.BasicStatus().LeadTransferee != raft.None {
 		return
 	}
 	var heirs []uint64
 	ahead := map[uint64]uint64{}
 	g.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
-		if id != g.replica && kind == raft.ProgressTypePeer && p.Match > 0 && g.routes.Heard(id) && !slices.Contains(g.asked, id) {
+		if id != g.replica && kind == raft.ProgressTypePeer && p.Match > 0 && g.routes.IsAlive(id) && !slices.Contains(g.asked, id) {
 			heirs = append(heirs, id)
 			ahead[id] = p.Match
 		}
@@ -180,15 +180,15 @@ func (c *Core) yield(g *group) {
 		return
 	}
 	g.asked = nil
-	c.stepAside(g)
+	c.stepDown(g)
 	for _, id := range g.others() {
-		c.mail.say(g, wire.NoteWake, id) // a leader does not ask to be led
+		c.mail.sendNote(g, wire.NoteWake, id) // a leader does not ask to be led
 	}
 }
 
 // others returns the other members, each once.
 func (g *group) others() (ids []uint64) {
-	for _, list := range g.lists() {
+	for _, list := range g.memberLists() {
 		for _, id := range list {
 			if id != g.replica && !slices.Contains(ids, id) {
 				ids = append(ids, id)
@@ -198,18 +198,18 @@ func (g *group) others() (ids []uint64) {
 	return ids
 }
 
-// Failure is a call of Options.Failed.
+// Failure is a call of Options.OnGroupFailed.
 type Failure struct {
 	Shard sharding.ShardID
 	Err   error
 }
 
-// contain recovers from a panic of raft and is deferred around every call into
+// recoverPanic recovers from a panic of raft and is deferred around every call into
 // a group's raft. The panic fails only that group: it leaves every structure,
 // keeps its state in the log, and counts as stopped on damage. Without
-// Options.Failed the panic propagates.
-func (c *Core) contain(g *group) {
-	if c.opts.Failed == nil {
+// Options.OnGroupFailed the panic propagates.
+func (c *Core) recoverPanic(g *group) {
+	if c.opts.OnGroupFailed == nil {
 		return
 	}
 	if r := recover(); r != nil {
@@ -225,9 +225,9 @@ func (c *Core) fail(g *group, err error) {
 		return
 	}
 	g.failed = true
-	c.ReplicaStopped(Stopped{Shard: g.shard, Generation: g.generation, Reason: sharding.StopDamaged})
+	c.ReplicaStopped(StoppedReplica{Shard: g.shard, Generation: g.generation, Reason: sharding.StopDamaged})
 	c.clocks.stop(g)
-	c.touch(g)
+	c.markDirty(g)
 	c.stopped.failures = append(c.stopped.failures, Failure{g.shard, err})
 }
 
@@ -236,37 +236,37 @@ func (c *Core) fail(g *group, err error) {
 // applied.
 func (c *Core) beginFailed(g *group) {
 	if g.leader {
-		c.led--
+		c.leading--
 	}
 	if g.leader || g.lead != 0 {
-		g.leadership.end()
+		g.leadership.clear()
 		c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), 0, false})
 	}
 	for _, p := range g.proposals {
-		c.turn.Dropped = append(c.turn.Dropped, Dropped{g.shard, p.fence, p.number, ErrNotLeader})
+		c.turn.Dropped = append(c.turn.Dropped, DroppedProposal{g.shard, p.fence, p.number, ErrNotLeader})
 	}
 	g.proposals, g.readyWaits = nil, false
 	c.turn.Reads = g.failReads(c.turn.Reads)
 	if in := g.transfer.incoming; in != nil && in.Stepped {
 		g.transfer.incoming = nil
-		c.transfers.discard(in, errAside)
+		c.transfers.discard(in, errReplicaStopped)
 	}
 	if g.confUnwritten {
 		c.turn.MustSync = true
-		c.records.add(g, g.unwritten(g.log.Last()))
+		c.records.add(g, g.unwrittenSection(g.log.Last()))
 	}
 }
 
 // step passes a message to raft.
 func (c *Core) step(g *group, m *pb.Message) {
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	// An error means that the message was ignored, which is right.
 	_ = g.node.Step(m)
 }
 
 // campaign makes a group campaign; raft may refuse.
 func (c *Core) campaign(g *group) {
-	defer c.contain(g)
+	defer c.recoverPanic(g)
 	_ = g.node.Campaign()
-	c.touch(g)
+	c.markDirty(g)
 }

@@ -16,7 +16,7 @@ import (
 // stop tells a node that its replica of a shard has stopped.
 func (n *drilled) stop(shard int, why sharding.StopReason) {
 	core := n.driver.Core()
-	core.ReplicaStopped(Stopped{Shard: sharding.ShardID(shard), Generation: core.groups[sharding.ShardID(shard)].generation, Reason: why})
+	core.ReplicaStopped(StoppedReplica{Shard: sharding.ShardID(shard), Generation: core.groups[sharding.ShardID(shard)].generation, Reason: why})
 	n.d.settle()
 }
 
@@ -31,7 +31,7 @@ func TestStoppedLeaderHandsOver(t *testing.T) {
 		d.write(1, "before", 0, 1, 2)
 		term := n.sink.leader(1).Term
 		core := n.driver.Core()
-		core.ReplicaStopped(Stopped{Shard: 1, Reason: why})
+		core.ReplicaStopped(StoppedReplica{Shard: 1, Reason: why})
 		if err := core.Propose(1, term, 7, []byte("late")); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestStoppedLeaderHandsOver(t *testing.T) {
 		if st, err := core.Status(1); err != nil || st.Self || st.Stopped != why {
 			t.Errorf("%v: status %+v, %v", why, st, err)
 		}
-		if s := core.Stats(); s.Stopped != 1 || s.Led != 0 {
+		if s := core.Stats(); s.Stopped != 1 || s.Leading != 0 {
 			t.Errorf("%v: %+v", why, s)
 		}
 	}
@@ -120,7 +120,7 @@ func TestDamagedReplicaSaysNothing(t *testing.T) {
 	d.write(1, "two are enough", 1, 2)
 	d.until("the leader misses it, and it alone", 60, func() bool {
 		st, err := d.nodes[1].driver.Core().Status(1)
-		return err == nil && st.Self && slices.Equal(st.Unanswering, []sharding.ReplicaID{d.replica(1, 0)})
+		return err == nil && st.Self && slices.Equal(st.Inactive, []sharding.ReplicaID{d.replica(1, 0)})
 	})
 	d.nodes[1].up = false
 	for range 60 {
@@ -182,18 +182,18 @@ func TestLaterGenerationIsNotStopped(t *testing.T) {
 	core := d.nodes[0].driver.Core()
 	g := core.groups[1]
 	g.generation = 4
-	core.ReplicaStopped(Stopped{Shard: 1, Generation: 3, Reason: sharding.StopDamaged})
-	core.ReplicaStopped(Stopped{Shard: 9, Generation: 4, Reason: sharding.StopDamaged})
+	core.ReplicaStopped(StoppedReplica{Shard: 1, Generation: 3, Reason: sharding.StopDamaged})
+	core.ReplicaStopped(StoppedReplica{Shard: 9, Generation: 4, Reason: sharding.StopDamaged})
 	if g.stopped != sharding.NotStopped {
 		t.Fatal("the generation before has stopped this one")
 	}
 	for _, why := range []sharding.StopReason{sharding.StopUnsupported, sharding.StopDamaged, sharding.StopUnsupported} {
-		core.ReplicaStopped(Stopped{Shard: 1, Generation: 4, Reason: why})
+		core.ReplicaStopped(StoppedReplica{Shard: 1, Generation: 4, Reason: why})
 	}
 	if g.stopped != sharding.StopDamaged || len(core.stopped.groups) != 1 {
 		t.Fatalf("stopped as %v, %d times", g.stopped, len(core.stopped.groups))
 	}
-	(func(g *group) { g.resume(); core.stopped.remove(g) })(g)
+	(func(g *group) { g.reset(); core.stopped.remove(g) })(g)
 	if g.stopped != sharding.NotStopped || len(core.stopped.groups) != 0 {
 		t.Fatal("a new generation has stopped")
 	}
@@ -244,12 +244,12 @@ func TestStoppedReplicaDoesNotHoldTheLog(t *testing.T) {
 		if size, record := n.driver.core.groups[1].log.Bytes(), n.driver.core.opts.MaxRecordBytes; size < 2*int64(record) {
 			t.Fatalf("the log has %d bytes, a record %d", size, record)
 		}
-		n.driver.Core().ReplicaStopped(Stopped{Shard: 1, Generation: n.driver.core.groups[1].generation, Reason: sharding.StopDamaged})
+		n.driver.Core().ReplicaStopped(StoppedReplica{Shard: 1, Generation: n.driver.core.groups[1].generation, Reason: sharding.StopDamaged})
 		n.fs.CutAfter(300 + 37*cut)
 		for range 300 {
 			n.driver.Core().Propose(2, n.sink.leader(2).Term, 1, make([]byte, 900))
 			var err error
-			for err == nil && n.driver.Core().Busy() {
+			for err == nil && n.driver.Core().HasWork() {
 				err = n.driver.Turn()
 			}
 			n.machine.flush()
@@ -268,7 +268,7 @@ func TestStoppedReplicaDoesNotHoldTheLog(t *testing.T) {
 		if err := n.open(); err != nil {
 			t.Fatalf("cut %d: %v", cut, err)
 		}
-		for n.driver.Core().Busy() {
+		for n.driver.Core().HasWork() {
 			if err := n.driver.Turn(); err != nil {
 				t.Fatal(err)
 			}

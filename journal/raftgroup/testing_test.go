@@ -101,7 +101,7 @@ type sink struct {
 	mu      sync.Mutex
 	leaders map[sharding.ShardID]LeaderChange
 	quorums map[sharding.ShardID]bool
-	dropped []Dropped
+	dropped []DroppedProposal
 	reads   map[uint64]ReadResult
 }
 
@@ -130,7 +130,7 @@ func (s *sink) quorum(shard sharding.ShardID) bool {
 func (s *sink) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped = append(s.dropped, Dropped{shard, fence, proposal, err})
+	s.dropped = append(s.dropped, DroppedProposal{shard, fence, proposal, err})
 }
 
 func (s *sink) ReadConfirmed(shard sharding.ShardID, token uint64, index uint64) {
@@ -158,10 +158,10 @@ func (s *sink) read(token uint64) (ReadResult, bool) {
 	return r, ok
 }
 
-func (s *sink) drops() []Dropped {
+func (s *sink) drops() []DroppedProposal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Dropped(nil), s.dropped...)
+	return append([]DroppedProposal(nil), s.dropped...)
 }
 
 // handTicker beats when the test says so.
@@ -221,11 +221,11 @@ func (n *single) tryStart() error {
 	n.log, n.sink, n.ticker, n.fatal = log, newSink(), make(handTicker), make(chan error, 1)
 	opts := n.opts
 	opts.Log, opts.Machine, opts.Sink = log, n.machine, n.sink
-	opts.Applied = n.machine.index
+	opts.AppliedIndex = n.machine.index
 	if opts.NewTicker == nil {
 		opts.NewTicker = func(time.Duration) Ticker { return n.ticker }
 	}
-	opts.Fatal = func(err error) { n.fatal <- err }
+	opts.OnFatal = func(err error) { n.fatal <- err }
 	n.loop, err = Start(n.rec, opts)
 	return err
 }

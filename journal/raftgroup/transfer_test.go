@@ -12,7 +12,7 @@ import (
 
 func TestTransferHeads(t *testing.T) {
 	h := goldenHeader()
-	for _, want := range []wire.TransferHead{{}, {Asks: true, Digest: statefile.Digest{1}}, {Offset: 1 << 40, Digest: statefile.Digest{2}}} {
+	for _, want := range []wire.TransferHead{{}, {IsQuestion: true, Digest: statefile.Digest{1}}, {Offset: 1 << 40, Digest: statefile.Digest{2}}} {
 		var head []byte
 		if want.Digest != (statefile.Digest{}) {
 			head = want.Encode()

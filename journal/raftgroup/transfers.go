@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// waitTicks is how long an interrupted snapshot can be resumed: the sender
+	// resumeTicks is how long an interrupted snapshot can be resumed: the sender
 	// keeps its file and the log behind it, and the receiver keeps the received
 	// part.
-	waitTicks = 3000
-	// tendEvery is the number of ticks between two checks of the kept files.
-	tendEvery = 10
+	resumeTicks = 3000
+	// checkFilesTicks is the number of ticks between two checks of the kept files.
+	checkFilesTicks = 10
 	// maxRetryTicks bounds the delay after failed snapshots of a group.
 	maxRetryTicks = 64
 )
@@ -29,19 +29,19 @@ const (
 // transfers tracks the snapshots being sent from and received on this node, and
 // their files.
 type transfers struct {
-	opts    *Options
-	stats   *Counters
-	files   *snapdir.Dir // nil without snapshots
-	now     uint64       // ticks
-	sending int          // handed out, outcome not reported yet
-	unsent  []*transfer.Outgoing
-	filed   []*group // groups with a file being sent or partly received
+	opts      *Options
+	stats     *Counters
+	files     *snapdir.Dir // nil without snapshots
+	now       uint64       // ticks
+	sending   int          // handed out, outcome not reported yet
+	unsent    []*transfer.Outgoing
+	withFiles []*group // groups with a file being sent or partly received
 }
 
-// transferring is the snapshot state of a group.
-type transferring struct {
-	pins raftlog.Pins  // of followers that a snapshot is being sent to
-	file *snapdir.Sent // the file being sent to them
+// groupTransfers is the snapshot state of a group.
+type groupTransfers struct {
+	pins raftlog.Pins      // of followers that a snapshot is being sent to
+	file *snapdir.SendFile // the file being sent to them
 	// After a failed snapshot no other is sent before this tick.
 	failures int
 	retryAt  uint64
@@ -50,19 +50,19 @@ type transferring struct {
 	part     *snapdir.Part // of an interrupted snapshot
 }
 
-// describer returns describe bound to a group, or nil if there are no
+// snapshotFunc returns describe bound to a group, or nil if there are no
 // snapshots.
-func (t *transfers) describer(g *group) func() (*pb.Snapshot, error) {
+func (t *transfers) snapshotFunc(g *group) func() (*pb.Snapshot, error) {
 	if t.opts.Snapshots == nil {
 		return nil
 	}
-	return func() (*pb.Snapshot, error) { return t.describe(g) }
+	return func() (*pb.Snapshot, error) { return t.describeSnapshot(g) }
 }
 
-// describe implements raft's Storage.Snapshot: it returns index, term and
+// describeSnapshot implements raft's Storage.Snapshot: it returns index, term and
 // members of the snapshot that would be sent. If none can be sent now raft asks
 // again later.
-func (t *transfers) describe(g *group) (*pb.Snapshot, error) {
+func (t *transfers) describeSnapshot(g *group) (*pb.Snapshot, error) {
 	if t.sending >= t.opts.MaxSnapshotsOut+t.opts.MaxSnapshotsQueued || t.now < g.transfer.retryAt {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
@@ -81,9 +81,9 @@ func (t *transfers) describe(g *group) (*pb.Snapshot, error) {
 
 // sendable returns the group's file if a follower can continue from it: the log
 // starts at or before its index, and the members have not changed since.
-func (g *group) sendable() *snapdir.Sent {
+func (g *group) sendable() *snapdir.SendFile {
 	f := g.transfer.file
-	if f == nil || f.Failed() || f.Header().Index < g.conf.Index {
+	if f == nil || f.HasFailed() || f.Header().Index < g.conf.Index {
 		return nil
 	}
 	if first, _ := g.log.FirstIndex(); f.Header().Index < first-1 {
@@ -110,15 +110,15 @@ func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*t
 // begin decides which state is sent, whose index may differ from the one that
 // raft was given, and pins the log behind it: either the group's existing file,
 // or a state that is to be written to a new file. A direct transfer streams the
-// state from the store. Core.SnapshotSent must be called even after an error.
+// state from the store. Core.ReportSnapshot must be called even after an error.
 func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
-	t.leave(g, o)
+	t.detach(g, o)
 	if g == nil || g.replica != uint64(o.From) || !g.leader {
 		return raft.ErrSnapshotTemporarilyUnavailable
 	}
 	var h statefile.Header
 	var state statefile.Pinned
-	var file *snapdir.Sent
+	var file *snapdir.SendFile
 	if f := g.sendable(); f != nil && !direct {
 		h, file = f.Header(), f
 	} else {
@@ -127,7 +127,7 @@ func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 			return err
 		}
 		h = state.Header()
-		if h.Index < g.conf.Index || h.Index < g.log.Cut() {
+		if h.Index < g.conf.Index || h.Index < g.log.TruncatedIndex() {
 			state.Close()
 			return raft.ErrSnapshotTemporarilyUnavailable
 		}
@@ -142,41 +142,41 @@ func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 }
 
 // newFile starts a new file for the group and drops any previous one.
-func (t *transfers) newFile(g *group, head statefile.Header) *snapdir.Sent {
-	f := t.files.NewSent(g.shard, g.replica, head)
-	t.forgetFile(g)
+func (t *transfers) newFile(g *group, head statefile.Header) *snapdir.SendFile {
+	f := t.files.NewSendFile(g.shard, g.replica, head)
+	t.discardFile(g)
 	g.transfer.file = f
-	t.tended(g)
+	t.trackFiles(g)
 	return f
 }
 
-// forgetFile removes the file from the group. It is deleted once it is no
+// discardFile removes the file from the group. It is deleted once it is no
 // longer being sent.
-func (t *transfers) forgetFile(g *group) {
+func (t *transfers) discardFile(g *group) {
 	f := g.transfer.file
 	g.transfer.file = nil
-	if f != nil && !f.Used() {
-		t.files.DiscardSent(f)
+	if f != nil && !f.IsUsed() {
+		t.files.DiscardSendFile(f)
 	}
 }
 
-// leave ends the use of a file by a transfer.
-func (t *transfers) leave(g *group, o *transfer.Outgoing) {
-	f := o.Leave()
+// detach ends the use of a file by a transfer.
+func (t *transfers) detach(g *group, o *transfer.Outgoing) {
+	f := o.ReleaseFile()
 	if f == nil {
 		return
 	}
-	if g != nil && g.transfer.file == f && f.Failed() {
+	if g != nil && g.transfer.file == f && f.HasFailed() {
 		g.transfer.file = nil
 	}
-	if !f.Used() && (g == nil || g.transfer.file != f) {
-		t.files.DiscardSent(f)
+	if !f.IsUsed() && (g == nil || g.transfer.file != f) {
+		t.files.DiscardSendFile(f)
 	}
 }
 
-// sent records the outcome of a snapshot. It returns the status to report to
+// finishSend records the outcome of a snapshot. It returns the status to report to
 // raft, and whether the sending replica still exists.
-func (t *transfers) sent(g *group, o *transfer.Outgoing, err error) (status raft.SnapshotStatus, there bool) {
+func (t *transfers) finishSend(g *group, o *transfer.Outgoing, err error) (status raft.SnapshotStatus, there bool) {
 	o.Release()
 	t.sending--
 	until := t.now // a snapshot without a file, or with a damaged one, starts over
@@ -186,21 +186,21 @@ func (t *transfers) sent(g *group, o *transfer.Outgoing, err error) (status raft
 		if g != nil && g.transfer.file == o.File() {
 			g.transfer.file = nil
 		}
-	} else if f := o.File(); f != nil && !f.Failed() {
-		until += waitTicks
+	} else if f := o.File(); f != nil && !f.HasFailed() {
+		until += resumeTicks
 	}
-	if o.Resumed() {
+	if o.IsResumed() {
 		t.stats.SnapshotsResumed++
 	}
-	t.leave(g, o)
+	t.detach(g, o)
 	if g == nil || g.replica != uint64(o.From) || g.failed {
 		return 0, false
 	}
 	of := &g.transfer
 	if err == nil {
 		of.failures, of.retryAt = 0, 0
-		of.pins.End(uint64(o.To), t.now+raftlog.StandTicks)
-		of.pins.Arrived(uint64(o.To), o.Index)
+		of.pins.End(uint64(o.To), t.now+raftlog.StallTicks)
+		of.pins.SetInstalled(uint64(o.To), o.Index)
 		return raft.SnapshotFinish, true
 	}
 	of.pins.End(uint64(o.To), until)
@@ -210,21 +210,21 @@ func (t *transfers) sent(g *group, o *transfer.Outgoing, err error) (status raft
 	return raft.SnapshotFailure, true
 }
 
-// pinned drops expired pins and reports whether any remain.
-func (t *transfers) pinned(g *group) bool {
+// hasPins drops expired pins and reports whether any remain.
+func (t *transfers) hasPins(g *group) bool {
 	pins := &g.transfer.pins
-	if !pins.Any() {
+	if !pins.HasPins() {
 		return false
 	}
-	near := max(g.log.TailIndex(t.opts.RetainBytes/2), g.log.Cut())
-	pins.Tend(t.now, near, g.node.Status().Progress)
-	return pins.Any() && g.leader
+	near := max(g.log.TailIndex(t.opts.RetainBytes/2), g.log.TruncatedIndex())
+	pins.Expire(t.now, near, g.node.Status().Progress)
+	return pins.HasPins() && g.leader
 }
 
-// tended adds the group to those whose files are checked.
-func (t *transfers) tended(g *group) {
-	if !slices.Contains(t.filed, g) {
-		t.filed = append(t.filed, g)
+// trackFiles adds the group to those whose files are checked.
+func (t *transfers) trackFiles(g *group) {
+	if !slices.Contains(t.withFiles, g) {
+		t.withFiles = append(t.withFiles, g)
 	}
 }
 
@@ -232,20 +232,20 @@ func (t *transfers) tended(g *group) {
 // long, that are obsolete, or that exceed the space allowed for them.
 func (t *transfers) tick() {
 	t.now++
-	if t.now%tendEvery != 0 || len(t.filed) == 0 {
+	if t.now%checkFilesTicks != 0 || len(t.withFiles) == 0 {
 		return
 	}
-	short := t.files.Fits(0) != nil
-	t.filed = slices.DeleteFunc(t.filed, func(g *group) bool {
+	short := t.files.CheckSpace(0) != nil
+	t.withFiles = slices.DeleteFunc(t.withFiles, func(g *group) bool {
 		of := &g.transfer
 		if p := of.part; p != nil {
 			old := p.Index() != 0 && p.Index() <= g.hard.Commit
-			if short || old || t.now-p.Since() > waitTicks {
-				t.forgetPart(g)
+			if short || old || t.now-p.Since() > resumeTicks {
+				t.discardPart(g)
 			}
 		}
-		if f := of.file; f != nil && !f.Used() && (g.failed || !t.pinned(g) || !of.pins.Awaited(f.Header().Index, t.now)) {
-			t.forgetFile(g)
+		if f := of.file; f != nil && !f.IsUsed() && (g.failed || !t.hasPins(g) || !of.pins.IsAwaited(f.Header().Index, t.now)) {
+			t.discardFile(g)
 		}
 		return g.removed || of.part == nil && of.file == nil
 	})
@@ -255,21 +255,21 @@ func (t *transfers) tick() {
 // transfer needs them. If they do not fit or cannot be written, that snapshot
 // is wasted and another one starts after it.
 func (t *transfers) keepLog(g *group) {
-	if !t.pinned(g) || t.files == nil {
-		g.log.ForgetBehind()
+	if !t.hasPins(g) || t.files == nil {
+		g.log.DropCatchUp()
 		return
 	}
 	pins := &g.transfer.pins
 	name := fmt.Sprintf("%08x-%016x.catchup", uint32(g.shard), g.replica)
-	if err := g.log.Keep(t.files, name, pins.From(), g.written.Cut); err != nil {
-		pins.Drop()
+	if err := g.log.SaveCatchUp(t.files, name, pins.MinIndex(), g.written.TruncatedIndex); err != nil {
+		pins.Clear()
 		t.stats.SnapshotsOutrun++
 		t.opts.Logger.Warn("snapshot transfer starts over: the log behind it could not be kept", "shard_id", uint64(g.shard), "error", err)
 	}
 }
 
-// forget discards the snapshot state of a removed group.
-func (t *transfers) forget(g *group) {
+// discardAll discards the snapshot state of a removed group.
+func (t *transfers) discardAll(g *group) {
 	if g.install.Index != 0 {
 		t.files.Discard(g.fileName())
 	}
@@ -277,14 +277,14 @@ func (t *transfers) forget(g *group) {
 		t.discard(in, ErrUnknownShard)
 	}
 	g.transfer.incoming = nil
-	t.forgetPart(g)
-	t.forgetFile(g)
+	t.discardPart(g)
+	t.discardFile(g)
 }
 
-// spend discards the snapshot file that the group's generation began with once
+// discardInstalled discards the snapshot file that the group's generation began with once
 // the state machine holds it durably as of the recorded watermark: a restart
 // then finds the generation complete.
-func (t *transfers) spend(g *group, durable uint64) {
+func (t *transfers) discardInstalled(g *group, durable uint64) {
 	if g.install.Index != 0 && durable >= g.install.Index {
 		t.files.Discard(g.fileName())
 		g.install, g.written.Install = wire.InstallImage{}, wire.InstallImage{}
@@ -297,8 +297,8 @@ func (t *transfers) discard(in *transfer.Incoming, err error) {
 	in.End(err)
 }
 
-// unexpect drops a snapshot that was not stepped, but keeps its received part.
-func (t *transfers) unexpect(g *group, in *transfer.Incoming) {
+// releaseIncoming drops a snapshot that was not stepped, but keeps its received part.
+func (t *transfers) releaseIncoming(g *group, in *transfer.Incoming) {
 	t.keepPart(g, in)
 	if g != nil && g.transfer.incoming == in {
 		g.transfer.incoming = nil
@@ -307,34 +307,34 @@ func (t *transfers) unexpect(g *group, in *transfer.Incoming) {
 
 // keepPart stores a received part until the transfer resumes.
 func (t *transfers) keepPart(g *group, in *transfer.Incoming) {
-	p := in.Part()
+	p := in.TakePart()
 	switch {
-	case p == nil || p.Empty():
+	case p == nil || p.IsEmpty():
 	case g == nil || g.replica != uint64(in.To):
 		t.files.DiscardPart(p)
 	default:
-		t.foundPart(g, p)
+		t.attachPart(g, p)
 	}
 }
 
-// foundPart attaches a received part to a group.
-func (t *transfers) foundPart(g *group, p *snapdir.Part) {
-	t.files.Keep(p, t.now)
+// attachPart attaches a received part to a group.
+func (t *transfers) attachPart(g *group, p *snapdir.Part) {
+	t.files.KeepPart(p, t.now)
 	g.transfer.part = p
-	t.tended(g)
+	t.trackFiles(g)
 }
 
-// takePart detaches the group's part so that it can be written to.
-func (t *transfers) takePart(g *group) *snapdir.Part {
+// detachPart detaches the group's part so that it can be written to.
+func (t *transfers) detachPart(g *group) *snapdir.Part {
 	p := g.transfer.part
-	t.files.Take(p)
+	t.files.TakePart(p)
 	g.transfer.part = nil
 	return p
 }
 
-// forgetPart discards the received part of a snapshot.
-func (t *transfers) forgetPart(g *group) {
+// discardPart discards the received part of a snapshot.
+func (t *transfers) discardPart(g *group) {
 	if g.transfer.part != nil {
-		t.files.DiscardPart(t.takePart(g))
+		t.files.DiscardPart(t.detachPart(g))
 	}
 }

@@ -12,11 +12,11 @@ import (
 // chunk.
 var ErrNoBoundary = errors.New("the offset is not between two chunks of the snapshot")
 
-// Rest returns a reader for the bytes of a stream from offset on, which is 0 or
+// NewReaderFrom returns a reader for the bytes of a stream from offset on, which is 0 or
 // was the Offset of a Reader of the same stream. It returns only chunks whose
 // checksum it has verified; damage is journal.ErrDamaged.
-func Rest(stream io.ReaderAt, size, offset int64) (io.Reader, error) {
-	r := &rest{from: stream, size: size, at: offset}
+func NewReaderFrom(stream io.ReaderAt, size, offset int64) (io.Reader, error) {
+	r := &offsetReader{from: stream, size: size, at: offset}
 	if offset == 0 || offset == size {
 		return r, nil
 	}
@@ -39,9 +39,9 @@ func Rest(stream io.ReaderAt, size, offset int64) (io.Reader, error) {
 	return r, nil
 }
 
-// rest reads one part of a stream at a time: the header, a chunk, or the
+// offsetReader reads one part of a stream at a time: the header, a chunk, or the
 // trailer.
-type rest struct {
+type offsetReader struct {
 	from   io.ReaderAt
 	size   int64
 	at     int64
@@ -51,7 +51,7 @@ type rest struct {
 }
 
 // Read implements io.Reader.
-func (r *rest) Read(p []byte) (int, error) {
+func (r *offsetReader) Read(p []byte) (int, error) {
 	if len(r.buf) == 0 {
 		if r.at == r.size {
 			return 0, io.EOF
@@ -65,7 +65,7 @@ func (r *rest) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *rest) next() error {
+func (r *offsetReader) next() error {
 	if r.at == 0 {
 		if err := r.read(headBytes); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (r *rest) next() error {
 		if _, err := decodeHeader(r.mem); err != nil {
 			return err
 		}
-		return r.pass()
+		return r.advance()
 	}
 	if err := r.read(frameBytes); err != nil {
 		return err
@@ -93,11 +93,11 @@ func (r *rest) next() error {
 		return fmt.Errorf("%w: chunk %d of a snapshot fails its checksum", journal.ErrDamaged, r.number)
 	}
 	r.number++
-	return r.pass()
+	return r.advance()
 }
 
 // read reads the next n bytes without advancing.
-func (r *rest) read(n int64) error {
+func (r *offsetReader) read(n int64) error {
 	if int64(cap(r.mem)) < n {
 		r.mem = make([]byte, n)
 	}
@@ -112,8 +112,8 @@ func (r *rest) read(n int64) error {
 	return err
 }
 
-// pass makes the bytes in mem available and advances.
-func (r *rest) pass() error {
+// advance makes the bytes in mem available and advances.
+func (r *offsetReader) advance() error {
 	r.buf = r.mem
 	r.at += int64(len(r.mem))
 	return nil

@@ -29,7 +29,7 @@ func TestReadersGoOn(t *testing.T) {
 			t.Fatalf("cut at %d: offset %d, %v", cut, r.Offset(), err)
 		}
 		file.Truncate(int(r.Offset()))
-		rest, err := Rest(bytes.NewReader(whole), int64(len(whole)), r.Offset())
+		rest, err := NewReaderFrom(bytes.NewReader(whole), int64(len(whole)), r.Offset())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestRestPassesNoDamage(t *testing.T) {
 		for bit := range 8 {
 			bad := bytes.Clone(whole)
 			bad[i] ^= 1 << bit
-			r, err := Rest(bytes.NewReader(bad), int64(len(bad)), 0)
+			r, err := NewReaderFrom(bytes.NewReader(bad), int64(len(bad)), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestRestBeginsBetweenChunks(t *testing.T) {
 	whole := stream(t, &pairs{n: 30, size: 20 << 10})
 	boundaries := 0
 	for offset := range len(whole) + 1 {
-		r, err := Rest(bytes.NewReader(whole), int64(len(whole)), int64(offset))
+		r, err := NewReaderFrom(bytes.NewReader(whole), int64(len(whole)), int64(offset))
 		if errors.Is(err, ErrNoBoundary) {
 			continue
 		}
@@ -84,7 +84,7 @@ func TestRestBeginsBetweenChunks(t *testing.T) {
 		t.Errorf("%d boundaries", boundaries)
 	}
 	for _, offset := range []int64{int64(len(whole)) + 1, 1 << 40} {
-		if _, err := Rest(bytes.NewReader(whole), int64(len(whole)), offset); !errors.Is(err, ErrNoBoundary) {
+		if _, err := NewReaderFrom(bytes.NewReader(whole), int64(len(whole)), offset); !errors.Is(err, ErrNoBoundary) {
 			t.Errorf("from %d: %v", offset, err)
 		}
 	}

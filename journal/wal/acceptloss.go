@@ -28,7 +28,7 @@ const lostSuffix = ".lost"
 // be read. AcceptLoss returns nil for a log without damage, which it does not
 // change. After an error it can be called again.
 func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
-	c := cutter{fs: fsys, dir: dir}
+	c := lossAcceptor{fs: fsys, dir: dir}
 	loss, err := c.run()
 	if err != nil {
 		return nil, fmt.Errorf("accept loss in write-ahead log: %w", err)
@@ -36,9 +36,9 @@ func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	return loss, nil
 }
 
-// cutter finds the end of the intact part of a damaged log and truncates the
+// lossAcceptor finds the end of the intact part of a damaged log and truncates the
 // log there.
-type cutter struct {
+type lossAcceptor struct {
 	fs   disk.FS
 	dir  string
 	id   LogID
@@ -48,7 +48,7 @@ type cutter struct {
 	loss Loss
 }
 
-func (c *cutter) run() (*Loss, error) {
+func (c *lossAcceptor) run() (*Loss, error) {
 	names, err := list(c.fs, c.dir)
 	if err != nil {
 		return nil, err
@@ -59,18 +59,18 @@ func (c *cutter) run() (*Loss, error) {
 	if err := c.readMark(names); err != nil {
 		return nil, err
 	}
-	if err := c.findCut(names); err != nil {
+	if err := c.findEnd(names); err != nil {
 		return nil, err
 	}
 	if c.loss.Damage == nil {
 		return nil, nil
 	}
 	c.loss.Kept = c.kept.position
-	return &c.loss, c.cut(names)
+	return &c.loss, c.truncate(names)
 }
 
 // note records the first damage; any other error is returned.
-func (c *cutter) note(err error) error {
+func (c *lossAcceptor) note(err error) error {
 	var damage *DamageError
 	if err != nil && !errors.As(err, &damage) {
 		return err
@@ -81,9 +81,9 @@ func (c *cutter) note(err error) error {
 	return nil
 }
 
-func (c *cutter) readMark(names listing) error {
+func (c *lossAcceptor) readMark(names listing) error {
 	if !names.mark {
-		c.loss.Damage = damaged(markName, 0, "missing, though there are segments")
+		c.loss.Damage = newDamage(markName, 0, "missing, though there are segments")
 	} else if data, err := loadMark(c.fs, filepath.Join(c.dir, markName)); err != nil {
 		if err := c.note(err); err != nil {
 			return err
@@ -100,9 +100,9 @@ func (c *cutter) readMark(names listing) error {
 	return nil
 }
 
-// findCut walks the segments up to the first damage and stores the end of the
+// findEnd walks the segments up to the first damage and stores the end of the
 // intact part in kept.
-func (c *cutter) findCut(names listing) error {
+func (c *lossAcceptor) findEnd(names listing) error {
 	if len(names.segments) == 0 && c.mark.position.Segment == 0 {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (c *cutter) findCut(names listing) error {
 }
 
 // readTail makes the last valid record of a segment the end of the log.
-func (c *cutter) readTail(h segmentHeader) error {
+func (c *lossAcceptor) readTail(h segmentHeader) error {
 	name := segmentName(h.number)
 	file, err := c.fs.OpenFile(filepath.Join(c.dir, name), disk.ReadOnly)
 	if err != nil {
@@ -160,9 +160,9 @@ func (c *cutter) readTail(h segmentHeader) error {
 	return nil
 }
 
-// cut sets the files after the damage aside, and then writes the mark that
+// truncate sets the files after the damage aside, and then writes the mark that
 // makes the rest a valid log again.
-func (c *cutter) cut(names listing) error {
+func (c *lossAcceptor) truncate(names listing) error {
 	for _, number := range names.segments {
 		if number >= c.mark.first && number > c.kept.position.Segment {
 			if err := c.setAside(segmentName(number)); err != nil {
@@ -186,7 +186,7 @@ func (c *cutter) cut(names listing) error {
 // copyTail replaces the last segment by a copy of its intact part, followed by
 // zeros. The bytes after the damage must not survive: the log continues from an
 // earlier epoch and may use their epochs again.
-func (c *cutter) copyTail() error {
+func (c *lossAcceptor) copyTail() error {
 	name := segmentName(c.kept.position.Segment)
 	path := filepath.Join(c.dir, name)
 	info, err := c.fs.Stat(path)
@@ -212,7 +212,7 @@ func (c *cutter) copyTail() error {
 }
 
 // startOver leaves nothing that the next Open would accept as a log.
-func (c *cutter) startOver(names listing) error {
+func (c *lossAcceptor) startOver(names listing) error {
 	for _, number := range names.segments {
 		if number < c.mark.first {
 			if err := c.setAside(segmentName(number)); err != nil {
@@ -233,7 +233,7 @@ func (c *cutter) startOver(names listing) error {
 	return c.fs.SyncDir(c.dir)
 }
 
-func (c *cutter) setAside(name string) error {
+func (c *lossAcceptor) setAside(name string) error {
 	path := filepath.Join(c.dir, name)
 	if err := c.fs.Rename(path, path+lostSuffix); err != nil {
 		return err

@@ -27,7 +27,7 @@ func (l *Log) Append(kind byte, payload ...[]byte) (Position, error) {
 			return Position{}, err
 		}
 	}
-	l.used = true
+	l.hasAppended = true
 	position := l.next
 	synced := int64(0)
 	if l.durable.Segment == position.Segment {

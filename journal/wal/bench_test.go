@@ -84,7 +84,7 @@ func BenchmarkReplay(b *testing.B) {
 	if _, err := log.Sync(); err != nil {
 		b.Fatal(err)
 	}
-	log.used = false
+	log.hasAppended = false
 	b.SetBytes(60 << 20)
 	b.ReportAllocs()
 	for b.Loop() {

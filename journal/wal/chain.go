@@ -49,7 +49,7 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 	var headers []segmentHeader
 	for number := m.first; number <= last; number++ {
 		if i := int(number - m.first); i >= len(numbers) || numbers[i] != number {
-			return headers, missing(number, numbers, m)
+			return headers, missingSegment(number, numbers, m)
 		}
 		h, err := loadHeader(fsys, dir, id, number)
 		if err != nil {
@@ -63,14 +63,14 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 	return headers, nil
 }
 
-// missing returns the damage of a missing segment. If the segment is the oldest
+// missingSegment returns the damage of a missing segment. If the segment is the oldest
 // one and a slot of the mark is invalid, that slot is the damage, because it
 // could have recorded that the segment was released.
-func missing(number uint64, others []uint64, m mark) *DamageError {
+func missingSegment(number uint64, others []uint64, m mark) *DamageError {
 	if m.flaw == "" || number != m.first || len(others) == 0 {
-		return damaged(segmentName(number), 0, "missing")
+		return newDamage(segmentName(number), 0, "missing")
 	}
-	return damaged(markName, int64(m.flawed*markSlotBytes), "slot %d is invalid (%s); by the other slots the log starts with %s, which is missing and may have been released since",
+	return newDamage(markName, int64(m.flawed*markSlotBytes), "slot %d is invalid (%s); by the other slots the log starts with %s, which is missing and may have been released since",
 		m.flawed, m.flaw, segmentName(number))
 }
 
@@ -78,12 +78,12 @@ func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
 	name := segmentName(h.number)
 	if h.number == 1 {
 		if h.previousEnd != 0 || h.previousEpoch != 0 {
-			return damaged(name, 0, "the first segment names a previous segment")
+			return newDamage(name, 0, "the first segment names a previous segment")
 		}
 		return nil
 	}
 	if h.epoch != h.previousEpoch+1 {
-		return damaged(name, 0, "epoch %d does not follow %d", h.epoch, h.previousEpoch)
+		return newDamage(name, 0, "epoch %d does not follow %d", h.epoch, h.previousEpoch)
 	}
 	if len(before) == 0 {
 		return nil
@@ -91,9 +91,9 @@ func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
 	p := before[len(before)-1]
 	switch {
 	case h.previousEnd < headerBytes || h.previousEnd > p.size:
-		return damaged(name, 0, "says that the previous segment ends at %d of %d bytes", h.previousEnd, p.size)
+		return newDamage(name, 0, "says that the previous segment ends at %d of %d bytes", h.previousEnd, p.size)
 	case m.position.Segment == p.number && h.previousEnd < m.position.Offset:
-		return damaged(name, 0, "says that the previous segment ends at %d, before the mark", h.previousEnd)
+		return newDamage(name, 0, "says that the previous segment ends at %d, before the mark", h.previousEnd)
 	}
 	return nil
 }
@@ -102,32 +102,32 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 	name := segmentName(number)
 	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
 	if err != nil {
-		return h, unreadable(name, 0, err)
+		return h, newReadFailure(name, 0, err)
 	}
 	defer file.Close()
 	size, err := file.Size()
 	if err != nil {
-		return h, unreadable(name, 0, err)
+		return h, newReadFailure(name, 0, err)
 	}
 	if size < headerBytes {
-		return h, damaged(name, 0, "has %d bytes, less than a header", size)
+		return h, newDamage(name, 0, "has %d bytes, less than a header", size)
 	}
 	page := make([]byte, headerBytes)
 	if _, err := file.ReadAt(page, 0); err != nil {
-		return h, unreadable(name, 0, err)
+		return h, newReadFailure(name, 0, err)
 	}
 	h, reason := decodeSegmentHeader(page)
 	switch {
 	case reason != "":
-		return h, damaged(name, 0, "%s", reason)
+		return h, newDamage(name, 0, "%s", reason)
 	case h.id != id:
-		return h, damaged(name, 0, "belongs to log %v, this is %v", h.id, id)
+		return h, newDamage(name, 0, "belongs to log %v, this is %v", h.id, id)
 	case h.number != number:
-		return h, damaged(name, 0, "holds segment %d", h.number)
+		return h, newDamage(name, 0, "holds segment %d", h.number)
 	case h.size != size:
-		return h, damaged(name, 0, "has %d bytes instead of %d", size, h.size)
+		return h, newDamage(name, 0, "has %d bytes instead of %d", size, h.size)
 	case h.size > maxSegmentBytes || h.size%headerBytes != 0:
-		return h, damaged(name, 0, "%d is not a valid segment length", h.size)
+		return h, newDamage(name, 0, "%d is not a valid segment length", h.size)
 	}
 	return h, nil
 }
@@ -140,17 +140,17 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 	name := segmentName(h.number)
 	file, err := fsys.OpenFile(filepath.Join(dir, name), disk.ReadOnly)
 	if err != nil {
-		return unreadable(name, 0, err)
+		return newReadFailure(name, 0, err)
 	}
 	defer file.Close()
 	r := newReader(file, h, next.previousEnd)
 	for r.next.Offset < r.limit {
 		rec, reason, err := r.read()
 		if err != nil {
-			return unreadable(name, r.next.Offset, err)
+			return newReadFailure(name, r.next.Offset, err)
 		}
 		if reason != "" {
-			return damaged(name, r.next.Offset, "%s, but the segment continues to %d", reason, r.limit)
+			return newDamage(name, r.next.Offset, "%s, but the segment continues to %d", reason, r.limit)
 		}
 		if fn != nil {
 			if err := fn(rec); err != nil {
@@ -159,7 +159,7 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 		}
 	}
 	if r.coder.epoch != next.previousEpoch {
-		return damaged(name, r.next.Offset, "ends in epoch %d, the next segment follows epoch %d",
+		return newDamage(name, r.next.Offset, "ends in epoch %d, the next segment follows epoch %d",
 			r.coder.epoch, next.previousEpoch)
 	}
 	return nil
@@ -176,12 +176,12 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 		if marked && r.next == m.position {
 			met = true
 			if r.coder.epoch != m.epoch || r.lastCRC != m.lastCRC {
-				return "", damaged(name, r.next.Offset, "the records up to the mark differ from those that were synced")
+				return "", newDamage(name, r.next.Offset, "the records up to the mark differ from those that were synced")
 			}
 		}
 		var rec record
 		if rec, reason, err = r.read(); err != nil {
-			return "", unreadable(name, r.next.Offset, err)
+			return "", newReadFailure(name, r.next.Offset, err)
 		}
 		if reason == "" && fn != nil {
 			if err := fn(rec); err != nil {
@@ -192,18 +192,18 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 	tail := r.next.Offset
 	switch {
 	case marked && tail < m.position.Offset:
-		return "", damaged(name, tail, "%s, but the log was synced up to %d", reason, m.position.Offset)
+		return "", newDamage(name, tail, "%s, but the log was synced up to %d", reason, m.position.Offset)
 	case marked && !met:
-		return "", damaged(name, m.position.Offset, "no record ends where the mark says")
+		return "", newDamage(name, m.position.Offset, "no record ends where the mark says")
 	case marked && m.final && tail == m.position.Offset:
 		return reason, nil
 	}
-	proof, err := r.provesDamage()
+	proof, err := r.findDamageProof()
 	if err != nil {
-		return "", unreadable(name, tail, err)
+		return "", newReadFailure(name, tail, err)
 	}
 	if proof != 0 {
-		return "", damaged(name, tail, "%s, but a record at %d was written after this offset was synced", reason, proof)
+		return "", newDamage(name, tail, "%s, but a record at %d was written after this offset was synced", reason, proof)
 	}
 	return reason, nil
 }

@@ -143,7 +143,7 @@ func refused(t *testing.T, w *testLog, file string) *DamageError {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !report.Damaged() || !slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Damage && f.File == file }) {
+	if !report.IsDamaged() || !slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Damage && f.File == file }) {
 		t.Errorf("verify does not find damage in %s: %+v", file, report.Findings)
 	}
 	return damage

@@ -59,10 +59,10 @@ func (e *DamageError) Error() string {
 // Unwrap returns the disk error.
 func (e *DamageError) Unwrap() error { return e.Err }
 
-func damaged(file string, offset int64, reason string, args ...any) *DamageError {
+func newDamage(file string, offset int64, reason string, args ...any) *DamageError {
 	return &DamageError{File: file, Offset: offset, Reason: fmt.Sprintf(reason, args...), Hint: damageHint}
 }
 
-func unreadable(file string, offset int64, err error) *DamageError {
+func newReadFailure(file string, offset int64, err error) *DamageError {
 	return &DamageError{File: file, Offset: offset, Reason: "cannot be read", Hint: damageHint, Err: err}
 }

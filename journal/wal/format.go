@@ -136,7 +136,7 @@ func (c *coder) appendRecord(dst []byte, offset, synced int64, kind byte, payloa
 	littleEndian.PutUint32(b[8:], uint32(length))
 	littleEndian.PutUint32(b[12:], uint32(synced/alignment))
 	state := c.headerState(b, offset)
-	littleEndian.PutUint16(b[4:], fold(state))
+	littleEndian.PutUint16(b[4:], foldChecksum(state))
 	crc := crc32.Update(state, castagnoli, b[recordHeaderBytes:])
 	littleEndian.PutUint32(b, crc)
 	return dst, crc
@@ -150,7 +150,7 @@ func (c *coder) headerState(b []byte, offset int64) uint32 {
 	return crc32.Update(state, castagnoli, b[6:recordHeaderBytes])
 }
 
-func fold(state uint32) uint16 { return uint16(state) ^ uint16(state>>16) }
+func foldChecksum(state uint32) uint16 { return uint16(state) ^ uint16(state>>16) }
 
 // recordHeader is a verified record header.
 type recordHeader struct {
@@ -177,10 +177,10 @@ func (c *coder) decodeHeader(b []byte, offset, limit int64) (h recordHeader, ok 
 		return h, false
 	}
 	h.state = c.headerState(b, offset)
-	return h, fold(h.state) == littleEndian.Uint16(b[4:])
+	return h, foldChecksum(h.state) == littleEndian.Uint16(b[4:])
 }
 
-// valid verifies the payload and its padding.
-func (h recordHeader) valid(body []byte) bool {
+// isValid verifies the payload and its padding.
+func (h recordHeader) isValid(body []byte) bool {
 	return crc32.Update(h.state, castagnoli, body) == h.crc
 }

@@ -29,7 +29,7 @@ func TestRecordBelongsToItsPlace(t *testing.T) {
 	}
 	for _, test := range tests {
 		h, ok := test.coder.decodeHeader(b, test.offset, 16384)
-		ok = ok && h.valid(b[recordHeaderBytes:])
+		ok = ok && h.isValid(b[recordHeaderBytes:])
 		if ok != test.want {
 			t.Errorf("%s: %v", test.name, ok)
 		}
@@ -40,7 +40,7 @@ func TestRecordBelongsToItsPlace(t *testing.T) {
 	for bit := range len(b) * 8 {
 		flipped := bytes.Clone(b)
 		flipped[bit/8] ^= 1 << (bit % 8)
-		if h, ok := own.decodeHeader(flipped, 8192, 16384); ok && h.bytes() == 24 && h.valid(flipped[recordHeaderBytes:]) {
+		if h, ok := own.decodeHeader(flipped, 8192, 16384); ok && h.bytes() == 24 && h.isValid(flipped[recordHeaderBytes:]) {
 			t.Errorf("bit %d flipped and not noticed", bit)
 		}
 	}

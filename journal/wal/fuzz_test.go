@@ -134,7 +134,7 @@ func checkDamaged(t *testing.T, d *disktest.Crashable, known func(line string) b
 		if !errors.As(err, &damage) || damage.File == "" || damage.Hint == "" {
 			t.Fatalf("refused without saying what is damaged: %v", err)
 		}
-		if !report.Damaged() {
+		if !report.IsDamaged() {
 			t.Fatalf("verify found nothing, and the log is refused: %v", err)
 		}
 		if _, err := AcceptLoss(d, testDir); err != nil {
@@ -143,7 +143,7 @@ func checkDamaged(t *testing.T, d *disktest.Crashable, known func(line string) b
 		if log, err = Open(d, testDir, Options{SegmentBytes: 8192}); err != nil {
 			t.Fatalf("after the loss was accepted: %v", err)
 		}
-	} else if report.Damaged() {
+	} else if report.IsDamaged() {
 		t.Fatalf("verify found %+v, and the log was opened", report.Findings)
 	}
 	records := 0

@@ -160,7 +160,7 @@ func TestGoldenLogIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	report, err := Verify(disk.OS{}, dir)
-	if err != nil || report.Damaged() {
+	if err != nil || report.IsDamaged() {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 	if lines := strings.Count(string(want), "\n"); int(report.Records) != lines {

@@ -89,13 +89,13 @@ type markFile struct {
 	file    disk.File
 	id      LogID
 	current mark
-	// turn is the slot to be synced next.
-	turn     int
-	running  bool // the running slot is newer than the synced ones
-	syncedAt time.Time
-	settled  []byte
-	syncs    *atomic.Uint64
-	buf      [markBytes]byte
+	// nextSlot is the slot to be synced next.
+	nextSlot   int
+	running    bool // the running slot is newer than the synced ones
+	syncedAt   time.Time
+	lastSynced []byte
+	syncs      *atomic.Uint64
+	buf        [markBytes]byte
 }
 
 func createMark(fsys disk.FS, path string, id LogID, m mark) error {
@@ -118,7 +118,7 @@ func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 			continue
 		}
 		if found && sid != id {
-			return m, id, turn, damaged(markName, int64(slot*markSlotBytes), "slot belongs to a different log, %v", sid)
+			return m, id, turn, newDamage(markName, int64(slot*markSlotBytes), "slot belongs to a different log, %v", sid)
 		}
 		sequences[slot] = s.sequence
 		if !found || s.sequence > m.sequence {
@@ -127,7 +127,7 @@ func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 		id, found = sid, true
 	}
 	if !found {
-		return m, id, turn, damaged(markName, 0, "no slot is valid")
+		return m, id, turn, newDamage(markName, 0, "no slot is valid")
 	}
 	if sequences[1] < sequences[0] {
 		turn = 1
@@ -146,11 +146,11 @@ func (f *markFile) write(slot int, m mark) error {
 	return nil
 }
 
-// settle writes the newest synced slot again and syncs it. An earlier process
+// rewriteSynced writes the newest synced slot again and syncs it. An earlier process
 // may have written it and failed to sync it. The other slot may be overwritten
 // only once this one is on disk.
-func (f *markFile) settle() error {
-	if _, err := f.file.WriteAt(f.settled, int64((1-f.turn)*markSlotBytes)); err != nil {
+func (f *markFile) rewriteSynced() error {
+	if _, err := f.file.WriteAt(f.lastSynced, int64((1-f.nextSlot)*markSlotBytes)); err != nil {
 		return err
 	}
 	return f.file.Sync()
@@ -164,14 +164,14 @@ func (f *markFile) writeRunning(m mark) error {
 
 // writeDurable writes the mark and syncs it.
 func (f *markFile) writeDurable(m mark, now time.Time) error {
-	if err := f.write(f.turn, m); err != nil {
+	if err := f.write(f.nextSlot, m); err != nil {
 		return err
 	}
 	if err := f.file.Sync(); err != nil {
 		return err
 	}
 	f.syncs.Add(1)
-	f.turn = 1 - f.turn
+	f.nextSlot = 1 - f.nextSlot
 	f.running = false
 	f.syncedAt = now
 	return nil

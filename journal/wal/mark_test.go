@@ -20,7 +20,7 @@ func TestOneSlotOfTheMarkIsEnough(t *testing.T) {
 		if err := w.disk.Corrupt(path(markName), slot*markSlotBytes+50, 1); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := Verify(w.disk, testDir); err != nil || report.Damaged() || len(report.Findings) == 0 {
+		if report, err := Verify(w.disk, testDir); err != nil || report.IsDamaged() || len(report.Findings) == 0 {
 			t.Errorf("verify: %+v, %v", report, err)
 		}
 		w.open(t)

@@ -352,7 +352,7 @@ func (w *model) verify() error {
 	if errors.Is(err, fs.ErrNotExist) && len(w.records) == 0 {
 		return nil
 	}
-	if err != nil || report.Damaged() {
+	if err != nil || report.IsDamaged() {
 		return fmt.Errorf("verify after a crash: %+v, %w", report.Findings, err)
 	}
 	return nil

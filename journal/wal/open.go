@@ -93,7 +93,7 @@ func (l *Log) openMark(names listing) error {
 	path := filepath.Join(l.dir, markName)
 	if !names.mark {
 		if len(names.segments)+len(names.free) > 0 {
-			return damaged(markName, 0, "missing, though there are segments")
+			return newDamage(markName, 0, "missing, though there are segments")
 		}
 		var id LogID
 		littleEndian.PutUint64(id[:], l.opts.Rand())
@@ -116,13 +116,13 @@ func (l *Log) openMark(names listing) error {
 	}
 	l.id = id
 	l.mark = &markFile{
-		file:     file,
-		id:       id,
-		current:  m,
-		turn:     turn,
-		syncedAt: l.opts.Now(),
-		settled:  data[(1-turn)*markSlotBytes:][:markBytes],
-		syncs:    &l.counters.markSyncs,
+		file:       file,
+		id:         id,
+		current:    m,
+		nextSlot:   turn,
+		syncedAt:   l.opts.Now(),
+		lastSynced: data[(1-turn)*markSlotBytes:][:markBytes],
+		syncs:      &l.counters.markSyncs,
 	}
 	return nil
 }
@@ -130,17 +130,17 @@ func (l *Log) openMark(names listing) error {
 func loadMark(fsys disk.FS, path string) ([]byte, error) {
 	data, err := disk.ReadFile(fsys, path)
 	if err != nil {
-		return nil, unreadable(markName, 0, err)
+		return nil, newReadFailure(markName, 0, err)
 	}
 	if len(data) != markFileBytes {
-		return nil, damaged(markName, 0, "has %d bytes instead of %d", len(data), markFileBytes)
+		return nil, newDamage(markName, 0, "has %d bytes instead of %d", len(data), markFileBytes)
 	}
 	return data, nil
 }
 
 // begin creates the first segment of a new log.
 func (l *Log) begin() error {
-	if err := l.mark.settle(); err != nil {
+	if err := l.mark.rewriteSynced(); err != nil {
 		return err
 	}
 	c, coder, next, err := l.newSegment()
@@ -188,7 +188,7 @@ func (l *Log) recover(names listing) error {
 // pages clean, and a sync alone would not write them. The new epoch invalidates
 // everything after the tail for good.
 func (l *Log) takeOver(r *reader) error {
-	if err := l.mark.settle(); err != nil {
+	if err := l.mark.rewriteSynced(); err != nil {
 		return err
 	}
 	from, synced := int64(headerBytes), int64(0)

@@ -105,7 +105,7 @@ func (r *reader) read() (rec record, reason string, err error) {
 	if err != nil {
 		return rec, "", err
 	}
-	if !h.valid(body) {
+	if !h.isValid(body) {
 		return rec, "record fails its checksum", nil
 	}
 	rec = record{position: r.next, kind: h.kind, crc: h.crc, payload: body[:h.length:h.length]}
@@ -132,11 +132,11 @@ func (r *reader) newEpoch(payload []byte) (reason string) {
 	return ""
 }
 
-// provesDamage looks behind r.next, where no whole record is, for a record of
+// findDamageProof looks behind r.next, where no whole record is, for a record of
 // the same epoch that was encoded when the segment was already synced beyond
 // r.next: then the bytes here were synced too, and are damaged rather than
 // torn. It returns the offset of the record, 0 if there is none.
-func (r *reader) provesDamage() (offset int64, err error) {
+func (r *reader) findDamageProof() (offset int64, err error) {
 	return r.find(r.next.Offset, r.next.Offset)
 }
 
@@ -150,13 +150,13 @@ func (r *reader) find(after, floor int64) (offset int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		at := r.candidate(b, offset, floor)
+		at := r.findHeader(b, offset, floor)
 		if at < 0 {
 			offset += length&^(alignment-1) - alignment
 			continue
 		}
 		offset += at
-		whole, err := r.wholeAt(offset)
+		whole, err := r.isValidAt(offset)
 		if whole || err != nil {
 			return offset, err
 		}
@@ -165,9 +165,9 @@ func (r *reader) find(after, floor int64) (offset int64, err error) {
 	return 0, nil
 }
 
-// candidate returns the index in b, the bytes at base, of the first header that
+// findHeader returns the index in b, the bytes at base, of the first header that
 // passes and knows the segment to be synced beyond floor; -1 if there is none.
-func (r *reader) candidate(b []byte, base, floor int64) int64 {
+func (r *reader) findHeader(b []byte, base, floor int64) int64 {
 	for i := int64(0); int64(len(b))-i >= recordHeaderBytes; i += alignment {
 		synced := int64(littleEndian.Uint32(b[i+12:])) * alignment
 		if synced <= floor || synced > base+i {
@@ -180,7 +180,7 @@ func (r *reader) candidate(b []byte, base, floor int64) int64 {
 	return -1
 }
 
-func (r *reader) wholeAt(offset int64) (bool, error) {
+func (r *reader) isValidAt(offset int64) (bool, error) {
 	b, err := r.window.peek(offset, recordHeaderBytes)
 	if err != nil {
 		return false, err
@@ -190,5 +190,5 @@ func (r *reader) wholeAt(offset int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return h.valid(body), nil
+	return h.isValid(body), nil
 }

@@ -14,7 +14,7 @@ func (l *Log) Replay(fn func(pos Position, kind byte, payload []byte) error) err
 	if l.err != nil {
 		return l.err
 	}
-	if l.used {
+	if l.hasAppended {
 		return ErrReplayLate
 	}
 	for _, s := range l.segments {
@@ -33,17 +33,17 @@ func (l *Log) replaySegment(s segment, fn func(pos Position, kind byte, payload 
 	name := segmentName(s.number)
 	file, err := l.fs.OpenFile(filepath.Join(l.dir, name), disk.ReadOnly)
 	if err != nil {
-		return unreadable(name, 0, err)
+		return newReadFailure(name, 0, err)
 	}
 	defer file.Close()
 	r := newReader(file, h, s.end)
 	for r.next.Offset < s.end {
 		rec, reason, err := r.read()
 		if err != nil {
-			return unreadable(name, r.next.Offset, err)
+			return newReadFailure(name, r.next.Offset, err)
 		}
 		if reason != "" {
-			return damaged(name, r.next.Offset, "%s, although the record was valid when the log was opened", reason)
+			return newDamage(name, r.next.Offset, "%s, although the record was valid when the log was opened", reason)
 		}
 		if rec.kind == epochKind {
 			continue

@@ -37,8 +37,8 @@ type Finding struct {
 	Text string
 }
 
-// Damaged reports whether Open would reject the log.
-func (r *Report) Damaged() bool {
+// IsDamaged reports whether Open would reject the log.
+func (r *Report) IsDamaged() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Damage })
 }
 
@@ -91,13 +91,13 @@ func (v *verifier) damage(err error) bool {
 	return true
 }
 
-func (v *verifier) remark(file string, offset int64, text string, args ...any) {
+func (v *verifier) warn(file string, offset int64, text string, args ...any) {
 	v.report.Findings = append(v.report.Findings, Finding{File: file, Offset: offset, Text: fmt.Sprintf(text, args...)})
 }
 
 func (v *verifier) readMark(names listing) {
 	if !names.mark {
-		v.damage(damaged(markName, 0, "missing, though there are segments"))
+		v.damage(newDamage(markName, 0, "missing, though there are segments"))
 		return
 	}
 	data, err := loadMark(v.fs, filepath.Join(v.dir, markName))
@@ -107,7 +107,7 @@ func (v *verifier) readMark(names listing) {
 	for slot := range markSlots {
 		offset := int64(slot * markSlotBytes)
 		if _, _, reason := decodeMark(data[offset:]); reason != "" {
-			v.remark(markName, offset, "%s, which a power cut during its write can cause", reason)
+			v.warn(markName, offset, "%s, which a power cut during its write can cause", reason)
 		}
 	}
 	m, id, _, err := readMark(data)
@@ -131,7 +131,7 @@ func (v *verifier) readSegments(names listing) {
 	}
 	from, _ := slices.BinarySearch(numbers, first)
 	if from > 0 {
-		v.remark(segmentName(numbers[0]), 0, "released but not removed, with %d more", from-1)
+		v.warn(segmentName(numbers[0]), 0, "released but not removed, with %d more", from-1)
 	}
 	var before *segmentHeader
 	expected := first
@@ -157,11 +157,11 @@ func (v *verifier) readSegments(names listing) {
 
 // missing reports missing segments that are followed by others.
 func (v *verifier) missing(from, to uint64, behind []uint64) {
-	if err := missing(from, behind, v.mark); from == to || err.File == markName {
+	if err := missingSegment(from, behind, v.mark); from == to || err.File == markName {
 		v.damage(err)
 		return
 	}
-	v.damage(damaged(segmentName(from), 0, "missing, as are all up to %s", segmentName(to)))
+	v.damage(newDamage(segmentName(from), 0, "missing, as are all up to %s", segmentName(to)))
 }
 
 func (v *verifier) header(number uint64, before *segmentHeader) (*segmentHeader, error) {
@@ -233,14 +233,14 @@ func (v *verifier) tail(h segmentHeader) (end int64, err error) {
 	name := segmentName(h.number)
 	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)
 	if err != nil {
-		return 0, unreadable(name, 0, err)
+		return 0, newReadFailure(name, 0, err)
 	}
 	defer file.Close()
 	r := newReader(file, h, h.size)
 	reason, err := findTail(r, v.mark, v.count)
 	v.report.Tail = r.next
 	if marked := v.mark.position; err == nil && marked.Segment <= h.number && marked != r.next {
-		v.remark(name, r.next.Offset, "the log ends here, its mark is at %v: %s", marked, reason)
+		v.warn(name, r.next.Offset, "the log ends here, its mark is at %v: %s", marked, reason)
 	}
 	switch {
 	case err == nil || v.mark.position.Segment < h.number:
@@ -271,7 +271,7 @@ func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	for gap := damage; gap < end; gap = r.next.Offset {
 		offset, err := r.find(gap, -1)
 		if gap != damage && (offset != 0 || certain) {
-			v.damage(damaged(name, gap, "no valid record here either"))
+			v.damage(newDamage(name, gap, "no valid record here either"))
 		}
 		if offset == 0 || err != nil {
 			return

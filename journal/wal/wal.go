@@ -78,10 +78,10 @@ type Log struct {
 	full    bool
 	pending []chunk
 	// durable is the position after the last synced record.
-	durable Position
-	dirty   bool // written but not synced
-	used    bool // Append was called
-	err     error
+	durable     Position
+	dirty       bool // written but not synced
+	hasAppended bool // Append was called
+	err         error
 
 	counters counters
 }

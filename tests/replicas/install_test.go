@@ -226,8 +226,8 @@ func TestLeaderChangesUnderASnapshot(t *testing.T) {
 		} else {
 			w.isolate(old.id)
 			for _, o := range w.nodes {
-				o.driver.Core().PeerSilent(name(old.id))
-				old.driver.Core().PeerSilent(name(o.id))
+				o.driver.Core().PeerSuspected(name(old.id))
+				old.driver.Core().PeerSuspected(name(o.id))
 			}
 		}
 		stale := w.shipping
@@ -360,7 +360,7 @@ func TestSnapshotsBeginAnew(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			room := int64(1 << 30)
 			w := newWorld(t, 3, 65)
-			w.opts = func(o *raftgroup.Options) { o.CatchUpRoom = func() int64 { return room } }
+			w.opts = func(o *raftgroup.Options) { o.CatchUpSpace = func() int64 { return room } }
 			w.start()
 			for _, n := range w.nodes {
 				w.create(fillerShard(n), fillerReplica(n))

@@ -99,11 +99,11 @@ func (n *host) start() {
 	fail(err)
 	inbox := make(chan sentFrame, 4096)
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
-		Self: name(n.id), Log: n.log, Machine: n.applier, Sink: n, Transport: n, Snapshots: n.applier, Sender: n, Fatal: n.fatal,
+		Self: name(n.id), Log: n.log, Machine: n.applier, Sink: n, Transport: n, Snapshots: n.applier, Sender: n, OnFatal: n.fatal,
 		SnapshotFS: disk.OS{}, SnapshotDir: snapshots,
-		Locate:  func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) { return name(home(r)), true },
-		Applied: func(s sharding.ShardID) uint64 { index, _ := n.machine.Applied(s); return index },
-		Tick:    20 * time.Millisecond, CutTicks: 5, RetainBytes: 1,
+		Locate:       func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) { return name(home(r)), true },
+		AppliedIndex: func(s sharding.ShardID) uint64 { index, _ := n.machine.Applied(s); return index },
+		Tick:         20 * time.Millisecond, TruncateTicks: 5, RetainBytes: 1,
 	})
 	fail(err)
 	n.mu.Lock()
@@ -112,7 +112,7 @@ func (n *host) start() {
 	n.wait.Go(func() {
 		for m := range inbox {
 			from := name(m.from)
-			loop.PeerHeard(from)
+			loop.PeerAlive(from)
 			if err := loop.Receive(from, m.frame); err != nil && !errors.Is(err, raftgroup.ErrStopped) {
 				n.fatal(err)
 			}

@@ -27,7 +27,7 @@ func (w *world) breaks(n int, after int64) {
 // keep.
 func behind(t *testing.T, seed uint64, room *int64) (w *world, l *load, leader, follower *node) {
 	w = newWorld(t, 3, seed)
-	w.opts = func(o *raftgroup.Options) { o.CatchUpRoom = func() int64 { return *room } }
+	w.opts = func(o *raftgroup.Options) { o.CatchUpSpace = func() int64 { return *room } }
 	w.start()
 	for _, n := range w.nodes {
 		w.create(fillerShard(n), fillerReplica(n))
@@ -205,7 +205,7 @@ func TestSnapshotsWithoutAFile(t *testing.T) {
 func TestOneFileForTwoFollowers(t *testing.T) {
 	room := int64(manyBytes)
 	w := newWorld(t, 3, 230)
-	w.opts = func(o *raftgroup.Options) { o.CatchUpRoom = func() int64 { return room } }
+	w.opts = func(o *raftgroup.Options) { o.CatchUpSpace = func() int64 { return room } }
 	w.start()
 	for _, n := range w.nodes {
 		w.create(fillerShard(n), fillerReplica(n))

@@ -30,7 +30,7 @@ func problems(t *testing.T, n *node) []store.DamageError {
 	generations := rec.Generations(n.fs, "snapshots")
 	cuts := map[sharding.ShardID]uint64{}
 	for _, g := range rec.Groups {
-		cuts[g.Shard] = g.CutIndex
+		cuts[g.Shard] = g.TruncatedIndex
 	}
 	n.starts++ // a copy: to look may mend what a crash left
 	copyStore(t, filepath.Join(n.base, fmt.Sprint("store", n.starts-1)), n.dir())

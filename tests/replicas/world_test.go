@@ -166,8 +166,8 @@ func (n *node) start() (err error) {
 		Self: name(n.id), Log: n.log, Machine: n, Sink: n, Transport: n, Snapshots: n,
 		SnapshotFS: n.fs, SnapshotDir: "snapshots",
 		Locate:         func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) { return name(home(r)), true },
-		Applied:        func(s sharding.ShardID) uint64 { return applied[s] },
-		MaxRecordBytes: 32 << 10, RetainBytes: 1, CutTicks: 2,
+		AppliedIndex:   func(s sharding.ShardID) uint64 { return applied[s] },
+		MaxRecordBytes: 32 << 10, RetainBytes: 1, TruncateTicks: 2,
 	}
 	if n.w.opts != nil {
 		n.w.opts(&opts)
@@ -333,14 +333,14 @@ func (n *node) run(tick bool) error {
 	core := n.driver.Core()
 	for _, m := range n.inbox {
 		from := name(m.from)
-		core.PeerHeard(from)
+		core.PeerAlive(from)
 		if err := wire.DecodeFrame(m.frame, func(m wire.Message) { core.Step(from, m) }); err != nil {
 			n.w.t.Fatal(err)
 		}
 	}
 	n.inbox = nil
 	for range 3 {
-		if core.Busy() {
+		if core.HasWork() {
 			if err := n.driver.Turn(); err != nil {
 				return err
 			}
@@ -397,7 +397,7 @@ func (w *world) deliver(s shipment) {
 			w.refused++
 		}
 		if from.up {
-			from.driver.SnapshotSent(s.o, err)
+			from.driver.ReportSnapshot(s.o, err)
 		}
 	}
 	if w.refuse || !to.up || w.cut[[2]int{s.from, s.to}] {

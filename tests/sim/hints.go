@@ -37,11 +37,11 @@ func (w *World) hint() {
 			case of == n || w.cut[[2]int{of.id, n.id}] || w.cut[[2]int{n.id, of.id}]:
 			case !of.up && h.rng.IntN(3) == 0:
 				h.right++
-				n.driver.Core().PeerGone(w.name(of.id))
+				n.driver.Core().PeerFailed(w.name(of.id))
 			case of.up && h.rng.IntN(h.often*10) == 0:
 				h.wrong++
 				w.note("hint %d %d", n.id, of.id)
-				n.driver.Core().PeerGone(w.name(of.id))
+				n.driver.Core().PeerFailed(w.name(of.id))
 			}
 		}
 	}

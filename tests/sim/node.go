@@ -117,9 +117,9 @@ func (n *node) start() error {
 	}
 	p := &n.w.profile
 	opts := raftgroup.Options{
-		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate, Strange: n.strange,
-		Applied:         func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
-		CutTicks:        p.cutTicks,
+		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate, IsForeign: n.strange,
+		AppliedIndex:    func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
+		TruncateTicks:   p.cutTicks,
 		MaxEntryBytes:   2 << 10,
 		MaxRecordBytes:  p.record,
 		MaxMessageBytes: p.message, MaxInflightMessages: 4, MaxInflightBytes: 1 << 20,
@@ -128,7 +128,7 @@ func (n *node) start() error {
 		RetainBytes:         1 << 40, // followers that are behind are not helped by snapshots
 		MaxPinnedSegments:   2,
 	}
-	opts.Probation = n.w.older.often > 0
+	opts.AwaitAttestation = n.w.older.often > 0
 	if p.snapshots {
 		opts.Snapshots, opts.SnapshotFS, opts.SnapshotDir = n.machine, n.disk, "snapshots"
 		opts.RetainBytes, opts.RetainTotalBytes = p.retain, p.retainTotal
@@ -204,7 +204,7 @@ func (n *node) run() {
 			n.lanes[s].propose()
 		}
 	}
-	if n.up && core.Busy() && n.w.rng.IntN(8) > 0 {
+	if n.up && core.HasWork() && n.w.rng.IntN(8) > 0 {
 		n.check(n.driver.Turn())
 	}
 	if !n.up {

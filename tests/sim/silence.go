@@ -20,7 +20,7 @@ func (n *node) ping() {
 			n.quiet[other] = true
 			n.w.count.silences++
 			n.w.note("silent %d %d", n.id, other)
-			n.driver.Core().PeerSilent(n.w.name(other))
+			n.driver.Core().PeerSuspected(n.w.name(other))
 		}
 	}
 }
@@ -45,7 +45,7 @@ func (n *node) hear(a arrival) {
 	if start := n.w.nodes[from].process; n.met[from] != start {
 		if n.met[from] != 0 && !n.quiet[from] {
 			n.w.note("renewed %d %d", n.id, from)
-			n.driver.Core().PeerSilent(n.w.name(from))
+			n.driver.Core().PeerSuspected(n.w.name(from))
 		}
 		n.met[from] = start
 		signs.Renew()
@@ -59,5 +59,5 @@ func (n *node) hear(a arrival) {
 		n.w.note("heard %d %d", n.id, from)
 	}
 	delete(n.quiet, from)
-	n.driver.Core().PeerHeard(n.w.name(from))
+	n.driver.Core().PeerAlive(n.w.name(from))
 }

@@ -309,7 +309,7 @@ func (w *World) sent(s *shipment, err error) {
 		err = errLost
 	}
 	if from := w.nodes[s.from]; from.up && from.process == s.sender {
-		from.driver.SnapshotSent(s.out, err)
+		from.driver.ReportSnapshot(s.out, err)
 	} else {
 		s.out.Release()
 	}

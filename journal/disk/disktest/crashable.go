@@ -30,11 +30,11 @@ var ErrPowerCut = errors.New("power cut")
 //	                                   │  Crash: sector by sector, kept or lost ▲
 //	                                   └────────────────────────────────────────┘
 type Crashable struct {
-	mu   sync.Mutex
-	rng  *rand.Rand
-	live map[string]*inode // names as a process sees them
-	kept map[string]*inode // names on the platter
-	dirs map[string]bool
+	mu      sync.Mutex
+	rng     *rand.Rand
+	live    map[string]*inode // names as a process sees them
+	platter map[string]*inode // names on the platter
+	dirs    map[string]bool
 	// pending are unsynced directory changes, in order
 	pending    []nameChange
 	lastWrite  *inode
@@ -55,10 +55,10 @@ type nameChange struct {
 // NewCrashable returns an empty disk that takes its randomness from rng.
 func NewCrashable(rng *rand.Rand) *Crashable {
 	return &Crashable{
-		rng:  rng,
-		live: map[string]*inode{},
-		kept: map[string]*inode{},
-		dirs: map[string]bool{".": true, string(filepath.Separator): true},
+		rng:     rng,
+		live:    map[string]*inode{},
+		platter: map[string]*inode{},
+		dirs:    map[string]bool{".": true, string(filepath.Separator): true},
 	}
 }
 
@@ -70,18 +70,18 @@ func (c *Crashable) Crash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	nodes := c.inodes()
-	keep := c.chance()
+	keep := c.drawSurvival()
 	for _, n := range nodes {
 		n.crash(c.rng, keep, n == c.lastWrite)
 	}
-	keep = c.chance()
+	keep = c.drawSurvival()
 	for _, change := range c.pending {
 		if c.rng.Float64() < keep {
-			c.settle(change)
+			c.apply(change)
 		}
 	}
 	c.live = map[string]*inode{}
-	for name, n := range c.kept {
+	for name, n := range c.platter {
 		c.live[name] = n
 	}
 	c.pending, c.lastWrite = nil, nil
@@ -107,10 +107,10 @@ func (c *Crashable) Clone() *Crashable {
 	out.nextInode = c.nextInode
 	for _, n := range c.inodes() {
 		bytes := append([]byte(nil), n.live...)
-		copied := &inode{number: n.number, live: bytes, kept: append([]byte(nil), bytes...)}
+		copied := &inode{number: n.number, live: bytes, platter: append([]byte(nil), bytes...)}
 		for name, at := range c.live {
 			if at == n {
-				out.live[name], out.kept[name] = copied, copied
+				out.live[name], out.platter[name] = copied, copied
 			}
 		}
 	}
@@ -118,9 +118,9 @@ func (c *Crashable) Clone() *Crashable {
 	return out
 }
 
-// chance draws the fraction of unsynced data that survives. Nothing and
+// drawSurvival draws the fraction of unsynced data that survives. Nothing and
 // everything are drawn often.
-func (c *Crashable) chance() float64 {
+func (c *Crashable) drawSurvival() float64 {
 	return [...]float64{0, 0.1, 0.5, 0.5, 0.9, 1}[c.rng.IntN(6)]
 }
 
@@ -128,7 +128,7 @@ func (c *Crashable) chance() float64 {
 func (c *Crashable) inodes() []*inode {
 	seen := map[*inode]bool{}
 	var nodes []*inode
-	for _, names := range []map[string]*inode{c.live, c.kept} {
+	for _, names := range []map[string]*inode{c.live, c.platter} {
 		for _, n := range names {
 			if !seen[n] {
 				seen[n] = true
@@ -140,16 +140,16 @@ func (c *Crashable) inodes() []*inode {
 	return nodes
 }
 
-// settle applies a directory change to the platter, unless a change it depends
+// apply applies a directory change to the platter, unless a change it depends
 // on was lost.
-func (c *Crashable) settle(change nameChange) {
+func (c *Crashable) apply(change nameChange) {
 	if change.from != "" {
-		if c.kept[change.from] != change.node {
+		if c.platter[change.from] != change.node {
 			return
 		}
-		delete(c.kept, change.from)
+		delete(c.platter, change.from)
 	}
 	if change.to != "" {
-		c.kept[change.to] = change.node
+		c.platter[change.to] = change.node
 	}
 }

@@ -136,8 +136,8 @@ func (c *Crashable) Corrupt(name string, offset int64, mask byte) error {
 		return pathError("corrupt", name, fmt.Errorf("offset %d outside of %d bytes", offset, len(n.live)))
 	}
 	n.live[offset] ^= mask
-	if offset < int64(len(n.kept)) {
-		n.kept[offset] ^= mask
+	if offset < int64(len(n.platter)) {
+		n.platter[offset] ^= mask
 	}
 	return nil
 }

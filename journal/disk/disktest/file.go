@@ -16,7 +16,7 @@ const sectorBytes = 512
 type inode struct {
 	number  int
 	live    []byte
-	kept    []byte
+	platter []byte
 	changes []change
 }
 
@@ -29,34 +29,34 @@ type change struct {
 }
 
 func (n *inode) resize(length int64) {
-	n.live = resized(n.live, length)
+	n.live = withLength(n.live, length)
 	n.changes = append(n.changes, change{length: length})
 }
 
 // write records p as unsynced. It copies the bytes.
 func (n *inode) write(p []byte, offset int64) {
 	if end := offset + int64(len(p)); end > int64(len(n.live)) {
-		n.live = resized(n.live, end)
+		n.live = withLength(n.live, end)
 	}
 	copy(n.live[offset:], p)
 	n.changes = append(n.changes, change{offset: offset, data: append(make([]byte, 0, len(p)), p...)})
 }
 
-// settle applies a change to the platter.
-func (n *inode) settle(ch change) {
+// apply applies a change to the platter.
+func (n *inode) apply(ch change) {
 	if ch.data == nil {
-		n.kept = resized(n.kept, ch.length)
+		n.platter = withLength(n.platter, ch.length)
 		return
 	}
-	if end := ch.offset + int64(len(ch.data)); end > int64(len(n.kept)) {
-		n.kept = resized(n.kept, end)
+	if end := ch.offset + int64(len(ch.data)); end > int64(len(n.platter)) {
+		n.platter = withLength(n.platter, end)
 	}
-	copy(n.kept[ch.offset:], ch.data)
+	copy(n.platter[ch.offset:], ch.data)
 }
 
 func (n *inode) sync() {
 	for _, ch := range n.changes {
-		n.settle(ch)
+		n.apply(ch)
 	}
 	n.changes = n.changes[:0]
 }
@@ -64,40 +64,40 @@ func (n *inode) sync() {
 // crash keeps each unsynced sector with the given probability, tears the last
 // write if asked to, and loses the rest.
 func (n *inode) crash(rng *rand.Rand, keep float64, tear bool) {
-	n.lose(rng, keep, tear)
-	n.live = append([]byte(nil), n.kept...)
+	n.discardUnsynced(rng, keep, tear)
+	n.live = append([]byte(nil), n.platter...)
 }
 
-// lose applies some of the unsynced changes and drops the others, as if all had
+// discardUnsynced applies some of the unsynced changes and drops the others, as if all had
 // been synced.
-func (n *inode) lose(rng *rand.Rand, keep float64, tear bool) {
+func (n *inode) discardUnsynced(rng *rand.Rand, keep float64, tear bool) {
 	for i, ch := range n.changes {
 		switch {
 		case ch.data == nil:
 			if rng.Float64() < keep {
-				n.settle(ch)
+				n.apply(ch)
 			}
 		case tear && i == len(n.changes)-1 && rng.IntN(2) == 0:
-			n.settle(change{offset: ch.offset, data: ch.data[:rng.IntN(len(ch.data)+1)]})
+			n.apply(change{offset: ch.offset, data: ch.data[:rng.IntN(len(ch.data)+1)]})
 		default:
-			n.settleSectors(rng, keep, ch)
+			n.applySectors(rng, keep, ch)
 		}
 	}
 	n.changes = nil
 }
 
-func (n *inode) settleSectors(rng *rand.Rand, keep float64, ch change) {
+func (n *inode) applySectors(rng *rand.Rand, keep float64, ch change) {
 	for from := int64(0); from < int64(len(ch.data)); {
 		size := min(sectorBytes-(ch.offset+from)%sectorBytes, int64(len(ch.data))-from)
 		if rng.Float64() < keep {
-			n.settle(change{offset: ch.offset + from, data: ch.data[from : from+size]})
+			n.apply(change{offset: ch.offset + from, data: ch.data[from : from+size]})
 		}
 		from += size
 	}
 }
 
-// resized returns b with the given length, padded with zeros.
-func resized(b []byte, length int64) []byte {
+// withLength returns b with the given length, padded with zeros.
+func withLength(b []byte, length int64) []byte {
 	if length <= int64(len(b)) {
 		return b[:length:length]
 	}
@@ -156,7 +156,7 @@ func (f *crashableFile) ReadAt(p []byte, offset int64) (int, error) {
 func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	if err := f.writable("write"); err != nil {
+	if err := f.checkWritable("write"); err != nil {
 		return 0, err
 	}
 	if offset < 0 {
@@ -164,7 +164,7 @@ func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
 	}
 	n, err := len(p), error(nil)
 	if growth := offset + int64(len(p)) - int64(len(f.node.live)); growth > 0 && f.disk.faults.limited {
-		if free := f.disk.faults.limit - f.disk.used(); growth > free {
+		if free := f.disk.faults.limit - f.disk.usedBytes(); growth > free {
 			n, err = max(0, len(p)-int(growth-max(0, free))), errNoSpace
 		}
 	}
@@ -199,7 +199,7 @@ func (f *crashableFile) Sync() error {
 		return pathError("sync", f.name, ErrPowerCut)
 	}
 	if err := f.disk.faults.sync(); err != nil {
-		f.node.lose(f.disk.rng, f.disk.chance(), false)
+		f.node.discardUnsynced(f.disk.rng, f.disk.drawSurvival(), false)
 		return pathError("sync", f.name, err)
 	}
 	f.node.sync()
@@ -210,20 +210,20 @@ func (f *crashableFile) Sync() error {
 func (f *crashableFile) Truncate(size int64) error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	if err := f.writable("truncate"); err != nil {
+	if err := f.checkWritable("truncate"); err != nil {
 		return err
 	}
 	if f.disk.faults.step() {
 		return pathError("truncate", f.name, ErrPowerCut)
 	}
-	if growth := size - int64(len(f.node.live)); f.disk.faults.limited && f.disk.used()+growth > f.disk.faults.limit && growth > 0 {
+	if growth := size - int64(len(f.node.live)); f.disk.faults.limited && f.disk.usedBytes()+growth > f.disk.faults.limit && growth > 0 {
 		return pathError("truncate", f.name, errNoSpace)
 	}
 	f.node.resize(size)
 	return nil
 }
 
-func (f *crashableFile) writable(op string) error {
+func (f *crashableFile) checkWritable(op string) error {
 	if err := f.check(op); err != nil {
 		return err
 	}

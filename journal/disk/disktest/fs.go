@@ -38,7 +38,7 @@ func (c *Crashable) Create(name string, size int64) (disk.File, error) {
 		return nil, pathError("create", name, ErrPowerCut)
 	}
 	n := c.live[name]
-	used := c.used()
+	used := c.usedBytes()
 	if n != nil {
 		used -= int64(len(n.live))
 	}
@@ -137,7 +137,7 @@ func (c *Crashable) SyncDir(dir string) error {
 	rest := c.pending[:0]
 	for _, change := range c.pending {
 		if filepath.Dir(cmp.Or(change.to, change.from)) == dir {
-			c.settle(change)
+			c.apply(change)
 		} else {
 			rest = append(rest, change)
 		}
@@ -191,11 +191,11 @@ func (c *Crashable) FreeBytes(string) (int64, error) {
 	if c.faults.limited {
 		limit = c.faults.limit
 	}
-	return max(0, limit-c.used()), nil
+	return max(0, limit-c.usedBytes()), nil
 }
 
-// used returns the space taken by files in the process's view.
-func (c *Crashable) used() int64 {
+// usedBytes returns the space taken by files in the process's view.
+func (c *Crashable) usedBytes() int64 {
 	var total int64
 	for _, n := range c.live {
 		total += int64(len(n.live))

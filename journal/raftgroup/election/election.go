@@ -21,63 +21,63 @@ package election
 import "slices"
 
 const (
-	attempts = 4
-	// otherTurn ticks lie between the turns of two voters, and retryAfter ticks
+	maxCampaigns = 4
+	// rankDelay ticks lie between the turns of two voters, and retryDelay ticks
 	// between the attempts of one. Nodes notice a failure at slightly different
 	// times, and reject votes until they have.
-	otherTurn  = 2
-	retryAfter = 3
+	rankDelay  = 2
+	retryDelay = 3
 )
 
 // Replica is a replica that may campaign.
 type Replica interface {
 	// Candidacy returns the replica's own candidacy, always the same.
 	Candidacy() *Candidacy
-	// Led reports whether a leader is known, which ends the candidacy.
-	Led() bool
-	// Voted reports whether the replica has voted since its last turn.
-	Voted() bool
-	// Elects reports whether the replica has raised the term and waits for
+	// HasLeader reports whether a leader is known, which ends the candidacy.
+	HasLeader() bool
+	// HasNewTerm reports whether the replica has voted since its last turn.
+	HasNewTerm() bool
+	// IsCandidate reports whether the replica has raised the term and waits for
 	// votes.
-	Elects() bool
-	// Failed reports whether the replica no longer does anything.
-	Failed() bool
-	// HearsQuorum reports whether enough voters are alive.
-	HearsQuorum() bool
-	// Turn returns the replica's rank among the alive voters, from 0.
-	Turn() uint64
+	IsCandidate() bool
+	// HasFailed reports whether the replica no longer does anything.
+	HasFailed() bool
+	// HasQuorum reports whether enough voters are alive.
+	HasQuorum() bool
+	// Rank returns the replica's rank among the alive voters, from 0.
+	Rank() uint64
 }
 
 // Candidacy is the state of a leaderless replica that is to campaign.
 type Candidacy struct {
-	standing bool
-	at       uint64
-	stood    int // number of campaigns
+	active    bool
+	at        uint64
+	campaigns int // attempts so far
 	// prompt: all voters learn of the failure at almost the same moment, so the
 	// first in turn campaigns at once, and retries soon.
 	prompt bool
 }
 
-// Standing reports whether the replica is to campaign.
-func (k *Candidacy) Standing() bool { return k.standing }
+// IsActive reports whether the replica is to campaign.
+func (k *Candidacy) IsActive() bool { return k.active }
 
 // End ends the candidacy.
-func (k *Candidacy) End() { k.standing = false }
+func (k *Candidacy) End() { k.active = false }
 
-// Asked handles a vote request from another replica. A replica that is to
+// OnVoteRequest handles a vote request from another replica. A replica that is to
 // campaign gives the other one time, unless the other one cannot win because
 // its log lacks entries (ahead). It reports whether the replica should campaign
-// now, see List.Now.
-func (k *Candidacy) Asked(now uint64, ahead bool) (next bool) {
+// now, see List.RunDue.
+func (k *Candidacy) OnVoteRequest(now uint64, ahead bool) (next bool) {
 	switch {
-	case !k.standing:
-	case ahead && k.prompt && k.stood == 0:
+	case !k.active:
+	case ahead && k.prompt && k.campaigns == 0:
 		k.at = now
 		return true
 	case ahead:
 		k.at = min(k.at, now+1)
 	default:
-		k.at = max(k.at, now+retryAfter)
+		k.at = max(k.at, now+retryDelay)
 	}
 	return false
 }
@@ -85,34 +85,34 @@ func (k *Candidacy) Asked(now uint64, ahead bool) (next bool) {
 // List holds the replicas that are to campaign. It bounds the campaigns per
 // tick so that their messages and votes fit into the tick.
 type List struct {
-	stand    func(Replica)
-	replicas []Replica
-	left     int // campaigns left in this tick
+	campaign  func(Replica)
+	replicas  []Replica
+	remaining int // campaigns left in this tick
 }
 
 // NewList returns an empty list. stand makes a replica ask for votes.
-func NewList(stand func(Replica)) *List { return &List{stand: stand} }
+func NewList(stand func(Replica)) *List { return &List{campaign: stand} }
 
 // Len returns the number of replicas in the list.
 func (l *List) Len() int { return len(l.replicas) }
 
-// Call schedules a campaign of the replica.
-func (l *List) Call(r Replica, now uint64) {
+// Schedule schedules a campaign of the replica.
+func (l *List) Schedule(r Replica, now uint64) {
 	k := r.Candidacy()
-	k.stood, k.at, k.prompt = 0, now+1+otherTurn*r.Turn(), false
-	if !k.standing {
-		k.standing = true
+	k.campaigns, k.at, k.prompt = 0, now+1+rankDelay*r.Rank(), false
+	if !k.active {
+		k.active = true
 		l.replicas = append(l.replicas, r)
 	}
 }
 
-// Hasten is called after Call if the process of a node has ended, which all its
+// Expedite is called after Schedule if the process of a node has ended, which all its
 // peers see at once: the first replica in turn campaigns now, and the others
 // keep their turns.
-func (l *List) Hasten(now uint64) {
+func (l *List) Expedite(now uint64) {
 	for _, r := range l.replicas {
 		k := r.Candidacy()
-		if k.stood > 0 || k.at <= now {
+		if k.campaigns > 0 || k.at <= now {
 			continue
 		}
 		k.prompt = true
@@ -120,11 +120,11 @@ func (l *List) Hasten(now uint64) {
 			k.at = now
 		}
 	}
-	l.due(now)
+	l.run(now)
 }
 
-// Now runs the campaigns that Asked made due.
-func (l *List) Now(now uint64) { l.due(now) }
+// RunDue runs the campaigns that OnVoteRequest made due.
+func (l *List) RunDue(now uint64) { l.run(now) }
 
 // Remove removes a replica.
 func (l *List) Remove(r Replica) {
@@ -134,43 +134,43 @@ func (l *List) Remove(r Replica) {
 // Tick starts a tick with at most the given number of campaigns, and runs those
 // that are due.
 func (l *List) Tick(now uint64, most int) {
-	l.left = most
-	l.due(now)
+	l.remaining = most
+	l.run(now)
 }
 
-func (l *List) due(now uint64) {
+func (l *List) run(now uint64) {
 	kept := l.replicas[:0]
 	for _, r := range l.replicas {
 		k := r.Candidacy()
-		if !k.standing {
+		if !k.active {
 			continue // the candidacy has ended
 		}
-		if k.at > now || l.left == 0 && !r.Led() {
+		if k.at > now || l.remaining == 0 && !r.HasLeader() {
 			kept = append(kept, r)
 			continue
 		}
-		if r.Led() {
-			k.standing = false
+		if r.HasLeader() {
+			k.active = false
 			continue
 		}
-		if r.Voted() || k.prompt && k.stood == 1 && r.Elects() {
+		if r.HasNewTerm() || k.prompt && k.campaigns == 1 && r.IsCandidate() {
 			// The replica has just voted or may win. It campaigns again if the
 			// election fails.
-			k.at, k.prompt = now+retryAfter, false
+			k.at, k.prompt = now+retryDelay, false
 			kept = append(kept, r)
 			continue
 		}
-		l.left--
-		l.stand(r)
-		if r.Failed() {
+		l.remaining--
+		l.campaign(r)
+		if r.HasFailed() {
 			continue
 		}
-		k.stood++
-		if k.at = now + retryAfter + uint64(k.stood) + r.Turn(); k.prompt && k.stood == 1 {
+		k.campaigns++
+		if k.at = now + retryDelay + uint64(k.campaigns) + r.Rank(); k.prompt && k.campaigns == 1 {
 			k.at = now + 1
 		}
-		if k.stood >= attempts || !r.HearsQuorum() {
-			k.standing = false
+		if k.campaigns >= maxCampaigns || !r.HasQuorum() {
+			k.active = false
 			continue
 		}
 		kept = append(kept, r)

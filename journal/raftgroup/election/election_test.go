@@ -15,12 +15,12 @@ type voter struct {
 }
 
 func (v *voter) Candidacy() *election.Candidacy { return &v.candidacy }
-func (v *voter) Led() bool                      { return v.led }
-func (v *voter) Voted() bool                    { return v.voted }
-func (v *voter) Elects() bool                   { return v.elects }
-func (v *voter) Failed() bool                   { return v.failed }
-func (v *voter) HearsQuorum() bool              { return !v.mute }
-func (v *voter) Turn() uint64                   { return v.turn }
+func (v *voter) HasLeader() bool                { return v.led }
+func (v *voter) HasNewTerm() bool               { return v.voted }
+func (v *voter) IsCandidate() bool              { return v.elects }
+func (v *voter) HasFailed() bool                { return v.failed }
+func (v *voter) HasQuorum() bool                { return !v.mute }
+func (v *voter) Rank() uint64                   { return v.turn }
 
 // clock is a list and the tick that it is at.
 type clock struct {
@@ -65,13 +65,13 @@ func TestVotersTakeTurns(t *testing.T) {
 	c := newClock()
 	first, second, third := &voter{}, &voter{turn: 1}, &voter{turn: 2}
 	for _, v := range []*voter{first, second, third} {
-		c.list.Call(v, c.now)
+		c.list.Schedule(v, c.now)
 	}
 	c.ticks(40)
 	same(t, "the first", first.stood, 101, 105, 110, 116)
 	same(t, "the second", second.stood, 103, 108, 114, 121)
 	same(t, "the third", third.stood, 105, 111, 118, 126)
-	if c.list.Len() != 0 || first.candidacy.Standing() {
+	if c.list.Len() != 0 || first.candidacy.IsActive() {
 		t.Error("a candidacy has no end")
 	}
 }
@@ -81,7 +81,7 @@ func TestWhoIsLedStandsNoMore(t *testing.T) {
 	c := newClock()
 	led, mute, failed, stopped := &voter{led: true}, &voter{mute: true}, &voter{failed: true}, &voter{}
 	for _, v := range []*voter{led, mute, failed, stopped} {
-		c.list.Call(v, c.now)
+		c.list.Schedule(v, c.now)
 	}
 	stopped.candidacy.End()
 	c.ticks(40)
@@ -97,9 +97,9 @@ func TestEndedProcess(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
 	first, second := &voter{}, &voter{turn: 1}
-	c.list.Call(first, c.now)
-	c.list.Call(second, c.now)
-	c.list.Hasten(c.now)
+	c.list.Schedule(first, c.now)
+	c.list.Schedule(second, c.now)
+	c.list.Expedite(c.now)
 	same(t, "the first", first.stood, 101)
 	c.ticks(1)
 	same(t, "the first", first.stood, 101, 102)
@@ -113,8 +113,8 @@ func TestElectionUnderWayIsLeftAlone(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
 	v := &voter{}
-	c.list.Call(v, c.now)
-	c.list.Hasten(c.now)
+	c.list.Schedule(v, c.now)
+	c.list.Expedite(c.now)
 	v.elects = true
 	c.ticks(3)
 	same(t, "who waits for votes", v.stood, 101)
@@ -128,14 +128,14 @@ func TestAskedForItsVote(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
 	ended, silent, behind := &voter{turn: 1}, &voter{turn: 1}, &voter{}
-	c.list.Call(ended, c.now)
-	c.list.Hasten(c.now)
-	c.list.Call(silent, c.now)
-	c.list.Call(behind, c.now)
-	if !ended.candidacy.Asked(c.now, true) || silent.candidacy.Asked(c.now, true) || behind.candidacy.Asked(c.now, false) {
+	c.list.Schedule(ended, c.now)
+	c.list.Expedite(c.now)
+	c.list.Schedule(silent, c.now)
+	c.list.Schedule(behind, c.now)
+	if !ended.candidacy.OnVoteRequest(c.now, true) || silent.candidacy.OnVoteRequest(c.now, true) || behind.candidacy.OnVoteRequest(c.now, false) {
 		t.Error("not who knows of an end and has more is to stand now")
 	}
-	c.list.Now(c.now)
+	c.list.RunDue(c.now)
 	same(t, "who knows of an end", ended.stood, 101)
 	c.ticks(1)
 	same(t, "who knows of a silence", silent.stood, 102)
@@ -152,10 +152,10 @@ func TestAsManyInATickAsFit(t *testing.T) {
 	for range 8 {
 		v := &voter{}
 		all = append(all, v)
-		c.list.Call(v, c.now)
+		c.list.Schedule(v, c.now)
 	}
-	c.list.Hasten(c.now)
-	c.list.Now(c.now)
+	c.list.Expedite(c.now)
+	c.list.RunDue(c.now)
 	stood := func() (n int) {
 		for _, v := range all {
 			n += len(v.stood)
@@ -177,7 +177,7 @@ func TestAsManyInATickAsFit(t *testing.T) {
 func TestRemove(t *testing.T) {
 	c := newClock()
 	v := &voter{}
-	c.list.Call(v, c.now)
+	c.list.Schedule(v, c.now)
 	c.list.Remove(v)
 	c.ticks(40)
 	same(t, "who was removed", v.stood)

@@ -36,7 +36,7 @@ type Work struct {
 	Messages  []Message
 	Frames    int64 // bytes of the frames of Messages
 	Peers     []Peer
-	Stopped   []Stopped
+	Stopped   []StoppedReplica
 	Calls     []func()
 }
 
@@ -54,11 +54,11 @@ type Message struct {
 	wire.Message
 }
 
-// Peer is a call of PeerHeard, PeerSilent or PeerGone.
+// Peer is a call of PeerAlive, PeerSuspected or PeerFailed.
 type Peer struct {
-	Node  sharding.NodeID
-	Heard bool
-	Gone  bool // the process has failed, not only gone silent
+	Node   sharding.NodeID
+	Alive  bool
+	Failed bool // the process has failed, not only gone silent
 }
 
 // AddPeer adds an event. It keeps the last two events of each node, because
@@ -69,7 +69,7 @@ func (w *Work) AddPeer(e Peer) {
 		if w.Peers[i].Node != e.Node {
 			continue
 		}
-		if n == 0 && w.Peers[i].Heard == e.Heard {
+		if n == 0 && w.Peers[i].Alive == e.Alive {
 			return
 		}
 		first, n = i, n+1
@@ -86,8 +86,8 @@ type Read struct {
 	Token uint64
 }
 
-// Stopped is a call of ReplicaStopped.
-type Stopped struct {
+// StoppedReplica is a call of ReplicaStopped.
+type StoppedReplica struct {
 	Shard      sharding.ShardID
 	Generation uint32
 	Reason     sharding.StopReason

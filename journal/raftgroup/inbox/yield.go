@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// yieldQuick is how long a yield may take. After a slower one, the loop
-	// does not yield for yieldRest times as long as it took.
-	yieldQuick = 500 * time.Microsecond
-	yieldRest  = 20
+	// maxYield is how long a yield may take. After a slower one, the loop
+	// does not yield for yieldBackoff times as long as it took.
+	maxYield     = 500 * time.Microsecond
+	yieldBackoff = 20
 )
 
 // Yield lets goroutines that are ready to run go before the loop. They are
@@ -23,15 +23,15 @@ type Yield struct {
 	until time.Time // not before
 }
 
-// ToOthers yields the processor unless a recent yield was slow.
-func (y *Yield) ToOthers() {
+// Gosched yields the processor unless a recent yield was slow.
+func (y *Yield) Gosched() {
 	began := y.Now()
 	if began.Before(y.until) {
 		return
 	}
 	runtime.Gosched()
 	end := y.Now()
-	if took := end.Sub(began); took > yieldQuick {
-		y.until = end.Add(yieldRest * took)
+	if took := end.Sub(began); took > maxYield {
+		y.until = end.Add(yieldBackoff * took)
 	}
 }

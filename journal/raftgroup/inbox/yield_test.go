@@ -8,7 +8,7 @@ import (
 // TestYieldsWhileOthersAreQuick: whoever takes long is not let go first for
 // some multiple of that, and then again.
 func TestYieldsWhileOthersAreQuick(t *testing.T) {
-	clock, step := time.Unix(1_700_000_000, 0), yieldQuick
+	clock, step := time.Unix(1_700_000_000, 0), maxYield
 	looks := 0
 	y := Yield{Now: func() time.Time {
 		looks++
@@ -17,7 +17,7 @@ func TestYieldsWhileOthersAreQuick(t *testing.T) {
 	}}
 	yields := func() bool {
 		looks = 0
-		y.ToOthers()
+		y.Gosched()
 		return looks == 2 // before and after
 	}
 	for range 10 {
@@ -25,11 +25,11 @@ func TestYieldsWhileOthersAreQuick(t *testing.T) {
 			t.Fatal("others are quick and not let go first")
 		}
 	}
-	step = yieldQuick * 2
+	step = maxYield * 2
 	if !yields() {
 		t.Fatal("the last ones were quick")
 	}
-	for n := range yieldRest - 1 {
+	for n := range yieldBackoff - 1 {
 		if yields() {
 			t.Fatalf("others took long, %d times as long ago", n)
 		}

@@ -22,7 +22,7 @@ type Routes struct {
 type route struct {
 	replica uint64
 	node    *Node
-	sure    bool
+	final   bool
 }
 
 // Routes returns the routes of a group, initially empty.
@@ -42,7 +42,7 @@ func (r *Routes) of(replica uint64) *route {
 func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
 	at := r.of(replica)
 	switch {
-	case from == "" || at != nil && (at.sure || at.node.ID == from):
+	case from == "" || at != nil && (at.final || at.node.ID == from):
 		return false
 	case at != nil:
 		at.node = r.table.node(from)
@@ -57,7 +57,7 @@ func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
 // Locate returns the node of a replica, or nil if it is unknown.
 func (r *Routes) Locate(replica uint64) *Node {
 	at := r.of(replica)
-	if at != nil && at.sure {
+	if at != nil && at.final {
 		return at.node
 	}
 	if locate := r.table.locate; locate != nil {
@@ -70,7 +70,7 @@ func (r *Routes) Locate(replica uint64) *Node {
 				r.list = append(r.list, route{replica: replica})
 				at = &r.list[len(r.list)-1]
 			}
-			at.node, at.sure = n, true
+			at.node, at.final = n, true
 		}
 	}
 	if at == nil {
@@ -79,18 +79,18 @@ func (r *Routes) Locate(replica uint64) *Node {
 	return at.node
 }
 
-// Heard reports whether the node of a replica is known and alive.
-func (r *Routes) Heard(replica uint64) bool {
+// IsAlive reports whether the node of a replica is known and alive.
+func (r *Routes) IsAlive(replica uint64) bool {
 	n := r.Locate(replica)
-	return n != nil && !n.silent
+	return n != nil && !n.suspected
 }
 
-// Keep forgets all replicas that are not members.
-func (r *Routes) Keep(member func(replica uint64) bool) {
+// Retain forgets all replicas that are not members.
+func (r *Routes) Retain(member func(replica uint64) bool) {
 	r.list = slices.DeleteFunc(r.list, func(at route) bool { return !member(at.replica) })
 }
 
-// Through reports whether a replica is known to live on the node.
-func (r *Routes) Through(n *Node) bool {
+// HasNode reports whether a replica is known to live on the node.
+func (r *Routes) HasNode(n *Node) bool {
 	return slices.ContainsFunc(r.list, func(at route) bool { return at.node == n })
 }

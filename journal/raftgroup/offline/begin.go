@@ -15,12 +15,12 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// ErrBegun: the replica that a group was to be restarted with, or a later
+// ErrReplicaExists: the replica that a group was to be restarted with, or a later
 // replica of its shard, already exists or existed on this node.
-var ErrBegun = errors.New("raftgroup: the replica already exists or existed")
+var ErrReplicaExists = errors.New("raftgroup: the replica already exists or existed")
 
-// Founding describes a group that restarts with one replica and a given state.
-type Founding struct {
+// Restart describes a group that restarts with one replica and a given state.
+type Restart struct {
 	Shard sharding.ShardID
 	// Replica is the only voter. Its id is higher than any earlier id in the
 	// shard.
@@ -33,7 +33,7 @@ type Founding struct {
 	State io.Reader
 }
 
-// BeginAnew restarts a group on a stopped node: it removes any replica of the
+// RestartGroup restarts a group on a stopped node: it removes any replica of the
 // shard and creates the new one with the given state. dir is the directory of
 // received snapshots. It returns once everything is durable. It writes the
 // records of a removal, a creation and an install, as a running node would. If
@@ -42,7 +42,7 @@ type Founding struct {
 // start.
 //
 // The log was recovered as rec, which must not be used afterwards.
-func BeginAnew(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Founding) error {
+func RestartGroup(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Restart) error {
 	files := snapdir.New(fsys, dir, nil, slog.New(slog.DiscardHandler))
 	var named []string
 	for i := range rec.Groups {
@@ -59,20 +59,20 @@ func BeginAnew(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Fou
 		return err
 	}
 	w := open(rec, log)
-	if err := w.beginAnew(f, digest); err != nil {
+	if err := w.restart(f, digest); err != nil {
 		return fmt.Errorf("restart shard %d from a given state: %w", f.Shard, err)
 	}
 	return w.sync()
 }
 
-func (w *writer) beginAnew(f Founding, digest statefile.Digest) error {
+func (w *writer) restart(f Restart, digest statefile.Digest) error {
 	if f.Replica == 0 || raft.IsLocalMsgTarget(uint64(f.Replica)) {
 		return fmt.Errorf("replica id %d is reserved", f.Replica)
 	}
 	r := w.rec.Replica(f.Shard)
 	if r != nil && r.Replica != f.Replica {
 		if f.Replica <= r.Replica {
-			return ErrBegun
+			return ErrReplicaExists
 		}
 		if err := w.remove(r); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (w *writer) beginAnew(f Founding, digest statefile.Digest) error {
 	}
 	if r == nil {
 		if f.Replica <= w.rec.Former[f.Shard].Replica {
-			return ErrBegun
+			return ErrReplicaExists
 		}
 		var err error
 		if r, err = w.create(f.Shard, f.Replica); err != nil {
@@ -92,21 +92,21 @@ func (w *writer) beginAnew(f Founding, digest statefile.Digest) error {
 	case has.Index != 0 && has.Digest == digest && r.Log.Last() == f.Index:
 		return nil // an earlier attempt completed
 	case has.Index != 0 || r.Log.Last() != 0:
-		return ErrBegun
+		return ErrReplicaExists
 	}
 	return w.install(r, wire.GroupImage{
 		Shard: uint32(f.Shard), Replica: uint64(f.Replica), Generation: r.Image.Generation + 1,
-		Hard: wire.HardState{Term: uint64(f.Term), Vote: r.Hard.Vote, Commit: f.Index},
-		Cut:  f.Index, CutTerm: uint64(f.Term),
+		Hard:           wire.HardState{Term: uint64(f.Term), Vote: r.Hard.Vote, Commit: f.Index},
+		TruncatedIndex: f.Index, TruncatedTerm: uint64(f.Term),
 		Conf:    wire.Membership{Index: f.Index, State: wire.NewMembership([]sharding.ReplicaID{f.Replica}, nil).State},
 		Install: wire.InstallImage{Index: f.Index, Term: uint64(f.Term), Digest: digest},
 	})
 }
 
-// Discard durably removes a stopped node's replica of a shard. It does nothing
+// RemoveReplica durably removes a stopped node's replica of a shard. It does nothing
 // if there is none. The log was recovered as rec, which must not be used
 // afterwards.
-func Discard(rec *recovery.Recovered, log Log, shard sharding.ShardID) (was sharding.ReplicaID, err error) {
+func RemoveReplica(rec *recovery.Recovered, log Log, shard sharding.ShardID) (was sharding.ReplicaID, err error) {
 	r := rec.Replica(shard)
 	if r == nil {
 		return 0, nil

@@ -27,8 +27,8 @@ type Sole struct {
 	// it are committed now.
 	Term  sharding.Term
 	Index uint64
-	// GivenUp are the other members that were removed.
-	GivenUp []sharding.ReplicaID
+	// Removed are the other members that were removed.
+	Removed []sharding.ReplicaID
 }
 
 // MakeSole makes a stopped node's replica the only member of its group, whether
@@ -63,7 +63,7 @@ func MakeSole(rec *recovery.Recovered, log Log, shard sharding.ShardID, note str
 		return s, fmt.Errorf("raftgroup: replica %d of shard %d has an empty log", r.Replica, shard)
 	}
 	next := &wire.Section{Shard: uint32(shard), Replica: uint64(r.Replica), First: last + 1}
-	if s.GivenUp, err = removeOthers(next, max(r.Hard.Term, term)+soleTerms, state, note); err != nil || len(next.Ents) == 0 {
+	if s.Removed, err = removeOthers(next, max(r.Hard.Term, term)+soleTerms, state, note); err != nil || len(next.Ents) == 0 {
 		return s, err
 	}
 	w := open(rec, log)
@@ -99,7 +99,7 @@ func removeOthers(s *wire.Section, term uint64, state *pb.ConfState, note string
 		steps = append([]*pb.ConfChangeV2{{}}, steps...)
 	}
 	for _, c := range steps {
-		if state, err = recovery.Changed(s.Replica, state, c); err != nil {
+		if state, err = recovery.ApplyChange(s.Replica, state, c); err != nil {
 			return nil, err
 		}
 		data, err := proto.Marshal(c)

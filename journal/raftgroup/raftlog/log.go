@@ -22,11 +22,11 @@ type Log struct {
 	cut, cutTerm uint64
 	ents         []*pb.Entry
 	bytes        int64
-	// behind holds entries before the truncated index, in a file; nil while no
+	// catchUp holds entries before the truncated index, in a file; nil while no
 	// follower needs them.
-	behind *behind
-	// marks locate the entries in the write-ahead log, see mark.
-	marks []mark
+	catchUp *catchUp
+	// positions locate the entries in the write-ahead log, see mark.
+	positions []position
 	// hard and conf are the state that raft starts from.
 	hard *pb.HardState
 	conf *pb.ConfState
@@ -46,12 +46,12 @@ func (s *Log) Start(hard *pb.HardState, conf *pb.ConfState, describe func() (*pb
 	s.hard, s.conf, s.describe = hard, conf, describe
 }
 
-// Cut returns the truncated index: that of the entry before the first one in
+// TruncatedIndex returns the truncated index: that of the entry before the first one in
 // memory.
-func (s *Log) Cut() uint64 { return s.cut }
+func (s *Log) TruncatedIndex() uint64 { return s.cut }
 
-// CutTerm returns the term of the entry at the truncated index.
-func (s *Log) CutTerm() uint64 { return s.cutTerm }
+// TruncatedTerm returns the term of the entry at the truncated index.
+func (s *Log) TruncatedTerm() uint64 { return s.cutTerm }
 
 // Bytes returns the memory used by the entries.
 func (s *Log) Bytes() int64 { return s.bytes }
@@ -66,8 +66,8 @@ func (s *Log) InitialState() (*pb.HardState, *pb.ConfState, error) {
 
 // FirstIndex returns the index of the first available entry.
 func (s *Log) FirstIndex() (uint64, error) {
-	if s.behind != nil {
-		return s.behind.cut + 1, nil
+	if s.catchUp != nil {
+		return s.catchUp.cut + 1, nil
 	}
 	return s.cut + 1, nil
 }
@@ -82,8 +82,8 @@ func (s *Log) Last() uint64 { return s.cut + uint64(len(s.ents)) }
 // Term returns the term of entry i; i may be the truncated index.
 func (s *Log) Term(i uint64) (uint64, error) {
 	switch {
-	case i < s.cut && s.behind != nil && i >= s.behind.cut:
-		return s.behind.term(i), nil
+	case i < s.cut && s.catchUp != nil && i >= s.catchUp.cut:
+		return s.catchUp.term(i), nil
 	case i < s.cut:
 		return 0, raft.ErrCompacted
 	case i == s.cut:
@@ -97,8 +97,8 @@ func (s *Log) Term(i uint64) (uint64, error) {
 // Entries returns entries from lo up to but excluding hi: at most maxSize
 // bytes, but at least one entry.
 func (s *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
-	if lo <= s.cut && s.behind != nil && lo > s.behind.cut {
-		return s.behindEntries(lo, hi, maxSize)
+	if lo <= s.cut && s.catchUp != nil && lo > s.catchUp.cut {
+		return s.catchUpEntries(lo, hi, maxSize)
 	}
 	if lo <= s.cut {
 		return nil, raft.ErrCompacted
@@ -178,13 +178,13 @@ func entrySize(e *pb.Entry) int64 { return int64(len(e.GetData())) + EntryOverhe
 // Reset empties the log and sets its truncated index. The positions in the
 // write-ahead log are unchanged.
 func (s *Log) Reset(cut, cutTerm uint64) {
-	s.ForgetBehind()
+	s.DropCatchUp()
 	s.cut, s.cutTerm, s.ents, s.bytes = cut, cutTerm, nil, 0
 }
 
-// Agrees reports whether an append is consistent with the entries committed
+// IsConsistent reports whether an append is consistent with the entries committed
 // here.
-func (s *Log) Agrees(m *pb.Message, commit uint64) bool {
+func (s *Log) IsConsistent(m *pb.Message, commit uint64) bool {
 	same := func(index, term uint64) bool {
 		if index < s.cut || index > commit {
 			return true
@@ -206,9 +206,9 @@ func (s *Log) Agrees(m *pb.Message, commit uint64) bool {
 	return true
 }
 
-// Ahead reports whether this log has entries that the sender of a vote request
+// IsAheadOf reports whether this log has entries that the sender of a vote request
 // lacks.
-func (s *Log) Ahead(m *pb.Message) bool {
+func (s *Log) IsAheadOf(m *pb.Message) bool {
 	last := s.Last()
 	term, _ := s.Term(last)
 	return m.GetLogTerm() < term || m.GetLogTerm() == term && m.GetIndex() < last

@@ -6,9 +6,9 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// StandTicks is how long a follower that has its snapshot may make no progress
+// StallTicks is how long a follower that has its snapshot may make no progress
 // before the entries after the snapshot are released.
-const StandTicks = 50
+const StallTicks = 50
 
 // Pins keep the entries after the snapshots in transfer, so that their
 // followers can continue from them. A pin starts with the transfer. It ends
@@ -18,18 +18,18 @@ type Pins struct{ list []pin }
 
 // pin keeps the log after a snapshot that is on its way to a follower.
 type pin struct {
-	to    uint64
-	index uint64 // of the snapshot
-	until uint64 // the tick at which the pin ends, 0 while the snapshot is being sent
-	there uint64 // the index of the snapshot that the follower has durably, 0 before
-	match uint64 // how far the follower was when it last made progress
+	to        uint64
+	index     uint64 // of the snapshot
+	until     uint64 // the tick at which the pin ends, 0 while the snapshot is being sent
+	installed uint64 // the index of the snapshot that the follower has durably, 0 before
+	match     uint64 // how far the follower was when it last made progress
 }
 
-// Any reports whether there are pins.
-func (p *Pins) Any() bool { return len(p.list) > 0 }
+// HasPins reports whether there are pins.
+func (p *Pins) HasPins() bool { return len(p.list) > 0 }
 
-// From returns the lowest pinned index. There must be a pin.
-func (p *Pins) From() uint64 {
+// MinIndex returns the lowest pinned index. There must be a pin.
+func (p *Pins) MinIndex() uint64 {
 	from := p.list[0].index
 	for i := range p.list {
 		from = min(from, p.list[i].index)
@@ -50,26 +50,26 @@ func (p *Pins) Set(to, index uint64) (again bool) {
 	return again
 }
 
-// Tend drops expired pins. A follower that has its snapshot needs the entries
+// Expire drops expired pins. A follower that has its snapshot needs the entries
 // after it as long as it makes progress with them, until it has nearly caught
 // up or has everything before the truncated index.
-func (p *Pins) Tend(now, near uint64, progress map[uint64]tracker.Progress) {
+func (p *Pins) Expire(now, near uint64, progress map[uint64]tracker.Progress) {
 	for i := range p.list {
 		h := &p.list[i]
 		at, known := progress[h.to]
 		switch {
 		case h.until == 0:
-		case !known || at.Match >= h.there && at.Match >= near:
+		case !known || at.Match >= h.installed && at.Match >= near:
 			h.until = now
-		case h.there != 0 && at.Match > h.match:
-			h.match, h.until = at.Match, now+StandTicks
+		case h.installed != 0 && at.Match > h.match:
+			h.match, h.until = at.Match, now+StallTicks
 		}
 	}
 	p.list = slices.DeleteFunc(p.list, func(h pin) bool { return h.until != 0 && h.until <= now })
 }
 
-// Drop drops all pins.
-func (p *Pins) Drop() { p.list = p.list[:0] }
+// Clear drops all pins.
+func (p *Pins) Clear() { p.list = p.list[:0] }
 
 // End sets the tick at which the pins of a replica end.
 func (p *Pins) End(to, tick uint64) {
@@ -80,23 +80,23 @@ func (p *Pins) End(to, tick uint64) {
 	}
 }
 
-// Arrived records that a replica durably has the snapshot of an index.
-func (p *Pins) Arrived(to, index uint64) {
+// SetInstalled records that a replica durably has the snapshot of an index.
+func (p *Pins) SetInstalled(to, index uint64) {
 	for i := range p.list {
 		if p.list[i].to == to {
-			p.list[i].there = index
+			p.list[i].installed = index
 		}
 	}
 }
 
-// Has reports whether a replica is known to have a snapshot after the index.
-func (p *Pins) Has(to, index uint64) bool {
-	return slices.ContainsFunc(p.list, func(h pin) bool { return h.to == to && index < h.there })
+// HasInstalled reports whether a replica is known to have a snapshot after the index.
+func (p *Pins) HasInstalled(to, index uint64) bool {
+	return slices.ContainsFunc(p.list, func(h pin) bool { return h.to == to && index < h.installed })
 }
 
-// Awaited reports whether the snapshot of an index may still have to be sent.
-func (p *Pins) Awaited(index, now uint64) bool {
+// IsAwaited reports whether the snapshot of an index may still have to be sent.
+func (p *Pins) IsAwaited(index, now uint64) bool {
 	return slices.ContainsFunc(p.list, func(h pin) bool {
-		return h.there == 0 && h.index == index && (h.until == 0 || h.until > now)
+		return h.installed == 0 && h.index == index && (h.until == 0 || h.until > now)
 	})
 }

@@ -11,9 +11,9 @@ const maxRounds = 4
 
 // Queue holds a group's reads by token.
 type Queue struct {
-	waiting []uint64 // not in a round yet
-	rounds  []round
-	asked   int // number of reads in rounds
+	waiting  []uint64 // not in a round yet
+	rounds   []round
+	inRounds int // number of reads in rounds
 }
 
 // round is one ReadIndex round and the reads that share it.
@@ -26,18 +26,18 @@ type round struct {
 func (q *Queue) Add(token uint64) { q.waiting = append(q.waiting, token) }
 
 // Len returns the number of unconfirmed reads.
-func (q *Queue) Len() int { return len(q.waiting) + q.asked }
+func (q *Queue) Len() int { return len(q.waiting) + q.inRounds }
 
-// Waiting reports whether there are reads that are not in a round.
-func (q *Queue) Waiting() bool { return len(q.waiting) > 0 }
+// HasWaiting reports whether there are reads that are not in a round.
+func (q *Queue) HasWaiting() bool { return len(q.waiting) > 0 }
 
-// Full reports whether no further round may start.
-func (q *Queue) Full() bool { return len(q.rounds) >= maxRounds }
+// IsFull reports whether no further round may start.
+func (q *Queue) IsFull() bool { return len(q.rounds) >= maxRounds }
 
-// Ask starts a round with the given context for the waiting reads.
-func (q *Queue) Ask(context uint64) {
+// StartRound starts a round with the given context for the waiting reads.
+func (q *Queue) StartRound(context uint64) {
 	q.rounds = append(q.rounds, round{context, q.waiting})
-	q.asked += len(q.waiting)
+	q.inRounds += len(q.waiting)
 	q.waiting = nil
 }
 
@@ -49,12 +49,12 @@ func (q *Queue) Confirm(context uint64) []uint64 {
 	}
 	tokens := q.rounds[i].tokens
 	q.rounds = slices.Delete(q.rounds, i, i+1)
-	q.asked -= len(tokens)
+	q.inRounds -= len(tokens)
 	return tokens
 }
 
-// Take removes and returns all unconfirmed reads.
-func (q *Queue) Take() (tokens []uint64) {
+// TakeAll removes and returns all unconfirmed reads.
+func (q *Queue) TakeAll() (tokens []uint64) {
 	for _, r := range q.rounds {
 		tokens = append(tokens, r.tokens...)
 	}

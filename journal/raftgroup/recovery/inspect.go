@@ -69,8 +69,8 @@ func (r *Replica) install(files *snapdir.Dir) *statefile.Install {
 	}
 }
 
-// Remains describes a replica in the log of a stopped node.
-type Remains struct {
+// ReplicaInfo describes a replica in the log of a stopped node.
+type ReplicaInfo struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
@@ -83,16 +83,16 @@ type Remains struct {
 	First []sharding.ReplicaID
 }
 
-// Remains describes every replica of the node, sorted by shard.
-func (r *Recovered) Remains() ([]Remains, error) {
-	out := make([]Remains, 0, len(r.Groups))
+// Replicas describes every replica of the node, sorted by shard.
+func (r *Recovered) Replicas() ([]ReplicaInfo, error) {
+	out := make([]ReplicaInfo, 0, len(r.Groups))
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		state, err := g.MembersAt(g.Hard.Commit)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Remains{
+		out = append(out, ReplicaInfo{
 			Shard: g.Shard, Replica: g.Replica, Term: g.Term, Index: max(g.Hard.Commit, g.Image.Conf.Index),
 			Voters: wire.ReplicaIDs(state.GetVoters()), Learners: wire.ReplicaIDs(state.GetLearners()), Outgoing: wire.ReplicaIDs(state.GetVotersOutgoing()),
 			First: g.First,
@@ -101,9 +101,9 @@ func (r *Recovered) Remains() ([]Remains, error) {
 	return out, nil
 }
 
-// Removed returns the highest id of a replica that was removed from the node, 0
+// HighestRemoved returns the highest id of a replica that was removed from the node, 0
 // for none.
-func (r *Recovered) Removed() (highest sharding.ReplicaID) {
+func (r *Recovered) HighestRemoved() (highest sharding.ReplicaID) {
 	for _, f := range r.Former {
 		highest = max(highest, f.Replica)
 	}
@@ -123,15 +123,15 @@ func (r *Replica) MembersAt(index uint64) (*pb.ConfState, error) {
 			return nil, fmt.Errorf("%w: shard %d: membership change at index %d: %w", ErrContradiction, r.Shard, e.GetIndex(), err)
 		}
 		var err error
-		if state, err = Changed(uint64(r.Replica), state, change); err != nil {
+		if state, err = ApplyChange(uint64(r.Replica), state, change); err != nil {
 			return nil, fmt.Errorf("%w: shard %d: membership change at index %d: %w", ErrContradiction, r.Shard, e.GetIndex(), err)
 		}
 	}
 	return state, nil
 }
 
-// Changed returns the membership after a change, as raft computes it.
-func Changed(self uint64, state *pb.ConfState, change *pb.ConfChangeV2) (next *pb.ConfState, err error) {
+// ApplyChange returns the membership after a change, as raft computes it.
+func ApplyChange(self uint64, state *pb.ConfState, change *pb.ConfChangeV2) (next *pb.ConfState, err error) {
 	storage := raft.NewMemoryStorage()
 	if err := storage.ApplySnapshot(wire.SnapshotOf(1, 1, state)); err != nil {
 		return nil, err
@@ -169,10 +169,10 @@ func (r *Recovered) Entries(shard sharding.ShardID) []journal.Committed {
 	return out
 }
 
-// Unreadable calls found for each entry of the log, committed or not, that
+// FindUndecodable calls found for each entry of the log, committed or not, that
 // cannot be decoded, by shard and in order: membership changes that
 // CheckMembers rejects, and other entries that read rejects.
-func (r *Recovered) Unreadable(read func(sharding.ShardID, journal.Committed) error, found func(shard sharding.ShardID, index uint64, err error)) {
+func (r *Recovered) FindUndecodable(read func(sharding.ShardID, journal.Committed) error, found func(shard sharding.ShardID, index uint64, err error)) {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for _, e := range g.Log.All() {

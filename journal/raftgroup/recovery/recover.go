@@ -36,9 +36,9 @@ type Replica struct {
 	Term    sharding.Term
 	// Commit may be lower than the real commit index.
 	Commit uint64
-	// CutIndex is the truncated index; LastIndex is that of the last entry.
-	CutIndex, LastIndex uint64
-	Voters, Learners    []sharding.ReplicaID
+	// TruncatedIndex is the truncated index; LastIndex is that of the last entry.
+	TruncatedIndex, LastIndex uint64
+	Voters, Learners          []sharding.ReplicaID
 	// Generation numbers the successive copies of the shard's data on this
 	// node: each replica created after a removal and each installed snapshot
 	// starts a new one.
@@ -118,19 +118,19 @@ func Recover(log Log) (*Recovered, error) {
 // violates that between a checkpoint and the records that follow it.
 type recovery struct {
 	watermark uint64
-	groups    map[uint32]*recovering
+	groups    map[uint32]*groupBuilder
 	former    wire.Former
-	begun     bool
+	started   bool
 }
 
 func newRecovery() *recovery {
-	return &recovery{groups: map[uint32]*recovering{}, former: wire.Former{}}
+	return &recovery{groups: map[uint32]*groupBuilder{}, former: wire.Former{}}
 }
 
-// recovering is a group whose older segments may be gone. Entries at or below
+// groupBuilder is a group whose older segments may be gone. Entries at or below
 // the truncated index, and entries that were overwritten later, may be missing,
 // so there may be gaps until the last record is read.
-type recovering struct {
+type groupBuilder struct {
 	image wire.GroupImage
 	log   *raftlog.Log // empty, starts after the truncated index
 	ents  []*pb.Entry  // ascending indexes, possibly with gaps
@@ -138,10 +138,10 @@ type recovering struct {
 }
 
 func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
-	if !r.begun && pos.Segment > 1 && kind != wire.KindCheckpoint {
+	if !r.started && pos.Segment > 1 && kind != wire.KindCheckpoint {
 		return fmt.Errorf("%w: the first segment does not start with a checkpoint", ErrContradiction)
 	}
-	r.begun = true
+	r.started = true
 	d, version, err := wire.Open(kind, payload)
 	if err == nil {
 		switch kind {
@@ -149,8 +149,8 @@ func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 			err = r.checkpoint(d, version)
 		case wire.KindTurn:
 			err = r.turn(d, pos)
-		case wire.KindCut:
-			err = r.cut(d)
+		case wire.KindTruncate:
+			err = r.truncate(d)
 		case wire.KindCreate:
 			err = r.create(d)
 		case wire.KindRemove:
@@ -167,8 +167,8 @@ func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 	return nil
 }
 
-// at returns the group that a record refers to.
-func (r *recovery) at(shard uint32, replica uint64) (*recovering, error) {
+// find returns the group that a record refers to.
+func (r *recovery) find(shard uint32, replica uint64) (*groupBuilder, error) {
 	g := r.groups[shard]
 	if g == nil || g.image.Replica != replica {
 		return nil, fmt.Errorf("%w: replica %d of shard %d was not created", ErrContradiction, replica, shard)
@@ -176,8 +176,8 @@ func (r *recovery) at(shard uint32, replica uint64) (*recovering, error) {
 	return g, nil
 }
 
-func (r *recovery) begin(shard uint32, replica uint64) *recovering {
-	g := &recovering{image: wire.GroupImage{Shard: shard, Replica: replica}, log: raftlog.New(0, 0)}
+func (r *recovery) begin(shard uint32, replica uint64) *groupBuilder {
+	g := &groupBuilder{image: wire.GroupImage{Shard: shard, Replica: replica}, log: raftlog.New(0, 0)}
 	r.groups[shard] = g
 	return g
 }
@@ -201,7 +201,7 @@ func (r *recovery) checkpoint(d *wire.Reader, version byte) error {
 			g.first = i.Conf.State.GetVoters()
 		}
 		g.image.Generation, g.image.Install = i.Generation, i.Install
-		g.cut(i.Cut, i.CutTerm)
+		g.truncate(i.TruncatedIndex, i.TruncatedTerm)
 	}
 	if version >= 2 {
 		d.Former(r.former)
@@ -237,7 +237,7 @@ func (r *recovery) turn(d *wire.Reader, pos wal.Position) error {
 		if d.Bad {
 			break
 		}
-		g, err := r.at(s.Shard, s.Replica)
+		g, err := r.find(s.Shard, s.Replica)
 		if err != nil {
 			return err
 		}
@@ -249,24 +249,24 @@ func (r *recovery) turn(d *wire.Reader, pos wal.Position) error {
 		}
 		if len(s.Ents) > 0 {
 			g.overwrite(s.First, s.Ents)
-			g.log.Written(s.First, pos)
+			g.log.RecordPosition(s.First, pos)
 		}
 	}
 	return d.Done()
 }
 
-func (r *recovery) cut(d *wire.Reader) error {
+func (r *recovery) truncate(d *wire.Reader) error {
 	r.watermark = max(r.watermark, d.U64())
 	for n := d.U32(); n > 0 && !d.Bad; n-- {
-		c := wire.CutImage{Shard: d.U32(), Replica: d.U64(), Index: d.U64(), Term: d.U64()}
+		c := wire.TruncateImage{Shard: d.U32(), Replica: d.U64(), Index: d.U64(), Term: d.U64()}
 		if d.Bad {
 			break
 		}
-		g, err := r.at(c.Shard, c.Replica)
+		g, err := r.find(c.Shard, c.Replica)
 		if err != nil {
 			return err
 		}
-		g.cut(c.Index, c.Term)
+		g.truncate(c.Index, c.Term)
 	}
 	return d.Done()
 }
@@ -277,7 +277,7 @@ func (r *recovery) remove(d *wire.Reader) error {
 		if d.Bad {
 			break
 		}
-		g, err := r.at(shard, replica)
+		g, err := r.find(shard, replica)
 		if err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (r *recovery) install(d *wire.Reader) error {
 	if err := d.Done(); err != nil {
 		return err
 	}
-	g, err := r.at(shard, replica)
+	g, err := r.find(shard, replica)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (r *recovery) install(d *wire.Reader) error {
 	}
 	g.image.Generation, g.image.Install, g.image.Hard, g.image.Conf = generation, image, hard, conf
 	g.log.Reset(image.Index, image.Term)
-	g.log.Unwritten()
+	g.log.ClearPositions()
 	g.ents = nil
 	return nil
 }
@@ -311,7 +311,7 @@ func (r *recovery) install(d *wire.Reader) error {
 // overwrite replaces all entries from first on, unless it finds the same
 // entries there. A log that was rewritten in parts then keeps its end even if
 // the last parts were lost.
-func (r *recovering) overwrite(first uint64, ents []*pb.Entry) {
+func (r *groupBuilder) overwrite(first uint64, ents []*pb.Entry) {
 	if i, found := slices.BinarySearchFunc(r.ents, first, func(e *pb.Entry, first uint64) int { return cmp.Compare(e.GetIndex(), first) }); found {
 		same := func(a, b *pb.Entry) bool { return a.GetIndex() == b.GetIndex() && a.GetTerm() == b.GetTerm() }
 		if n := len(ents); i+n <= len(r.ents) && slices.EqualFunc(r.ents[i:i+n], ents, same) {
@@ -324,9 +324,9 @@ func (r *recovering) overwrite(first uint64, ents []*pb.Entry) {
 	r.ents = append(r.ents, ents...)
 }
 
-// cut drops the entries up to index.
-func (r *recovering) cut(index, term uint64) {
-	if index < r.log.Cut() {
+// truncate drops the entries up to index.
+func (r *groupBuilder) truncate(index, term uint64) {
+	if index < r.log.TruncatedIndex() {
 		return
 	}
 	r.log.Reset(index, term)
@@ -339,11 +339,11 @@ func (r *recovering) cut(index, term uint64) {
 
 // finish checks the result: entries are contiguous from the truncated index,
 // terms never decrease, and every committed entry is present.
-func (r *recovering) finish() (Replica, error) {
+func (r *groupBuilder) finish() (Replica, error) {
 	image, log := &r.image, r.log
-	term := log.CutTerm()
+	term := log.TruncatedTerm()
 	for i, e := range r.ents {
-		if want := log.Cut() + 1 + uint64(i); e.GetIndex() != want {
+		if want := log.TruncatedIndex() + 1 + uint64(i); e.GetIndex() != want {
 			return Replica{}, fmt.Errorf("%w: shard %d: entry %d is missing before %d", ErrContradiction, image.Shard, want, e.GetIndex())
 		}
 		if e.GetTerm() < term {
@@ -352,9 +352,9 @@ func (r *recovering) finish() (Replica, error) {
 		term = e.GetTerm()
 	}
 	log.Append(r.ents)
-	image.Cut, image.CutTerm = log.Cut(), log.CutTerm()
+	image.TruncatedIndex, image.TruncatedTerm = log.TruncatedIndex(), log.TruncatedTerm()
 	hard := image.Hard
-	hard.Commit = max(hard.Commit, log.Cut())
+	hard.Commit = max(hard.Commit, log.TruncatedIndex())
 	if image.Conf.State == nil {
 		return Replica{}, fmt.Errorf("%w: shard %d has no members", ErrContradiction, image.Shard)
 	}
@@ -363,7 +363,7 @@ func (r *recovering) finish() (Replica, error) {
 	}
 	return Replica{
 		Shard: sharding.ShardID(image.Shard), Replica: sharding.ReplicaID(image.Replica), Term: sharding.Term(hard.Term), Commit: hard.Commit,
-		CutIndex: log.Cut(), LastIndex: log.Last(),
+		TruncatedIndex: log.TruncatedIndex(), LastIndex: log.Last(),
 		Voters: wire.ReplicaIDs(image.Conf.State.GetVoters()), Learners: wire.ReplicaIDs(image.Conf.State.GetLearners()),
 		Generation: image.Generation, Snapshot: image.Install.Index,
 		First: wire.ReplicaIDs(r.first), Image: *image, Hard: hard, Log: log,

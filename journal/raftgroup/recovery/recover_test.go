@@ -20,7 +20,7 @@ import (
 )
 
 // kinds are those of the log's records, by the name of their golden bytes.
-var kinds = map[string]byte{"checkpoint": wire.KindCheckpoint, "turn": wire.KindTurn, "cut": wire.KindCut, "create": wire.KindCreate, "remove": wire.KindRemove, "install": wire.KindInstall}
+var kinds = map[string]byte{"checkpoint": wire.KindCheckpoint, "turn": wire.KindTurn, "cut": wire.KindTruncate, "create": wire.KindCreate, "remove": wire.KindRemove, "install": wire.KindInstall}
 
 // golden is a payload that package raftgroup writes.
 func golden(t testing.TB, name string) []byte {
@@ -72,7 +72,7 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	r := newRecovery()
 	r.begin(6, 201)
 	for i, name := range []string{"checkpoint", "turn", "cut"} {
-		kind := map[string]byte{"checkpoint": wire.KindCheckpoint, "turn": wire.KindTurn, "cut": wire.KindCut}[name]
+		kind := map[string]byte{"checkpoint": wire.KindCheckpoint, "turn": wire.KindTurn, "cut": wire.KindTruncate}[name]
 		if err := r.record(wal.Position{Segment: 2, Offset: int64(i)}, kind, b[name]); err != nil {
 			t.Fatal(name, err)
 		}
@@ -81,8 +81,8 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Replica != 101 || g.Hard != (wire.HardState{Term: 4, Vote: 102, Commit: 11}) || g.Log.Cut() != 9 || g.Log.CutTerm() != 3 || g.Log.Last() != 12 || r.watermark != 77 {
-		t.Errorf("recovered %+v, log %d to %d", g, g.Log.Cut(), g.Log.Last())
+	if g.Replica != 101 || g.Hard != (wire.HardState{Term: 4, Vote: 102, Commit: 11}) || g.Log.TruncatedIndex() != 9 || g.Log.TruncatedTerm() != 3 || g.Log.Last() != 12 || r.watermark != 77 {
+		t.Errorf("recovered %+v, log %d to %d", g, g.Log.TruncatedIndex(), g.Log.Last())
 	}
 	if conf := g.Image.Conf; !proto.Equal(conf.State, goldenConf().State) || conf.Index != 9 {
 		t.Errorf("recovered members %v at %d", conf.State, conf.Index)
@@ -104,7 +104,7 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	if err := r.record(wal.Position{Segment: 1}, wire.KindInstall, b["install"]); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := r.groups[5].finish(); err != nil || g.Generation != 2 || g.Image.Install != goldenInstall() || g.Log.Cut() != 9 || g.Hard != (wire.HardState{Term: 4, Vote: 0, Commit: 9}) || g.Image.Conf.Index != 9 {
+	if g, err := r.groups[5].finish(); err != nil || g.Generation != 2 || g.Image.Install != goldenInstall() || g.Log.TruncatedIndex() != 9 || g.Hard != (wire.HardState{Term: 4, Vote: 0, Commit: 9}) || g.Image.Conf.Index != 9 {
 		t.Errorf("installed %+v, %v", g, err)
 	}
 	first := golden(t, "checkpoint_v1")
@@ -203,7 +203,7 @@ func TestRemainsFollowTheCommit(t *testing.T) {
 	for commit, want := range []string{"[1] [] []", "[1] [4] []", "[1] [4] []", "[4] [] [1]", "[4] [] []"} {
 		g.Hard = wire.HardState{Term: 2, Commit: uint64(commit)}
 		r := &Recovered{Groups: []Replica{g}}
-		got, err := r.Remains()
+		got, err := r.Replicas()
 		if err != nil {
 			t.Fatal(err)
 		}

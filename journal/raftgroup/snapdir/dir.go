@@ -27,8 +27,8 @@ type Dir struct {
 	logger *slog.Logger
 	// kept is the size of the expendable files: files being sent, the log
 	// behind them, and parts that wait to be resumed. room returns the limit.
-	kept atomic.Int64
-	room func() int64
+	kept  atomic.Int64
+	limit func() int64
 	// every is the number of bytes written between two syncs, default
 	// syncBytes.
 	every int64
@@ -36,14 +36,14 @@ type Dir struct {
 	obsolete []string
 }
 
-// ErrNoRoom: the expendable files have reached their limit.
-var ErrNoRoom = errors.New("raftgroup: no space left for expendable snapshot files")
+// ErrNoSpace: the expendable files have reached their limit.
+var ErrNoSpace = errors.New("raftgroup: no space left for expendable snapshot files")
 
 // New returns the directory of that path without reading it. room returns the
 // limit in bytes of the expendable files; nil means a quarter of the free
 // space.
 func New(fsys disk.FS, path string, room func() int64, logger *slog.Logger) *Dir {
-	return &Dir{fs: fsys, path: path, room: room, logger: logger}
+	return &Dir{fs: fsys, path: path, limit: room, logger: logger}
 }
 
 const snapshotSuffix = ".snapshot"
@@ -53,28 +53,28 @@ func Name(shard sharding.ShardID, replica sharding.ReplicaID, digest statefile.D
 	return fmt.Sprintf("%08x-%016x-%s"+snapshotSuffix, uint32(shard), uint64(replica), digest)
 }
 
-// Fits returns ErrNoRoom if size more bytes of expendable files exceed the
+// CheckSpace returns ErrNoSpace if size more bytes of expendable files exceed the
 // limit.
-func (d *Dir) Fits(size int64) error {
+func (d *Dir) CheckSpace(size int64) error {
 	var room int64
-	if d.room != nil {
-		room = d.room()
+	if d.limit != nil {
+		room = d.limit()
 	} else if free, err := d.fs.FreeBytes(d.path); err != nil {
 		return err
 	} else {
 		room = free / 4
 	}
 	if kept := d.kept.Load(); kept+size > room {
-		return fmt.Errorf("%w: %d bytes are kept for followers, the limit is %d", ErrNoRoom, kept, room)
+		return fmt.Errorf("%w: %d bytes are kept for followers, the limit is %d", ErrNoSpace, kept, room)
 	}
 	return nil
 }
 
-// Kept returns the size of the expendable files.
-func (d *Dir) Kept() int64 { return d.kept.Load() }
+// KeptBytes returns the size of the expendable files.
+func (d *Dir) KeptBytes() int64 { return d.kept.Load() }
 
-// Count adds to the size of the expendable files; bytes may be negative.
-func (d *Dir) Count(bytes int64) { d.kept.Add(bytes) }
+// AddKept adds to the size of the expendable files; bytes may be negative.
+func (d *Dir) AddKept(bytes int64) { d.kept.Add(bytes) }
 
 // Create creates an empty file and replaces any file of that name.
 func (d *Dir) Create(name string) (disk.File, error) {

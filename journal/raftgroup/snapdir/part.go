@@ -44,8 +44,8 @@ func (p *Part) Offset() int64 {
 	return p.reader.Offset()
 }
 
-// Is reports whether this is part of the snapshot with that header and digest.
-func (p *Part) Is(h statefile.Header, digest statefile.Digest) bool {
+// Matches reports whether this is part of the snapshot with that header and digest.
+func (p *Part) Matches(h statefile.Header, digest statefile.Digest) bool {
 	return p.digest == digest && digest != statefile.Digest{} && (p.reader == nil || p.reader.Header() == h)
 }
 
@@ -60,9 +60,9 @@ func (d *Dir) NewPart(shard sharding.ShardID, replica sharding.ReplicaID, digest
 	return &Part{name: strings.TrimSuffix(name, snapshotSuffix) + partSuffix, digest: digest}
 }
 
-// FoundPart returns the part in a file found at the start, or nil if the file
+// FindPart returns the part in a file found at the start, or nil if the file
 // is not a part for this replica.
-func (d *Dir) FoundPart(shard sharding.ShardID, replica sharding.ReplicaID, name string) *Part {
+func (d *Dir) FindPart(shard sharding.ShardID, replica sharding.ReplicaID, name string) *Part {
 	var digest statefile.Digest
 	head, ok := strings.CutSuffix(name, partSuffix)
 	if !ok || len(head) < 2*len(digest) {
@@ -136,7 +136,7 @@ func (d *Dir) Receive(from io.Reader, want statefile.Header, replica sharding.Re
 		p.reader = nil
 		return digest, fmt.Errorf("receive snapshot: %w", err)
 	}
-	to := &paced{to: f, at: p.Offset(), every: d.every, synced: func() error { return d.fs.SyncDir(d.path) }}
+	to := &syncWriter{to: f, at: p.Offset(), every: d.every, synced: func() error { return d.fs.SyncDir(d.path) }}
 	trailer, err := p.take(from, to, want, skip)
 	broken := to.err
 	if err == nil {
@@ -214,8 +214,8 @@ func (p *Part) take(from io.Reader, to io.Writer, want statefile.Header, skip in
 	return t, nil
 }
 
-// Empty reports whether there is nothing to resume.
-func (p *Part) Empty() bool { return p.Offset() == 0 && !p.unchecked }
+// IsEmpty reports whether there is nothing to resume.
+func (p *Part) IsEmpty() bool { return p.Offset() == 0 && !p.unchecked }
 
 // Index returns the index of the snapshot, 0 while it is unknown.
 func (p *Part) Index() uint64 {
@@ -225,21 +225,21 @@ func (p *Part) Index() uint64 {
 	return p.reader.Header().Index
 }
 
-// Keep starts counting a waiting part as expendable, from now on the caller's
+// KeepPart starts counting a waiting part as expendable, from now on the caller's
 // clock.
-func (d *Dir) Keep(p *Part, now uint64) {
+func (d *Dir) KeepPart(p *Part, now uint64) {
 	p.since = now
 	if !p.unchecked {
 		p.kept = p.Offset()
 	}
-	d.Count(p.kept)
+	d.AddKept(p.kept)
 }
 
 // Since returns when the part was last kept.
 func (p *Part) Since() uint64 { return p.since }
 
-// Take stops counting the part, which is to be written to.
-func (d *Dir) Take(p *Part) { d.Count(-p.kept) }
+// TakePart stops counting the part, which is to be written to.
+func (d *Dir) TakePart(p *Part) { d.AddKept(-p.kept) }
 
 // DiscardPart discards a part that is not kept.
 func (d *Dir) DiscardPart(p *Part) { d.Discard(p.name) }

@@ -22,12 +22,12 @@ const syncBytes = 16 << 20
 // from the store.
 var ErrNoFile = errors.New("raftgroup: no file for the snapshot")
 
-// Sent is a shard's state that its leader wrote to disk once. From there it is
+// SendFile is a shard's state that its leader wrote to disk once. From there it is
 // sent to any number of followers and resumed after an interruption, without
 // pinning anything in the store. The file is useless after a restart.
 //
-//	NewSent ─▶ Fill, or Abandon ─▶ written, or Failed ─▶ DiscardSent
-type Sent struct {
+//	NewSendFile ─▶ Fill, or Abandon ─▶ written, or Failed ─▶ DiscardSendFile
+type SendFile struct {
 	name string
 	head statefile.Header
 	uses int           // transfers that use it; belongs to the goroutine that owns the Dir
@@ -38,20 +38,20 @@ type Sent struct {
 	err    error
 }
 
-// NewSent returns a file that is to be filled.
-func (d *Dir) NewSent(shard sharding.ShardID, replica uint64, head statefile.Header) *Sent {
+// NewSendFile returns a file that is to be filled.
+func (d *Dir) NewSendFile(shard sharding.ShardID, replica uint64, head statefile.Header) *SendFile {
 	name := fmt.Sprintf("%08x-%016x-%d.sending", uint32(shard), replica, d.next.Add(1))
-	return &Sent{name: name, head: head, done: make(chan struct{})}
+	return &SendFile{name: name, head: head, done: make(chan struct{})}
 }
 
 // Header describes the state in the file.
-func (f *Sent) Header() statefile.Header { return f.head }
+func (f *SendFile) Header() statefile.Header { return f.head }
 
 // Digest returns the digest of the state, valid once the file is written.
-func (f *Sent) Digest() statefile.Digest { return f.digest }
+func (f *SendFile) Digest() statefile.Digest { return f.digest }
 
-// Failed reports whether writing the file failed.
-func (f *Sent) Failed() bool {
+// HasFailed reports whether writing the file failed.
+func (f *SendFile) HasFailed() bool {
 	select {
 	case <-f.done:
 		return f.err != nil
@@ -61,7 +61,7 @@ func (f *Sent) Failed() bool {
 }
 
 // Wait waits until the file is written, and returns the error if that failed.
-func (f *Sent) Wait(ctx context.Context) error {
+func (f *SendFile) Wait(ctx context.Context) error {
 	select {
 	case <-f.done:
 		return f.err
@@ -71,33 +71,33 @@ func (f *Sent) Wait(ctx context.Context) error {
 }
 
 // Abandon marks the file as failed.
-func (f *Sent) Abandon(err error) {
+func (f *SendFile) Abandon(err error) {
 	f.err = err
 	close(f.done)
 }
 
-// Use adds a transfer that uses the file, and Leave removes one.
-func (f *Sent) Use() { f.uses++ }
+// Acquire adds a transfer that uses the file, and Leave removes one.
+func (f *SendFile) Acquire() { f.uses++ }
 
-// Leave removes a transfer that uses the file.
-func (f *Sent) Leave() { f.uses-- }
+// Release removes a transfer that uses the file.
+func (f *SendFile) Release() { f.uses-- }
 
-// Used reports whether a transfer uses the file.
-func (f *Sent) Used() bool { return f.uses > 0 }
+// IsUsed reports whether a transfer uses the file.
+func (f *SendFile) IsUsed() bool { return f.uses > 0 }
 
-// DiscardSent discards the file.
-func (d *Dir) DiscardSent(f *Sent) {
-	d.Count(-f.size)
+// DiscardSendFile discards the file.
+func (d *Dir) DiscardSendFile(f *SendFile) {
+	d.AddKept(-f.size)
 	d.Discard(f.name)
 }
 
 // Fill writes the state to the file and closes it.
-func (d *Dir) Fill(ctx context.Context, f *Sent, state statefile.Pinned) {
+func (d *Dir) Fill(ctx context.Context, f *SendFile, state statefile.Pinned) {
 	f.err = d.fill(ctx, f, state)
 	close(f.done)
 }
 
-func (d *Dir) fill(ctx context.Context, f *Sent, state statefile.Pinned) (err error) {
+func (d *Dir) fill(ctx context.Context, f *SendFile, state statefile.Pinned) (err error) {
 	stream := state.Stream()
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	file, err := d.Create(f.name)
@@ -105,7 +105,7 @@ func (d *Dir) fill(ctx context.Context, f *Sent, state statefile.Pinned) (err er
 		return fmt.Errorf("%w: %w", ErrNoFile, err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	to := &paced{to: file, every: d.every}
+	to := &syncWriter{to: file, every: d.every}
 	buf := make([]byte, statefile.ChunkBytes)
 	var tail []byte
 	for ctx.Err() == nil {
@@ -114,10 +114,10 @@ func (d *Dir) fill(ctx context.Context, f *Sent, state statefile.Pinned) (err er
 		if err != nil && !ended {
 			return err
 		}
-		if err := d.Fits(int64(n)); err != nil {
+		if err := d.CheckSpace(int64(n)); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoFile, err)
 		}
-		d.Count(int64(n))
+		d.AddKept(int64(n))
 		f.size += int64(n)
 		if _, err := to.Write(buf[:n]); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoFile, err)
@@ -132,34 +132,34 @@ func (d *Dir) fill(ctx context.Context, f *Sent, state statefile.Pinned) (err er
 	return ctx.Err()
 }
 
-// OpenSent opens a written file at an offset, or at its start if the offset is
+// OpenSendFile opens a written file at an offset, or at its start if the offset is
 // not a chunk boundary, and returns the actual offset. It calls damaged if it
 // reads damaged data.
-func (d *Dir) OpenSent(f *Sent, offset int64, damaged func(error)) (io.ReadCloser, int64, error) {
+func (d *Dir) OpenSendFile(f *SendFile, offset int64, damaged func(error)) (io.ReadCloser, int64, error) {
 	file, err := d.fs.OpenFile(filepath.Join(d.path, f.name), disk.ReadOnly)
 	if err != nil {
 		return nil, offset, err
 	}
-	rest, err := statefile.Rest(file, f.size, offset)
+	rest, err := statefile.NewReaderFrom(file, f.size, offset)
 	if errors.Is(err, statefile.ErrNoBoundary) {
 		offset = 0
-		rest, err = statefile.Rest(file, f.size, 0)
+		rest, err = statefile.NewReaderFrom(file, f.size, 0)
 	}
 	if err != nil {
 		file.Close()
 		return nil, offset, err
 	}
-	return &openFile{&noticing{rest, f.name, damaged}, file}, offset, nil
+	return &openFile{&damageReader{rest, f.name, damaged}, file}, offset, nil
 }
 
-// noticing is a reader that reports damage of a file.
-type noticing struct {
+// damageReader is a reader that reports damage of a file.
+type damageReader struct {
 	from    io.Reader
 	name    string
 	damaged func(error)
 }
 
-func (n *noticing) Read(p []byte) (int, error) {
+func (n *damageReader) Read(p []byte) (int, error) {
 	got, err := n.from.Read(p)
 	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported) {
 		err = fmt.Errorf("file %s: %w", n.name, err)
@@ -168,8 +168,8 @@ func (n *noticing) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// paced writes to the end of a file and syncs every so many bytes.
-type paced struct {
+// syncWriter writes to the end of a file and syncs every so many bytes.
+type syncWriter struct {
 	to       disk.File
 	at       int64
 	unsynced int64
@@ -178,7 +178,7 @@ type paced struct {
 	err      error
 }
 
-func (w *paced) Write(p []byte) (n int, err error) {
+func (w *syncWriter) Write(p []byte) (n int, err error) {
 	n, err = w.to.WriteAt(p, w.at)
 	w.at += int64(n)
 	w.unsynced += int64(n)

@@ -49,11 +49,11 @@ func testFiles(t *testing.T, fs disk.FS) *Dir {
 }
 
 // written is a file of a state, ready to be sent.
-func written(t *testing.T, s *Dir, state *manyPairs) *Sent {
+func written(t *testing.T, s *Dir, state *manyPairs) *SendFile {
 	t.Helper()
-	f := s.NewSent(5, 8, state.head)
+	f := s.NewSendFile(5, 8, state.head)
 	s.Fill(context.Background(), f, state)
-	if err := f.Wait(context.Background()); err != nil || f.Failed() || state.closed != 1 {
+	if err := f.Wait(context.Background()); err != nil || f.HasFailed() || state.closed != 1 {
 		t.Fatalf("%v, closed %d times", err, state.closed)
 	}
 	return f
@@ -71,7 +71,7 @@ func TestPartsOutlivePowerCuts(t *testing.T) {
 		sender := testFiles(t, disktest.NewCrashable(rng))
 		f := written(t, sender, stateOf(260)) // 4 MB
 		from := func(offset int64) io.ReadCloser {
-			stream, at, err := sender.OpenSent(f, offset, func(err error) { t.Error(err) })
+			stream, at, err := sender.OpenSendFile(f, offset, func(err error) { t.Error(err) })
 			if err != nil || at != offset {
 				t.Fatal(at, err)
 			}
@@ -93,7 +93,7 @@ func TestPartsOutlivePowerCuts(t *testing.T) {
 		if err != nil || len(names) != 1 {
 			t.Fatalf("%v, %v", names, err)
 		}
-		if p = s.FoundPart(head.Shard, 7, names[0]); p == nil || p.digest != f.Digest() {
+		if p = s.FindPart(head.Shard, 7, names[0]); p == nil || p.digest != f.Digest() {
 			t.Fatalf("%s is not taken up", names[0])
 		}
 		if more, err := s.Check(p); more || err != nil || p.Offset() < 2*s.every {
@@ -127,7 +127,7 @@ func TestPartsOfOthersAreNone(t *testing.T) {
 		} else {
 			f.Close()
 		}
-		if s.FoundPart(5, 7, other) != nil {
+		if s.FindPart(5, 7, other) != nil {
 			t.Errorf("%s is taken up", other)
 		}
 	}
@@ -137,17 +137,17 @@ func TestPartsOfOthersAreNone(t *testing.T) {
 // counts as kept once its file is gone.
 func TestNoRoomForTheFile(t *testing.T) {
 	s := testFiles(t, disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))))
-	s.room = func() int64 { return 1 << 20 }
+	s.limit = func() int64 { return 1 << 20 }
 	state := stateOf(100)
-	f := s.NewSent(5, 8, state.head)
+	f := s.NewSendFile(5, 8, state.head)
 	s.Fill(context.Background(), f, state)
 	err := f.Wait(context.Background())
-	if !errors.Is(err, ErrNoFile) || !f.Failed() || state.closed != 1 || s.Kept() != f.size || f.size > 1<<20 {
-		t.Fatalf("%v: %d bytes kept of %d", err, s.Kept(), f.size)
+	if !errors.Is(err, ErrNoFile) || !f.HasFailed() || state.closed != 1 || s.KeptBytes() != f.size || f.size > 1<<20 {
+		t.Fatalf("%v: %d bytes kept of %d", err, s.KeptBytes(), f.size)
 	}
-	s.DiscardSent(f)
-	if s.Kept() != 0 {
-		t.Errorf("%d bytes are kept", s.Kept())
+	s.DiscardSendFile(f)
+	if s.KeptBytes() != 0 {
+		t.Errorf("%d bytes are kept", s.KeptBytes())
 	}
 	s.Sweep()
 	if names, err := s.Names(); err != nil || len(names) != 0 {

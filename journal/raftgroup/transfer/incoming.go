@@ -49,13 +49,13 @@ func (in *Incoming) Receive(files *snapdir.Dir, stream io.Reader) (statefile.Dig
 	return files.Receive(stream, in.SnapshotHeader.File(), in.To, in.part, in.skip)
 }
 
-// Received marks the file as complete, and sets the callback for the outcome.
-func (in *Incoming) Received(digest statefile.Digest, done func(error)) {
+// Complete marks the file as complete, and sets the callback for the outcome.
+func (in *Incoming) Complete(digest statefile.Digest, done func(error)) {
 	in.digest, in.done, in.part = digest, done, nil
 }
 
-// Part detaches the received part of a snapshot whose file is not complete.
-func (in *Incoming) Part() *snapdir.Part {
+// TakePart detaches the received part of a snapshot whose file is not complete.
+func (in *Incoming) TakePart() *snapdir.Part {
 	p := in.part
 	in.part = nil
 	return p
@@ -76,7 +76,7 @@ func (in *Incoming) Image() wire.InstallImage {
 	return wire.InstallImage{Index: in.Index, Term: uint64(in.IndexTerm), Digest: in.digest}
 }
 
-// First returns the membership that the group continues with.
-func (in *Incoming) First() wire.Membership {
+// Membership returns the membership that the group continues with.
+func (in *Incoming) Membership() wire.Membership {
 	return wire.Membership{Index: in.Index, State: in.Members.State}
 }

@@ -20,7 +20,7 @@ var ErrWait = errors.New("raftgroup: the receiver must be asked again later")
 var errNotWritten = errors.New("raftgroup: the snapshot's file was not written")
 
 // Outgoing is a snapshot that raft wants to send. The sender must call
-// SnapshotSent, and before it Stream or Release. Its state is chosen when the
+// ReportSnapshot, and before it Stream or Release. Its state is chosen when the
 // transfer starts: a queued snapshot pins no state and no log.
 type Outgoing struct {
 	wire.SnapshotHeader
@@ -28,7 +28,7 @@ type Outgoing struct {
 	Node sharding.NodeID
 	// state is written to the file or, without a file, streamed.
 	state statefile.Pinned
-	file  *snapdir.Sent
+	file  *snapdir.SendFile
 	files *snapdir.Dir
 	// again: an earlier attempt to send the file was interrupted. The first
 	// offset bytes, which the receiver has, are not sent again.
@@ -44,7 +44,7 @@ func (o *Outgoing) Question() (head []byte, stream io.Reader) {
 	if !o.again || o.file == nil {
 		return nil, nil
 	}
-	return (&wire.TransferHead{Asks: true, Digest: o.file.Digest()}).Encode(), bytes.NewReader(o.SnapshotHeader.Append(nil))
+	return (&wire.TransferHead{IsQuestion: true, Digest: o.file.Digest()}).Encode(), bytes.NewReader(o.SnapshotHeader.Append(nil))
 }
 
 // Resume handles the answer to the question. An error of the other node means
@@ -73,7 +73,7 @@ func (o *Outgoing) Stream() (head []byte, stream io.ReadCloser, err error) {
 		s = o.state.Stream()
 		o.state = nil
 	} else {
-		if s, o.offset, err = o.files.OpenSent(o.file, o.offset, func(err error) { o.damage = err }); err != nil {
+		if s, o.offset, err = o.files.OpenSendFile(o.file, o.offset, func(err error) { o.damage = err }); err != nil {
 			return nil, nil, err
 		}
 		head = (&wire.TransferHead{Offset: o.offset, Digest: o.file.Digest()}).Encode()
@@ -107,31 +107,31 @@ func New(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
 // Begin sets the source: a state to be streamed, a state to be written to the
 // file, or a complete file. again reports that an earlier transfer of it was
 // interrupted.
-func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapdir.Sent, again bool) {
+func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapdir.SendFile, again bool) {
 	o.files, o.state, o.file = files, state, file
 	o.again = o.again || again && file != nil && state == nil
 	if file != nil {
-		file.Use()
+		file.Acquire()
 	}
 }
 
-// Leave ends the use of the file and returns it, nil if there is none.
-func (o *Outgoing) Leave() *snapdir.Sent {
+// ReleaseFile ends the use of the file and returns it, nil if there is none.
+func (o *Outgoing) ReleaseFile() *snapdir.SendFile {
 	f := o.file
 	if o.file = nil; f != nil {
-		f.Leave()
+		f.Release()
 	}
 	return f
 }
 
 // File returns the file that the snapshot is sent from, nil if it is streamed.
-func (o *Outgoing) File() *snapdir.Sent { return o.file }
+func (o *Outgoing) File() *snapdir.SendFile { return o.file }
 
 // Damage returns the damage found in the file.
 func (o *Outgoing) Damage() error { return o.damage }
 
-// Resumed reports whether the transfer continued an interrupted one.
-func (o *Outgoing) Resumed() bool { return o.offset > 0 }
+// IsResumed reports whether the transfer continued an interrupted one.
+func (o *Outgoing) IsResumed() bool { return o.offset > 0 }
 
 // Prepare makes a snapshot ready to be sent. begin chooses the state and calls
 // Begin; the slow part happens here, on the sending goroutine. If there is no

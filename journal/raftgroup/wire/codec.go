@@ -14,7 +14,7 @@ import (
 const (
 	KindCheckpoint = wal.CheckpointKind
 	KindTurn       = wal.CheckpointKind + 1
-	KindCut        = wal.CheckpointKind + 2
+	KindTruncate   = wal.CheckpointKind + 2
 	KindCreate     = wal.CheckpointKind + 3
 	KindRemove     = wal.CheckpointKind + 4
 	KindInstall    = wal.CheckpointKind + 5
@@ -57,7 +57,7 @@ var le = binary.LittleEndian
 // HardState is raft's HardState as a value.
 type HardState struct{ Term, Vote, Commit uint64 }
 
-func HardOf(h *pb.HardState) HardState {
+func NewHardState(h *pb.HardState) HardState {
 	return HardState{h.GetTerm(), h.GetVote(), h.GetCommit()}
 }
 
@@ -135,11 +135,11 @@ func AppendSection(b []byte, s *Section) []byte {
 
 // GroupImage is the part of a checkpoint for one group.
 type GroupImage struct {
-	Shard        uint32
-	Replica      uint64
-	Hard         HardState
-	Cut, CutTerm uint64
-	Conf         Membership
+	Shard                         uint32
+	Replica                       uint64
+	Hard                          HardState
+	TruncatedIndex, TruncatedTerm uint64
+	Conf                          Membership
 	// Generation numbers the successive copies of the shard's data on this
 	// node.
 	Generation uint32
@@ -152,8 +152,8 @@ func AppendImage(b []byte, g *GroupImage) []byte {
 	b = le.AppendUint32(b, g.Shard)
 	b = le.AppendUint64(b, g.Replica)
 	b = AppendHard(b, g.Hard)
-	b = le.AppendUint64(b, g.Cut)
-	b = le.AppendUint64(b, g.CutTerm)
+	b = le.AppendUint64(b, g.TruncatedIndex)
+	b = le.AppendUint64(b, g.TruncatedTerm)
 	b = AppendMembership(b, g.Conf)
 	b = le.AppendUint32(b, g.Generation)
 	if g.Install.Index == 0 {
@@ -162,14 +162,14 @@ func AppendImage(b []byte, g *GroupImage) []byte {
 	return AppendInstallImage(append(b, 1), g.Install)
 }
 
-// CutImage is the part of a truncate record for one group.
-type CutImage struct {
+// TruncateImage is the part of a truncate record for one group.
+type TruncateImage struct {
 	Shard       uint32
 	Replica     uint64
 	Index, Term uint64
 }
 
-func AppendCut(b []byte, c CutImage) []byte {
+func AppendTruncation(b []byte, c TruncateImage) []byte {
 	b = le.AppendUint32(b, c.Shard)
 	b = le.AppendUint64(b, c.Replica)
 	b = le.AppendUint64(b, c.Index)
@@ -318,7 +318,7 @@ func (r *Reader) Section() Section {
 }
 
 func (r *Reader) Image(version byte) GroupImage {
-	g := GroupImage{Shard: r.U32(), Replica: r.U64(), Hard: r.Hard(), Cut: r.U64(), CutTerm: r.U64()}
+	g := GroupImage{Shard: r.U32(), Replica: r.U64(), Hard: r.Hard(), TruncatedIndex: r.U64(), TruncatedTerm: r.U64()}
 	g.Conf = r.Membership()
 	if version < 2 {
 		return g

@@ -44,15 +44,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// carried lists the message types that are sent between nodes, indexed by
+// carriedTypes lists the message types that are sent between nodes, indexed by
 // MessageType.
-var carried = [...]bool{
+var carriedTypes = [...]bool{
 	pb.MsgApp: true, pb.MsgAppResp: true, pb.MsgVote: true, pb.MsgVoteResp: true,
 	pb.MsgHeartbeat: true, pb.MsgHeartbeatResp: true, pb.MsgTimeoutNow: true,
 	pb.MsgPreVote: true, pb.MsgPreVoteResp: true,
 }
 
-func IsCarried(t pb.MessageType) bool { return int(t) < len(carried) && t >= 0 && carried[t] }
+func IsCarried(t pb.MessageType) bool { return int(t) < len(carriedTypes) && t >= 0 && carriedTypes[t] }
 
 // BeginFrame starts a frame in b. Messages are appended, and EndFrame seals it.
 func BeginFrame(b []byte) []byte {

@@ -86,11 +86,11 @@ func ReadSnapshotHeader(r io.Reader) (h SnapshotHeader, err error) {
 // separately from the stream. Nodes of an earlier release send none, and always
 // start at the first byte.
 type TransferHead struct {
-	// Asks: nothing follows the header, because the sender only asks how much
+	// IsQuestion: nothing follows the header, because the sender only asks how much
 	// of the snapshot was received.
-	Asks   bool
-	Offset int64
-	Digest statefile.Digest // zero: unknown
+	IsQuestion bool
+	Offset     int64
+	Digest     statefile.Digest // zero: unknown
 }
 
 // HeadVersion is the version of a transfer's head and of the answer to it.
@@ -98,7 +98,7 @@ const HeadVersion = 1
 
 func (t *TransferHead) Encode() []byte {
 	b := []byte{HeadVersion, 0}
-	if t.Asks {
+	if t.IsQuestion {
 		b[1] = 1
 	}
 	b = le.AppendUint64(b, uint64(t.Offset))
@@ -114,7 +114,7 @@ func ReadTransfer(head []byte, stream io.Reader) (t TransferHead, h SnapshotHead
 		if !d.Bad && version != HeadVersion {
 			return t, h, fmt.Errorf("%w: head of a snapshot's transfer, version %d", journal.ErrUnsupported, version)
 		}
-		t.Asks, t.Offset = asks == 1, int64(d.U64())
+		t.IsQuestion, t.Offset = asks == 1, int64(d.U64())
 		copy(t.Digest[:], d.take(len(t.Digest)))
 		if d.Bad || len(d.B) > 0 || asks > 1 || t.Offset < 0 || t.Digest == (statefile.Digest{}) {
 			return t, h, fmt.Errorf("%w: head of a snapshot's transfer", journal.ErrDamaged)

@@ -58,8 +58,8 @@ func TestTheMetadataShardIsToldAtOnce(t *testing.T) {
 		busy    bool
 	}{{sharding.MetaShard, 0, false}, {sharding.MetaShard, 1, false}, {sharding.MetaShard, 2, true}, {1, 0, false}, {1, 1, true}} {
 		g := &group{shard: tt.shard, delayed: delayed{fresh: tt.entries}}
-		if g.busy() != tt.busy {
-			t.Errorf("shard %d is busy with %d entries in a tick: %v", tt.shard, tt.entries, g.busy())
+		if g.expectsEntries() != tt.busy {
+			t.Errorf("shard %d is busy with %d entries in a tick: %v", tt.shard, tt.entries, g.expectsEntries())
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestParkedMessagesEndWithTheirTerm(t *testing.T) {
 	if len(g.delayed.messages) != 2 {
 		t.Fatalf("%d messages are kept back", len(g.delayed.messages))
 	}
-	n.driver.core.stepAside(g)
+	n.driver.core.stepDown(g)
 	d.settle()
 	n.driver.core.Tick()
 	for _, m := range n.driver.core.mail.waiting {

@@ -19,7 +19,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// behind is the catch-up file of a group: the entries that were truncated from
+// catchUp is the catch-up file of a group: the entries that were truncated from
 // the log while a snapshot transfer is in progress. The follower continues from
 // the snapshot with these entries. They are in a file because a snapshot of
 // gigabytes takes longer than memory has space for the entries written
@@ -27,7 +27,7 @@ var (
 // also restarts the snapshot.
 //
 //	cut, cutTerm | entries in the file | entries in memory
-type behind struct {
+type catchUp struct {
 	files *snapdir.Dir
 	name  string
 	file  disk.File
@@ -40,23 +40,23 @@ type behind struct {
 // termFrom is the term of the entries starting at an index.
 type termFrom struct{ index, term uint64 }
 
-// newBehind creates an empty file for the entries after cut.
-func newBehind(files *snapdir.Dir, name string, cut, cutTerm uint64) (*behind, error) {
+// newCatchUp creates an empty file for the entries after cut.
+func newCatchUp(files *snapdir.Dir, name string, cut, cutTerm uint64) (*catchUp, error) {
 	file, err := files.Create(name)
 	if err != nil {
 		return nil, err
 	}
-	return &behind{files: files, name: name, file: file, cut: cut, cutTerm: cutTerm, at: []int64{0}}, nil
+	return &catchUp{files: files, name: name, file: file, cut: cut, cutTerm: cutTerm, at: []int64{0}}, nil
 }
 
 // last returns the index of the last entry.
-func (u *behind) last() uint64 { return u.cut + uint64(len(u.at)) - 1 }
+func (u *catchUp) last() uint64 { return u.cut + uint64(len(u.at)) - 1 }
 
 // bytes returns the length of the file.
-func (u *behind) bytes() int64 { return u.at[len(u.at)-1] }
+func (u *catchUp) bytes() int64 { return u.at[len(u.at)-1] }
 
 // append adds entries after the last one, with one write.
-func (u *behind) append(ents []*pb.Entry) error {
+func (u *catchUp) append(ents []*pb.Entry) error {
 	var b []byte
 	from, at, terms := u.bytes(), u.at, u.terms
 	for _, e := range ents {
@@ -72,7 +72,7 @@ func (u *behind) append(ents []*pb.Entry) error {
 		return err
 	}
 	u.at, u.terms = at, terms
-	u.files.Count(int64(len(b)))
+	u.files.AddKept(int64(len(b)))
 	return nil
 }
 
@@ -81,7 +81,7 @@ func sumEntry(index uint64, b []byte) uint32 {
 }
 
 // term returns the term of entry i, which is at or after cut.
-func (u *behind) term(i uint64) uint64 {
+func (u *catchUp) term(i uint64) uint64 {
 	n := sort.Search(len(u.terms), func(n int) bool { return u.terms[n].index > i })
 	if n == 0 {
 		return u.cutTerm
@@ -92,7 +92,7 @@ func (u *behind) term(i uint64) uint64 {
 // entries reads entries from lo up to but excluding hi: at most maxSize bytes,
 // but at least one entry. If an entry does not match its checksum the error is
 // journal.ErrDamaged.
-func (u *behind) entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
+func (u *catchUp) entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	first := int(lo - u.cut - 1)
 	end := first + 1
 	for end < int(hi-u.cut-1) && uint64(u.at[end+1]-u.at[first]) <= maxSize {
@@ -117,64 +117,64 @@ func (u *behind) entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 }
 
 // close closes and removes the file.
-func (u *behind) close() {
+func (u *catchUp) close() {
 	u.file.Close()
-	u.files.Count(-u.bytes())
+	u.files.AddKept(-u.bytes())
 	_ = u.files.Remove(u.name) // if this fails, the next start removes the file
 }
 
-// Keep saves the entries up to an index in the catch-up file, which starts
+// SaveCatchUp saves the entries up to an index in the catch-up file, which starts
 // after from if there is none yet. After an error nothing is kept.
-func (s *Log) Keep(files *snapdir.Dir, name string, from, to uint64) error {
-	if s.behind == nil {
+func (s *Log) SaveCatchUp(files *snapdir.Dir, name string, from, to uint64) error {
+	if s.catchUp == nil {
 		if from = max(from, s.cut); from >= to {
 			return nil
 		}
 		term, err := s.Term(from)
 		if err == nil {
-			s.behind, err = newBehind(files, name, from, term)
+			s.catchUp, err = newCatchUp(files, name, from, term)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	ents := s.ents[s.behind.last()-s.cut : to-s.cut]
+	ents := s.ents[s.catchUp.last()-s.cut : to-s.cut]
 	var size int64
 	for _, e := range ents {
 		size += entrySize(e)
 	}
-	err := files.Fits(size)
+	err := files.CheckSpace(size)
 	if err == nil {
-		err = s.behind.append(ents)
+		err = s.catchUp.append(ents)
 	}
 	if err != nil {
-		s.ForgetBehind()
+		s.DropCatchUp()
 	}
 	return err
 }
 
-// Behind returns the length of the catch-up file, and whether there is one.
-func (s *Log) Behind() (bytes int64, ok bool) {
-	if s.behind == nil {
+// CatchUpBytes returns the length of the catch-up file, and whether there is one.
+func (s *Log) CatchUpBytes() (bytes int64, ok bool) {
+	if s.catchUp == nil {
 		return 0, false
 	}
-	return s.behind.bytes(), true
+	return s.catchUp.bytes(), true
 }
 
-// ForgetBehind discards the catch-up file.
-func (s *Log) ForgetBehind() {
-	if s.behind != nil {
-		s.behind.close()
-		s.behind = nil
+// DropCatchUp discards the catch-up file.
+func (s *Log) DropCatchUp() {
+	if s.catchUp != nil {
+		s.catchUp.close()
+		s.catchUp = nil
 	}
 }
 
-// behindEntries returns entries of the catch-up file from lo up to but
+// catchUpEntries returns entries of the catch-up file from lo up to but
 // excluding hi. After an error they are gone, like truncated ones.
-func (s *Log) behindEntries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
-	out, err := s.behind.entries(lo, min(hi, s.cut+1), maxSize)
+func (s *Log) catchUpEntries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
+	out, err := s.catchUp.entries(lo, min(hi, s.cut+1), maxSize)
 	if err != nil {
-		s.ForgetBehind()
+		s.DropCatchUp()
 		return nil, raft.ErrCompacted
 	}
 	return out, nil

@@ -9,7 +9,7 @@ import (
 // gone tells nodes that the process of another has ended.
 func (d *drill) gone(node int, told ...int) {
 	for _, i := range told {
-		d.nodes[i].driver.Core().PeerGone(d.name(node))
+		d.nodes[i].driver.Core().PeerFailed(d.name(node))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestWrongHintsOfAllLoseNothing(t *testing.T) {
 // or that it is silent, and nothing is handed over to it then.
 func TestTransfersToWhoHasEndedEnd(t *testing.T) {
 	const shards = 12
-	for name, tell := range map[string]func(*Core, sharding.NodeID){"ended": (*Core).PeerGone, "silent": (*Core).PeerSilent} {
+	for name, tell := range map[string]func(*Core, sharding.NodeID){"ended": (*Core).PeerFailed, "silent": (*Core).PeerSuspected} {
 		t.Run(name, func(t *testing.T) {
 			d := ledBy(t, shards)
 			core := d.nodes[0].driver.Core()
@@ -226,7 +226,7 @@ func TestHeirStandsAfterAWrongHint(t *testing.T) {
 	if err := d.nodes[0].driver.Turn(); err != nil { // the question leaves
 		t.Fatal(err)
 	}
-	core.PeerGone(d.name(1))
+	core.PeerFailed(d.name(1))
 	d.propose(1, "meanwhile")
 	d.settle()
 	d.until("one leader", 60, func() bool { return d.leader(1) != nil })

@@ -7,10 +7,10 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// recorded is the state of raft in a group, and how much of it is in the log.
+// logState is the state of raft in a group, and how much of it is in the log.
 // Unwritten parts go into the group's next section. written changes only when a
 // record that contains the change was appended.
-type recorded struct {
+type logState struct {
 	hard          wire.HardState
 	conf          wire.Membership
 	hardUnwritten bool
@@ -19,13 +19,13 @@ type recorded struct {
 	written       wire.GroupImage
 }
 
-// note stores raft's new hard state, which is written with the next section. It
+// setHardState stores raft's new hard state, which is written with the next section. It
 // reports whether term or vote changed.
-func (r *recorded) note(hs *pb.HardState) (termOrVote bool) {
+func (r *logState) setHardState(hs *pb.HardState) (termOrVote bool) {
 	if hs == nil || raft.IsEmptyHardState(hs) {
 		return false
 	}
-	h := wire.HardOf(hs)
+	h := wire.NewHardState(hs)
 	termOrVote = h.Term != r.hard.Term || h.Vote != r.hard.Vote
 	r.hard, r.hardUnwritten = h, true
 	return termOrVote
@@ -33,7 +33,7 @@ func (r *recorded) note(hs *pb.HardState) (termOrVote bool) {
 
 // section returns the unwritten state of the group, with the entries of its
 // raft.Ready.
-func (r *recorded) section(ents []*pb.Entry) wire.Section {
+func (r *logState) section(ents []*pb.Entry) wire.Section {
 	s := wire.Section{Shard: r.written.Shard, Replica: r.written.Replica}
 	if r.hardUnwritten {
 		r.hardOut = r.hard
@@ -49,9 +49,9 @@ func (r *recorded) section(ents []*pb.Entry) wire.Section {
 	return s
 }
 
-// unwritten returns a section of the unwritten state, without entries, for a
+// unwrittenSection returns a section of the unwritten state, without entries, for a
 // group whose log ends at last.
-func (r *recorded) unwritten(last uint64) wire.Section {
+func (r *logState) unwrittenSection(last uint64) wire.Section {
 	s := r.section(nil)
 	if s.Hard != nil {
 		s.Hard.Commit = min(s.Hard.Commit, last)
@@ -59,9 +59,9 @@ func (r *recorded) unwritten(last uint64) wire.Section {
 	return s
 }
 
-// appended updates the written state after a record with the section was
+// onAppended updates the written state after a record with the section was
 // appended.
-func (r *recorded) appended(s *wire.Section) {
+func (r *logState) onAppended(s *wire.Section) {
 	if s.Hard != nil {
 		r.written.Hard = *s.Hard
 		r.hardUnwritten = *s.Hard != r.hard
@@ -71,8 +71,8 @@ func (r *recorded) appended(s *wire.Section) {
 	}
 }
 
-// installed updates the written state after an install record was appended.
-func (r *recorded) installed(image wire.GroupImage) {
+// onInstalled updates the written state after an install record was appended.
+func (r *logState) onInstalled(image wire.GroupImage) {
 	r.written = image
 	r.hardUnwritten, r.confUnwritten = r.hard != image.Hard, false
 }
@@ -80,17 +80,17 @@ func (r *recorded) installed(image wire.GroupImage) {
 // reach tracks which members of a group are reachable.
 type reach struct {
 	routes *nodes.Routes
-	// quorum: the alive nodes are a quorum of the voters. toldQuorum is the
+	// quorum: the alive nodes are a quorum of the voters. reportedQuorum is the
 	// last reported value, valid if told is set.
-	quorum, toldQuorum, told bool
-	unlocated                bool // a voter's node is unknown
+	quorum, reportedQuorum, quorumReported bool
+	unlocated                              bool // a voter's node is unknown
 }
 
-// report reports whether the quorum has to be reported, and marks it as
+// takeQuorumReport reports whether the quorum has to be reported, and marks it as
 // reported.
-func (r *reach) report() bool {
-	due := !r.told || r.toldQuorum != r.quorum
-	r.told, r.toldQuorum = true, r.quorum
+func (r *reach) takeQuorumReport() bool {
+	due := !r.quorumReported || r.reportedQuorum != r.quorum
+	r.quorumReported, r.reportedQuorum = true, r.quorum
 	return due
 }
 
@@ -103,5 +103,5 @@ type leadership struct {
 	readable   bool // an entry of its term is committed
 }
 
-// end sets the state of a replica that neither leads nor knows a leader.
-func (l *leadership) end() { l.lead, l.leader, l.readable = 0, false, false }
+// clear sets the state of a replica that neither leads nor knows a leader.
+func (l *leadership) clear() { l.lead, l.leader, l.readable = 0, false, false }

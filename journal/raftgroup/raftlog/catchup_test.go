@@ -44,13 +44,13 @@ func TestHeldEntriesAreThoseOfTheLog(t *testing.T) {
 		}
 		for range 5 {
 			to := max(cut.cut, first) + rng.Uint64N(cut.Last()-max(cut.cut, first))
-			if to = max(to, first+1); cut.behind != nil {
-				to = max(to, cut.behind.last())
+			if to = max(to, first+1); cut.catchUp != nil {
+				to = max(to, cut.catchUp.last())
 			}
-			if err := cut.Keep(files, "one.catchup", first, to); err != nil {
+			if err := cut.SaveCatchUp(files, "one.catchup", first, to); err != nil {
 				t.Fatal(err)
 			}
-			if got := cut.behind.last(); got != to {
+			if got := cut.catchUp.last(); got != to {
 				t.Fatalf("seed %d: entries up to %d are kept, want %d", seed, got, to)
 			}
 			last, err := cut.Term(to)
@@ -89,7 +89,7 @@ func TestHeldEntriesAreThoseOfTheLog(t *testing.T) {
 		if got, err := cut.Term(first); err != nil || got != at {
 			t.Fatalf("seed %d: the term before the file is %d, want %d: %v", seed, got, at, err)
 		}
-		cut.ForgetBehind()
+		cut.DropCatchUp()
 		if names, _ := files.Names(); len(names) != 0 {
 			t.Fatalf("seed %d: files %v are left", seed, names)
 		}

@@ -29,7 +29,7 @@ func TestIdleLogHasItsMark(t *testing.T) {
 		if n.rec, err = recovery.Recover(log); err != nil {
 			t.Fatal(err)
 		}
-		n.driver, err = NewDriver(n.rec, Options{Log: log, Machine: n.machine, Sink: n.sink, Applied: n.machine.index, CutTicks: 1000})
+		n.driver, err = NewDriver(n.rec, Options{Log: log, Machine: n.machine, Sink: n.sink, AppliedIndex: n.machine.index, TruncateTicks: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestIdleLogHasItsMark(t *testing.T) {
 			t.Fatal(err)
 		}
 		turns := func() {
-			for n.driver.Core().Busy() {
+			for n.driver.Core().HasWork() {
 				if err := n.driver.Turn(); err != nil {
 					t.Fatal(err)
 				}
