@@ -52,7 +52,7 @@ func must(t testing.TB, err error) {
 
 func entity(id string) sharding.EntityID { return sharding.EntityID{Type: "account", ID: id} }
 
-// sample writes an archive of two shards; size is that of its module.
+// sample writes an archive of two shards. size is that of its module.
 func sample(t testing.TB, size, entities int, payload []byte) ([]byte, archive.Summary) {
 	t.Helper()
 	var out bytes.Buffer
@@ -99,7 +99,7 @@ func (c *collected) Part(kind journal.PartKind, data []byte) error {
 	return nil
 }
 
-func TestReadIsWhatWasWritten(t *testing.T) {
+func TestArchiveRoundTrip(t *testing.T) {
 	for _, payload := range [][]byte{[]byte("p"), bytes.Repeat([]byte("big"), 100_000)} {
 		whole, sum := sample(t, 2<<20+4, 5, payload)
 		var c collected
@@ -123,8 +123,9 @@ func TestReadIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Each flipped bit, each end too early and each byte too many is seen.
-func TestDamageIsSeen(t *testing.T) {
+// TestDamagedArchivesAreRejected detects each flipped bit, each truncation and each extra
+// byte.
+func TestDamagedArchivesAreRejected(t *testing.T) {
 	whole, _ := sample(t, 40, 2, []byte("p"))
 	for i := range whole {
 		bad := slices.Clone(whole)
@@ -141,8 +142,9 @@ func TestDamageIsSeen(t *testing.T) {
 	}
 }
 
-// What has right checksums and makes no sense is refused too.
-func TestNonsenseIsRefused(t *testing.T) {
+// TestInconsistentArchivesAreRejected: archives with valid checksums and inconsistent content
+// are rejected.
+func TestInconsistentArchivesAreRejected(t *testing.T) {
 	e, o := entity("a"), entity("b")
 	record := func(e sharding.EntityID, expected journal.Sequence) []byte {
 		return journal.AppendRecord(nil, &journal.Record{Entity: e, Expected: expected, CommandID: "c", Events: []journal.Event{{Type: "a"}}})
@@ -180,8 +182,9 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// An entity whose first events were cut is whole with what is left.
-func TestCutHistoriesAreWhole(t *testing.T) {
+// TestCompactedHistoriesAreValid: an entity whose first events were compacted is
+// valid with the rest.
+func TestCompactedHistoriesAreValid(t *testing.T) {
 	var chain journal.Chain
 	var view journal.RecordView
 	e := entity("a")

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// TestFileSystems runs the same calls against the operating system and the disk
-// in memory.
-func TestFileSystems(t *testing.T) {
+// TestFileSystemsBehaveAlike makes the same calls on the operating system and on the
+// in-memory disk.
+func TestFileSystemsBehaveAlike(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		fs   disk.FS
@@ -83,9 +83,9 @@ func TestFileSystems(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestWriteFileAtomic cuts the power during each operation: the file is the old
-// or the new one, and the new one once the call has returned.
-func TestWriteFileAtomic(t *testing.T) {
+// TestWriteFileAtomicSurvivesPowerCuts cuts the power during each operation: the file has the
+// old or the new content, and the new one once the call has returned.
+func TestWriteFileAtomicSurvivesPowerCuts(t *testing.T) {
 	before, after := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("brandnew"), 900)
 	seen := map[bool]int{}
 	for seed := range uint64(400) {
@@ -110,9 +110,9 @@ func TestWriteFileAtomic(t *testing.T) {
 	}
 }
 
-// TestSyncNoticesThatTheNameIsGone: what is written to a file that nobody finds
-// any more is not durable.
-func TestSyncNoticesThatTheNameIsGone(t *testing.T) {
+// TestSyncFailsForRemovedFile: data in a file without a name is not
+// durable.
+func TestSyncFailsForRemovedFile(t *testing.T) {
 	for what, change := range map[string]func(dir, name string) error{
 		"removed":             func(_, name string) error { return os.Remove(name) },
 		"replaced":            func(_, name string) error { return disk.WriteFileAtomic(disk.OS{}, name, []byte("other")) },

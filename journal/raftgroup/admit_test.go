@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// changes is the data of an entry that changes members.
+// changes encodes a membership change entry.
 func changes(t testing.TB, kind pb.ConfChangeType, ids ...uint64) []byte {
 	t.Helper()
 	c := &pb.ConfChangeV2{}
@@ -26,14 +26,14 @@ func changes(t testing.TB, kind pb.ConfChangeType, ids ...uint64) []byte {
 	return data
 }
 
-// TestForgedMessagesAreRefused: each is stepped at the leader or at a follower of
-// a group that works. None is taken, the term does not rise, nothing panics, and
-// the group goes on.
-func TestForgedMessagesAreRefused(t *testing.T) {
+// TestForgedMessagesAreRejected steps each message at the leader or a follower
+// of a working group. All are rejected, the term does not rise, nothing panics,
+// and the group continues.
+func TestForgedMessagesAreRejected(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
 	d.lead(1, 0)
-	d.lead(1, 1) // in a term that is not the first
+	d.lead(1, 1) // in a term after the first
 	d.write(1, "before", 0, 1, 2)
 	for _, n := range d.nodes {
 		n.driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }
@@ -113,9 +113,9 @@ func TestForgedMessagesAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhoIsBehindTakesALeaderOfNobodyItKnows: neither its members nor its
-// metadata have the replica that leads, and still it catches up.
-func TestWhoIsBehindTakesALeaderOfNobodyItKnows(t *testing.T) {
+// TestLaggingReplicaFollowsUnknownLeader: neither the replica's members nor
+// its metadata include the leader, but it still catches up.
+func TestLaggingReplicaFollowsUnknownLeader(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
 	d.nodes[0].driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }
@@ -134,10 +134,10 @@ func TestWhoIsBehindTakesALeaderOfNobodyItKnows(t *testing.T) {
 	}
 }
 
-// TestPanicOfAGroupIsItsOwn: a change that leaves nobody is committed, at which
-// raft panics on every replica. The group fails, by name, and again after a
-// restart; the other group of the nodes goes on.
-func TestPanicOfAGroupIsItsOwn(t *testing.T) {
+// TestRaftPanicFailsOnlyItsGroup commits a change that removes all members, at which
+// raft panics on every replica. The group fails by name, and fails again after
+// a restart. The other group of the nodes continues.
+func TestRaftPanicFailsOnlyItsGroup(t *testing.T) {
 	d := newEmptyDrill(t, 3)
 	d.contain = true
 	for _, n := range d.nodes {

@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A node on probation neither votes nor stands, whatever it is sent, and
-// does both after its release.
-func TestProbationDoesNotVote(t *testing.T) {
+// TestNodeAwaitingAttestationDoesNotVote: a node that awaits attestation neither votes nor
+// campaigns, whatever it receives, and does both after its release.
+func TestNodeAwaitingAttestationDoesNotVote(t *testing.T) {
 	const shards = 4
 	d := newDrill(t, 3, shards)
 	d.until("leaders", 60, func() bool { return d.led(shards) })
@@ -35,8 +35,9 @@ func TestProbationDoesNotVote(t *testing.T) {
 	}
 }
 
-// The only voter of a group makes itself its leader no sooner.
-func TestSoleVotersOnProbationDoNotLead(t *testing.T) {
+// TestSoleVoterAwaitingAttestationDoesNotLead: the sole voter of a group does not lead
+// before its release either.
+func TestSoleVoterAwaitingAttestationDoesNotLead(t *testing.T) {
 	d := newEmptyDrill(t, 1)
 	n := d.nodes[0]
 	n.create(GroupConfig{Shard: 1, Replica: 10, Voters: []sharding.ReplicaID{10}})

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// instant is a machine that forgets what it is given and calls it durable.
+// instant is a state machine that discards its input and reports it as durable.
 type instant struct {
 	mu      sync.Mutex
 	applied map[sharding.ShardID]uint64
@@ -47,8 +47,8 @@ func (m *instant) Durable(dst map[sharding.ShardID]uint64) uint64 {
 	return m.mark
 }
 
-// BenchmarkGroupOfOne proposes 150 bytes to groups of one on the real log and
-// disk, with 256 proposals outstanding.
+// BenchmarkGroupOfOne proposes 150 bytes to single-replica groups on the real
+// log and disk, with 256 proposals outstanding.
 func BenchmarkGroupOfOne(b *testing.B) {
 	for _, groups := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) { benchmarkGroupOfOne(b, groups, 256) })

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// network carries frames between loops in memory; links can be cut.
+// network carries frames between loops in memory. Links can be cut.
 type network struct {
 	mu    sync.Mutex
 	loops map[sharding.NodeID]chan delivery
@@ -26,8 +26,8 @@ type delivery struct {
 	frame []byte
 }
 
-// listen tells every node which others it hears and which it did not for the
-// time of silence, as a process does that pings its peers.
+// listen reports to every node which other nodes are alive or suspected, like a
+// process that pings its peers.
 func (n *network) listen(silence time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,11 +62,11 @@ func (p port) Send(to sharding.NodeID, frame []byte) {
 	}
 	select {
 	case p.net.loops[to] <- delivery{p.from, frame}:
-	default: // full: lost
+	default: // queue full: the frame is lost
 	}
 }
 
-// isolate cuts a node off, or nobody for "".
+// isolate cuts a node off, or none for "".
 func (n *network) isolate(id sharding.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +79,7 @@ func (n *network) isolate(id sharding.NodeID) {
 	}
 }
 
-// cluster is three nodes with the real loop and log, on disks in memory.
+// cluster is three nodes with the real loop and log on in-memory disks.
 type cluster struct {
 	t     *testing.T
 	net   *network
@@ -131,7 +131,7 @@ func nodeOf(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 	return sharding.NodeID(fmt.Sprint("n", r%10)), true
 }
 
-// begin starts the node and what delivers its frames.
+// begin starts the node and the goroutine that delivers its frames.
 func (m *member) begin() {
 	m.c.t.Helper()
 	m.single.start()
@@ -216,8 +216,8 @@ func (c *cluster) leader(s sharding.ShardID, among ...int) (at *member, term sha
 	return at, term
 }
 
-// write proposes until the data is applied on the node that leads: a drop or a
-// lost leadership is tried again, with the same data.
+// write proposes until the data is applied on the leading node. It retries
+// after a drop or a lost leadership, with the same data.
 func (c *cluster) write(s sharding.ShardID, data string, among ...int) {
 	c.t.Helper()
 	eventually(c.t, "write of "+data, func() bool {
@@ -241,7 +241,7 @@ func (c *cluster) write(s sharding.ShardID, data string, among ...int) {
 	})
 }
 
-// converge waits until the nodes have applied the same.
+// converge waits until all nodes have applied the same entries.
 func (c *cluster) converge(s sharding.ShardID) []string {
 	c.t.Helper()
 	var data []string
@@ -324,7 +324,7 @@ func TestIsolatedLeaderStepsDown(t *testing.T) {
 	c.stop()
 }
 
-func TestReadsSeeWhatWasCommittedBefore(t *testing.T) {
+func TestReadIndexCoversEarlierCommits(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0, 1, 2}, 1)
 	token := uint64(0)
@@ -355,7 +355,7 @@ func TestReadsSeeWhatWasCommittedBefore(t *testing.T) {
 	c.stop()
 }
 
-func TestOneToThreeMembers(t *testing.T) {
+func TestGroupGrowsFromOneToThreeMembers(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0}, 1)
 	for i := range 5 {
@@ -390,7 +390,8 @@ func TestOneToThreeMembers(t *testing.T) {
 			return err == nil && len(s.Voters) == 3 && len(s.Outgoing) == 0
 		})
 	}
-	// A leader that is to go hands over first, and its heir removes it.
+	// A leader that is to be removed first transfers its leadership, and its
+	// successor removes it.
 	m, _ := c.leader(1, 0, 1, 2)
 	gone := slices.Index(c.nodes, m)
 	heir := (gone + 1) % 3
@@ -404,7 +405,7 @@ func TestOneToThreeMembers(t *testing.T) {
 	c.stop()
 }
 
-func TestCloseAnswersWaitingReads(t *testing.T) {
+func TestCloseFailsWaitingReads(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0, 1, 2}, 1)
 	c.write(1, "x", 0, 1, 2)
@@ -415,13 +416,13 @@ func TestCloseAnswersWaitingReads(t *testing.T) {
 	}
 	sink := m.sink
 	c.stop()
-	// It was cut off before the close, or that came first.
+	// The read failed when the leader was isolated, or by the close.
 	if r, ok := sink.read(5); !ok || !errors.Is(r.Err, ErrStopped) && !errors.Is(r.Err, ErrNotLeader) {
 		t.Errorf("the read was answered %v with %+v", ok, r)
 	}
 }
 
-func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
+func TestMessagesToEarlierReplicasAreDropped(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0, 1, 2}, 1)
 	c.write(1, "x", 0, 1, 2)
@@ -434,8 +435,8 @@ func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
 	frame := func(to sharding.ReplicaID) []byte {
 		return wire.EncodeFrame([]wire.Message{{Shard: 1, Raft: appResp(from, uint64(to), uint64(term)+5)}})
 	}
-	// To an earlier replica of this node: nothing happens. To this one: the
-	// higher term ends the leadership.
+	// A message to an earlier replica of this node has no effect. One to this
+	// replica ends the leadership by its higher term.
 	if err := m.loop.Receive("", frame(99)); err != nil {
 		t.Fatal(err)
 	}
@@ -447,9 +448,9 @@ func TestMessagesToOtherReplicasAreDropped(t *testing.T) {
 	c.stop()
 }
 
-// TestLoopSleepsAndCounts: the loop's groups fall asleep by its own clock, and
-// what they did shows in its counters.
-func TestLoopSleepsAndCounts(t *testing.T) {
+// TestLoopPutsIdleGroupsToSleep: the loop's own clock puts idle groups to sleep, and
+// its counters show it.
+func TestLoopPutsIdleGroupsToSleep(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0, 1, 2}, 1, 2, 3)
 	for _, s := range []sharding.ShardID{1, 2, 3} {

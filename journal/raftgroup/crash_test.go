@@ -46,8 +46,8 @@ func (n *lonely) open() error {
 	return err
 }
 
-// work creates two groups and proposes to them, cutting the log in between,
-// until the power goes. It returns what was applied.
+// work creates two groups and proposes to them, truncating the log in between,
+// until the power cut. It returns what was applied.
 func (n *lonely) work() error {
 	if len(n.rec.Groups) == 0 {
 		if err, _ := n.driver.Create(one(1, 2)); err != nil {
@@ -83,10 +83,10 @@ func (n *lonely) work() error {
 	return nil
 }
 
-// TestPowerCutAtEveryWrite cuts the power at each operation of the disk in
-// turn: what was applied, and so acknowledged, is there after the restart, in
+// TestAppliedEntriesSurvivePowerCutAtEveryWrite cuts the power at each disk operation in turn.
+// Everything applied, and therefore acknowledged, is there after the restart in
 // the same order.
-func TestPowerCutAtEveryWrite(t *testing.T) {
+func TestAppliedEntriesSurvivePowerCutAtEveryWrite(t *testing.T) {
 	cuts := 0
 	for at := 0; ; at++ {
 		for seed := range uint64(3) {
@@ -125,9 +125,9 @@ func TestPowerCutAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestIdleGroupDoesNotHoldTheLog: the entries of a group that is not written
-// to any more, and that the machine does not call durable, move along.
-func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
+// TestIdleGroupDoesNotPinSegments: the entries of an idle group that the machine
+// does not report as durable are rewritten at the end of the log.
+func TestIdleGroupDoesNotPinSegments(t *testing.T) {
 	n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
 	if err := n.open(); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 			}
 		}
 		n.machine.flush()
-		n.machine.durable[1] = frozen // also in the flush just recorded
+		n.machine.durable[1] = frozen // also for the flush just recorded
 		if err := n.driver.Tick(); err != nil {
 			t.Fatal(err)
 		}
@@ -173,9 +173,9 @@ func TestIdleGroupDoesNotHoldTheLog(t *testing.T) {
 	}
 }
 
-// TestMembershipIsWrittenBeforeItsWatermark: a change that the machine applied
-// durably is not applied again after a restart, so the log must know it.
-func TestMembershipIsWrittenBeforeItsWatermark(t *testing.T) {
+// TestMembershipIsWrittenBeforeWatermark: a change that the machine applied
+// durably is not applied again after a restart, so the log must contain it.
+func TestMembershipIsWrittenBeforeWatermark(t *testing.T) {
 	n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))), machine: newMachine()}
 	if err := n.open(); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestCommitsOfABusyGroupTravelWithEntries: one message to each follower and
-// one back for each entry, instead of two; the last commit arrives with the
-// next tick.
-func TestCommitsOfABusyGroupTravelWithEntries(t *testing.T) {
+// TestCommitIndexOfBusyGroupIsSentWithEntries: each entry costs one message to
+// each follower and one back instead of two of each. The last commit index is
+// sent with the next tick.
+func TestCommitIndexOfBusyGroupIsSentWithEntries(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
@@ -49,9 +49,9 @@ func TestCommitsOfABusyGroupTravelWithEntries(t *testing.T) {
 	d.doze(1)
 }
 
-// TestTheMetadataShardIsToldAtOnce: all nodes act on what it says, and a change
-// of it comes alone.
-func TestTheMetadataShardIsToldAtOnce(t *testing.T) {
+// TestCommitIndexOfMetadataShardIsNotDelayed: all nodes act on the metadata, and its
+// changes usually come alone.
+func TestCommitIndexOfMetadataShardIsNotDelayed(t *testing.T) {
 	for _, tt := range []struct {
 		shard   sharding.ShardID
 		entries int
@@ -64,9 +64,9 @@ func TestTheMetadataShardIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestParkedMessagesEndWithTheirTerm: a leader that lost its leadership says
-// nothing more in its name.
-func TestParkedMessagesEndWithTheirTerm(t *testing.T) {
+// TestDelayedMessagesAreDroppedWithTheirTerm: a leader that lost its leadership sends
+// nothing more in its old term.
+func TestDelayedMessagesAreDroppedWithTheirTerm(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
@@ -93,10 +93,10 @@ func TestParkedMessagesEndWithTheirTerm(t *testing.T) {
 	d.write(1, "after", 0, 1, 2)
 }
 
-// TestChangesOfMembersAreToldAtOnce: members of a busy group hear that a change
-// of them is committed before its leader can be lost: without it they go by
-// the members before, of whom too few may be left.
-func TestChangesOfMembersAreToldAtOnce(t *testing.T) {
+// TestCommitOfMembershipChangeIsNotDelayed: members of a busy group learn that a
+// membership change is committed before its leader can fail. Otherwise they
+// would use the previous membership, of which too few members may be left.
+func TestCommitOfMembershipChangeIsNotDelayed(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)

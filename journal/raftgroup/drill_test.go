@@ -12,15 +12,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// drill is some nodes in one goroutine: their clocks beat together, and all
-// that a beat leads to is over before the next. Frames arrive unless their link
-// is cut.
+// drill runs several nodes in one goroutine. Their clocks tick together, and
+// all consequences of a tick complete before the next. Frames are delivered
+// unless their link is cut.
 type drill struct {
 	t     testing.TB
 	nodes []*drilled
 	cut   map[[2]int]bool
 	beats int
-	// contain: what panics in a group is the group's failure.
+	// contain makes a panic in a group fail only that group.
 	contain bool
 }
 
@@ -33,16 +33,16 @@ type drilled struct {
 	machine   *machine
 	sink      *sink
 	inbox     []delivery
-	last      []int // beat at which each other was heard
+	last      []int // tick at which each other node was last seen alive
 	sent      int   // frames
 	bytes     int
-	probation bool // it starts on probation
+	probation bool // it starts awaiting attestation
 	withheld  []sharding.ShardID
-	blind     bool // does not know where replicas are
+	blind     bool // does not know the nodes of replicas
 	failed    []Failure
 }
 
-// newDrill makes nodes that all hold a voter of each shard.
+// newDrill creates nodes that all hold a voter of each shard.
 func newDrill(t testing.TB, nodes, shards int) *drill {
 	d := newEmptyDrill(t, nodes)
 	d.fill(shards)
@@ -71,7 +71,7 @@ func newEmptyDrill(t testing.TB, nodes int) *drill {
 	return d
 }
 
-// start starts the node on what its disk holds.
+// start starts the node from its disk.
 func (n *drilled) start() {
 	n.d.t.Helper()
 	log, err := wal.Open(n.fs, "wal", wal.Options{Rand: func() uint64 { return 7 }})
@@ -137,7 +137,7 @@ func (n *drilled) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// beat lets all clocks beat once.
+// beat ticks all clocks once.
 func (d *drill) beat() {
 	d.beats++
 	for _, n := range d.nodes {
@@ -151,7 +151,7 @@ func (d *drill) beat() {
 	d.settle()
 }
 
-// hear follows the pings of the others.
+// hear processes the pings of the other nodes.
 func (n *drilled) hear() {
 	for i, o := range n.d.nodes {
 		switch {
@@ -165,7 +165,7 @@ func (n *drilled) hear() {
 	}
 }
 
-// settle delivers and works until nothing is left to do.
+// settle delivers frames and runs turns until no work is left.
 func (d *drill) settle() {
 	for busy := true; busy; {
 		busy = false
@@ -191,7 +191,7 @@ func (d *drill) settle() {
 	}
 }
 
-// until beats until a condition holds and returns how often.
+// until ticks until a condition holds and returns the number of ticks.
 func (d *drill) until(what string, limit int, ok func() bool) int {
 	d.t.Helper()
 	for i := 0; ; i++ {
@@ -205,8 +205,8 @@ func (d *drill) until(what string, limit int, ok func() bool) int {
 	}
 }
 
-// leader returns the node that leads a shard, in the highest term, nil if none
-// of those up does.
+// leader returns the running node that leads a shard in the highest term, or
+// nil.
 func (d *drill) leader(shard int) (at *drilled) {
 	var term sharding.Term
 	for _, n := range d.nodes {
@@ -217,7 +217,8 @@ func (d *drill) leader(shard int) (at *drilled) {
 	return at
 }
 
-// led says whether each shard up to the last has a leader among those up.
+// led reports whether each shard up to last has a leader among the running
+// nodes.
 func (d *drill) led(shards int) bool {
 	for s := 1; s <= shards; s++ {
 		if d.leader(s) == nil {
@@ -243,7 +244,7 @@ func (d *drill) lead(shard, node int) *drilled {
 	return n
 }
 
-// write proposes and demands that the data is applied on the nodes.
+// write proposes data and requires that the given nodes apply it.
 func (d *drill) write(shard int, data string, on ...int) {
 	d.t.Helper()
 	s := sharding.ShardID(shard)

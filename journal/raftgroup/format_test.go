@@ -37,7 +37,7 @@ func goldenEntries() []*pb.Entry {
 	}
 }
 
-// goldens are one payload of each kind, built by the code that writes them.
+// goldens are one payload of each kind, built by the production encoders.
 func goldens() map[string][]byte {
 	conf := goldenConf()
 	g := newGroup(5, 101)
@@ -142,9 +142,9 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	}
 }
 
-// TestDamageIsRefused flips each bit and cuts each length of a frame: nothing of
-// it is taken for something else.
-func TestDamageIsRefused(t *testing.T) {
+// TestDamagedFramesAreRejected flips each bit of a frame and truncates it at each
+// length. No message is decoded from any of them.
+func TestDamagedFramesAreRejected(t *testing.T) {
 	b := goldens()
 	frame := b["frame"]
 	for i := range frame {
@@ -164,7 +164,7 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-func TestFrameRefusesWhatRaftWouldNot(t *testing.T) {
+func TestFrameDecoderRejectsInvalidMessages(t *testing.T) {
 	base := func() *pb.Message { return proto.Clone(goldenMessages()[0].Raft).(*pb.Message) }
 	tests := map[string]func(m *pb.Message){
 		"local message":        func(m *pb.Message) { m.Type, m.Entries = pb.MsgHup.Enum(), nil },
@@ -199,7 +199,7 @@ func FuzzDecodeFrame(f *testing.F) {
 	f.Add(wire.BeginFrame(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= wire.FrameHeadBytes {
-			wire.EndFrame(b) // a right checksum, to reach what is behind it
+			wire.EndFrame(b) // valid checksum, to reach the decoders after it
 		}
 		var got []wire.Message
 		if err := wire.DecodeFrame(b, func(m wire.Message) { got = append(got, m) }); err != nil {
@@ -212,7 +212,7 @@ func FuzzDecodeFrame(f *testing.F) {
 	})
 }
 
-func TestSplitSectionsAreStatesOfTheirOwn(t *testing.T) {
+func TestSplitSectionsAreRestartable(t *testing.T) {
 	s := wire.Section{Shard: 5, Replica: 101, Hard: &wire.HardState{Term: 4, Vote: 102, Commit: 12}, First: 10}
 	for i := range 20 {
 		s.Ents = append(s.Ents, &pb.Entry{Term: new(uint64(4)), Index: new(uint64(10 + i)), Type: pb.EntryNormal.Enum(), Data: make([]byte, 100)})
@@ -236,8 +236,9 @@ func TestSplitSectionsAreStatesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotHeadersAreRefused flips each bit and cuts each length.
-func TestDamagedSnapshotHeadersAreRefused(t *testing.T) {
+// TestDamagedSnapshotHeadersAreRejected flips each bit and truncates at each
+// length.
+func TestDamagedSnapshotHeadersAreRejected(t *testing.T) {
 	b := goldens()["snapshot"]
 	for i := range b {
 		if _, err := wire.ReadSnapshotHeader(bytes.NewReader(b[:i])); err == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestJointMembershipIsLeft: a leader that was handing over when a membership
-// of two parts was applied, and leads on because the other never heard of it,
-// comes out of that membership without another entry.
-func TestJointMembershipIsLeft(t *testing.T) {
+// TestLeaderLeavesJointMembershipAfterFailedTransfer: a leader that was transferring its leadership when
+// it applied a joint membership, and stays leader because the transferee never
+// got the request, leaves that membership without another entry.
+func TestLeaderLeavesJointMembershipAfterFailedTransfer(t *testing.T) {
 	d := newEmptyDrill(t, 4)
 	for _, n := range d.nodes[:3] {
 		n.create(GroupConfig{Shard: 1, Replica: d.replica(1, n.i), Voters: d.replicas(1)[:3]})

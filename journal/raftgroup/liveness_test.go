@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestFailOverOfAllGroups: a node that led all groups dies; with the default
-// beat of 100 ms each has another leader within 1.5 s of that.
-func TestFailOverOfAllGroups(t *testing.T) {
+// TestFailoverOfAllGroups: if the node that led all groups dies, each has
+// another leader within 1.5 s, with the default tick of 100 ms.
+func TestFailoverOfAllGroups(t *testing.T) {
 	shards := 256
 	if testing.Short() {
 		shards = 64
@@ -47,7 +47,7 @@ func TestFailOverOfAllGroups(t *testing.T) {
 	}
 }
 
-// TestCampaignsAreBounded: groups without a leader do not all campaign at once.
+// TestCampaignsAreBounded: leaderless groups do not all campaign at once.
 func TestCampaignsAreBounded(t *testing.T) {
 	const shards = 60
 	d := newDrill(t, 3, shards)
@@ -70,9 +70,9 @@ func TestCampaignsAreBounded(t *testing.T) {
 	d.until("leaders", 60, func() bool { return d.led(shards) })
 }
 
-// TestLeaderWithoutAQuorumStepsAside: as soon as its peers are silent, and
-// what waited in it fails.
-func TestLeaderWithoutAQuorumStepsAside(t *testing.T) {
+// TestLeaderWithoutQuorumStepsDown: it steps down as soon as its peers are
+// suspected, and its waiting requests fail.
+func TestLeaderWithoutQuorumStepsDown(t *testing.T) {
 	d := newDrill(t, 3, 4)
 	d.until("leaders", 60, func() bool { return d.led(4) })
 	old := d.lead(1, 0)
@@ -100,8 +100,8 @@ func TestLeaderWithoutAQuorumStepsAside(t *testing.T) {
 	d.write(1, "healed", 0, 1, 2)
 }
 
-// TestSilentFollowerChangesNothing for a leader that still hears a quorum.
-func TestSilentFollowerChangesNothing(t *testing.T) {
+// TestSuspectedFollowerDoesNotAffectLeader: the leader still has a quorum.
+func TestSuspectedFollowerDoesNotAffectLeader(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	d.lead(1, 1)
@@ -118,9 +118,9 @@ func TestSilentFollowerChangesNothing(t *testing.T) {
 	d.until("catching up", 30, func() bool { return slices.Contains(d.nodes[2].machine.data(1), "two") })
 }
 
-// TestNodesNeverHeardCountAsSilent after a time, and a group of one always has
-// its quorum.
-func TestNodesNeverHeardCountAsSilent(t *testing.T) {
+// TestNodesNeverHeardFromBecomeSuspected: they become suspected after the timeout. A
+// group of one always has its quorum.
+func TestNodesNeverHeardFromBecomeSuspected(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.nodes[0].create(GroupConfig{Shard: 2, Replica: 20, Voters: wire.ReplicaIDs([]uint64{20})})
 	d.nodes[1].up, d.nodes[2].up = false, false
@@ -140,8 +140,8 @@ func TestNodesNeverHeardCountAsSilent(t *testing.T) {
 	}
 }
 
-// TestQuorumOfAJointMembership needs both halves.
-func TestQuorumOfAJointMembership(t *testing.T) {
+// TestJointMembershipNeedsBothQuorums requires both halves.
+func TestJointMembershipNeedsBothQuorums(t *testing.T) {
 	tests := []struct {
 		voters, outgoing []uint64
 		silent           string
@@ -152,10 +152,10 @@ func TestQuorumOfAJointMembership(t *testing.T) {
 		{[]uint64{10, 11, 12}, []uint64{10}, "n1 n2", false},
 		{[]uint64{10}, []uint64{10, 11, 12}, "n1 n2", false},
 		{[]uint64{10, 11, 12}, []uint64{10, 13, 14}, "n1 n3", true},
-		{[]uint64{11, 12, 13}, nil, "n1", true}, // a learner here
+		{[]uint64{11, 12, 13}, nil, "n1", true}, // this replica is a learner
 		{[]uint64{11, 12, 13}, nil, "n1 n2", false},
 		{[]uint64{10, 11, 12, 13}, nil, "n1 n2", false},
-		{[]uint64{10, 99}, nil, "", false}, // nobody knows where 99 is
+		{[]uint64{10, 99}, nil, "", false}, // the node of 99 is unknown
 	}
 	for _, tt := range tests {
 		c, err := NewCore(&recovery.Recovered{}, Options{Locate: func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
@@ -185,8 +185,8 @@ func TestQuorumOfAJointMembership(t *testing.T) {
 	}
 }
 
-// TestLearnsWhereReplicasAre from where their messages come.
-func TestLearnsWhereReplicasAre(t *testing.T) {
+// TestReplicaNodesAreLearnedFromMessages learns nodes from the origins of messages.
+func TestReplicaNodesAreLearnedFromMessages(t *testing.T) {
 	d := newEmptyDrill(t, 3)
 	d.nodes[2].blind = true
 	d.fill(1)
@@ -196,14 +196,14 @@ func TestLearnsWhereReplicasAre(t *testing.T) {
 	if d.nodes[2].driver.core.groups[1].routes.Locate(10) == nil {
 		t.Fatal("the leader's node was not learned")
 	}
-	// All it sends to the other follower is dropped until that shows itself.
+	// Messages to the other follower are dropped until it sends one.
 	d.nodes[0].up = false
 	d.until("a leader", 30, func() bool { return d.led(1) })
 	d.write(1, "y", 1, 2)
 }
 
-// TestUnlocatedMessagesAreDropped and counted, and the quorum does not count
-// a voter that nobody can reach.
+// TestUnlocatedMessagesAreDropped also checks that the quorum excludes a voter
+// whose node is unknown.
 func TestUnlocatedMessagesAreDropped(t *testing.T) {
 	d := newEmptyDrill(t, 3)
 	for _, n := range d.nodes {
@@ -236,8 +236,9 @@ func TestPeerEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestNodesThatLeftAreForgotten once they are silent and nobody lives on them.
-func TestNodesThatLeftAreForgotten(t *testing.T) {
+// TestSuspectedNodesWithoutReplicasAreForgotten: nodes are forgotten once they are suspected
+// and no replica lives on them.
+func TestSuspectedNodesWithoutReplicasAreForgotten(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)

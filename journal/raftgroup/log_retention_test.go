@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// pass takes the core through its turns without a log and answers for replica
-// 12, which agrees to everything; replica 13 says nothing.
+// pass runs the core's turns without a log and answers for replica 12, which
+// acknowledges everything. Replica 13 does not respond.
 func pass(t *testing.T, c *Core) {
 	t.Helper()
 	for range 100 {
@@ -48,9 +48,10 @@ func agree(c *Core, m *pb.Message) {
 	c.Step("", wire.Message{Shard: 1, Raft: r})
 }
 
-// TestCutKeepsWhatAFollowerMisses: also in the moment in which raft has lost a
-// leadership that is not reported yet and knows nothing of its followers.
-func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
+// TestTruncationKeepsEntriesThatAFollowerLacks also covers the moment after raft lost a
+// leadership that is not reported yet, when it no longer knows its followers'
+// progress.
+func TestTruncationKeepsEntriesThatAFollowerLacks(t *testing.T) {
 	c, err := NewCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +99,11 @@ func TestCutKeepsWhatAFollowerMisses(t *testing.T) {
 	}
 }
 
-// TestMembershipIsToldOnceItIsDurable: who hears that a replica has lost its
-// vote lets it go for good, and who has lost it may hold more than the leader;
-// after a power cut the group must not need that vote again.
-func TestMembershipIsToldOnceItIsDurable(t *testing.T) {
+// TestMembershipIsDurableBeforeItIsSent: a replica that learns of a member's lost
+// vote removes it for good, and the removed member may hold more entries than
+// the leader. After a power cut the group must not need that member's vote
+// again.
+func TestMembershipIsDurableBeforeItIsSent(t *testing.T) {
 	c, err := NewCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// onePair is a state of one pair.
+// onePair is a state with one pair.
 type onePair struct{ given bool }
 
 func (p *onePair) Next() (key, value []byte, err error) {
@@ -35,7 +35,7 @@ func foundingOf(shard sharding.ShardID, replica sharding.ReplicaID) offline.Rest
 	}
 }
 
-// stopped opens the log of a stopped node and does something to it.
+// stopped opens the log of a stopped node and passes it to a function.
 func stopped(fs *disktest.Crashable, do func(*recovery.Recovered, *wal.Log) error) error {
 	log, err := wal.Open(fs, "wal", wal.Options{SegmentBytes: 8 << 10, Rand: func() uint64 { return 3 }})
 	if err != nil {
@@ -54,7 +54,7 @@ func refound(fs *disktest.Crashable, replica sharding.ReplicaID) error {
 	})
 }
 
-// worked is a node with two groups and some work behind it.
+// worked returns a node with two groups that have applied entries.
 func worked(t *testing.T, seed int) *lonely {
 	t.Helper()
 	n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(uint64(seed), 5))), machine: newMachine()}
@@ -64,10 +64,10 @@ func worked(t *testing.T, seed int) *lonely {
 	return n
 }
 
-// TestBeginningAnewIsInterrupted cuts the power at each operation of the disk in
-// turn; a repetition always comes to the same end: the new replica alone with
-// its state, and the other group as it was.
-func TestBeginningAnewIsInterrupted(t *testing.T) {
+// TestRestartGroupCanBeRepeatedAfterPowerCut cuts the power at each disk operation in turn.
+// A repetition always has the same result: the new replica alone with its
+// state, and the other group unchanged.
+func TestRestartGroupCanBeRepeatedAfterPowerCut(t *testing.T) {
 	var other recovery.Replica
 	for at := 0; ; at++ {
 		n := worked(t, at)
@@ -114,8 +114,9 @@ func TestBeginningAnewIsInterrupted(t *testing.T) {
 	}
 }
 
-// What was begun anew cannot be begun anew with less, and runs.
-func TestBeginningAnewOnlyGoesForward(t *testing.T) {
+// TestRestartGroupNeedsHigherReplicaID: a restarted group works, and cannot be
+// restarted with a lower replica id.
+func TestRestartGroupNeedsHigherReplicaID(t *testing.T) {
 	n := worked(t, 1)
 	for _, step := range []struct {
 		replica sharding.ReplicaID

@@ -6,14 +6,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// gone tells nodes that the process of another has ended.
+// gone reports to nodes that the process of another one has failed.
 func (d *drill) gone(node int, told ...int) {
 	for _, i := range told {
 		d.nodes[i].driver.Core().PeerFailed(d.name(node))
 	}
 }
 
-// ledBy makes a drill of three nodes whose first leads all groups.
+// ledBy creates a drill of three nodes whose first node leads all groups.
 func ledBy(t *testing.T, shards int) *drill {
 	d := newDrill(t, 3, shards)
 	d.until("leaders", 60, func() bool { return d.led(shards) })
@@ -38,9 +38,9 @@ func (d *drill) campaigns() (n uint64) {
 	return n
 }
 
-// TestElectionsBeginWhenAProcessEnds: no clock has to beat before all groups
-// that it led have other leaders, and nobody asks for votes in vain.
-func TestElectionsBeginWhenAProcessEnds(t *testing.T) {
+// TestElectionsStartAtOnceAfterProcessFailure: all groups of the failed node have other
+// leaders before a clock ticks, and no campaign is in vain.
+func TestElectionsStartAtOnceAfterProcessFailure(t *testing.T) {
 	const shards = 90
 	d := ledBy(t, shards)
 	before := d.campaigns()
@@ -63,9 +63,9 @@ func TestElectionsBeginWhenAProcessEnds(t *testing.T) {
 	}
 }
 
-// TestElectionsAfterAnEndAreBounded: no more replicas stand at once than in any
-// other tick.
-func TestElectionsAfterAnEndAreBounded(t *testing.T) {
+// TestElectionsAfterProcessFailureAreBounded: the campaigns at once are bounded like
+// those of any other tick.
+func TestElectionsAfterProcessFailureAreBounded(t *testing.T) {
 	const shards, most = 60, 4
 	d := ledBy(t, shards)
 	for _, n := range d.nodes {
@@ -90,9 +90,9 @@ func TestElectionsAfterAnEndAreBounded(t *testing.T) {
 	}
 }
 
-// TestElectionsWaitForWhoLearnsLater: who asks before the others know refuse,
-// and is asked again at the next beat.
-func TestElectionsWaitForWhoLearnsLater(t *testing.T) {
+// TestRejectedCandidateRetriesAtNextTick: voters that have not noticed the failure
+// reject the candidate, which retries at the next tick.
+func TestRejectedCandidateRetriesAtNextTick(t *testing.T) {
 	const shards = 20
 	d := ledBy(t, shards)
 	d.nodes[0].up = false
@@ -104,14 +104,15 @@ func TestElectionsWaitForWhoLearnsLater(t *testing.T) {
 	t.Logf("led after %d beats", beats)
 }
 
-// TestElectionsBeginAtTheFurthestLog: who is first in turn cannot win without
-// what the other one has, which asks as soon as it sees that.
-func TestElectionsBeginAtTheFurthestLog(t *testing.T) {
+// TestReplicaWithNewestLogIsElected: the first voter in turn cannot win
+// because it lacks entries of another voter, which campaigns as soon as it sees
+// the request.
+func TestReplicaWithNewestLogIsElected(t *testing.T) {
 	const shards = 20
 	d := ledBy(t, shards)
 	d.cut[[2]int{0, 1}] = true
 	for s := 1; s <= shards; s++ {
-		d.write(s, "for two", 0) // 2 has it in its log, and hears of the commit later
+		d.write(s, "for two", 0) // node 2 has it in its log and learns of the commit later
 	}
 	d.nodes[0].up = false
 	d.gone(0, 1, 2)
@@ -124,9 +125,9 @@ func TestElectionsBeginAtTheFurthestLog(t *testing.T) {
 	}
 }
 
-// TestWrongHintOfAnEndChangesNothing: the node lives, and who was told
-// otherwise follows it again.
-func TestWrongHintOfAnEndChangesNothing(t *testing.T) {
+// TestWrongFailureHintChangesNothing: the node lives, and the nodes that got
+// the hint follow it again.
+func TestWrongFailureHintChangesNothing(t *testing.T) {
 	const shards = 20
 	d := ledBy(t, shards)
 	term := func(s int) any { return d.nodes[0].sink.leader(sharding.ShardID(s)).Term }
@@ -137,7 +138,7 @@ func TestWrongHintOfAnEndChangesNothing(t *testing.T) {
 	d.gone(0, 1)
 	d.settle()
 	for range 30 {
-		d.beat() // it is heard
+		d.beat() // it is seen alive
 	}
 	for s := 1; s <= shards; s++ {
 		if d.leader(s) != d.nodes[0] || term(s) != terms[s-1] {
@@ -147,9 +148,9 @@ func TestWrongHintOfAnEndChangesNothing(t *testing.T) {
 	}
 }
 
-// TestWrongHintsOfAllLoseNothing: the others elect a new leader, and the old one
-// follows it.
-func TestWrongHintsOfAllLoseNothing(t *testing.T) {
+// TestWrongFailureHintsLoseNoEntries: the other nodes elect a new leader, and the
+// old one follows it.
+func TestWrongFailureHintsLoseNoEntries(t *testing.T) {
 	const shards = 20
 	d := ledBy(t, shards)
 	for s := 1; s <= shards; s++ {
@@ -173,10 +174,11 @@ func TestWrongHintsOfAllLoseNothing(t *testing.T) {
 	}
 }
 
-// TestTransfersToWhoHasEndedEnd: what is proposed to groups that were being
-// handed over to a node waits for no clock once it is known that it has ended,
-// or that it is silent, and nothing is handed over to it then.
-func TestTransfersToWhoHasEndedEnd(t *testing.T) {
+// TestTransferToFailedNodeIsAborted: proposals to groups whose leadership is being
+// transferred to a node proceed without waiting for a clock once the node is
+// known to have failed or is suspected, and no leadership is transferred to it
+// afterwards.
+func TestTransferToFailedNodeIsAborted(t *testing.T) {
 	const shards = 12
 	for name, tell := range map[string]func(*Core, sharding.NodeID){"ended": (*Core).PeerFailed, "silent": (*Core).PeerSuspected} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +190,7 @@ func TestTransfersToWhoHasEndedEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d.nodes[1].up = false // the others do not know yet
+			d.nodes[1].up = false // the others have not noticed yet
 			for s := 1; s <= shards; s++ {
 				hand(s)
 				d.propose(s, "meanwhile")
@@ -214,16 +216,17 @@ func TestTransfersToWhoHasEndedEnd(t *testing.T) {
 	}
 }
 
-// TestHeirStandsAfterAWrongHint: it was asked before its leader was told that it
-// has ended. Whoever wins leads in a later term, and no entry is there twice.
-func TestHeirStandsAfterAWrongHint(t *testing.T) {
+// TestTransfereeCampaignsAfterWrongFailureHint: the transferee was asked before its leader got
+// a failure hint. Whichever replica wins leads in a later term, and no entry is
+// duplicated.
+func TestTransfereeCampaignsAfterWrongFailureHint(t *testing.T) {
 	d := ledBy(t, 1)
 	d.write(1, "before", 0, 1, 2)
 	core, term := d.nodes[0].driver.Core(), d.nodes[0].sink.leader(1).Term
 	if err := core.TransferLeader(1, d.replica(1, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.nodes[0].driver.Turn(); err != nil { // the question leaves
+	if err := d.nodes[0].driver.Turn(); err != nil { // the transfer request leaves
 		t.Fatal(err)
 	}
 	core.PeerFailed(d.name(1))
@@ -242,7 +245,7 @@ func TestHeirStandsAfterAWrongHint(t *testing.T) {
 	}
 }
 
-// propose gives the leader of a shard, node 0, something to write.
+// propose proposes data to the leader of a shard, node 0.
 func (d *drill) propose(shard int, data string) {
 	d.t.Helper()
 	s, n := sharding.ShardID(shard), d.nodes[0]
@@ -251,7 +254,7 @@ func (d *drill) propose(shard int, data string) {
 	}
 }
 
-// applied counts the shards of which one of the nodes has the data.
+// applied counts the shards whose data is applied on one of the nodes.
 func (d *drill) applied(shards int, data string, on ...int) (count int) {
 	for s := 1; s <= shards; s++ {
 		for _, i := range on {

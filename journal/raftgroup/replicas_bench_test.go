@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// noLog takes records and keeps nothing: what is measured is the rest.
+// noLog discards records, so that the benchmark measures everything else.
 type noLog struct{ at wal.Position }
 
 func (l *noLog) Replay(func(wal.Position, byte, []byte) error) error { return nil }
@@ -28,9 +28,9 @@ func (l *noLog) Release(wal.Position) (freed int, e error) { return 0, nil }
 func (l *noLog) Tail() wal.Position                        { return l.at }
 func (l *noLog) SyncMark() error                           { return nil }
 
-// BenchmarkCommands is the cost of an entry of one command of 150 bytes on all
-// replicas together, without log, network and machine: a turn has one entry in
-// each group. The log is cut now and then, as in life.
+// BenchmarkCommands measures the cost of an entry with one command of 150 bytes
+// on all replicas together, without log, network and state machine. A turn has
+// one entry in each group, and the log is truncated regularly.
 func BenchmarkCommands(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		for _, groups := range []int{16, 256} {

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-func TestGroupOfOneCommitsAndSurvives(t *testing.T) {
+func TestSingleReplicaCommitsAndRestarts(t *testing.T) {
 	n := newSingle(t, Options{})
 	if err := n.loop.CreateGroups(one(1, 2, 3)); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestProposalsAreFenced(t *testing.T) {
 	n.stop()
 }
 
-func TestReadWaitsForTheTermsOwnEntry(t *testing.T) {
+func TestReadIndexWaitsForAnEntryOfTheTerm(t *testing.T) {
 	n := newSingle(t, Options{})
 	if err := n.loop.CreateGroups(one(1)); err != nil {
 		t.Fatal(err)
@@ -98,8 +98,8 @@ func TestReadWaitsForTheTermsOwnEntry(t *testing.T) {
 	}
 	eventually(t, "answer", func() bool { _, ok := n.sink.read(42); return ok })
 	r, _ := n.sink.read(42)
-	// Asked before the leadership it fails, asked after it it covers all that
-	// was ever committed and the no-op.
+	// A read requested before the leadership fails. One requested after it
+	// covers every earlier commit and the no-op.
 	if r.Err == nil && r.Index <= last || r.Err != nil && !errors.Is(r.Err, ErrNotLeader) {
 		t.Fatalf("read after a restart: %+v, last index %d", r, last)
 	}
@@ -112,7 +112,7 @@ func TestReadWaitsForTheTermsOwnEntry(t *testing.T) {
 	n.stop()
 }
 
-func TestLogIsCutBehindTheMachine(t *testing.T) {
+func TestLogIsTruncatedUpToTheDurableIndex(t *testing.T) {
 	n := newSingle(t, Options{TruncateTicks: 1})
 	if err := n.loop.CreateGroups(one(1, 2)); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestLogIsCutBehindTheMachine(t *testing.T) {
 	}
 	n.machine.flush()
 	n.ticker <- time.Time{}
-	n.ticker <- time.Time{} // the first was handled when the second is taken
+	n.ticker <- time.Time{} // the first tick was handled once the second is received
 	s, err := n.loop.Status(1)
 	if err != nil || s.First != s.Applied+1 || s.Bytes != 0 {
 		t.Fatalf("after the cut: %+v, %v", s, err)
@@ -157,7 +157,7 @@ func TestLogIsCutBehindTheMachine(t *testing.T) {
 	n.stop()
 }
 
-func TestFatalLogStopsEverything(t *testing.T) {
+func TestLogErrorStopsTheLoop(t *testing.T) {
 	n := newSingle(t, Options{})
 	if err := n.loop.CreateGroups(one(1)); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestFatalLogStopsEverything(t *testing.T) {
 	}
 }
 
-func TestBoundsRefuse(t *testing.T) {
+func TestBoundsRejectProposals(t *testing.T) {
 	n := newSingle(t, Options{MaxEntryBytes: 100, MaxBacklogBytes: 10})
 	if err := n.loop.CreateGroups(one(1)); err != nil {
 		t.Fatal(err)

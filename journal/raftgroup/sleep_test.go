@@ -13,7 +13,7 @@ import (
 
 func (n *drilled) group(shard int) *group { return n.driver.core.groups[sharding.ShardID(shard)] }
 
-// asleep says whether the group sleeps on all nodes that are up.
+// asleep reports whether the group sleeps on all running nodes.
 func (d *drill) asleep(shards int) bool {
 	for _, n := range d.nodes {
 		for s := 1; n.up && s <= shards; s++ {
@@ -31,7 +31,7 @@ func (d *drill) doze(shards int) {
 	d.until("asleep", 60, func() bool { return d.led(shards) && d.asleep(shards) })
 }
 
-// TestIdleGroupsSleep: after that a tick costs nothing and sends nothing.
+// TestIdleGroupsSleep: once they sleep, a tick costs nothing and sends nothing.
 func TestIdleGroupsSleep(t *testing.T) {
 	const shards = 20
 	d := newDrill(t, 3, shards)
@@ -63,8 +63,8 @@ func TestIdleGroupsSleep(t *testing.T) {
 	}
 }
 
-// TestWorkWakes: whatever there is to do is done at once, on all replicas.
-func TestWorkWakes(t *testing.T) {
+// TestWorkWakesSleepingGroups: any work is done at once, on all replicas.
+func TestWorkWakesSleepingGroups(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	tests := map[string]struct {
 		input func(n *drilled) error
@@ -116,8 +116,8 @@ func TestWorkWakes(t *testing.T) {
 	d.doze(1)
 }
 
-// TestReadOfASleepingLeaderAsksTheOthers and gets no answer from a minority.
-func TestReadOfASleepingLeaderAsksTheOthers(t *testing.T) {
+// TestReadOnSleepingLeaderNeedsAQuorum: a minority never confirms the read.
+func TestReadOnSleepingLeaderNeedsAQuorum(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.doze(1)
 	n := d.lead(1, 0)
@@ -139,9 +139,9 @@ func TestReadOfASleepingLeaderAsksTheOthers(t *testing.T) {
 	}
 }
 
-// TestDeathWakesSleepingGroups: those that the dead node led, and they have
-// leaders in the same time as those awake.
-func TestDeathWakesSleepingGroups(t *testing.T) {
+// TestNodeFailureWakesItsSleepingGroups: groups that the failed node led get leaders as
+// fast as groups that are awake.
+func TestNodeFailureWakesItsSleepingGroups(t *testing.T) {
 	const shards = 30
 	d := newDrill(t, 3, shards)
 	d.until("leaders", 60, func() bool { return d.led(shards) })
@@ -159,12 +159,12 @@ func TestDeathWakesSleepingGroups(t *testing.T) {
 	for s := 1; s <= shards; s++ {
 		d.write(s, "x", 1, 2)
 	}
-	d.doze(shards) // the dead node's replicas keep nobody awake
+	d.doze(shards) // the dead node's replicas keep no group awake
 }
 
-// TestSleepsWithoutDeadMembers: a voter and a learner on silent nodes are not
-// waited for, and get what they missed when they are heard again.
-func TestSleepsWithoutDeadMembers(t *testing.T) {
+// TestGroupsSleepWithoutSuspectedMembers: a voter and a learner on suspected nodes do not
+// delay sleep, and catch up once they are alive again.
+func TestGroupsSleepWithoutSuspectedMembers(t *testing.T) {
 	d := newDrill(t, 5, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
@@ -186,16 +186,16 @@ func TestSleepsWithoutDeadMembers(t *testing.T) {
 	d.doze(1)
 }
 
-// TestNobodySleepsWhileAMemberIsBehind: it is heard, and does not get what it
-// needs.
-func TestNobodySleepsWhileAMemberIsBehind(t *testing.T) {
+// TestLeaderStaysAwakeWhileAMemberLags: the member is alive and does not
+// receive its entries.
+func TestLeaderStaysAwakeWhileAMemberLags(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
-	d.nodes[2].up = false // for a shorter time than silence takes
+	d.nodes[2].up = false // for less than the suspicion timeout
 	d.write(1, "x", 0, 1)
 	d.nodes[2].up = true
-	d.cut[[2]int{2, 0}] = true // its answers get lost; its pings come over another link
+	d.cut[[2]int{2, 0}] = true // its responses get lost, but its pings use a different link
 	n.last[2] = d.beats
 	for range 30 {
 		n.driver.Core().PeerAlive("n2")
@@ -256,7 +256,7 @@ func TestFollowerSleepsOnlyInAgreement(t *testing.T) {
 }
 
 // TestDisagreementKeepsTheLeaderAwake: a follower that does not know the commit
-// says so.
+// index objects.
 func TestDisagreementKeepsTheLeaderAwake(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
@@ -301,8 +301,9 @@ func TestIllegalSleepPanics(t *testing.T) {
 	}
 }
 
-// TestRestartedReplicaWakesTheOthers: it forgot who leads, and nobody noticed
-// that it was away. If it led itself, the others elect another at once.
+// TestRestartedReplicaWakesTheOthers: the replica forgot the leader, and no
+// node noticed its absence. If it was the leader itself, the others elect
+// another one at once.
 func TestRestartedReplicaWakesTheOthers(t *testing.T) {
 	for _, at := range []int{0, 1} {
 		d := newDrill(t, 3, 1)
@@ -324,14 +325,15 @@ func TestRestartedReplicaWakesTheOthers(t *testing.T) {
 	}
 }
 
-// TestLostNotesAreMadeUpFor: the leader sleeps, and a follower does not know.
-func TestLostNotesAreMadeUpFor(t *testing.T) {
+// TestLostSleepNotesAreRepaired: the leader sleeps, and a follower did not get the
+// note.
+func TestLostSleepNotesAreRepaired(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
 	d.doze(1)
 	term := n.sink.leader(1).Term
-	d.nodes[2].driver.core.clocks.wake(d.nodes[2].group(1)) // as if it never was told
+	d.nodes[2].driver.core.clocks.wake(d.nodes[2].group(1)) // as if the note was lost
 	d.until("the leader awake", 5, func() bool { return !n.group(1).asleep })
 	d.doze(1)
 	if n.sink.leader(1).Term != term || !n.sink.leader(1).Self {
@@ -339,8 +341,8 @@ func TestLostNotesAreMadeUpFor(t *testing.T) {
 	}
 }
 
-// TestStrangersWakeNobody: a replica that was removed, or is no member yet.
-func TestStrangersWakeNobody(t *testing.T) {
+// TestMessagesFromNonMembersDoNotWake: the sender was removed or is not a member yet.
+func TestMessagesFromNonMembersDoNotWake(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
@@ -357,8 +359,9 @@ func TestStrangersWakeNobody(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsOfAllGroupsInOneFrame for each node, a few bytes each.
-func TestHeartbeatsOfAllGroupsInOneFrame(t *testing.T) {
+// TestHeartbeatsOfAllGroupsShareOneFrame: each node gets one frame with a few
+// bytes per group.
+func TestHeartbeatsOfAllGroupsShareOneFrame(t *testing.T) {
 	const shards = 100
 	d := newDrill(t, 3, shards)
 	for _, n := range d.nodes {
@@ -374,7 +377,7 @@ func TestHeartbeatsOfAllGroupsInOneFrame(t *testing.T) {
 		before[i], n.bytes = n.sent, 0
 	}
 	d.beat()
-	for i, want := range []int{2, 1, 1} { // the leader's to both, and an answer of each
+	for i, want := range []int{2, 1, 1} { // the leader's to both, and a response from each
 		if got := d.nodes[i].sent - before[i]; got != want {
 			t.Errorf("node %d sent %d frames, want %d", i, got, want)
 		}
@@ -384,9 +387,9 @@ func TestHeartbeatsOfAllGroupsInOneFrame(t *testing.T) {
 	}
 }
 
-// BenchmarkIdleTick is the cost of a tick of one node's clock with idle groups
-// of three replicas, and of the turns and frames that follow on all nodes, each
-// of which leads a third of the groups.
+// BenchmarkIdleTick measures one tick of one node's clock with idle groups of
+// three replicas, including the turns and frames that follow on all nodes. Each
+// node leads a third of the groups.
 func BenchmarkIdleTick(b *testing.B) {
 	for _, shards := range []int{256, 1024} {
 		for _, sleep := range []bool{false, true} {
@@ -401,7 +404,7 @@ func BenchmarkIdleTick(b *testing.B) {
 					}
 				}
 				for _, n := range d.nodes {
-					n.machine.flush() // nothing is left to cut
+					n.machine.flush() // nothing is left to truncate
 				}
 				for range 20 {
 					d.beat()

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// bereft is a shard of three voters, of which the first is behind and the others
-// are gone with what it does not have.
+// bereft is a shard of three voters. The first lags, and the others are lost
+// with the entries that it lacks.
 func bereft(t testing.TB) *drill {
 	d := newEmptyDrill(t, 5)
 	for _, n := range d.nodes[:3] {
@@ -30,7 +30,7 @@ func bereft(t testing.TB) *drill {
 	return d
 }
 
-// makeSole makes the stopped node's replica of shard 1 the only one.
+// makeSole makes the stopped node's replica of shard 1 the only member.
 func makeSole(fs *disktest.Crashable) (made offline.Sole, err error) {
 	err = stopped(fs, func(rec *recovery.Recovered, log *wal.Log) (err error) {
 		made, err = offline.MakeSole(rec, log, 1, "by hand")
@@ -39,9 +39,10 @@ func makeSole(fs *disktest.Crashable) (made offline.Sole, err error) {
 	return made, err
 }
 
-// The replica leads alone, but not before it is released; what it has is what
-// counts, and a replica that is built from its log alone is a member like it.
-func TestSoleReplicaGoesOn(t *testing.T) {
+// TestSoleReplicaLeadsOnceReleased: the replica leads alone, but not before its release.
+// Its own entries are what remains, and a replica that is built from its log
+// has the same members.
+func TestSoleReplicaLeadsOnceReleased(t *testing.T) {
 	d := bereft(t)
 	n := d.nodes[0]
 	for range 60 {
@@ -96,9 +97,9 @@ func TestSoleReplicaGoesOn(t *testing.T) {
 	}
 }
 
-// Cut short at whichever operation of the disk, the log is as it was or as it
-// is to be, and the repetition comes to the same end.
-func TestMakeSoleIsInterrupted(t *testing.T) {
+// TestMakeSoleCanBeRepeatedAfterPowerCut: whichever disk operation fails, the log has either
+// the old or the new state, and a repetition completes it.
+func TestMakeSoleCanBeRepeatedAfterPowerCut(t *testing.T) {
 	step := 1
 	if testing.Short() {
 		step = 4
@@ -133,7 +134,7 @@ func TestMakeSoleIsInterrupted(t *testing.T) {
 	}
 }
 
-func TestMakeSoleWithoutData(t *testing.T) {
+func TestMakeSoleRejectsEmptyReplica(t *testing.T) {
 	n := newEmptyDrill(t, 1).nodes[0]
 	n.create(GroupConfig{Shard: 1, Replica: 10, Voters: []sharding.ReplicaID{10, 11, 12}})
 	n.fs.Kill()

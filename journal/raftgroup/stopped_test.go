@@ -13,7 +13,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// stop tells a node that its replica of a shard has stopped.
+// stop reports to a node that its replica of a shard has stopped.
 func (n *drilled) stop(shard int, why sharding.StopReason) {
 	core := n.driver.Core()
 	core.ReplicaStopped(StoppedReplica{Shard: sharding.ShardID(shard), Generation: core.groups[sharding.ShardID(shard)].generation, Reason: why})
@@ -22,8 +22,9 @@ func (n *drilled) stop(shard int, why sharding.StopReason) {
 
 var reasons = []sharding.StopReason{sharding.StopUnsupported, sharding.StopDamaged}
 
-// TestStoppedLeaderHandsOver: at once, and it takes nothing meanwhile.
-func TestStoppedLeaderHandsOver(t *testing.T) {
+// TestStoppedLeaderTransfersLeadership: it transfers at once, and accepts nothing
+// meanwhile.
+func TestStoppedLeaderTransfersLeadership(t *testing.T) {
 	for _, why := range reasons {
 		d := newDrill(t, 3, 1)
 		d.until("leader", 60, func() bool { return d.led(1) })
@@ -64,8 +65,9 @@ func TestStoppedLeaderHandsOver(t *testing.T) {
 	}
 }
 
-// TestStoppedReplicaIsNeverElected: it held the newest log, one other replica is
-// left, and that one leads, with the vote and the log of the one that stopped.
+// TestStoppedReplicaIsNeverElected: the stopped replica has the newest log and
+// one other replica is left. That one leads, with the vote and the log of the
+// stopped one.
 func TestStoppedReplicaIsNeverElected(t *testing.T) {
 	d := newDrill(t, 3, 8)
 	d.until("leaders", 60, func() bool { return d.led(8) })
@@ -107,10 +109,10 @@ func TestStoppedReplicaIsNeverElected(t *testing.T) {
 	}
 }
 
-// TestDamagedReplicaSaysNothing: no vote and no acknowledgement, so that one
-// whole replica of three neither leads nor commits; where the third is back they
-// do, and the damaged one is not needed.
-func TestDamagedReplicaSaysNothing(t *testing.T) {
+// TestDamagedReplicaSendsNothing: it sends neither votes nor acknowledgments, so
+// one healthy replica of three can neither lead nor commit. Once the third one
+// is back they can, without the damaged one.
+func TestDamagedReplicaSendsNothing(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
 	d.lead(1, 1)
@@ -141,8 +143,9 @@ func TestDamagedReplicaSaysNothing(t *testing.T) {
 	}
 }
 
-// TestNobodyLeadsWhereAllHaveStopped: and who leads tells the others.
-func TestNobodyLeadsWhereAllHaveStopped(t *testing.T) {
+// TestGroupOfStoppedReplicasHasNoLeader: the last leader steps down and wakes the
+// others.
+func TestGroupOfStoppedReplicasHasNoLeader(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
 	for _, n := range d.nodes {
@@ -156,9 +159,9 @@ func TestNobodyLeadsWhereAllHaveStopped(t *testing.T) {
 	}
 }
 
-// TestLoneReplicaThatStoppedRefuses: it is told that there is no quorum, so that
-// callers are answered, and never leads again in this generation.
-func TestLoneReplicaThatStoppedRefuses(t *testing.T) {
+// TestStoppedSoleReplicaReportsNoQuorum: it reports that there is no quorum, so
+// that callers get an answer, and never leads again in this generation.
+func TestStoppedSoleReplicaReportsNoQuorum(t *testing.T) {
 	for _, why := range reasons {
 		d := newEmptyDrill(t, 1)
 		n := d.nodes[0]
@@ -174,9 +177,8 @@ func TestLoneReplicaThatStoppedRefuses(t *testing.T) {
 	}
 }
 
-// TestLaterGenerationIsNotStopped: what is said of an earlier generation of the
-// shard says nothing of this one, and damage is worse than what this release
-// cannot read.
+// TestLaterGenerationIsNotStopped: a report about an earlier generation does
+// not affect this one, and StopDamaged overrides StopUnsupported.
 func TestLaterGenerationIsNotStopped(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	core := d.nodes[0].driver.Core()
@@ -199,8 +201,8 @@ func TestLaterGenerationIsNotStopped(t *testing.T) {
 	}
 }
 
-// TestStoppedReplicaTakesABoundedLog: and votes when it takes no more.
-func TestStoppedReplicaTakesABoundedLog(t *testing.T) {
+// TestLogOfStoppedReplicaIsBounded: at the bound it still votes.
+func TestLogOfStoppedReplicaIsBounded(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
 	d.lead(1, 1)
@@ -222,9 +224,9 @@ func TestStoppedReplicaTakesABoundedLog(t *testing.T) {
 	}
 }
 
-// TestStoppedReplicaDoesNotHoldTheLog: its entries, more than one record takes,
-// move along, and none is lost where the power is cut on the way.
-func TestStoppedReplicaDoesNotHoldTheLog(t *testing.T) {
+// TestStoppedReplicaDoesNotPinSegments: its entries, more than fit one record,
+// are rewritten at the end of the log, and a power cut meanwhile loses none.
+func TestStoppedReplicaDoesNotPinSegments(t *testing.T) {
 	for cut := range 40 {
 		n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(1, uint64(cut)))), machine: newMachine()}
 		if err := n.open(); err != nil {
@@ -253,7 +255,7 @@ func TestStoppedReplicaDoesNotHoldTheLog(t *testing.T) {
 				err = n.driver.Turn()
 			}
 			n.machine.flush()
-			n.machine.durable[1] = frozen // also in the flush just recorded
+			n.machine.durable[1] = frozen // also for the flush just recorded
 			if err == nil {
 				err = n.driver.Tick()
 			}

@@ -17,15 +17,15 @@ import (
 
 var _ Log = (*wal.Log)(nil)
 
-// machine is a state machine in memory: it keeps what it was given, checks the
-// order, and says how much of it a power cut would spare.
+// machine is an in-memory state machine. It records its input, checks the
+// order, and reports how much of it would survive a power cut.
 type machine struct {
 	mu      sync.Mutex
 	entries map[sharding.ShardID][]journal.Committed
 	applied map[sharding.ShardID]uint64
 	durable map[sharding.ShardID]uint64 // as of watermark
 	mark    uint64
-	flushes []map[sharding.ShardID]uint64 // durable as of mark 1, 2, …
+	flushes []map[sharding.ShardID]uint64 // durable as of watermark 1, 2, …
 	backlog int64
 	faults  []error
 }
@@ -64,8 +64,8 @@ func (m *machine) flush() {
 	m.mark++
 }
 
-// reopen is the machine after the end of its process, as of the watermark that
-// the log recorded.
+// reopen returns the machine after its process ended, as of the watermark in
+// the log.
 func (m *machine) reopen(watermark uint64) *machine {
 	n := newMachine()
 	n.mark, n.flushes = watermark, m.flushes[:watermark:watermark]
@@ -96,7 +96,7 @@ func (m *machine) index(shard sharding.ShardID) uint64 {
 	return m.applied[shard]
 }
 
-// sink remembers what it was told.
+// sink records the calls it receives.
 type sink struct {
 	mu      sync.Mutex
 	leaders map[sharding.ShardID]LeaderChange
@@ -164,14 +164,14 @@ func (s *sink) drops() []DroppedProposal {
 	return append([]DroppedProposal(nil), s.dropped...)
 }
 
-// handTicker beats when the test says so.
+// handTicker ticks when the test says so.
 type handTicker chan time.Time
 
 func (t handTicker) C() <-chan time.Time { return t }
 func (t handTicker) Stop()               {}
 
-// single is a node that holds groups of one on a disk that loses what was not
-// synced.
+// single is a node with single-replica groups on a disk that loses unsynced
+// data.
 type single struct {
 	t       testing.TB
 	fs      *disktest.Crashable
@@ -196,7 +196,7 @@ func newSingle(t testing.TB, opts Options) *single {
 	return n
 }
 
-// prepare makes an empty node.
+// prepare creates an empty node.
 func (n *single) prepare() {
 	n.fs, n.machine = disktest.NewCrashable(rand.New(rand.NewPCG(1, 2))), newMachine()
 	n.walOpts = wal.Options{SegmentBytes: 64 << 10, Rand: func() uint64 { return 7 }}
@@ -230,7 +230,7 @@ func (n *single) tryStart() error {
 	return err
 }
 
-// stop ends the loop as a clean shutdown does.
+// stop ends the loop like a clean shutdown.
 func (n *single) stop() {
 	n.t.Helper()
 	if err := n.loop.Close(n.t.Context()); err != nil {
@@ -241,13 +241,13 @@ func (n *single) stop() {
 	}
 }
 
-// crash cuts the power: the disk loses what it likes of what was not synced.
+// crash cuts the power: the disk loses unsynced data at random.
 func (n *single) crash() {
 	n.loop.Close(n.t.Context())
 	n.fs.Crash()
 }
 
-// eventually waits for a condition that is bound to come.
+// eventually waits for a condition that must become true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Microsecond) {

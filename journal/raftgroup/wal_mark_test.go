@@ -12,11 +12,11 @@ import (
 	"github.com/hostd/hostd/journal/wal"
 )
 
-// TestIdleLogHasItsMark cuts the power when nothing was appended for a tick, on
-// a clock that stands still, and damages the last record: the log is refused, as
-// the durable mark covers it. A log that is written in each tick leaves its mark
-// to the clock.
-func TestIdleLogHasItsMark(t *testing.T) {
+// TestMarkOfIdleLogIsSynced cuts the power after a tick without appends, on a
+// stopped wall clock, and damages the last record. The log is rejected because
+// the mark covers the record. While a log is written in every tick, its mark is
+// synced by the clock.
+func TestMarkOfIdleLogIsSynced(t *testing.T) {
 	for seed := range uint64(20) {
 		fs := disktest.NewCrashable(rand.New(rand.NewPCG(seed, 5)))
 		now := time.Unix(1_700_000_000, 0)

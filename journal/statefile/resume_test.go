@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestReadersGoOn breaks a stream off at many places, and again: what a reader
-// confirmed before the break it needs no second time.
-func TestReadersGoOn(t *testing.T) {
+// TestReaderResumesAfterInterruption interrupts a stream at many offsets, repeatedly: a reader
+// does not need the verified bytes again.
+func TestReaderResumesAfterInterruption(t *testing.T) {
 	whole := stream(t, &pairs{n: 40, size: 20 << 10})
 	broken := errors.New("broken")
 	for cut := headBytes; cut < len(whole); cut += 1009 {
@@ -43,9 +43,9 @@ func TestReadersGoOn(t *testing.T) {
 	}
 }
 
-// TestRestPassesNoDamage flips each bit of a stream: the bytes that come out
-// are those that were written, and nothing comes from the damaged part on.
-func TestRestPassesNoDamage(t *testing.T) {
+// TestOffsetReaderReturnsNoDamagedBytes flips each bit of a stream: the returned bytes are
+// those that were written, and none are returned from the damaged part on.
+func TestOffsetReaderReturnsNoDamagedBytes(t *testing.T) {
 	whole := stream(t, &pairs{n: 3, size: 10})
 	for i := range whole[:len(whole)-len(Digest{})] {
 		for bit := range 8 {
@@ -63,7 +63,7 @@ func TestRestPassesNoDamage(t *testing.T) {
 	}
 }
 
-func TestRestBeginsBetweenChunks(t *testing.T) {
+func TestOffsetReaderStartsAtChunkBoundaries(t *testing.T) {
 	whole := stream(t, &pairs{n: 30, size: 20 << 10})
 	boundaries := 0
 	for offset := range len(whole) + 1 {

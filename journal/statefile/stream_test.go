@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("rewrite", false, "rewrite the golden file")
 
-// pairs is a source of n pairs with values of a size.
+// pairs is a source of n pairs with values of a given size.
 type pairs struct {
 	n, size, at int
 	fail        error
@@ -111,9 +111,9 @@ func TestStreamsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedStreamsAreRefused flips each bit and cuts each length, and leaves
-// out, repeats and exchanges whole chunks.
-func TestDamagedStreamsAreRefused(t *testing.T) {
+// TestDamagedStreamsAreRejected flips each bit, truncates at each length, and
+// omits, repeats and swaps whole chunks.
+func TestDamagedStreamsAreRejected(t *testing.T) {
 	b := stream(t, &pairs{n: 3, size: 10})
 	for i := range b {
 		if _, _, _, err := read(b[:i]); !errors.Is(err, journal.ErrDamaged) {
@@ -150,7 +150,7 @@ func TestDamagedStreamsAreRefused(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheSourceEndTheStream(t *testing.T) {
+func TestSourceErrorEndsTheStream(t *testing.T) {
 	broken := errors.New("broken")
 	p := &pairs{n: 3, fail: broken}
 	w := NewWriter(testHeader, p)

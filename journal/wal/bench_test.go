@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// BenchmarkAppendSync is one turn of a ready loop on the disk of the temporary
-// directory: a record and its sync, with every segment released behind it, so
-// that after the first few the files are recycled ones.
+// BenchmarkAppendSync measures one turn of a ready loop on the disk of the
+// temporary directory: a record and its sync. Every segment is released after
+// it, so all files but the first few are recycled.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, size := range []int{256, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkAppendSync(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend is the encoding alone: 1,000 records into a batch.
+// BenchmarkAppend measures encoding alone: 1,000 records into a batch.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{256, 4 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkAppend(b *testing.B) {
 					b.Fatal(err)
 				}
 				if c := &log.pending[0]; len(c.buf) > 1000*size {
-					// Take the batch back instead of writing it.
+					// Reset the batch instead of writing it.
 					c.buf, log.next.Offset = c.buf[:0], c.start
 				}
 			}
@@ -95,8 +95,8 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a log whose last segment of 64 MiB is empty: what the
-// look behind the tail costs.
+// BenchmarkOpen opens a log whose last segment of 64 MiB is empty, to measure
+// the search after the tail.
 func BenchmarkOpen(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()

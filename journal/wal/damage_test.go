@@ -16,8 +16,8 @@ import (
 
 const testDir = "wal"
 
-// testLog is a log on a disk in memory with a clock that stands still, and what
-// was appended to it.
+// testLog is a log on an in-memory disk with a stopped clock, and the records
+// that were appended to it.
 type testLog struct {
 	*Log
 	disk     *disktest.Crashable
@@ -49,7 +49,7 @@ func (w *testLog) open(t *testing.T) {
 	w.Log = log
 }
 
-// add appends records of 1,000 bytes that begin with the given words.
+// add appends records of 1,000 bytes that start with the given words.
 func (w *testLog) add(t *testing.T, words ...string) (last Position) {
 	t.Helper()
 	for _, word := range words {
@@ -93,8 +93,8 @@ func numbered(from, to int) []string {
 	return words
 }
 
-// threeSegments is a log of 30 records of which 12 fit a segment, as a killed
-// process leaves it: the mark is at its end.
+// threeSegments returns a log of 30 records, 12 per segment, as left by a
+// killed process: the mark is at its end.
 func threeSegments(t *testing.T) *testLog {
 	t.Helper()
 	w := newTestLog(t, Options{})
@@ -111,7 +111,7 @@ func threeSegments(t *testing.T) *testLog {
 
 func path(name string) string { return filepath.Join(testDir, name) }
 
-// replace writes a file anew, with other bytes.
+// replace overwrites a file with new bytes.
 func replace(t *testing.T, d *disktest.Crashable, name string, change func([]byte) []byte) {
 	t.Helper()
 	data, err := disk.ReadFile(d, path(name))
@@ -149,8 +149,8 @@ func refused(t *testing.T, w *testLog, file string) *DamageError {
 	return damage
 }
 
-// TestEveryFlippedByteIsDamage flips one bit in each byte of the segments below
-// the mark.
+// TestEveryFlippedByteIsDamage flips one bit in each byte of the segments
+// before the mark.
 func TestEveryFlippedByteIsDamage(t *testing.T) {
 	w := threeSegments(t)
 	step := int64(1)
@@ -180,7 +180,7 @@ func TestEveryFlippedByteIsDamage(t *testing.T) {
 	}
 }
 
-func TestDamage(t *testing.T) {
+func TestOpenReportsDamage(t *testing.T) {
 	first, second, third := segmentName(1), segmentName(2), segmentName(3)
 	cut := func(n int) func([]byte) []byte { return func(b []byte) []byte { return b[:len(b)-n] } }
 	zero := func(from int) func([]byte) []byte {
@@ -285,7 +285,7 @@ func reseal(page []byte) []byte {
 	return page
 }
 
-// contents is every readable byte of the log's directory.
+// contents returns every readable byte of the log's directory.
 func contents(t *testing.T, d *disktest.Crashable) string {
 	t.Helper()
 	names, err := d.List(testDir)
@@ -300,7 +300,7 @@ func contents(t *testing.T, d *disktest.Crashable) string {
 	return b.String()
 }
 
-// acceptLoss checks that a damaged log can be cut to a prefix, which then works
+// acceptLoss checks that a damaged log can be truncated to a prefix that works
 // as a log.
 func acceptLoss(t *testing.T, w *testLog) {
 	t.Helper()
@@ -330,7 +330,7 @@ func acceptLoss(t *testing.T, w *testLog) {
 }
 
 // TestAcceptLossSurvivesCrashes cuts the power during each operation of
-// accepting a loss and accepts it again.
+// AcceptLoss and repeats it.
 func TestAcceptLossSurvivesCrashes(t *testing.T) {
 	for n := range 120 {
 		w := threeSegments(t)
@@ -338,7 +338,7 @@ func TestAcceptLossSurvivesCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range n {
-			w.opts.Rand() // another crash for each n: the disk draws from the same generator
+			w.opts.Rand() // a different crash for each n: the disk uses the same generator
 		}
 		w.disk.CutAfter(n % 24)
 		_, err := AcceptLoss(w.disk, testDir)
@@ -356,10 +356,9 @@ func TestAcceptLossSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// TestLossIsNotReadAgain accepts a loss before an epoch record. The log then
-// uses again the epoch that the lost records behind it have, and must not meet
-// them.
-func TestLossIsNotReadAgain(t *testing.T) {
+// TestTruncatedRecordsAreNeverReadAgain accepts a loss before an epoch record. The log then
+// reuses the epoch of the lost records, and must not read them.
+func TestTruncatedRecordsAreNeverReadAgain(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.add(t, "kept")
 	lost := w.add(t, "lost")
@@ -378,7 +377,7 @@ func TestLossIsNotReadAgain(t *testing.T) {
 		t.Fatalf("%+v, %v", loss, err)
 	}
 	w.open(t)
-	w.add(t, "new") // as long as the lost one, so that the next record would begin where "lost too" did
+	w.add(t, "new") // as long as the lost record, so that the next one would start where "lost too" did
 	w.sync(t)
 	w.disk.Kill()
 	w.open(t)
@@ -387,8 +386,8 @@ func TestLossIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsAll damages a log in several places at once.
-func TestVerifyFindsAll(t *testing.T) {
+// TestVerifyReportsEveryDamage damages a log in several places at once.
+func TestVerifyReportsEveryDamage(t *testing.T) {
 	w := threeSegments(t)
 	whole, err := Verify(w.disk, testDir)
 	if err != nil || len(whole.Findings) != 0 || whole.Records != 30 || whole.Bytes != 30000 || len(whole.Segments) != 3 ||

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestRecordBelongsToItsPlace reads a record as if it stood in another log,
-// segment, epoch or place.
-func TestRecordBelongsToItsPlace(t *testing.T) {
+// TestRecordIsValidOnlyAtItsPosition reads a record as if it were in a different log,
+// segment, epoch or offset.
+func TestRecordIsValidOnlyAtItsPosition(t *testing.T) {
 	id := LogID{1, 2, 3}
 	own := newCoder(id, 5, 9)
 	b, _ := own.appendRecord(nil, 8192, 4096, 7, []byte("pay"), []byte("load"))
@@ -46,7 +46,7 @@ func TestRecordBelongsToItsPlace(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestParseSegmentNames(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		number uint64

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// goldenDisk is a disk in memory with the files of testdata on it.
+// goldenDisk is an in-memory disk with the files of testdata.
 func goldenDisk(t testing.TB) (d *disktest.Crashable, names []string) {
 	t.Helper()
 	d = disktest.NewCrashable(rand.New(rand.NewPCG(1, 2)))
@@ -37,9 +37,9 @@ func goldenDisk(t testing.TB) (d *disktest.Crashable, names []string) {
 	return d, names
 }
 
-// FuzzDamagedLog changes bytes of a good log, four bytes of input for each:
-// which file, where, and by what. The log must be refused as damaged, or yield
-// nothing that was not appended and then work on.
+// FuzzDamagedLog changes bytes of a valid log. Four bytes of input select each
+// change: the file, the position and the value. The log must be rejected as
+// damaged, or return nothing that was not appended and then work.
 func FuzzDamagedLog(f *testing.F) {
 	listing, err := os.ReadFile("testdata/v1.txt")
 	if err != nil {
@@ -65,8 +65,8 @@ func FuzzDamagedLog(f *testing.F) {
 	})
 }
 
-// FuzzSegmentBytes puts any bytes where records are due, behind a good header
-// and a mark that trails.
+// FuzzSegmentBytes puts arbitrary bytes in place of records, after a valid
+// header and a mark that lags.
 func FuzzSegmentBytes(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(make([]byte, 64))
@@ -94,7 +94,7 @@ func FuzzSegmentBytes(f *testing.F) {
 	})
 }
 
-// FuzzHeaderAndMark decodes any bytes as a segment header and as a mark.
+// FuzzHeaderAndMark decodes arbitrary bytes as a segment header and as a mark.
 func FuzzHeaderAndMark(f *testing.F) {
 	page := make([]byte, headerBytes)
 	segmentHeader{number: 1, epoch: 1, size: 8192}.encode(page)
@@ -120,8 +120,8 @@ func FuzzHeaderAndMark(f *testing.F) {
 	})
 }
 
-// checkDamaged opens a log of which some bytes may be wrong, and holds what it
-// yields against known.
+// checkDamaged opens a log with possibly wrong bytes and compares its records
+// with known.
 func checkDamaged(t *testing.T, d *disktest.Crashable, known func(line string) bool) {
 	t.Helper()
 	report, err := Verify(d, testDir)

@@ -19,9 +19,9 @@ var update = flag.Bool("rewrite", false, "write testdata anew with the format of
 
 const goldenDir = "testdata/v1"
 
-// goldenLog makes a small log that holds everything the format knows: a sealed
-// and a recycled segment, a checkpoint, an epoch record, payloads of every
-// padding, a torn tail, and a mark whose running slot is ahead.
+// goldenLog writes a small log that uses the whole format: a sealed and a
+// recycled segment, a checkpoint, an epoch record, payloads of every padding, a
+// torn tail, and a mark whose running slot is newer than the synced ones.
 func goldenLog(t *testing.T) *disktest.Crashable {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -103,8 +103,8 @@ func listRecords(t *testing.T, fsys disk.FS, dir string) string {
 	return b.String()
 }
 
-// TestGoldenBytes holds the format: what this release writes is byte for byte
-// what testdata holds.
+// TestGoldenBytes pins the format: this release writes exactly the bytes in
+// testdata.
 func TestGoldenBytes(t *testing.T) {
 	d := goldenLog(t)
 	names, err := d.List(testDir)

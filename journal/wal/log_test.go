@@ -15,10 +15,10 @@ import (
 
 func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// TestTornTailStaysCut tears the unsynced end of a log off, appends behind the
-// tear what was there before, and checks that no byte of the first attempt is
-// ever read again, whatever length the second has.
-func TestTornTailStaysCut(t *testing.T) {
+// TestTornTailStaysTruncated tears the unsynced end off a log, appends the same
+// records again, and checks that no byte of the first attempt is ever read,
+// whatever length the second has.
+func TestTornTailStaysTruncated(t *testing.T) {
 	for kept := range 4 {
 		w := newTestLog(t, Options{})
 		w.add(t, "synced")
@@ -36,8 +36,8 @@ func TestTornTailStaysCut(t *testing.T) {
 		if got := replayed(t, w.Log); !slices.Equal(got, []string{"synced"}) {
 			t.Fatalf("after the tear: %v", got)
 		}
-		// An epoch record lies in between: fill up so that the next record would
-		// begin where "behind-1" did.
+		// An epoch record lies in between. Fill up so that the next record
+		// would start where "behind-1" did.
 		if _, err := w.Append(2, bytes.Repeat([]byte("f."), (1016-epochRecordBytes-recordHeaderBytes)/2)); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestTornTailStaysCut(t *testing.T) {
 }
 
 // TestRecycledSegmentNeverYieldsOldRecords fills recycled files with fewer
-// records than they held.
+// records than they contained.
 func TestRecycledSegmentNeverYieldsOldRecords(t *testing.T) {
 	w := newTestLog(t, Options{RecycleSegments: 3})
 	for round := range 12 {
@@ -102,9 +102,9 @@ func TestReleaseKeepsFilesToRecycle(t *testing.T) {
 	}
 }
 
-// TestReleaseBeforeTheRollIsWritten releases up to a segment that exists in
-// memory only.
-func TestReleaseBeforeTheRollIsWritten(t *testing.T) {
+// TestReleaseUpToAPendingSegment releases up to a segment that exists only
+// in memory.
+func TestReleaseUpToAPendingSegment(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, "checkpoint."...) })
 	w.add(t, numbered(0, 10)...)
@@ -161,8 +161,9 @@ func TestFailedSyncPoisons(t *testing.T) {
 		if w.Stats().Syncs != syncs {
 			t.Error("the sync was tried again")
 		}
-		// The operating system still shows what it failed to write. What the next
-		// process believes of it must survive a power cut from then on.
+		// The operating system still returns the data that it failed to write.
+		// Whatever the next process accepts must survive a power cut from then
+		// on.
 		w.open(t)
 		got := replayed(t, w.Log)
 		w.disk.Crash()
@@ -179,7 +180,7 @@ func TestFullDiskPoisonsAndReopenRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.disk.LimitSpace(1<<40 - free + 20<<10) // room for one more segment
+	w.disk.LimitSpace(1<<40 - free + 20<<10) // space for one more segment
 	synced := 0
 	for range 60 {
 		w.add(t, numbered(synced, synced+1)...)
@@ -218,7 +219,7 @@ func TestAppendBounds(t *testing.T) {
 	if _, err := w.Append(0, nil); !errors.Is(err, ErrKind) {
 		t.Errorf("kind 0: %v", err)
 	}
-	// With a checkpoint before it the largest record that fits is smaller.
+	// After a checkpoint the largest record that fits is smaller.
 	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, make([]byte, 4<<10)...) })
 	w.add(t, numbered(0, 5)...)
 	room := w.opts.SegmentBytes - headerBytes - recordBytes(4<<10) - recordHeaderBytes
@@ -246,8 +247,8 @@ func TestAppendBounds(t *testing.T) {
 	}
 }
 
-// TestFullSegmentIsNotAppendedTo opens a log whose last segment has no room for
-// the record of a new epoch.
+// TestFullSegmentIsNotAppendedTo opens a log whose last segment has no space
+// for the record of a new epoch.
 func TestFullSegmentIsNotAppendedTo(t *testing.T) {
 	for room := int64(0); room < 40; room += 8 {
 		w := newTestLog(t, Options{SegmentBytes: 8192})
@@ -319,8 +320,8 @@ func TestReplayOrder(t *testing.T) {
 	}
 }
 
-// TestSegmentBytesMayChange opens a log with other options than it was made
-// with.
+// TestSegmentBytesMayChange opens a log with options other than those it was
+// created with.
 func TestSegmentBytesMayChange(t *testing.T) {
 	w := threeSegments(t)
 	for _, size := range []int64{8 << 10, 64 << 10, 16 << 10} {

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// TestOneSlotOfTheMarkIsEnough damages each slot of the mark alone.
-func TestOneSlotOfTheMarkIsEnough(t *testing.T) {
+// TestDamageToOneMarkSlotIsTolerated damages each slot of the mark alone.
+func TestDamageToOneMarkSlotIsTolerated(t *testing.T) {
 	for slot := range int64(markSlots) {
 		w := threeSegments(t)
 		if err := w.disk.Corrupt(path(markName), slot*markSlotBytes+50, 1); err != nil {
@@ -31,7 +31,7 @@ func TestOneSlotOfTheMarkIsEnough(t *testing.T) {
 }
 
 // TestMarkIsSyncedEachSecond counts the syncs of the mark while the clock
-// moves.
+// advances.
 func TestMarkIsSyncedEachSecond(t *testing.T) {
 	w := newTestLog(t, Options{})
 	start := w.Stats().MarkSyncs
@@ -61,8 +61,8 @@ func TestMarkIsSyncedEachSecond(t *testing.T) {
 	}
 }
 
-// TestNewSegmentSyncsTheMark cuts the power right after a roll: the mark must
-// know the new segment.
+// TestNewSegmentSyncsTheMark cuts the power right after a new segment: the mark
+// must know it.
 func TestNewSegmentSyncsTheMark(t *testing.T) {
 	w := newTestLog(t, Options{})
 	for want := uint64(2); want < 20; want++ {
@@ -79,10 +79,10 @@ func TestNewSegmentSyncsTheMark(t *testing.T) {
 	}
 }
 
-// TestMarkOutlivesItsFailedSync fails the sync of the mark, lets the next
-// process see the slot that is not on the disk, and cuts the power during each
-// of that one's first operations.
-func TestMarkOutlivesItsFailedSync(t *testing.T) {
+// TestMarkSurvivesItsFailedSync fails the sync of the mark, lets the next
+// process read the slot that is not on disk, and cuts the power during each of
+// its first operations.
+func TestMarkSurvivesItsFailedSync(t *testing.T) {
 	for seed := range uint64(200) {
 		w := newTestLog(t, Options{Rand: rand.New(rand.NewPCG(seed, 3)).Uint64})
 		w.disk = disktest.NewCrashable(rand.New(rand.NewPCG(seed, 4)))
@@ -114,8 +114,8 @@ func TestMarkOutlivesItsFailedSync(t *testing.T) {
 }
 
 // TestLaterRecordProvesDamage loses the mark's last second, as a power cut
-// does, and damages what was synced in it: the records behind know better than
-// the mark.
+// does, and damages data that was synced in it: later records prove the damage
+// that the mark does not show.
 func TestLaterRecordProvesDamage(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.add(t, "one")
@@ -142,8 +142,8 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Nothing was written after the last record was synced, so its damage cannot
-	// be told from a torn write.
+	// Nothing was written after the last record was synced, so its damage
+	// cannot be distinguished from a torn write.
 	if err := w.disk.Corrupt(path(segmentName(1)), three.Offset+100, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -153,10 +153,10 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 	}
 }
 
-// TestLostMarkIsToBlame flips one bit of the mark that released segments: the
-// other slots still speak of them, and the error names the mark and not a
-// segment that nobody misses. Who accepts that loss loses nothing else.
-func TestLostMarkIsToBlame(t *testing.T) {
+// TestDamagedMarkIsNamedInsteadOfReleasedSegment flips one bit in the slot that released segments. The
+// other slots still list those segments, so the error must name the mark and
+// not a released segment. Accepting that loss loses nothing else.
+func TestDamagedMarkIsNamedInsteadOfReleasedSegment(t *testing.T) {
 	blamed := 0
 	for slot := range int64(markSlots) {
 		w := newTestLog(t, Options{})
@@ -172,7 +172,7 @@ func TestLostMarkIsToBlame(t *testing.T) {
 		log, err := Open(w.disk, testDir, w.opts)
 		if err == nil {
 			log.closeFiles()
-			continue // another slot says the same
+			continue // another slot has the same content
 		}
 		blamed++
 		damage := refused(t, w, markName)

@@ -21,8 +21,8 @@ var (
 	oneSeed   = flag.Uint64("wal.seed", 0, "run the model test with this seed alone")
 )
 
-// model is the sequential model of a log on a crashing disk: what was appended,
-// and how much of it must still be there.
+// model is the sequential model of a log on a crashing disk: the appended
+// records, and how many of them must survive.
 type model struct {
 	rng   *rand.Rand
 	disk  *disktest.Crashable
@@ -31,18 +31,18 @@ type model struct {
 	now   time.Time
 	log   *Log
 	trace []string
-	// length, if not 0, is that of most payloads: what is appended after a crash
-	// then lies where it lay before.
+	// length, if not 0, is that of most payloads, so that records appended
+	// after a crash are at the same offsets as before.
 	length int
 
 	records []modelRecord
 	// synced records must survive a power cut, written ones the end of the
 	// process.
 	synced, written int
-	// The oldest segment is between these two: after a failed Release either
-	// holds.
+	// The oldest segment is between these two: after a failed Release either is
+	// possible.
 	firstSure, firstMax uint64
-	// faulty says that a fault is armed, so that a call may fail.
+	// faulty means that a fault is armed, so a call may fail.
 	faulty bool
 	met    counts
 }
@@ -53,7 +53,8 @@ type modelRecord struct {
 	payload []byte
 }
 
-// counts says what a run met, so that a test can demand that it met enough.
+// counts records which situations a run covered, so that a test can require
+// them.
 type counts struct {
 	crashes, kills, closes, poisons, rolls, releases, recycled, lost, cuts int
 }
@@ -156,7 +157,7 @@ func (w *model) append() error {
 }
 
 // payload mixes lengths around the boundaries with contents that look like an
-// empty log, and like the log itself.
+// empty log, or like the log itself.
 func (w *model) payload() []byte {
 	var length int
 	switch n := w.rng.IntN(20); {
@@ -184,7 +185,7 @@ func (w *model) payload() []byte {
 	return b
 }
 
-// checkpoint is the callback: the model knows where its record will stand.
+// checkpoint is the callback. The model knows the offset of its record.
 func (w *model) checkpoint(dst []byte) []byte {
 	payload := fmt.Appendf(dst, "checkpoint behind %d records", len(w.records))
 	w.records = append(w.records, modelRecord{Position{w.log.Tail().Segment + 1, headerBytes}, CheckpointKind, payload})
@@ -213,8 +214,8 @@ func (w *model) release() error {
 	freed, err := w.log.Release(before)
 	w.met.releases += freed
 	if err != nil && !errors.Is(err, ErrPoisoned) {
-		// A file could not be cleared away: the log could go on, and the process ends
-		// all the same.
+		// A file could not be removed: the log could continue, but the process
+		// ends anyway.
 		w.log = nil
 	}
 	return w.after(err, func() { w.firstSure = w.log.Segments()[0].Number })
@@ -258,7 +259,7 @@ func (w *model) close() error {
 	return w.reopen()
 }
 
-// after counts a success, or goes on behind a failure.
+// after counts a success, or continues after a failure.
 func (w *model) after(err error, success func()) error {
 	if err != nil {
 		return w.failed(err)
@@ -267,8 +268,8 @@ func (w *model) after(err error, success func()) error {
 	return nil
 }
 
-// failed is the end of a process whose log failed: what it wrote is there, or
-// not if the power goes too.
+// failed ends a process whose log failed: its writes survive, unless the power
+// fails too.
 func (w *model) failed(err error) error {
 	w.note("failed: %v", err)
 	if !w.faulty {
@@ -307,8 +308,7 @@ func (w *model) killed() {
 	w.met.kills++
 }
 
-// reopen starts the next process, now and then cutting the power while it
-// recovers.
+// reopen starts the next process, sometimes cutting the power during recovery.
 func (w *model) reopen() error {
 	w.disk.LimitSpace(-1)
 	w.disk.FailSync(0, nil)
@@ -343,7 +343,7 @@ func (w *model) reopen() error {
 	return nil
 }
 
-// verify holds the offline walk against the same model: no crash is damage.
+// verify checks the log with Verify too: no crash is damage.
 func (w *model) verify() error {
 	if w.rng.IntN(3) > 0 {
 		return nil
@@ -358,7 +358,7 @@ func (w *model) verify() error {
 	return nil
 }
 
-// compare replays the log against the model and makes what it found the model.
+// compare replays the log, compares it with the model and adopts the result.
 func (w *model) compare() error {
 	first := w.log.Segments()[0].Number
 	if first < w.firstSure || first > w.firstMax {
@@ -406,10 +406,10 @@ func (w *model) report(out io.Writer) {
 	fmt.Fprint(out, w.disk)
 }
 
-// TestCrashes holds the log against its model: what was synced is replayed
-// whole and in order, what follows is a prefix of what was appended behind it,
-// and nothing else ever is.
-func TestCrashes(t *testing.T) {
+// TestLogMatchesModelAcrossCrashes compares the log with its model: synced records are replayed
+// completely and in order, a prefix of later records may follow, and nothing
+// else.
+func TestLogMatchesModelAcrossCrashes(t *testing.T) {
 	seeds := *seedCount
 	if testing.Short() {
 		seeds = min(seeds, 300)
@@ -451,9 +451,9 @@ func (u unsyncedFS) OpenFile(name string, access disk.Access) (disk.File, error)
 	return unsyncedFile{f}, err
 }
 
-// TestCrashesNoticeMissingSync shows that the model test can fail: on a disk
-// that does not sync, it does.
-func TestCrashesNoticeMissingSync(t *testing.T) {
+// TestModelDetectsMissingSync shows that the model test can fail: it does on a
+// disk that does not sync.
+func TestModelDetectsMissingSync(t *testing.T) {
 	failed := 0
 	for seed := range uint64(40) {
 		w := newModel(seed, func(fsys disk.FS) disk.FS { return unsyncedFS{fsys} })

@@ -19,7 +19,7 @@ import (
 
 var powerCuts = flag.Int("wal.powercuts", 20, "how often the power of a real file system is cut")
 
-// loopDisk is an ext4 file system of its own in a file, whose power can be cut.
+// loopDisk is an ext4 file system in a file, whose power can be cut.
 type loopDisk struct {
 	device, mount string
 	mounted       bool
@@ -85,8 +85,7 @@ func (d *loopDisk) on(t *testing.T) {
 	d.mounted = true
 }
 
-// cut stops the file system without writing anything back, neither its journal
-// nor its page cache.
+// cut stops the file system without writing back its journal or its page cache.
 func (d *loopDisk) cut(t *testing.T) {
 	t.Helper()
 	const (
@@ -103,16 +102,16 @@ func (d *loopDisk) cut(t *testing.T) {
 	}
 }
 
-// restart mounts the file system again, which replays its journal. Every file
-// on it must be closed.
+// restart mounts the file system again, which replays its journal. All files on
+// it must be closed.
 func (d *loopDisk) restart(t *testing.T) {
 	t.Helper()
 	d.run(t, "umount", d.mount)
 	d.on(t)
 }
 
-// powerCycles appends, syncs and cuts the power that many times, and returns
-// how many unsynced records were lost. The error is a loss of synced ones.
+// powerCycles repeatedly appends, syncs and cuts the power, and returns the
+// number of lost unsynced records. The error is a loss of synced ones.
 func powerCycles(t *testing.T, fsys disk.FS, seed uint64, cycles int) (lost int, err error) {
 	d := newLoopDisk(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -39,9 +39,8 @@ func syncAll(t *testing.T, fsys disk.FS, f disk.File) {
 	}
 }
 
-// TestSyncedBytesSurvive writes at random, syncs now and then, and crashes: a
-// sector holds what one of the writes since its last sync left there, or what
-// the last sync left.
+// TestSyncedBytesSurvive writes at random, syncs sometimes, and crashes: a
+// sector has the content of its last sync or of one of the writes since.
 func TestSyncedBytesSurvive(t *testing.T) {
 	const sectors = 16
 	kept, lost := 0, 0
@@ -50,7 +49,7 @@ func TestSyncedBytesSurvive(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		f := create(t, d, "file", sectors*sectorBytes)
 		syncAll(t, d, f)
-		possible := make([][]byte, sectors) // the values each sector may have
+		possible := make([][]byte, sectors) // the possible values of each sector
 		for s := range possible {
 			possible[s] = []byte{0}
 		}
@@ -101,7 +100,7 @@ func TestSyncedBytesSurvive(t *testing.T) {
 	}
 }
 
-// TestNamesNeedSyncDir crashes behind changes of names: each is kept in some
+// TestNamesNeedSyncDir crashes after directory changes: each is kept in some
 // runs and lost in others.
 func TestNamesNeedSyncDir(t *testing.T) {
 	outcomes := map[string]int{}
@@ -172,9 +171,9 @@ func TestSameSeedSameCrash(t *testing.T) {
 	}
 }
 
-// TestFailedSyncIsNotMadeGood shows the trap that callers must survive: the
+// TestSyncAfterFailedSyncWritesNothing shows the trap that callers must survive: the
 // second sync succeeds and writes nothing.
-func TestFailedSyncIsNotMadeGood(t *testing.T) {
+func TestSyncAfterFailedSyncWritesNothing(t *testing.T) {
 	lost := 0
 	for seed := range uint64(50) {
 		d := newDisk(seed)
@@ -201,7 +200,7 @@ func TestFailedSyncIsNotMadeGood(t *testing.T) {
 	}
 }
 
-func TestCutStopsEverything(t *testing.T) {
+func TestPowerCutFailsEveryOperation(t *testing.T) {
 	d := newDisk(3)
 	f := create(t, d, "file", 100)
 	syncAll(t, d, f)
@@ -253,7 +252,7 @@ func TestKillLosesNothing(t *testing.T) {
 	}
 }
 
-func TestSpace(t *testing.T) {
+func TestLimitSpaceFailsWrites(t *testing.T) {
 	d := newDisk(4)
 	d.LimitSpace(1000)
 	f := create(t, d, "file", 600)
@@ -320,9 +319,9 @@ func TestShortWrite(t *testing.T) {
 	}
 }
 
-// A copy has what a process would see, and what is written to either later is
-// in that one alone.
-func TestClonesGoTheirOwnWays(t *testing.T) {
+// TestClonesAreIndependent: a clone has the files that a process would see, and
+// later writes affect only one of the two.
+func TestClonesAreIndependent(t *testing.T) {
 	d := newDisk(1)
 	if err := d.MkdirAll("a"); err != nil {
 		t.Fatal(err)

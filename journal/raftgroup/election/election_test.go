@@ -6,12 +6,12 @@ import (
 	"github.com/hostd/hostd/journal/raftgroup/election"
 )
 
-// voter is a replica that wins when its votes are given.
+// voter is a replica that wins if its votes are granted.
 type voter struct {
 	candidacy                        election.Candidacy
 	turn                             uint64
 	led, voted, elects, failed, mute bool
-	stood                            []uint64 // when
+	stood                            []uint64 // ticks of its campaigns
 }
 
 func (v *voter) Candidacy() *election.Candidacy { return &v.candidacy }
@@ -22,7 +22,7 @@ func (v *voter) HasFailed() bool                { return v.failed }
 func (v *voter) HasQuorum() bool                { return !v.mute }
 func (v *voter) Rank() uint64                   { return v.turn }
 
-// clock is a list and the tick that it is at.
+// clock is a list and its current tick.
 type clock struct {
 	list *election.List
 	now  uint64
@@ -59,9 +59,9 @@ func same(t *testing.T, what string, got []uint64, want ...uint64) {
 	}
 }
 
-// TestVotersTakeTurns, and leave it to the election timeout after some
-// attempts.
-func TestVotersTakeTurns(t *testing.T) {
+// TestVotersCampaignInTurn: the voters campaign in turn, and leave the election to
+// the timeout after some attempts.
+func TestVotersCampaignInTurn(t *testing.T) {
 	c := newClock()
 	first, second, third := &voter{}, &voter{turn: 1}, &voter{turn: 2}
 	for _, v := range []*voter{first, second, third} {
@@ -76,8 +76,9 @@ func TestVotersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestWhoIsLedStandsNoMore, nor who hears no quorum, has failed or has stopped.
-func TestWhoIsLedStandsNoMore(t *testing.T) {
+// TestCandidacyEndsOnceALeaderIsKnown: a candidacy also ends without a quorum, after a
+// failure and when it is stopped.
+func TestCandidacyEndsOnceALeaderIsKnown(t *testing.T) {
 	c := newClock()
 	led, mute, failed, stopped := &voter{led: true}, &voter{mute: true}, &voter{failed: true}, &voter{}
 	for _, v := range []*voter{led, mute, failed, stopped} {
@@ -91,9 +92,9 @@ func TestWhoIsLedStandsNoMore(t *testing.T) {
 	same(t, "who has stopped", stopped.stood)
 }
 
-// TestEndedProcess: the first in turn stands before the next tick, and again at
-// it if nobody has answered. The others keep their turns.
-func TestEndedProcess(t *testing.T) {
+// TestFirstVoterCampaignsAtOnceAfterProcessFailure: the first voter in turn campaigns before the next tick, and
+// again at it if no vote arrived. The others keep their turns.
+func TestFirstVoterCampaignsAtOnceAfterProcessFailure(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
 	first, second := &voter{}, &voter{turn: 1}
@@ -107,9 +108,9 @@ func TestEndedProcess(t *testing.T) {
 	same(t, "the second", second.stood, 104)
 }
 
-// TestElectionUnderWayIsLeftAlone: who waits for votes that raise the term does
-// not begin anew at the next tick.
-func TestElectionUnderWayIsLeftAlone(t *testing.T) {
+// TestCandidateWaitsForItsVotes: a candidate that has raised the term does
+// not campaign again at the next tick.
+func TestCandidateWaitsForItsVotes(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
 	v := &voter{}
@@ -122,9 +123,10 @@ func TestElectionUnderWayIsLeftAlone(t *testing.T) {
 	same(t, "who has waited", v.stood, 101, 105)
 }
 
-// TestAskedForItsVote: who has more stands at once after an end, at the next
-// tick after a silence; who has not lets the other one have its time.
-func TestAskedForItsVote(t *testing.T) {
+// TestVoterWithNewerLogCampaignsAfterVoteRequest: a voter with a newer log campaigns at once after a
+// process failure, or at the next tick after a suspicion. A voter without one
+// gives the candidate time.
+func TestVoterWithNewerLogCampaignsAfterVoteRequest(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
 	ended, silent, behind := &voter{turn: 1}, &voter{turn: 1}, &voter{}
@@ -143,8 +145,8 @@ func TestAskedForItsVote(t *testing.T) {
 	same(t, "who has less", behind.stood, 104)
 }
 
-// TestAsManyInATickAsFit, however they came to stand in it.
-func TestAsManyInATickAsFit(t *testing.T) {
+// TestCampaignsPerTickAreBounded: the bound holds however the campaigns became due.
+func TestCampaignsPerTickAreBounded(t *testing.T) {
 	c := newClock()
 	c.most = 3
 	c.ticks(1)

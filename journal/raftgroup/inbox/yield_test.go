@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestYieldsWhileOthersAreQuick: whoever takes long is not let go first for
-// some multiple of that, and then again.
-func TestYieldsWhileOthersAreQuick(t *testing.T) {
+// TestYieldBacksOffAfterSlowYields: after a slow yield the loop does not yield for
+// a multiple of its duration.
+func TestYieldBacksOffAfterSlowYields(t *testing.T) {
 	clock, step := time.Unix(1_700_000_000, 0), maxYield
 	looks := 0
 	y := Yield{Now: func() time.Time {

@@ -11,8 +11,9 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Whatever the members were, a log with the entries leads to the replica alone.
-func TestMakeSoleOfAnyMembers(t *testing.T) {
+// TestMakeSoleFromAnyMembership: the entries lead from any membership to the replica
+// alone.
+func TestMakeSoleFromAnyMembership(t *testing.T) {
 	for name, state := range map[string]*pb.ConfState{
 		"voters":                {Voters: []uint64{1, 2, 3}},
 		"learners":              {Voters: []uint64{1, 2, 3}, Learners: []uint64{4}},
@@ -29,7 +30,7 @@ func TestMakeSoleOfAnyMembers(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, gone, err)
 			continue
 		}
-		g := recovery.Replica{Shard: 7, Replica: 6, Log: raftlog.New(10, 8)} // another replica, which has the log from there on
+		g := recovery.Replica{Shard: 7, Replica: 6, Log: raftlog.New(10, 8)} // another replica that has the log from there on
 		g.Image.Conf = wire.Membership{Index: 10, State: state}
 		g.Log.Append(s.Ents)
 		after, err := g.MembersAt(g.Log.Last())

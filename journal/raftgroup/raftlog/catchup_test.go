@@ -10,10 +10,9 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// TestHeldEntriesAreThoseOfTheLog compares a log whose first part is in a file
-// with one that was never cut: what both have is the same, however it is asked
-// for.
-func TestHeldEntriesAreThoseOfTheLog(t *testing.T) {
+// TestCatchUpFileMatchesUntruncatedLog compares a log whose first part is in a
+// catch-up file with one that was never truncated: all reads return the same.
+func TestCatchUpFileMatchesUntruncatedLog(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		files := snapdir.New(disktest.NewCrashable(rng), "snapshots", nil, nil)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestGroupsShareWhatANodeRetains(t *testing.T) {
+func TestShareDividesRetainedBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		each, total int64

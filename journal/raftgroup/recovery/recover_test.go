@@ -19,10 +19,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// kinds are those of the log's records, by the name of their golden bytes.
+// kinds are the record kinds by the names of their golden files.
 var kinds = map[string]byte{"checkpoint": wire.KindCheckpoint, "turn": wire.KindTurn, "cut": wire.KindTruncate, "create": wire.KindCreate, "remove": wire.KindRemove, "install": wire.KindInstall}
 
-// golden is a payload that package raftgroup writes.
+// golden is a payload written by package raftgroup.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "testdata", name+".hex"))
@@ -121,9 +121,9 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordsAreRefused cuts each length of the log records: nothing of
-// it is taken for something else.
-func TestDamagedRecordsAreRefused(t *testing.T) {
+// TestTruncatedRecordsAreRejected truncates the log records at each length. None
+// is decoded as a different record.
+func TestTruncatedRecordsAreRejected(t *testing.T) {
 	b := goldens(t)
 	for name, kind := range kinds {
 		for i := range len(b[name]) {
@@ -146,8 +146,8 @@ func TestDamagedRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// isSectionEnd: sections follow each other to the record's end, whose length
-// the log checks.
+// isSectionEnd: sections fill a record up to its end, whose length the
+// write-ahead log verifies.
 func isSectionEnd(b []byte, at int) bool {
 	r := &wire.Reader{B: b[1:]}
 	for len(r.B) > 0 && !r.Bad {
@@ -178,9 +178,9 @@ func FuzzLogRecord(f *testing.F) {
 	})
 }
 
-// The members that a log records are those as of its commit, whatever part of
-// that is written as membership.
-func TestRemainsFollowTheCommit(t *testing.T) {
+// TestReplicaInfoHasMembersAsOfCommit: the members are those as of the commit index,
+// regardless of how much of that is recorded as membership.
+func TestReplicaInfoHasMembersAsOfCommit(t *testing.T) {
 	change := func(transition pb.ConfChangeTransition, changes ...*pb.ConfChangeSingle) []byte {
 		data, err := proto.Marshal(&pb.ConfChangeV2{Transition: transition.Enum(), Changes: changes})
 		if err != nil {

@@ -48,7 +48,7 @@ func testFiles(t *testing.T, fs disk.FS) *Dir {
 	return s
 }
 
-// written is a file of a state, ready to be sent.
+// written returns a file of a state, ready to be sent.
 func written(t *testing.T, s *Dir, state *manyPairs) *SendFile {
 	t.Helper()
 	f := s.NewSendFile(5, 8, state.head)
@@ -59,12 +59,12 @@ func written(t *testing.T, s *Dir, state *manyPairs) *SendFile {
 	return f
 }
 
-// TestPartsOutlivePowerCuts: what was synced of a part is there after a power
-// cut, and the rest makes it the whole.
-func TestPartsOutlivePowerCuts(t *testing.T) {
+// TestPartsSurvivePowerCuts: the synced bytes of a part survive a power cut,
+// and the rest of the stream completes the snapshot.
+func TestPartsSurvivePowerCuts(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
-		seeds = 3 // no goroutine of ours takes part
+		seeds = 3 // only one goroutine runs
 	}
 	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -115,9 +115,9 @@ func TestPartsOutlivePowerCuts(t *testing.T) {
 	}
 }
 
-// TestPartsOfOthersAreNone: files of other replicas, other names and other
-// shards are not gone on with.
-func TestPartsOfOthersAreNone(t *testing.T) {
+// TestPartsOfOtherReplicasAreIgnored: files of other replicas, names or shards are not
+// resumed.
+func TestPartsOfOtherReplicasAreIgnored(t *testing.T) {
 	s := testFiles(t, disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))))
 	digest := statefile.Digest{1}
 	name := s.NewPart(5, 7, digest).name
@@ -133,9 +133,9 @@ func TestPartsOfOthersAreNone(t *testing.T) {
 	}
 }
 
-// TestNoRoomForTheFile: a state that does not fit is not written, and nothing
-// counts as kept once its file is gone.
-func TestNoRoomForTheFile(t *testing.T) {
+// TestSendFileIsLimitedBySpace: a state that exceeds the limit is not written, and no
+// bytes count as kept once its file is removed.
+func TestSendFileIsLimitedBySpace(t *testing.T) {
 	s := testFiles(t, disktest.NewCrashable(rand.New(rand.NewPCG(1, 1))))
 	s.limit = func() int64 { return 1 << 20 }
 	state := stateOf(100)
