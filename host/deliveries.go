@@ -11,8 +11,8 @@ import (
 
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/deliver"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -23,7 +23,7 @@ import (
 // that takes them to their entities.
 type deliveries struct {
 	machine *eventlog.Machine
-	region  *region.Region
+	region  *entity.ShardRouter
 	pump    atomic.Pointer[deliver.Pump]
 	outbox  outboxTotals
 }

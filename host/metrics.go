@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/entity/stages"
-	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -14,7 +12,7 @@ import (
 type metrics struct {
 	sync     *telemetry.Histogram
 	late     *telemetry.Histogram // of timers
-	commands *stages.Table
+	commands *entity.StageTable
 	registry *prometheus.Registry
 }
 
@@ -26,7 +24,7 @@ func newMetrics(r *prometheus.Registry) *metrics {
 		Name: "hostd_timer_lateness_seconds", Help: "How long after they were due timers fired.",
 		Buckets: []float64{1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 600, 3600},
 	}, nil)
-	m := &metrics{registry: r, sync: sync.Alone(), late: late.Alone(), commands: stages.New()}
+	m := &metrics{registry: r, sync: sync.Alone(), late: late.Alone(), commands: entity.NewStageTable()}
 	r.MustRegister(sync, late, m.commands)
 	return m
 }
@@ -103,10 +101,10 @@ func (m *metrics) watch(n *Node) {
 func (m *metrics) watchLeads(n *Node) {
 	for _, g := range []struct {
 		name, help string
-		lacks      func(region.Lead) bool
+		lacks      func(entity.Lead) bool
 	}{
-		{"hostd_shards_without_leader", "Shards with a replica on this node that have no leader, as far as it knows.", func(l region.Lead) bool { return l.Leader == 0 }},
-		{"hostd_shards_without_quorum", "Shards with a replica on this node of whose voters it hears too few for a quorum.", func(l region.Lead) bool { return !l.Quorum }},
+		{"hostd_shards_without_leader", "Shards with a replica on this node that have no leader, as far as it knows.", func(l entity.Lead) bool { return l.Leader == 0 }},
+		{"hostd_shards_without_quorum", "Shards with a replica on this node of whose voters it hears too few for a quorum.", func(l entity.Lead) bool { return !l.Quorum }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, func() (shards float64) {
 			here, _ := n.routing.leaders.Placed()

@@ -19,13 +19,12 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/entity/statecheck"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/router"
 	"github.com/hostd/hostd/host/rpc/authorize"
@@ -53,7 +52,7 @@ type Node struct {
 	membership *membership
 	replicas   replicas
 	guests     guests
-	region     *region.Region
+	region     *entity.ShardRouter
 	routing    routing
 	deliveries deliveries
 	backup     backups
@@ -76,7 +75,7 @@ type guests struct {
 	files   *guest.Registry // of modules
 	trust   *signing.Trust
 	modules *modules.Modules
-	states  *statecheck.Checker
+	states  *entity.StateChecker
 	replays *replay.Replays
 
 	collected atomic.Uint64 // modules, as coordinator

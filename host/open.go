@@ -12,11 +12,9 @@ import (
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/entity/statecheck"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/modules/trial"
-	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -165,7 +163,7 @@ func (n *Node) openEntities(context.Context) error {
 	if lanes == 0 {
 		lanes = max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)
 	}
-	n.guests.states = statecheck.New(statecheck.Options{
+	n.guests.states = entity.NewStateChecker(entity.StateCheckOptions{
 		Histories: eventlog.History{Machine: n.replicas.machine}, Every: n.around.CheckStates, Seed: rand.Uint64(), Logger: n.logger,
 	})
 	n.lifecycle.add("checks of states", n.guests.states.Close)
@@ -174,7 +172,7 @@ func (n *Node) openEntities(context.Context) error {
 		Release: func() error { return n.replicas.raft.loop.Load().Release() },
 	})
 	n.backup.part = n.newPart()
-	n.region, err = region.New(region.Options{
+	n.region, err = entity.NewShardRouter(entity.ShardRouterOptions{
 		Lanes: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.sent, Outside: n.backup.part, Refuses: n.replicas.judge.Refuses,
 		Lane: entity.Options{
 			Journal:        proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.LanesFrozen, n.replicas.judge.Refuses},

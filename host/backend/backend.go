@@ -9,9 +9,9 @@ import (
 
 	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
@@ -46,7 +46,7 @@ type Parts struct {
 	Raft     *raftgroup.Loop
 	Machine  *eventlog.Machine
 	Judge    *cluster.ConsistencyChecker
-	Region   *region.Region
+	Region   *entity.ShardRouter
 	Router   *router.Router
 	Modules  *modules.Modules
 	Replays  *replay.Replays

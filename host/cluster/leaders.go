@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/hostd/hostd/host/region"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -14,7 +14,7 @@ import (
 // Leaders say which node leads a shard. They are safe for concurrent use.
 type Leaders struct {
 	self   sharding.NodeID
-	region *region.Region
+	region *entity.ShardRouter
 	// stopped says why the replica on this node has stopped, if it has: it hears
 	// of no election.
 	stopped func(sharding.ShardID) sharding.StopReason
@@ -48,7 +48,7 @@ type place struct {
 // NewLeaders makes leaders that know of nothing yet. stopped says why the replica on
 // this node has stopped, if it has; heard, whether this node hears another one,
 // whose changes Announce reports.
-func NewLeaders(self sharding.NodeID, r *region.Region, stopped func(sharding.ShardID) sharding.StopReason, heard func(sharding.NodeID) bool) *Leaders {
+func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, stopped func(sharding.ShardID) sharding.StopReason, heard func(sharding.NodeID) bool) *Leaders {
 	l := &Leaders{self: self, region: r, stopped: stopped, heard: heard, changed: make(chan struct{})}
 	l.places.Store(&places{})
 	l.told.Store(&[]sharding.NodeID{})
@@ -218,7 +218,7 @@ func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 
 // hearsLeader reports whether the replica here follows a leader on a node that
 // this one hears.
-func (l *Leaders) hearsLeader(at place, lead region.Lead) bool {
+func (l *Leaders) hearsLeader(at place, lead entity.Lead) bool {
 	node, known := at.node(lead.Leader)
 	return known && !lead.Self && node != l.self && l.heard(node)
 }

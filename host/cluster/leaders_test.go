@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/region"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -16,7 +15,7 @@ import (
 type world struct {
 	*Leaders
 	state   *meta.State
-	region  *region.Region
+	region  *entity.ShardRouter
 	stopped sharding.StopReason
 	silent  map[sharding.NodeID]bool
 }
@@ -40,7 +39,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(i, err)
 		}
 	}
-	r, err := region.New(region.Options{Lanes: 1, Shards: 2, Lane: entity.Options{Journal: noJournal{}}})
+	r, err := entity.NewShardRouter(entity.ShardRouterOptions{Lanes: 1, Shards: 2, Lane: entity.Options{Journal: noJournal{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -391,7 +391,7 @@ func (m *Metadata) Await(ctx context.Context, index uint64) error {
 	}
 }
 
-// LeaderChanged implements region.Metadata.
+// LeaderChanged implements entity.MetadataRequests.
 func (m *Metadata) LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -417,7 +417,7 @@ func (m *Metadata) lose(err error) {
 	}
 }
 
-// Applied implements region.Metadata.
+// Applied implements entity.MetadataRequests.
 func (m *Metadata) Applied(v eventlog.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -461,7 +461,7 @@ func (m *Metadata) Installed(index uint64, stopped error) {
 	m.announce()
 }
 
-// Dropped implements region.Metadata.
+// Dropped implements entity.MetadataRequests.
 func (m *Metadata) Dropped(fence sharding.Term, proposal uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -471,10 +471,10 @@ func (m *Metadata) Dropped(fence sharding.Term, proposal uint64) {
 	}
 }
 
-// ReadConfirmed implements region.Metadata.
+// ReadConfirmed implements entity.MetadataRequests.
 func (m *Metadata) ReadConfirmed(token, index uint64) { m.answer(token, read{index: index}) }
 
-// ReadFailed implements region.Metadata.
+// ReadFailed implements entity.MetadataRequests.
 func (m *Metadata) ReadFailed(token uint64) {
 	m.answer(token, read{err: &sharding.NotLeaderError{Shard: sharding.MetaShard}})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -114,7 +113,7 @@ func (g *adder) bound() {
 	}
 }
 
-func (g *adder) Handle(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
+func (g *adder) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 	g.bound()
 	var req abi.Request
 	if err := abi.ParseRequest(&req, frames); err != nil {
@@ -192,7 +191,7 @@ func (g *adder) Handle(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
 	return abi.AppendReply(out, strconv.AppendInt(nil, g.sums[h], 10)), nil
 }
 
-func (g *adder) Query(h uint64, frames []byte, _ binding.Env) ([]byte, error) {
+func (g *adder) Query(h uint64, frames []byte, _ Env) ([]byte, error) {
 	g.bound()
 	var req abi.Request
 	if err := abi.ParseRequest(&req, frames); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 )
@@ -59,6 +58,6 @@ func (d *decider) recordStop(e *entity, r *request.Request) bool {
 	d.output.Reset()
 	d.fuel = 0
 	r.ID, r.ServerID = journal.CommandID(fmt.Sprintf("passivate-%016x", now)), true
-	d.append(e, r, binding.Env{Now: now}, 0)
+	d.append(e, r, Env{Now: now}, 0)
 	return true
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/autostart"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
@@ -27,7 +26,7 @@ func (w *world) singletons(s sharding.ShardID) []sharding.EntityID {
 	return []sharding.EntityID{{Type: "tally", ID: "singleton"}}
 }
 
-func (w *world) existing(s *autostart.Scan) {
+func (w *world) existing(s *autostartScan) {
 	s.Do(context.Background(), w)
 	w.existings = append(w.existings, s)
 }
@@ -37,7 +36,7 @@ func (w *world) existingFound() {
 	if len(w.existings) > 0 {
 		s := w.existings[0]
 		w.existings = w.existings[1:]
-		w.core.event(&Event{Kind: existingRead, existing: s})
+		w.core.event(&coreEvent{Kind: existingRead, existing: s})
 	}
 }
 
@@ -84,7 +83,7 @@ func (w *world) later(d time.Duration) {
 		w.core.expire()
 		w.core.residents.passivateIdle()
 		w.existingFound()
-		for range autostart.AtOnce {
+		for range autostartAtOnce {
 			w.core.pump()
 			w.chunk()
 		}
@@ -144,7 +143,7 @@ func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
 	for i := range 200 {
 		w.askOf(fmt.Sprintf("e%03d", i), request.Command, "add", fmt.Sprintf("c%d", i))
 	}
-	w.core.starter = autostart.New(autostart.Options{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
+	w.core.starter = newAutostarter(autostartOptions{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
 	w.handOver()
 	w.later(time.Second) // what the rate has allowed before is at most a burst
 	began := len(w.inMemory())

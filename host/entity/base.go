@@ -1,35 +1,32 @@
 package entity
 
 import (
-	"github.com/hostd/hostd/host/entity/binding"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/fair"
-	"github.com/hostd/hostd/host/entity/intake"
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
-// base is what all parts of a lane work with: its options, the time of its
+// base is what all parts of an executor work with: its options, the time of its
 // turn, who waits for a turn, and how many requests are not answered. It knows
 // none of the parts.
 type base struct {
 	opts     Options
-	runner   Runner
+	runner   guestRunner
 	readOnly func() bool
 	salt     uint64    // of the keys of entities
 	now      time.Time // of this turn
 	stats    Stats
 
 	shards map[sharding.ShardID]*shard
-	ready  fair.Queue[*entity]  // have a turn to take, by who asks them first
+	ready  fairQueue[*entity]   // have a turn to take, by who asks them first
 	dirty  []*shard             // have an open batch or unasked reads
 	away   map[*entity]struct{} // may have requests waiting
 	owed   int                  // requests of all shards not yet completed
-	rounds uint64               // read rounds asked by this lane, over all shards
-	intake *intake.Intake       // of deliveries
+	rounds uint64               // read rounds asked by this executor, over all shards
+	intake *deliveryIntake      // of deliveries
 
 	windows windows
 }
@@ -74,7 +71,7 @@ func (b *base) wallNow() int64 {
 }
 
 // typeOf is the binding that serves an entity; nil where there is none.
-func (b *base) typeOf(id sharding.EntityID) *binding.Type {
+func (b *base) typeOf(id sharding.EntityID) *Type {
 	return b.opts.Types.Lookup(id.Type).For(id)
 }
 

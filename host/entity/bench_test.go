@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -18,7 +15,7 @@ import (
 )
 
 // counter is a guest that costs next to nothing, so that a benchmark shows the
-// lane's own work.
+// executor's own work.
 type counter struct {
 	sums map[uint64]int64
 	out  []byte
@@ -34,14 +31,14 @@ func (g *counter) Snapshot(h uint64) ([]byte, error)               { return []by
 func (g *counter) MemoryBytes() int64                              { return 1 << 20 }
 func (g *counter) Close() error                                    { return nil }
 
-func (g *counter) Handle(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
+func (g *counter) Handle(h uint64, _ []byte, _ Env) ([]byte, error) {
 	g.sums[h]++
 	g.out = abi.AppendEvent(g.out[:0], "added", []byte(`{"amount":1}`))
 	g.out = abi.AppendReply(g.out, []byte(`{"total":1}`))
 	return g.out, nil
 }
 
-func (g *counter) Query(uint64, []byte, binding.Env) ([]byte, error) {
+func (g *counter) Query(uint64, []byte, Env) ([]byte, error) {
 	g.out = abi.AppendReply(g.out[:0], []byte(`{"total":1}`))
 	return g.out, nil
 }
@@ -55,7 +52,7 @@ type bench struct {
 	done    int
 }
 
-func (j *bench) Visit(v *Call) bool { v.Exec(nil); return true }
+func (j *bench) Visit(v *guestCall) bool { v.Exec(nil); return true }
 
 func (j *bench) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, _ []byte) error {
 	j.flights = append(j.flights, flight{term: fence, proposal: n})
@@ -70,7 +67,7 @@ func (j *bench) ReadIndex(_ sharding.ShardID, token uint64) error {
 func (j *bench) Busy() bool                { return false }
 func (j *bench) Complete(*request.Request) { j.done++ }
 
-func (j *bench) existing(*autostart.Scan) {}
+func (j *bench) existing(*autostartScan) {}
 
 func (j *bench) lookUp(q *inquiry) { j.core.answered(q) }
 
@@ -106,7 +103,7 @@ func (j *bench) DueTimers(context.Context, sharding.ShardID, int64, int, func(sh
 	return nil, math.MaxInt64, nil
 }
 
-func (j *bench) start(l *load) { j.core.loaded(l, &history.Chunk{Last: true}) }
+func (j *bench) start(l *load) { j.core.loaded(l, &historyChunk{Last: true}) }
 
 func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journal.Sequence,
 	func(*journal.Record, journal.Hash) error) error {
@@ -128,23 +125,23 @@ func (j *bench) turn(reqs []*request.Request) {
 	c.pump()
 	c.endTurn()
 	for _, f := range j.flights {
-		c.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})
+		c.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})
 	}
 	for _, r := range j.rounds {
-		c.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: r})
+		c.event(&coreEvent{Kind: eventReadConfirmed, Shard: worldShard, Number: r})
 	}
 	j.flights, j.rounds = j.flights[:0], j.rounds[:0]
 }
 
 func newBench() *bench {
 	j := &bench{}
-	typ := &binding.Type{Name: "t", Instantiate: func(context.Context) (binding.Guest, error) {
+	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
 		return &counter{sums: map[uint64]int64{}}, nil
 	}}
 	j.core = newCore(Options{Journal: j, Histories: j, Types: oneType{typ}}, j)
 	j.core.now = time.Unix(1_700_000_000, 0)
-	j.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 1, Self: true})
-	j.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: 1})
+	j.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 1, Self: true})
+	j.core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: 1})
 	return j
 }
 
@@ -187,6 +184,6 @@ func benchmarkLane(b *testing.B, fill func(*request.Request, int)) {
 	}
 }
 
-type oneType struct{ t *binding.Type }
+type oneType struct{ t *Type }
 
-func (o oneType) Lookup(string) *binding.Type { return o.t }
+func (o oneType) Lookup(string) *Type { return o.t }

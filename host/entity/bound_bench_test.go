@@ -9,10 +9,6 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/schema"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/frames"
-	"github.com/hostd/hostd/host/entity/instances"
-	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -43,7 +39,7 @@ func executorSteps(b *testing.B) []struct {
 	make func() func()
 } {
 	mega := bytes.Repeat([]byte("a"), 1<<20)
-	typ := &binding.Type{Name: "t"}
+	typ := &Type{Name: "t"}
 	output := func(out []byte, mode abi.Mode) func() func() {
 		return func() func() {
 			var parsed abi.Output
@@ -81,7 +77,7 @@ func executorSteps(b *testing.B) []struct {
 			if err != nil {
 				b.Fatal(err)
 			}
-			typ.Forms = binding.Forms{Commands: map[string]*schema.Schema{"add": s}}
+			typ.Forms = PayloadForms{Commands: map[string]*schema.Schema{"add": s}}
 			check := typ.CommandCheck(&request.Request{Name: "add", Payload: append(append([]byte{'"'}, mega...), '"')})
 			return func() {
 				if _, err := check.Do(func() bool { return false }); !errors.Is(err, request.ErrDeadline) {
@@ -90,7 +86,7 @@ func executorSteps(b *testing.B) []struct {
 			}
 		}},
 		{"suggest a name", func() func() {
-			typ := &binding.Type{Inputs: binding.Inputs{Commands: map[string]bool{}}}
+			typ := &Type{TypeInputs: TypeInputs{Commands: map[string]bool{}}}
 			for i := range 256 {
 				typ.Commands[fmt.Sprintf("%060d", i)] = true
 			}
@@ -104,13 +100,13 @@ func executorSteps(b *testing.B) []struct {
 		{"hash a command of 1 MiB", func() func() { return func() { journal.HashCommand(nil, "add", mega) } }},
 		{"make input of 1 MiB", func() func() {
 			return func() {
-				frames.Command(nil, typ, 7, &request.Request{Name: "add", Payload: mega}, binding.Env{})
+				commandFrame(nil, typ, 7, &request.Request{Name: "add", Payload: mega}, Env{})
 			}
 		}},
 		{"read 400,000 frames", output(bytes.Repeat(abi.AppendPassivate(nil), 400_000), abi.HandleEvents)},
 		{"read 128 events", output(bytes.Repeat(abi.AppendTag(abi.AppendEvent(nil, "added", mega[:1900]), mega[:60]), 128), abi.HandleEvents)},
 		{"make a record of 1 MiB", func() func() {
-			var builder record.Builder
+			var builder recordBuilder
 			out := &abi.Output{HasState: true, State: mega[:900_000], Reply: mega[:60_000]}
 			return func() {
 				builder.Begin(journal.Record{CommandID: "c", Reply: out.Reply})
@@ -134,7 +130,7 @@ func executorSteps(b *testing.B) []struct {
 			j := newBench()
 			j.fill(1)
 			e := j.core.residents.find(j.core.shards[worldShard], sharding.EntityID{Type: "t", ID: "entity-0"}, j.core.key(sharding.EntityID{Type: "t", ID: "entity-0"}))
-			return func() { j.core.snapshotTaken(e, &Call{out: mega[:1_000_000]}) }
+			return func() { j.core.snapshotTaken(e, &guestCall{out: mega[:1_000_000]}) }
 		}},
 		{"look at deadlines of 4096 requests", func() func() {
 			j := newBench()
@@ -155,7 +151,7 @@ func executorSteps(b *testing.B) []struct {
 					j.core.recordFault(e, nil, errTrap)
 				}
 			}
-			turns := &Turns{core: j.core}
+			turns := &coreTurns{core: j.core}
 			return func() {
 				if _, err := turns.Parked(ParkedQuery{Shard: worldShard, Type: "t", Limit: 10}); err != nil {
 					b.Fatal(err)
@@ -172,9 +168,9 @@ func executorSteps(b *testing.B) []struct {
 		}},
 		{"give up a full instance", func() func() {
 			j := newBench()
-			j.fill(instances.MaxEntities + 1)
+			j.fill(maxInstanceEntities + 1)
 			in := j.core.residents.pools.All()[0]
-			if in.Resident() != instances.MaxEntities {
+			if in.Resident() != maxInstanceEntities {
 				b.Fatalf("%d entities", in.Resident())
 			}
 			return func() { j.core.residents.closeInstance(in) }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -20,9 +19,9 @@ func TestBudgetsOfAType(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
 			if name == request.LimitFuel {
-				w.typ.FuelBudget = limit.NewBudget(1000) // a command takes ten thousands
+				w.typ.FuelBudget = NewBudget(1000) // a command takes ten thousands
 			} else {
-				w.typ.BytesBudget = limit.NewBudget(10)
+				w.typ.BytesBudget = NewBudget(10)
 			}
 			w.tell("a") // command 1
 			records := len(w.log)
@@ -54,7 +53,7 @@ func TestRefusedCommandsSpend(t *testing.T) {
 	for _, name := range []string{"deny", "trap"} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
-			w.typ.FuelBudget, w.typ.BytesBudget = limit.NewBudget(1000), limit.NewBudget(1)
+			w.typ.FuelBudget, w.typ.BytesBudget = NewBudget(1000), NewBudget(1)
 			w.askOf("a", request.Command, name, "1")
 			var limited *request.RateLimitedError
 			if res := w.askOf("b", request.Command, "add", "2"); !errors.As(res.Err, &limited) || limited.Limit != request.LimitFuel {
@@ -73,7 +72,7 @@ func TestRefusedCommandsSpend(t *testing.T) {
 func TestBudgetsHoldDeliveries(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
-	w.typ.FuelBudget = limit.NewBudget(100_000)
+	w.typ.FuelBudget = NewBudget(100_000)
 	const each = 4 // carried out in a second, of some 26,000 each, at least
 	got := w.flood(1024)
 	step := func(d time.Duration) (done, sentBack int) {
@@ -121,7 +120,7 @@ func TestBudgetsHoldTheIntake(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
 	w.core.now = w.now
-	w.typ.BytesBudget = limit.NewBudget(1000)
+	w.typ.BytesBudget = NewBudget(1000)
 	w.typ.BytesBudget.Spend(w.now.UnixNano(), 3000)
 	got := w.flood(1)
 	step := func() {
@@ -153,7 +152,7 @@ func TestBudgetsHoldTheIntake(t *testing.T) {
 // them once.
 func TestBudgetsHoldTimers(t *testing.T) {
 	a := newAlarms(t, 1)
-	a.core.opts.Types.Lookup("t").FuelBudget = limit.NewBudget(9000) // a timer takes 900
+	a.core.opts.Types.Lookup("t").FuelBudget = NewBudget(9000) // a timer takes 900
 	for i := range 40 {
 		e := sharding.EntityID{Type: "t", ID: string(rune('a' + i))}
 		a.timers[1] = append(a.timers[1], journal.Timer{Entity: e, Name: "wake", Due: a.core.now.UnixNano(), Command: []byte("ring")})

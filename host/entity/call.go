@@ -4,9 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/request"
 )
 
@@ -21,16 +18,16 @@ const (
 	callState // the same, to be checked
 )
 
-// Call is one visit to a guest. Exec may run long, and then on a goroutine
-// that no longer owns the lane: it touches nothing but the call and the guest.
-type Call struct {
+// guestCall is one visit to a guest. Exec may run long, and then on a goroutine
+// that no longer owns the executor: it touches nothing but the call and the guest.
+type guestCall struct {
 	kind   callKind
 	in     *instance
-	guest  binding.Guest // the instance's; opened by the visit if the instance has none
+	guest  Guest // the instance's; opened by the visit if the instance has none
 	entity *entity
 	req    *request.Request // of handle and query
-	env    binding.Env
-	check  binding.Check // of the request's payload, before the guest gets it
+	env    Env
+	check  payloadCheck // of the request's payload, before the guest gets it
 	began  time.Time
 	ended  time.Time
 	hash   uint64 // of the command
@@ -38,10 +35,10 @@ type Call struct {
 	handle uint64
 
 	load  *load // of load, with the chunk and what the guest does for it
-	chunk *history.Chunk
-	step  history.Step
+	chunk *historyChunk
+	step  historyStep
 
-	apart bool // the lane has gone on without it
+	apart bool // the executor has gone on without it
 
 	clock  func() time.Time
 	goesOn func() bool // keepsOn; made once
@@ -54,14 +51,14 @@ type Call struct {
 }
 
 // Between notes when the visit began and ended.
-func (v *Call) Between(began, ended time.Time) { v.began, v.ended = began, ended }
+func (v *guestCall) Between(began, ended time.Time) { v.began, v.ended = began, ended }
 
 // Opens reports that the visit opens an instance, which takes long.
-func (v *Call) Opens() bool { return v.guest == nil }
+func (v *guestCall) Opens() bool { return v.guest == nil }
 
 // Exec visits the guest, opening it first if the instance is new. A guest that
 // has spent much of its fuel calls long; nil: nobody waits for it.
-func (v *Call) Exec(long func()) {
+func (v *guestCall) Exec(long func()) {
 	v.env.Long = long
 	if v.guest == nil {
 		if v.guest, v.err = v.in.Pool().Type().Instantiate(context.Background()); v.err != nil {
@@ -87,24 +84,24 @@ func (v *Call) Exec(long func()) {
 }
 
 // newCall returns a call to be filled.
-func newCall(clock func() time.Time) *Call {
-	v := &Call{clock: clock}
+func newCall(clock func() time.Time) *guestCall {
+	v := &guestCall{clock: clock}
 	v.goesOn = v.keepsOn
 	return v
 }
 
 // keepsOn gives the executor away from a check that takes longer than a quarter
 // of a millisecond, and ends it at the deadline of its request.
-func (v *Call) keepsOn() bool {
+func (v *guestCall) keepsOn() bool {
 	if v.env.Long != nil {
 		v.env.Long()
 	}
 	return v.env.Deadline.IsZero() || v.clock().Before(v.env.Deadline)
 }
 
-// visit sends the lane's call to its guest and takes the outcome, unless the
-// lane goes on without it.
-func (c *core) visit(v *Call) {
+// visit sends the executor's call to its guest and takes the outcome, unless the
+// executor goes on without it.
+func (c *core) visit(v *guestCall) {
 	v.guest = v.in.Begin(v.entity.id)
 	if c.runner.Visit(v) {
 		c.returned(v)
@@ -120,8 +117,8 @@ func (c *core) detachVisit() {
 	c.call = newCall(c.opts.Now)
 }
 
-// visitDone takes the outcome of a visit that the lane went on without.
-func (c *core) visitDone(v *Call) {
+// visitDone takes the outcome of a visit that the executor went on without.
+func (c *core) visitDone(v *guestCall) {
 	e := v.entity
 	v.apart = true
 	delete(c.visits, v)
@@ -131,7 +128,7 @@ func (c *core) visitDone(v *Call) {
 
 // returned takes the outcome of a visit. Meanwhile the entity may have left
 // the instance, or the instance may have been given up.
-func (c *core) returned(v *Call) {
+func (c *core) returned(v *guestCall) {
 	in, e := v.in, v.entity
 	in.End(v.guest)
 	stays := !in.Closed() && e.inst == in && uint64(e.handle) == v.handle
@@ -153,7 +150,7 @@ func (c *core) returned(v *Call) {
 		if stays {
 			c.stateTaken(e, v)
 		}
-	case v.req == nil: // answered when the lane closed
+	case v.req == nil: // answered when the executor closed
 	case !stays:
 		c.requeue(v)
 	case v.unfit != nil:
@@ -168,7 +165,7 @@ func (c *core) returned(v *Call) {
 		c.decider.queried(e, v)
 	}
 	v.guest, v.req, v.load, v.chunk, v.out, v.err = nil, nil, nil, nil, nil, nil
-	v.check, v.steps, v.unfit = binding.Check{}, 0, nil
+	v.check, v.steps, v.unfit = payloadCheck{}, 0, nil
 	v.step.Clear()
 	if in.Closed() {
 		c.residents.shut(in)
@@ -186,7 +183,7 @@ func (c *core) returned(v *Call) {
 
 // requeue decides a request again whose entity left while the guest ran, or
 // answers it if the shard is no longer led here.
-func (c *core) requeue(v *Call) {
+func (c *core) requeue(v *guestCall) {
 	s := v.entity.shard
 	if s.state != leading || !s.entities.Has(v.entity) {
 		s.settle(v.req, request.Result{Err: notLeader(s)})
@@ -199,8 +196,8 @@ func (c *core) requeue(v *Call) {
 // chargeCheck takes what the check of a payload has cost from the fuel that the
 // type's commands may spend in a second. Records and replies have the guest's
 // fuel alone.
-func (c *core) chargeCheck(e *entity, v *Call) {
-	fuel := uint64(v.steps) * binding.StepFuel
+func (c *core) chargeCheck(e *entity, v *guestCall) {
+	fuel := uint64(v.steps) * checkStepFuel
 	if v.kind != callHandle || fuel == 0 {
 		return
 	}
@@ -212,7 +209,7 @@ func (c *core) chargeCheck(e *entity, v *Call) {
 }
 
 // charge counts what a command has cost.
-func (c *core) charge(e *entity, v *Call) {
+func (c *core) charge(e *entity, v *guestCall) {
 	now := c.now.UnixNano()
 	took := e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel)
 	v.req.Lane.Visited(took, &v.in.Pool().Type().Digest, v.began, v.ended)
@@ -222,7 +219,7 @@ func (c *core) charge(e *entity, v *Call) {
 
 // failed answers a request whose guest call failed.
 func (c *core) failed(e *entity, r *request.Request, err error) {
-	if !supervise.CutOff(err) {
+	if !isCutOff(err) {
 		c.fault(e, r, err)
 		return
 	}
@@ -245,10 +242,10 @@ func (c *core) recordFault(e *entity, in *request.Trace, err error) {
 	c.residents.types.Of(e.id.Type).Fault()
 	e.noteError(err)
 	e.typ.Counts.Fault()
-	if e.extra.faults.Add(supervise.Rules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, e.typ.Revision, c.now) {
+	if e.extra.faults.Add(quarantineRules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, e.typ.Revision, c.now) {
 		e.shard.parked.Add(e, c.now)
 		c.stats.Parked++
 	}
-	c.opts.Logger.Warn("a guest faulted", supervise.Attributes(err, in.Logged("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
+	c.opts.Logger.Warn("a guest faulted", faultAttributes(err, in.Logged("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
 	c.faulted.Add(e, c.now)
 }

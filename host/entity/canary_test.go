@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -12,7 +11,7 @@ import (
 
 // follow has the node serve the next revision of what it serves, as change has
 // it.
-func (w *world) follow(change func(*binding.Type)) {
+func (w *world) follow(change func(*Type)) {
 	next := *w.typ
 	w.newest++
 	if next.Revision = w.newest; next.Made == 0 {
@@ -20,12 +19,12 @@ func (w *world) follow(change func(*binding.Type)) {
 	}
 	change(&next)
 	w.typ = &next
-	w.core.event(&Event{Kind: BindingsMoved})
+	w.core.event(&coreEvent{Kind: eventBindingsMoved})
 }
 
-func mute(t *binding.Type)   { t.Muted = true }
-func unmute(t *binding.Type) { t.Muted = false }
-func same(*binding.Type)     {}
+func mute(t *Type)   { t.Muted = true }
+func unmute(t *Type) { t.Muted = false }
+func same(*Type)     {}
 
 // waiting submits a command of the entity x, and lets the world work without
 // waiting for it.
@@ -47,7 +46,7 @@ func (w *world) work() {
 		w.chunk()
 		w.commit()
 		if len(w.rounds) > 0 {
-			w.core.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: w.rounds[0]})
+			w.core.event(&coreEvent{Kind: eventReadConfirmed, Shard: worldShard, Number: w.rounds[0]})
 			w.rounds = w.rounds[1:]
 		}
 	}
@@ -90,9 +89,9 @@ func TestMutedEntitiesWait(t *testing.T) {
 // TestLateVisitsCountForNothing: what a guest was asked before its entity was
 // muted, or came to another module, and answers after that, is asked again.
 func TestLateVisitsCountForNothing(t *testing.T) {
-	for name, change := range map[string]func(*binding.Type){
+	for name, change := range map[string]func(*Type){
 		"muted":          mute,
-		"another module": func(t *binding.Type) { t.Made, t.Digest = t.Revision, journal.Digest{99} },
+		"another module": func(t *Type) { t.Made, t.Digest = t.Revision, journal.Digest{99} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
@@ -147,7 +146,7 @@ func TestFences(t *testing.T) {
 	if a = fence(); a.got != nil {
 		t.Fatalf("%+v", a.got)
 	}
-	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 5})
+	w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5})
 	if _, lost := errors.AsType[*sharding.NotLeaderError](a.got.Err); !lost {
 		t.Errorf("its shard was lost: %v", a.got.Err)
 	}

@@ -18,7 +18,7 @@ func TestLogClockNeverRunsBack(t *testing.T) {
 	w.elect()
 	w.elect()
 	later := w.now.UnixNano() + 5e9
-	w.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: w.term, Clock: later})
+	w.core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: w.term, Clock: later})
 	command := func(n int) {
 		c := &client{w: w, id: id(n)}
 		c.req = &request.Request{

@@ -3,12 +3,7 @@ package entity
 import (
 	"time"
 
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
-	"github.com/hostd/hostd/host/entity/intake"
 	"github.com/hostd/hostd/host/entity/resident"
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
@@ -16,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// phase of an entity in its lane:
+// phase of an entity in its executor:
 //
 //	           request, nothing in flight          history applied
 //	cold ----------------------------------> loading ------------> inMemory
@@ -46,13 +41,13 @@ type entity struct {
 	exists  bool // resident: it has a record, and none after it deleted it
 	stopped bool // it has left, and is not to be started until it is asked for
 	costly  bool // its load had much to replay, and there is no snapshot since
-	replay  history.Replay
+	replay  historyReplay
 
 	// resident: the head that the next command sees, ahead of the commit.
 	inst     *instance
 	handle   uint32
 	touched  resident.Tick // up to touchEvery late
-	typ      *binding.Type
+	typ      *Type
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     window.Window
@@ -81,14 +76,14 @@ func (e *entity) unload() {
 		l.cancel()
 		e.extra.load = nil
 	}
-	e.phase, e.inst, e.typ, e.seen, e.replay, e.costly = cold, nil, nil, window.Window{}, history.Replay{}, false
+	e.phase, e.inst, e.typ, e.seen, e.replay, e.costly = cold, nil, nil, window.Window{}, historyReplay{}, false
 	if e.extra != nil {
 		e.extra.beyond.Filter, e.extra.beyond.Partial, e.extra.messages, e.extra.headOnly, e.extra.stands = nil, false, nil, false, standing{}
 		e.extra.residence = residence{}
 	}
 }
 
-// core is a lane's decisions: a state machine without goroutine, clock or I/O
+// core is an executor's decisions: a state machine without goroutine, clock or I/O
 // of its own. Inputs are requests and events; outputs go to Journal, to the
 // runner and to the requests' completers. It takes entities through their
 // phases; what is in memory, and what becomes of a command, is its parts'.
@@ -96,11 +91,11 @@ type core struct {
 	base
 	residents *residents
 	decider   decider
-	call      *Call              // the next visit
-	visits    map[*Call]struct{} // under way without the lane
-	starter   *autostart.Starter
+	call      *guestCall              // the next visit
+	visits    map[*guestCall]struct{} // under way without the executor
+	starter   *autostarter
 	timers    *timers.Timers
-	faulted   supervise.Set[*entity]
+	faulted   faultSet[*entity]
 	snapshots snapshots
 	heat      resident.Heat
 	index     uint64   // of the entry whose outcome is taken
@@ -108,14 +103,14 @@ type core struct {
 	mayLeave  int      // how many of those in this turn
 }
 
-// Stats counts what a lane has done since it started.
+// Stats counts what an executor has done since it started.
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
 	AheadOfUs                                                        uint64 // deliveries whose time was too far ahead to be taken
 	RateLimited                                                      uint64 // commands refused by what their type may do in a second
 	Forgotten                                                        uint64 // retries that the windows of their entities do not reach back to
 	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
-	Handovers                                                        uint64 // visits to guests that the lane went on without
+	Handovers                                                        uint64 // visits to guests that the executor went on without
 	Proposals, ProposedRecords                                       uint64
 	Refused                                                          uint64 // sends that were not carried out
 	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
@@ -132,30 +127,30 @@ type Stats struct {
 	WindowBytes                                                      int64 // of what entities in memory remember of their commands
 }
 
-func newCore(opts Options, r Runner) *core {
+func newCore(opts Options, r guestRunner) *core {
 	c := &core{
 		base: base{
 			opts: opts.WithDefaults(), runner: r, readOnly: func() bool { return false },
 			shards: make(map[sharding.ShardID]*shard), away: make(map[*entity]struct{}),
 		},
-		visits: make(map[*Call]struct{}),
+		visits: make(map[*guestCall]struct{}),
 	}
 	c.call = newCall(c.opts.Now)
 	c.timers = timers.New(timers.Options{
 		Rate: c.opts.TimerRate, LeastTick: c.opts.LeastTick, Fired: c.opts.TimerFired, Spans: c.opts.TimerSpans,
 		Suspended: func(entityType string) bool { return c.opts.Suspended(entityType) }, Logger: c.opts.Logger,
 	}, parts{c})
-	c.intake = intake.New(parts{c})
+	c.intake = newDeliveryIntake(parts{c})
 	c.residents = newResidents(&c.base, c)
 	c.snapshots = newSnapshots(&c.base)
-	c.faulted = supervise.NewSet(func(e *entity) {
+	c.faulted = newFaultSet(func(e *entity) {
 		if e.clearFaults(); e.phase == cold && e.waiting.Len() == 0 {
 			c.residents.forget(e) // nothing else is known of it
 		}
 	})
 	c.decider = decider{base: &c.base, lane: c, timers: c.timers, types: c.residents.types}
 	c.mayLeave = c.opts.LeaveSlice
-	c.starter = autostart.New(autostart.Options{
+	c.starter = newAutostarter(autostartOptions{
 		Rate: c.opts.RememberRate, Types: c.opts.Remembered, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
 	}, parts{c})
 	return c
@@ -260,7 +255,7 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 }
 
 // pump gives the entities that have work their turns. Guests are visited from
-// here only, at the foot of the stack, so that the lane can go on without a
+// here only, at the foot of the stack, so that the executor can go on without a
 // visit that runs long.
 func (c *core) pump() {
 	c.leaveShards()
@@ -433,7 +428,7 @@ func (s *shard) settle(r *request.Request, res request.Result) {
 }
 
 // nextVisit is the call to be filled for the next visit.
-func (c *core) nextVisit() *Call { return c.call }
+func (c *core) nextVisit() *guestCall { return c.call }
 
 // reload makes an entity's state be built again when it is next asked for.
 func (c *core) reload(e *entity) {

@@ -7,10 +7,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/frames"
-	"github.com/hostd/hostd/host/entity/instances"
-	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -24,21 +20,21 @@ type decider struct {
 	*base
 	lane   deciderLane
 	timers *timers.Timers
-	types  *instances.Counters
+	types  *typeCounters
 
 	scratch []byte
 	fuel    uint64 // of the command being decided
-	record  record.Builder
+	record  recordBuilder
 	refusal *journal.Refusal // of the record being made
 	output  abi.Output
 }
 
-// deciderLane is what decisions do to the lane beside making records.
+// deciderLane is what decisions do to the executor beside making records.
 type deciderLane interface {
 	// nextVisit is the call to be filled for visit, which hands what the guest
 	// answers to handled or queried.
-	nextVisit() *Call
-	visit(*Call)
+	nextVisit() *guestCall
+	visit(*guestCall)
 	// failed answers a request whose guest call failed.
 	failed(*entity, *request.Request, error)
 	// reload takes back what an entity has evolved by that is not to be.
@@ -113,16 +109,16 @@ func (d *decider) rated(e *entity, r *request.Request) bool {
 func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) {
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
-	v.env = binding.Env{Now: now, Seed: binding.Seed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
+	v.env = Env{Now: now, Seed: guestSeed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
 	if timers.Of(r) == nil { // what a timer carries may be of an earlier module
 		v.check = e.typ.CommandCheck(r)
 	}
-	v.frames = frames.Command(v.frames[:0], e.typ, e.sequence, r, v.env)
+	v.frames = commandFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 
 // unfit refuses a request whose payload the guest did not get.
-func (d *decider) unfit(e *entity, v *Call) {
+func (d *decider) unfit(e *entity, v *guestCall) {
 	r := v.req
 	switch payload, is := errors.AsType[*request.InvalidPayloadError](v.unfit); {
 	case v.kind == callHandle && v.apart && d.outdated(e):
@@ -136,7 +132,7 @@ func (d *decider) unfit(e *entity, v *Call) {
 }
 
 // acceptOutput turns the guest's output into a refusal or a record.
-func (d *decider) acceptOutput(e *entity, r *request.Request, env binding.Env, hash uint64) {
+func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint64) {
 	s, out := e.shard, &d.output
 	if !out.Rejected && !e.typ.Transient {
 		err := d.timersFit(e)
@@ -194,15 +190,15 @@ func (d *decider) query(e *entity, r *request.Request) {
 	}
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
-	v.env = binding.Env{Now: s.logNow(), Seed: binding.Seed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
+	v.env = Env{Now: s.logNow(), Seed: guestSeed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
 	v.check = e.typ.QueryCheck(r)
-	v.frames = frames.Query(v.frames[:0], e.typ, e.sequence, r, v.env)
+	v.frames = queryFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 
 // queried takes what a guest answered to a query. The result waits for what
 // it saw.
-func (d *decider) queried(e *entity, v *Call) {
+func (d *decider) queried(e *entity, v *guestCall) {
 	s, r, err := e.shard, v.req, v.err
 	if err == nil {
 		if err = abi.ParseOutput(&d.output, v.out, abi.QueryOnly, e.typ.LimitsOr(&d.opts.Limits)); err != nil {
@@ -226,12 +222,12 @@ func (d *decider) queried(e *entity, v *Call) {
 }
 
 // handled takes what a guest answered to a command.
-func (d *decider) handled(e *entity, v *Call) {
+func (d *decider) handled(e *entity, v *guestCall) {
 	err := v.err
 	d.fuel = v.fuel
 	if err == nil {
-		if err = abi.ParseOutput(&d.output, v.out, e.typ.Mode(), e.typ.LimitsOr(&d.opts.Limits)); err == nil && d.output.HasState && !record.Fits(0, &d.output) {
-			err = record.ErrTooLarge
+		if err = abi.ParseOutput(&d.output, v.out, e.typ.Mode(), e.typ.LimitsOr(&d.opts.Limits)); err == nil && d.output.HasState && !recordFits(0, &d.output) {
+			err = errRecordTooLarge
 		}
 		if err == nil {
 			err = e.typ.CheckMessages(e.id, &d.output)
@@ -255,7 +251,7 @@ func (d *decider) handled(e *entity, v *Call) {
 		return
 	}
 	if refused != nil {
-		d.rejectOutput(e, v, refused, errors.Is(err, binding.ErrUnlistedSend))
+		d.rejectOutput(e, v, refused, errors.Is(err, errUnlistedSend))
 		return
 	}
 	d.acceptOutput(e, v.req, v.env, v.hash)
@@ -270,9 +266,9 @@ func (d *decider) refusesOutput(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, abi.ErrOverLimit), errors.Is(err, record.ErrTooLarge):
+	case errors.Is(err, abi.ErrOverLimit), errors.Is(err, errRecordTooLarge):
 		sentinel = request.ErrOutputLimit
-	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule), errors.Is(err, binding.ErrUnlistedSend):
+	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule), errors.Is(err, errUnlistedSend):
 		sentinel = request.ErrOutputValue
 	default:
 		return nil
@@ -293,7 +289,7 @@ func (d *decider) refusesOutput(err error) error {
 // had rejected it, and drops the state that has evolved by it. If the manifest
 // does not allow a send, a timer that fires once is held, as one whose command
 // the module does not have: another module may allow it.
-func (d *decider) rejectOutput(e *entity, v *Call, refused error, unlisted bool) {
+func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted bool) {
 	r := v.req
 	d.stats.Rejections++
 	e.inst.Pool().Counter(d.types, e.typ).Rejection()

@@ -1,15 +1,13 @@
 package entity
 
 import (
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/sharding"
 )
 
 // An entity that is in memory and that nobody has asked for of late is dormant:
-// what the lane knows of it becomes a record of bytes, outside of what the
+// what the executor knows of it becomes a record of bytes, outside of what the
 // collector sees, and its state stays where it is, in its guest. Whoever needs
 // the entity finds it as it was: it is woken before anything else happens to
 // it, its passivation included.
@@ -52,7 +50,7 @@ func (m *residents) wake(p resident.Slot, first bool) *entity {
 	e := &entity{
 		id: d.ID, shard: m.shards[d.Shard], key: d.Key,
 		phase: inMemory, exists: d.Exists, stopped: d.Stopped, costly: d.Costly,
-		replay: history.Replay{Events: d.Replay[0], Bytes: d.Replay[1], Snapshot: d.Replay[2]},
+		replay: historyReplay{Events: d.Replay[0], Bytes: d.Replay[1], Snapshot: d.Replay[2]},
 		inst:   m.pools.Numbered(d.Instance), handle: d.Handle, touched: d.Touched,
 		typ: typ, sequence: d.Sequence, hash: d.Hash, seen: window.Restore(d.Window, d.Forgot),
 	}
@@ -69,7 +67,7 @@ func (m *residents) wake(p resident.Slot, first bool) *entity {
 	return e
 }
 
-// find returns an entity of the shard that the lane knows; nil when it does
+// find returns an entity of the shard that the executor knows; nil when it does
 // not.
 func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 	if e := s.entities.Get(id, key); e != nil {
@@ -121,7 +119,7 @@ func (m *residents) dropDormant(p resident.Slot) {
 	}
 }
 
-// discardDormant forgets all dormant entities, when the lane ends: nothing of
+// discardDormant forgets all dormant entities, when the executor ends: nothing of
 // them is in flight, and their instances are about to be closed. Waking
 // millions of them would take longer than a node has to stop.
 func (m *residents) discardDormant() {
@@ -134,7 +132,7 @@ func (m *residents) discardDormant() {
 	}
 	for name, l := range m.idle {
 		m.types.Of(name).Resident(-int64(l.log.Count()))
-		l.log = resident.Log[*binding.Type]{}
+		l.log = resident.Log[*Type]{}
 	}
 	m.cache.ForgetApart()
 	m.dormant.Close()
@@ -174,7 +172,7 @@ func (m *residents) wakeOldest(l *idle) {
 	m.wake(p, true)
 }
 
-// victim returns the entity that the lane can do without best: of the dormant
+// victim returns the entity that the executor can do without best: of the dormant
 // ones that were asked for longest ago the one that was asked for least often,
 // unless the cache knows one that was asked for less often.
 func (m *residents) victim() *entity {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
@@ -23,7 +22,7 @@ func TestDormantEntitiesKeepAll(t *testing.T) {
 	j := crowd(1, 3)
 	c, s := j.core, j.core.shard(worldShard)
 	e := s.entities.All()[0]
-	e.stopped, e.costly, e.replay = true, true, history.Replay{Events: 5, Bytes: 6, Snapshot: 7}
+	e.stopped, e.costly, e.replay = true, true, historyReplay{Events: 5, Bytes: 6, Snapshot: 7}
 	was := *e
 	v := reflect.ValueOf(was)
 	for i := range v.NumField() {

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/host/entity/resident"
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -25,7 +24,7 @@ type extra struct {
 	residence residence
 	oversize  oversize // its state is too large for a snapshot
 
-	faults supervise.Faults
+	faults faultState
 }
 
 // withExtra returns the entity's extra, to be changed.
@@ -85,14 +84,14 @@ func (m *residents) typeName(name string) string {
 func (e *entity) IdlePlace() *resident.IdleLinks[*entity] { return &e.idler }
 
 // Faults is what is remembered of the entity's; nil for nothing.
-func (e *entity) Faults() *supervise.Faults {
+func (e *entity) Faults() *faultState {
 	if e.extra == nil {
 		return nil
 	}
 	return &e.extra.faults
 }
 
-// Known reports that the lane has the entity.
+// Known reports that the executor has the entity.
 func (e *entity) Known() bool { return e.shard.entities.Has(e) }
 
 // faults is how many there were in a row.
@@ -109,7 +108,7 @@ func (e *entity) noteError(err error) { e.withExtra().faults.Note(err) }
 // clearFaults forgets what went wrong.
 func (e *entity) clearFaults() {
 	if e.extra != nil {
-		e.extra.faults = supervise.Faults{}
+		e.extra.faults = faultState{}
 		e.trimExtra()
 	}
 }

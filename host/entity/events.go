@@ -1,36 +1,34 @@
 package entity
 
 import (
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
-// EventKind is what an Event tells, and which of its fields do.
-type EventKind uint8
+// coreEventKind is what an Event tells, and which of its fields do.
+type coreEventKind uint8
 
 const (
-	LeaderChanged  EventKind = iota // Shard has a leader in Term, which is this node if Self
-	TermStarted                     // the no-op of Term is applied, with Clock and Revision
-	ProposalDone                    // Number of Term: Err, Index, Proof
-	ReadConfirmed                   // the round with Number
-	ReadFailed                      // the same
-	VisitReturned                   // Call, which the lane went on without
-	BindingsMoved                   // Options.Bindings returns more
-	IdleTimesMoved                  // Options.IdleAfter or Options.Suspended returns something else
-	Reopened                        // Shard was changed by others, its clock is Clock
-	Asked                           // Ask is to be called
+	eventLeaderChanged  coreEventKind = iota // Shard has a leader in Term, which is this node if Self
+	eventTermStarted                         // the no-op of Term is applied, with Clock and Revision
+	eventProposalDone                        // Number of Term: Err, Index, Proof
+	eventReadConfirmed                       // the round with Number
+	eventReadFailed                          // the same
+	eventCallReturned                        // Call, which the executor went on without
+	eventBindingsMoved                       // Options.Bindings returns more
+	eventIdleTimesMoved                      // Options.IdleAfter or Options.Suspended returns something else
+	eventReopened                            // Shard was changed by others, its clock is Clock
+	eventAsked                               // Ask is to be called
 	chunkRead
 	timersRead
 	existingRead
 	inquiryAnswered
 )
 
-// Event is an input of the core other than a request.
-type Event struct {
-	Kind     EventKind
+// coreEvent is an input of the core other than a request.
+type coreEvent struct {
+	Kind     coreEventKind
 	Self     bool
 	Shard    sharding.ShardID
 	Term     sharding.Term
@@ -41,55 +39,55 @@ type Event struct {
 	Index    uint64 // of the entry
 	Proof    *journal.Proof
 	Owing    bool // the shard has work left that its next entries do
-	Call     *Call
+	Call     *guestCall
 	Ask      func()
 
 	load     *load
-	chunk    *history.Chunk // of load
+	chunk    *historyChunk // of load
 	scan     *timers.Scan
-	existing *autostart.Scan
+	existing *autostartScan
 	inquiry  *inquiry
 }
 
-func (c *core) event(ev *Event) {
+func (c *core) event(ev *coreEvent) {
 	switch ev.Kind {
-	case LeaderChanged:
+	case eventLeaderChanged:
 		c.leaderChanged(ev.Shard, ev.Term, ev.Self)
-	case TermStarted:
+	case eventTermStarted:
 		c.termStarted(ev.Shard, ev.Term, ev.Clock, ev.Revision, ev.Owing)
-	case ProposalDone:
+	case eventProposalDone:
 		if s := c.shards[ev.Shard]; s != nil {
 			c.index = ev.Index
 			c.proposalDone(s, ev.Term, ev.Number, ev.Err)
 			s.prove(ev.Proof)
 			s.work(ev.Owing)
 		}
-	case ReadConfirmed:
+	case eventReadConfirmed:
 		if s := c.shards[ev.Shard]; s != nil {
 			s.readConfirmed(ev.Number)
 		}
-	case ReadFailed:
+	case eventReadFailed:
 		if s := c.shards[ev.Shard]; s != nil {
 			s.readFailed(ev.Number)
 		}
 	case chunkRead:
 		c.loaded(ev.load, ev.chunk)
-	case VisitReturned:
+	case eventCallReturned:
 		c.visitDone(ev.Call)
 	case inquiryAnswered:
 		c.answered(ev.inquiry)
 	case timersRead:
 		c.timers.Found(ev.scan)
-	case IdleTimesMoved:
+	case eventIdleTimesMoved:
 		c.residents.idleTimesMoved()
 		c.timers.SuspensionsMoved()
 	case existingRead:
 		c.starter.Found(ev.existing)
-	case BindingsMoved:
+	case eventBindingsMoved:
 		c.bindingsMoved()
-	case Asked:
+	case eventAsked:
 		ev.Ask()
-	case Reopened:
+	case eventReopened:
 		c.reopen(ev.Shard, ev.Clock)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/request"
 )
 
@@ -47,25 +46,25 @@ func TestFaultsAreForgotten(t *testing.T) {
 // and one more, which takes the place of those whose time is nearest.
 func TestFaultsThatAreRememberedAreBounded(t *testing.T) {
 	w := quiet(t)
-	for i := range supervise.Most + 1 {
+	for i := range maxFaultyEntities + 1 {
 		w.now = w.now.Add(time.Microsecond)
 		w.askOf(fmt.Sprint(i), request.Command, "trap", fmt.Sprint(i))
 		want := i + 1
-		if want > supervise.Most {
-			want = supervise.Most / 4 * 3
+		if want > maxFaultyEntities {
+			want = maxFaultyEntities / 4 * 3
 		}
 		if w.core.residents.known != want {
 			t.Fatalf("after %d entities that faulted %d are known, want %d", i+1, w.core.residents.known, want)
 		}
 	}
-	for id, want := range map[string]int{"0": 0, fmt.Sprint(supervise.Most): 1} {
+	for id, want := range map[string]int{"0": 0, fmt.Sprint(maxFaultyEntities): 1} {
 		if res := w.askOf(id, request.Inspect, "", ""); res.Info.Faults != want {
 			t.Errorf("entity %s has %d faults, want %d", id, res.Info.Faults, want)
 		}
 	}
 }
 
-// TestFaultsGoWithTheirShard: what the lane led once is not remembered.
+// TestFaultsGoWithTheirShard: what the executor led once is not remembered.
 func TestFaultsGoWithTheirShard(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "trap", "a")

@@ -8,8 +8,6 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/schema"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -90,7 +88,7 @@ func TestMessagesMayKnowMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	typ := &binding.Type{Inputs: binding.Inputs{Forms: binding.Forms{Commands: map[string]*schema.Schema{"a": closed}}}}
+	typ := &Type{TypeInputs: TypeInputs{Forms: PayloadForms{Commands: map[string]*schema.Schema{"a": closed}}}}
 	message := &request.Request{Kind: request.Deliver, Name: "a", Payload: []byte(`{"later":1}`), Delivery: &request.Delivery{}}
 	client := &request.Request{Kind: request.Command, Name: "a", Payload: message.Payload}
 	if typ.RefusesCommand(client) == nil || typ.RefusesCommand(message) != nil {
@@ -118,20 +116,20 @@ func TestNamesThatAreNearAreTold(t *testing.T) {
 
 // longCheck is a type whose command add has a schema with a pattern that takes
 // many steps on the payload.
-func longCheck(t *testing.T, typ *binding.Type) (payload []byte) {
+func longCheck(t *testing.T, typ *Type) (payload []byte) {
 	t.Helper()
 	s, err := schema.Compile([]byte(`{"type":"string","pattern":"[a-z]{0,200}!"}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	typ.Forms = binding.Forms{Commands: map[string]*schema.Schema{"add": s}}
+	typ.Forms = PayloadForms{Commands: map[string]*schema.Schema{"add": s}}
 	return []byte(`"` + strings.Repeat("a", 1000) + `"`)
 }
 
 // TestLongChecksGiveTheExecutorAway: a check is a part of the guest call, which
 // the executor goes on without, and it ends at the request's deadline.
 func TestLongChecksGiveTheExecutorAway(t *testing.T) {
-	typ := &binding.Type{}
+	typ := &Type{}
 	payload, now := longCheck(t, typ), time.Unix(1000, 0)
 	for _, late := range []bool{false, true} {
 		v := newCall(func() time.Time { return now })
@@ -158,7 +156,7 @@ func TestChecksSpendFuel(t *testing.T) {
 	w := quiet(t)
 	w.tell("a")
 	payload := longCheck(t, w.typ)
-	w.typ.FuelBudget = limit.NewBudget(1000)
+	w.typ.FuelBudget = NewBudget(1000)
 	res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "a"}, Name: "add", Payload: payload, ID: "long"})
 	var invalid *request.InvalidPayloadError
 	if !errors.As(res.Err, &invalid) {

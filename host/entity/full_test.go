@@ -2,17 +2,15 @@ package entity
 
 import (
 	"testing"
-
-	"github.com/hostd/hostd/host/entity/instances"
 )
 
 // TestInstancesHaveABoundOfEntities: one that is full by number is given no
 // more, however little memory they take.
 func TestInstancesHaveABoundOfEntities(t *testing.T) {
 	j := newBench()
-	j.fill(instances.MaxEntities + 1)
+	j.fill(maxInstanceEntities + 1)
 	all := j.core.residents.pools.All()
-	if len(all) != 2 || all[0].Resident() != instances.MaxEntities || all[1].Resident() != 1 {
+	if len(all) != 2 || all[0].Resident() != maxInstanceEntities || all[1].Resident() != 1 {
 		t.Fatalf("%d instances, the first with %d entities", len(all), all[0].Resident())
 	}
 }

@@ -3,7 +3,6 @@ package entity
 import (
 	"errors"
 
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/request"
 )
 
@@ -14,7 +13,7 @@ import (
 
 // makeHeadOnly makes an entity so when its load has ended with request.ErrCut
 // and a deletion waits; false when there is none.
-func (c *core) makeHeadOnly(e *entity, ch *history.Chunk) bool {
+func (c *core) makeHeadOnly(e *entity, ch *historyChunk) bool {
 	if !errors.Is(ch.Err, request.ErrCut) || !e.waiting.Has(request.Delete) {
 		return false
 	}

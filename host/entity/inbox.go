@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -121,7 +120,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 func (d *decider) turnDown(e *entity, r *request.Request, now int64, why *request.RejectedError) {
 	d.fuel = 0
 	d.output.Reset()
-	d.refused(e, r, binding.Env{Now: now}, why)
+	d.refused(e, r, Env{Now: now}, why)
 }
 
 // redeliver decides a dead letter that a person wants delivered again.
@@ -145,7 +144,7 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 // refused records that the entity does not carry out a send: the number is
 // taken, and the source gets the refusal, or it becomes a dead letter. Nothing
 // else of the output takes effect.
-func (d *decider) refused(e *entity, r *request.Request, env binding.Env, why *request.RejectedError) {
+func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.RejectedError) {
 	s, msg := e.shard, r.Delivery
 	evolved := len(d.output.Events) > 0 || d.output.HasState
 	d.output.Reset()

@@ -2,14 +2,11 @@ package entity
 
 import (
 	"slices"
-
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/instances"
 )
 
 // place returns an instance with room for one more entity; a new one has no
 // guest yet.
-func (m *residents) place(t *binding.Type, alone bool) *instance {
+func (m *residents) place(t *Type, alone bool) *instance {
 	p := m.pools.Of(t, m.opts.InstanceBytes)
 	if !alone {
 		if in := p.Roomy(); in != nil {
@@ -27,10 +24,10 @@ func (m *residents) place(t *binding.Type, alone bool) *instance {
 	return m.pools.Open(p, alone)
 }
 
-// makeRoom keeps the lane's guest memory in its budget: entities leave until
+// makeRoom keeps the executor's guest memory in its budget: entities leave until
 // an instance of the pool has room again, or instances that are mostly empty
 // are closed, or at last the oldest ones.
-func (m *residents) makeRoom(p *instances.Pool[*entity]) {
+func (m *residents) makeRoom(p *instancePool[*entity]) {
 	if _, sum := m.usage(); sum <= m.opts.LaneBytes || m.shed(p) {
 		return
 	}
@@ -48,7 +45,7 @@ const shedLooks = 256
 
 // shedOwn lets the entity go that was idle longest of some that are in the
 // pool, for a type that may not have another instance.
-func (m *residents) shedOwn(p *instances.Pool[*entity]) {
+func (m *residents) shedOwn(p *instancePool[*entity]) {
 	var victim *entity
 	for _, in := range p.Instances() {
 		if in.Alone() || in.Busy() {

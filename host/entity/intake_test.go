@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -77,7 +76,7 @@ func TestDeliveriesWaitForCallers(t *testing.T) {
 func TestRatesHoldDeliveries(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
-	w.typ.Rate = limit.NewRate(10)
+	w.typ.Rate = NewRate(10)
 	got := w.flood(30)
 	step := func(d time.Duration) (done int) {
 		w.now = w.now.Add(d)

@@ -29,7 +29,7 @@ func largeWorld(t *testing.T) *world {
 	w := quiet(t)
 	w.durable = true
 	w.serve(w.newest)
-	w.core.event(&Event{Kind: BindingsMoved})
+	w.core.event(&coreEvent{Kind: eventBindingsMoved})
 	w.core.opts.SnapshotEvents, w.core.opts.SnapshotBytes, w.core.opts.ProposedBytes, w.core.opts.EntitySends = 1<<30, 1<<30, 1<<30, 100
 	return w
 }

@@ -42,11 +42,11 @@ func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 					Entity: sharding.EntityID{Type: "counter", ID: fmt.Sprintf("device-%08d", 7)}}
 			}
 			if c.reopened {
-				core.event(&Event{Kind: Reopened, Shard: worldShard})
+				core.event(&coreEvent{Kind: eventReopened, Shard: worldShard})
 			} else {
-				core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 2})
-				core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 3, Self: true})
-				core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: 3})
+				core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 2})
+				core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 3, Self: true})
+				core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: 3})
 			}
 			turns := 0
 			for before := entities; s.state != leading; turns++ {
@@ -91,7 +91,7 @@ func TestEntitiesOfGuestsUnderWayLeaveLater(t *testing.T) {
 	core, s := j.core, j.core.shard(worldShard)
 	in := core.residents.pools.All()[0]
 	in.Begin(sharding.EntityID{})
-	core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 2})
+	core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 2})
 	for range 5 {
 		core.pump()
 	}

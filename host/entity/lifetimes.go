@@ -3,7 +3,6 @@ package entity
 import (
 	"bytes"
 
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -34,7 +33,7 @@ func (d *decider) remove(e *entity, r *request.Request) {
 		d.output.Reset()
 		d.fuel = 0
 		d.output.Delete = true
-		d.append(e, r, binding.Env{Now: now}, hash)
+		d.append(e, r, Env{Now: now}, hash)
 		d.lane.leave(e)
 	}
 }
@@ -55,7 +54,7 @@ func (d *decider) acted(e *entity, r *request.Request, action string) (now int64
 // it still leads. While it is in memory a command id has its effect once.
 
 // transient answers what a guest has done to an entity that keeps nothing.
-func (d *decider) transient(e *entity, r *request.Request, env binding.Env, hash uint64) {
+func (d *decider) transient(e *entity, r *request.Request, env Env, hash uint64) {
 	reply := bytes.Clone(d.output.Reply)
 	r.Result = request.Result{Payload: reply, Fuel: d.fuel}
 	d.fuel = 0

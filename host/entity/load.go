@@ -6,21 +6,19 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hostd/hostd/host/entity/history"
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
 )
 
 // load is the reading of an entity's history that is in progress.
 type load struct {
-	history.Load
+	historyLoad
 	entity *entity
 	ctx    context.Context
 	cancel context.CancelFunc
-	before int64            // window.Batch.Before
-	chunks []*history.Chunk // arrived and not applied yet
-	credit chan struct{}    // one token per chunk that the lane has taken
+	before int64           // window.Batch.Before
+	chunks []*historyChunk // arrived and not applied yet
+	credit chan struct{}   // one token per chunk that the executor has taken
 }
 
 // startLoad asks for the entity's history, from its newest snapshot that is of
@@ -40,19 +38,19 @@ func (c *core) startLoad(e *entity) {
 	e.phase, e.typ = loading, t
 	x := e.withExtra()
 	x.load = &load{
-		Load:   history.Load{ID: e.id, Shard: e.shard.id, Type: t, Below: x.below, Whole: x.whole},
-		entity: e, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2),
+		historyLoad: historyLoad{ID: e.id, Shard: e.shard.id, Type: t, Below: x.below, Whole: x.whole},
+		entity:      e, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2),
 	}
 	c.stats.Loads++
 	if t.Transient || c.opts.Histories.Absent(e.shard.id, e.id) {
-		c.loaded(x.load, &history.Chunk{Last: true}) // of no history
+		c.loaded(x.load, &historyChunk{Last: true}) // of no history
 		return
 	}
 	c.runner.Start(x.load)
 }
 
 // loaded takes one chunk. Chunks of a load that was given up are ignored.
-func (c *core) loaded(l *load, ch *history.Chunk) {
+func (c *core) loaded(l *load, ch *historyChunk) {
 	e := l.entity
 	if e.load() != l {
 		return
@@ -101,7 +99,7 @@ func (c *core) takeCommands(e *entity, l *load) {
 
 // noteChunk puts the commands of a chunk into the window of an entity that is
 // being loaded.
-func (c *core) noteChunk(e *entity, l *load, ch *history.Chunk) {
+func (c *core) noteChunk(e *entity, l *load, ch *historyChunk) {
 	if s := ch.Partial; s != nil {
 		x := e.withExtra()
 		x.beyond = window.Beyond{Partial: true, Older: s.Window, Filter: window.OpenFilter(bytes.Clone(s.Filter), int(s.FilterIDs))}
@@ -120,12 +118,12 @@ func (l *load) more() {
 }
 
 // chunkApplied goes on with a load after the guest took a chunk.
-func (c *core) chunkApplied(e *entity, v *Call) {
+func (c *core) chunkApplied(e *entity, v *guestCall) {
 	l, ch := e.load(), v.chunk
 	if l == nil || l != v.load {
 		return
 	}
-	if supervise.CutOff(v.err) {
+	if isCutOff(v.err) {
 		c.giveUp(e, v.err)
 		return
 	}
@@ -196,7 +194,7 @@ func (c *core) loadFault(e *entity, err error) {
 func (c *core) fallBack(e *entity, err error) {
 	e.extra.below = e.extra.load.From()
 	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
-	if errors.Is(err, history.ErrRefused) {
+	if errors.Is(err, errInitialRefused) {
 		e.extra.load.Refused() // there is no state to drop
 		c.residents.evict(e)
 	} else {

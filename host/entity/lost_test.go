@@ -27,7 +27,7 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 	w.core.endTurn()
 	lost := w.flights[0]
 	w.flights = w.flights[1:]
-	w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: lost.term, Number: lost.proposal, Err: errors.New("an item out of turn")})
+	w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: lost.term, Number: lost.proposal, Err: errors.New("an item out of turn")})
 	w.ask(request.Command, "add", "z") // and all before it
 	if retry.got == nil || retry.got.Err != nil || retry.got.Duplicate {
 		t.Errorf("the retry: %+v", retry.got)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -91,7 +90,7 @@ func TestMessagesAreNotAccepted(t *testing.T) {
 	w.typ.MessagesFrom = []string{"friend", "tally-*"}
 	calls := 0
 	open := w.typ.Instantiate
-	w.typ.Instantiate = func(ctx context.Context) (binding.Guest, error) {
+	w.typ.Instantiate = func(ctx context.Context) (Guest, error) {
 		g, err := open(ctx)
 		return counting{g, &calls}, err
 	}
@@ -194,11 +193,11 @@ func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
 
 // counting counts the commands that a guest gets.
 type counting struct {
-	binding.Guest
+	Guest
 	handled *int
 }
 
-func (c counting) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+func (c counting) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
 	*c.handled++
 	return c.Guest.Handle(handle, frames, env)
 }

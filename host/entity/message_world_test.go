@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/shardlog"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -86,7 +85,7 @@ func (w *world) reply() {
 	if len(w.messages.inquiries) > 0 {
 		q := w.messages.inquiries[0]
 		w.messages.inquiries = w.messages.inquiries[1:]
-		w.core.event(&Event{Kind: inquiryAnswered, inquiry: q})
+		w.core.event(&coreEvent{Kind: inquiryAnswered, inquiry: q})
 	}
 }
 
@@ -346,7 +345,7 @@ func (w *world) checkSends() {
 			w.problem("%s counts %d sends on their way", e.id, e.outbox())
 		}
 	}
-	if m := w.core.shard(worldShard).log.Messages(); m != (shardlog.Messages{}) {
+	if m := w.core.shard(worldShard).log.Messages(); m != (messageTotals{}) {
 		w.problem("the lane counts %+v in flight", m)
 	}
 }

@@ -19,12 +19,12 @@ var (
 	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the lane's model test")
 )
 
-// modelAlways are seeds that have found something, in the lane or in the model:
+// modelAlways are seeds that have found something, in the executor or in the model:
 // 19498 has an entity that sends so much to itself that the first of it finds
 // no room before what it sends to others has gone.
 var modelAlways = []uint64{19498}
 
-// TestLaneAgreesWithSequentialModel drives a lane's core with random commands,
+// TestLaneAgreesWithSequentialModel drives an executor's core with random commands,
 // queries, re-sent ids, traps, refusals, drops, commits, read rounds and
 // step-downs, and holds every answer against the log it came from: nothing is
 // answered before what it saw is committed, an id takes effect once, and the
@@ -466,7 +466,7 @@ func (w *world) commit() {
 	f := w.flights[0]
 	w.flights = w.flights[1:]
 	err := w.apply(f)
-	w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: err, Index: w.messages.index})
+	w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: err, Index: w.messages.index})
 }
 
 // drop loses one proposal, not always the oldest.
@@ -477,7 +477,7 @@ func (w *world) drop() {
 	i := w.rnd.IntN(len(w.flights))
 	f := w.flights[i]
 	w.flights, w.lost = append(w.flights[:i], w.flights[i+1:]...), true
-	w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: request.ErrBusy})
+	w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: request.ErrBusy})
 }
 
 func (w *world) confirm() {
@@ -486,11 +486,11 @@ func (w *world) confirm() {
 	}
 	token := w.rounds[0]
 	w.rounds = w.rounds[1:]
-	kind := ReadConfirmed
+	kind := eventReadConfirmed
 	if w.deposed || w.rnd.IntN(10) == 0 {
-		kind = ReadFailed
+		kind = eventReadFailed
 	}
-	w.core.event(&Event{Kind: kind, Shard: worldShard, Number: token})
+	w.core.event(&coreEvent{Kind: kind, Shard: worldShard, Number: token})
 }
 
 // chunk hands over one piece of a load.
@@ -509,7 +509,7 @@ func (w *world) elect() {
 	if !w.electing {
 		w.electing, w.deposed = true, false
 		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's
-		w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1, Self: true})
+		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1, Self: true})
 		return
 	}
 	w.electing = false
@@ -521,7 +521,7 @@ func (w *world) elect() {
 	w.flights, w.rounds = nil, nil
 	w.term++
 	w.anotherClock()
-	w.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: w.term, Revision: w.revision})
+	w.core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: w.term, Revision: w.revision})
 }
 
 // depose has another node lead the shard and write to it, which this one hears

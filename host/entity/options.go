@@ -7,30 +7,26 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
-	"github.com/hostd/hostd/host/entity/stages"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options configure a lane. The zero value of a bound means its default.
+// Options configure an executor. The zero value of a bound means its default.
 type Options struct {
 	Journal   Journal
 	Histories Histories
-	Types     binding.Types
+	Types     Types
 	// Bindings returns the revision up to which this node serves no type by a
-	// binding older than the last. A lane leads a shard only when that is at least
+	// binding older than the last. An executor leads a shard only when that is at least
 	// the shard's own. It must not block. Nil: any shard may be led.
 	Bindings func() uint64
 	// Remembered names the types whose entities are started again; nil: none.
 	// It is asked when a shard is led, and when the bindings have moved, and
 	// must not block. Existing reads which these are.
 	Remembered func() []string
-	Existing   autostart.Reader
+	Existing   existingReader
 	// Singletons are the entities of the singleton types among these that belong
 	// to a shard. Nil: there are none.
 	Singletons func(sharding.ShardID) []sharding.EntityID
@@ -45,16 +41,16 @@ type Options struct {
 	TimerSpans timers.Spans
 	// Retention returns what was set of how much the entities of a type keep. It
 	// must not block. Nil: nothing is set.
-	Retention func(entityType string) binding.RetentionOverride
+	Retention func(entityType string) RetentionOverride
 	// MaxTimers returns how many timers an entity of the type may have. It must
 	// not block. Nil: DefaultMaxTimers.
 	MaxTimers func(entityType string) int
 	// Median returns how far the clocks that this node and its peers have are
-	// ahead of this node's, by their median, where it is known: a lane gives no
+	// ahead of this node's, by their median, where it is known: an executor gives no
 	// times more than clockMost past it. It must not block. Nil: it is not known.
 	Median func() (offset time.Duration, known bool)
 	// Stages counts how long commands take. Nil: nothing does.
-	Stages *stages.Table
+	Stages *StageTable
 	// States is given the states of some entities that leave. Nil: none is
 	// checked.
 	States StateCheck
@@ -70,7 +66,7 @@ type Options struct {
 	ProposedBytes  int           // proposed and undecided per shard, default 4 MiB
 	LeaveSlice     int           // entities of shards that others lead now that leave memory between two turns, default 1,024
 	InstanceBytes  int64         // guest memory at which a module gets another instance, default 24 MiB
-	LaneBytes      int64         // guest memory of the lane, at which entities leave to make room, default 2 GiB
+	LaneBytes      int64         // guest memory of the executor, at which entities leave to make room, default 2 GiB
 	WindowBytes    int64         // heap of what entities remember of their commands, at which entities leave, default an eighth of LaneBytes
 	LoadChunkBytes int           // events handed to a guest at once, default 128 KiB
 	Loaders        int           // loads at the same time, default 8
@@ -181,7 +177,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Journal is where a lane's decisions go. No method blocks.
+// Journal is where an executor's decisions go. No method blocks.
 type Journal interface {
 	// Propose hands an entry to the shard's log. The journal owns data from
 	// then on. An error is definite: the entry will never commit. The outcome
@@ -198,7 +194,7 @@ type Journal interface {
 // Histories reads what has been applied, whether or not it has reached the
 // store.
 type Histories interface {
-	history.Reader
+	HistoryReader
 	// DueTimers returns the shard's timers that are due by then, the oldest
 	// first, at most limit of those that skip does not refuse, and when the
 	// next one after them is due, math.MaxInt64 for none.

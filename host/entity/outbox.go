@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/frames"
-	"github.com/hostd/hostd/host/entity/record"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -17,9 +14,9 @@ import (
 
 // A send is a part of its command's record, so it is made if and only if the
 // command has its effect. What is applied waits in the shard's outbox; a pump
-// outside of the lane brings it to the lane of its destination as a request,
-// and brings back that it arrived. The destination's lane carries it out only
-// in its turn; that is judged again where its record is applied, so a lane
+// outside of the executor brings it to the executor of its destination as a request,
+// and brings back that it arrived. The destination's executor carries it out only
+// in its turn; that is judged again where its record is applied, so an executor
 // that is wrong about the turn costs a proposal, and nothing else.
 
 // sourceSection is what a record says of the message that made it.
@@ -30,7 +27,7 @@ func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 	}
 }
 
-// entityMessages is what a lane knows of an entity's sends.
+// entityMessages is what an executor knows of an entity's sends.
 type entityMessages struct {
 	inbox   map[sharding.EntityID]receipt // resident: numbers that are known
 	inquiry *inquiry                      // the first request waits for it
@@ -64,8 +61,8 @@ func (e *entity) outbox() int {
 
 // refusesClient reports that a client's command is one that the type takes from
 // entities and timers only.
-func refusesClient(t *binding.Type, r *request.Request) bool {
-	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !frames.Internal(r)
+func refusesClient(t *Type, r *request.Request) bool {
+	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !isInternal(r)
 }
 
 // room reports whether what the output sends fits. A send that only answers
@@ -85,7 +82,7 @@ func (d *decider) room(e *entity, r *request.Request) error {
 	}
 	size := 0
 	for i := range d.output.Sends {
-		size += record.MessageBytes(&d.output.Sends[i])
+		size += messageBytes(&d.output.Sends[i])
 	}
 	has, open := d.opts.Histories.MessageTotals(e.shard.id), e.shard.log.Messages()
 	messages, total := int(has.Messages)+open.Sent, int(has.MessageBytes)+open.Bytes

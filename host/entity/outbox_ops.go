@@ -1,13 +1,12 @@
 package entity
 
 import (
-	"github.com/hostd/hostd/host/entity/shardlog"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 )
 
 // addOps puts outbox operations into the shard's open entry of them.
-func (s *shard) addOps(r *request.Request, m shardlog.Messages, ops ...journal.OutboxOp) {
+func (s *shard) addOps(r *request.Request, m messageTotals, ops ...journal.OutboxOp) {
 	s.log.AddOps(r, m, ops...)
 	s.touch()
 	if s.log.OpsBytes() >= s.opts.BatchBytes {
@@ -97,7 +96,7 @@ func (s *shard) acknowledge(r *request.Request) {
 			Kind: journal.OutboxGivenUp, ID: r.Delivery.GaveUp[i].ID, At: s.logNow(), Code: []byte(noSuchType.Code), Message: []byte(noSuchType.Message), Answer: rejectionJSON(noSuchType),
 		})
 	}
-	s.addOps(r, shardlog.Messages{DeadLetters: len(r.Delivery.GaveUp)}, steps...)
+	s.addOps(r, messageTotals{DeadLetters: len(r.Delivery.GaveUp)}, steps...)
 }
 
 // deliverAgain makes a dead letter that was given up a new send, in a person's
@@ -105,14 +104,14 @@ func (s *shard) acknowledge(r *request.Request) {
 func (s *shard) sendAgain(r *request.Request) {
 	id := r.Delivery.DeadLetter
 	s.opts.Logger.Info("a dead letter is sent again", "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
-	s.addOps(r, shardlog.Messages{}, journal.OutboxOp{Kind: journal.OutboxSentAgain, ID: id})
+	s.addOps(r, messageTotals{}, journal.OutboxOp{Kind: journal.OutboxSentAgain, ID: id})
 }
 
 // discard ends a dead letter, in a person's name.
 func (s *shard) discard(r *request.Request) {
 	id := r.Delivery.DeadLetter
 	s.opts.Logger.Info("a dead letter is discarded", "entity_type", r.Entity.Type, "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
-	s.addOps(r, shardlog.Messages{}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
+	s.addOps(r, messageTotals{}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
 }
 
 // askRefuse has a refusal's turn looked for: its entity is not asked, and need
@@ -149,14 +148,14 @@ func (s *shard) refuse(q *inquiry) {
 		return
 	}
 	now := s.sentBy(d)
-	m := shardlog.Messages{Sent: 1, Bytes: 256 + len(r.Payload)}
+	m := messageTotals{Sent: 1, Bytes: 256 + len(r.Payload)}
 	step := journal.OutboxOp{
 		Kind: journal.OutboxRefused, Source: s.sourceSection(d),
 		Type: []byte(r.Entity.Type), Entity: []byte(r.Entity.ID), At: now, Command: []byte(r.Name), OnReject: []byte(d.OnReject),
 		Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message),
 	}
 	if d.OnReply == "" {
-		m = shardlog.Messages{DeadLetters: 1}
+		m = messageTotals{DeadLetters: 1}
 		step.Payload = r.Payload
 	} else {
 		step.Answer = rejectionJSON(d.Refuse)

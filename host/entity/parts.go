@@ -3,7 +3,6 @@ package entity
 import (
 	"time"
 
-	"github.com/hostd/hostd/host/entity/autostart"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
@@ -40,7 +39,7 @@ func (p parts) Read(scan *timers.Scan) {
 	p.c.runner.Start(timerReading{scan, p.c.opts.Histories})
 }
 
-func (p parts) List(scan *autostart.Scan) {
+func (p parts) List(scan *autostartScan) {
 	p.c.runner.Start(existingReading{scan, p.c.opts.Existing})
 }
 

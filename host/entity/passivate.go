@@ -4,19 +4,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/instances"
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/request"
 )
 
 // An entity leaves memory when its handler or a caller asks for it, when it was
-// idle for as long as its type says, and when the lane is short of memory. It
+// idle for as long as its type says, and when the executor is short of memory. It
 // leaves only between two requests and with nothing in flight; a request that
 // comes meanwhile waits until it is loaded again.
 
 const (
-	// touchEvery is how fine a lane knows when an entity was last asked for.
+	// touchEvery is how fine an executor knows when an entity was last asked for.
 	touchEvery = 100 * time.Millisecond
 	// sweepEntities bounds the entities that one sweep looks at.
 	sweepEntities = 1024
@@ -33,7 +31,7 @@ const (
 type idle struct {
 	resident.Idle[*entity]
 	after time.Duration // 0: they stay
-	log   resident.Log[*binding.Type]
+	log   resident.Log[*Type]
 }
 
 // resides takes note of an entity that has come into memory.
@@ -62,7 +60,7 @@ func (m *residents) look(at int64) {
 	}
 }
 
-func (m *residents) idleAfter(t *binding.Type) time.Duration {
+func (m *residents) idleAfter(t *Type) time.Duration {
 	after := t.PassivateAfter
 	if m.opts.IdleAfter != nil {
 		if d, set := m.opts.IdleAfter(t.Name); set {
@@ -190,9 +188,9 @@ func (m *residents) settled(in *instance) bool {
 	return true
 }
 
-// shed lets the entities go that the lane can do without until the pool has
+// shed lets the entities go that the executor can do without until the pool has
 // room for another, and reports whether it has.
-func (m *residents) shed(p *instances.Pool[*entity]) bool {
+func (m *residents) shed(p *instancePool[*entity]) bool {
 	for range makeRoomTries {
 		e := m.victim()
 		if e == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestMemoryBudgetKeepsWhatIsAskedFor: in a lane that is short of memory, the
+// TestMemoryBudgetKeepsWhatIsAskedFor: in an executor that is short of memory, the
 // entities that are asked for again and again stay while many pass through.
 func TestMemoryBudgetKeepsWhatIsAskedFor(t *testing.T) {
 	w := quiet(t)
@@ -74,7 +74,7 @@ func TestIdleTimesAreSetLive(t *testing.T) {
 	}
 	change := func(d time.Duration) {
 		set = d
-		w.core.event(&Event{Kind: IdleTimesMoved})
+		w.core.event(&coreEvent{Kind: eventIdleTimesMoved})
 	}
 	w.later(10 * time.Minute)
 	if n := len(w.inMemory()); n != 5 {

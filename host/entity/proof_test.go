@@ -17,7 +17,7 @@ func TestTheLeaderProves(t *testing.T) {
 	w.core.opts.Level = func() sharding.Level { return level }
 	proof := journal.Proof{Index: 1024, Digest: journal.RowsDigest{7}}
 	taken := func() (proofs []journal.Proof) {
-		w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: w.term, Number: 1 << 40, Proof: &proof})
+		w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: w.term, Number: 1 << 40, Proof: &proof})
 		w.core.endTurn()
 		for _, f := range w.flights {
 			e, err := journal.DecodeEntry(f.data)
@@ -48,7 +48,7 @@ func TestTheLeaderProves(t *testing.T) {
 	if got := taken(); len(got) != 2 || got[1] != proof {
 		t.Fatalf("after the rest: %v", got)
 	}
-	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1})
+	w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1})
 	w.elapse(proofEvery)
 	w.flights = nil
 	if got := taken(); len(got) != 0 {

@@ -36,7 +36,7 @@ func (s *shard) work(owing bool) {
 
 // A shard's commands run under bindings of types to modules that only move
 // forward, whoever leads it: before the first command under a newer revision
-// its leader commits the revision to the shard's log, and the lane of a new
+// its leader commits the revision to the shard's log, and the executor of a new
 // leader waits until its own node serves that revision.
 
 // awaitBinding makes an entity wait until the shard's log has the revision
@@ -71,7 +71,7 @@ func (s *shard) bound(revision uint64, err error) {
 	}
 }
 
-// fence answers once the log has the request's revision, by which this lane and
+// fence answers once the log has the request's revision, by which this executor and
 // every later one goes, and what was written before it is applied.
 func (s *shard) fence(r *request.Request) {
 	switch {
@@ -86,7 +86,7 @@ func (s *shard) fence(r *request.Request) {
 	}
 }
 
-// bindingsMoved lets the lane lead what had to wait for this node's bindings.
+// bindingsMoved lets the executor lead what had to wait for this node's bindings.
 func (c *core) bindingsMoved() {
 	c.starter.Learn()
 	for _, s := range c.shards {
@@ -193,7 +193,7 @@ func (s *shard) propose(p proposal, data []byte) {
 	p.At = s.now.UnixNano()
 	n := s.log.Add(p, len(data))
 	if err := s.opts.Journal.Propose(s.id, s.term, n, data); err != nil {
-		s.lane.proposalDone(s, s.term, n, NotApplied(err))
+		s.lane.proposalDone(s, s.term, n, notApplied(err))
 	}
 }
 

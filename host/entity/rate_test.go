@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/limit"
 	"github.com/hostd/hostd/host/request"
 )
 
@@ -14,7 +13,7 @@ import (
 // come again; what is remembered is answered all the same, and queries are.
 func TestRateOfAType(t *testing.T) {
 	w := quiet(t)
-	w.typ.Rate = limit.NewRate(2)
+	w.typ.Rate = NewRate(2)
 	w.tell("a") // command 1
 	w.tell("b")
 	records := len(w.log)

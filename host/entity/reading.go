@@ -3,16 +3,14 @@ package entity
 import (
 	"context"
 
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/timers"
 )
 
-// Runner does for a core what may take long. Its methods never block.
-type Runner interface {
+// guestRunner does for a core what may take long. Its methods never block.
+type guestRunner interface {
 	// Visit executes a call and returns true. A runner that returns false goes on
 	// with the call elsewhere and tells its end by an event.
-	Visit(*Call) bool
+	Visit(*guestCall) bool
 	// Start has something read elsewhere. What is found comes back as events.
 	Start(Reading)
 }
@@ -22,18 +20,18 @@ type Runner interface {
 type Reading interface {
 	// Do reads and puts what it finds. It may block, and touches nothing of the
 	// core.
-	Do(ctx context.Context, put func(Event))
+	Do(ctx context.Context, put func(coreEvent))
 }
 
 // Do reads a history, until the load is given up. It is never far ahead of what
-// the lane has taken.
-func (l *load) Do(_ context.Context, put func(Event)) {
+// the executor has taken.
+func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	first := 2 // chunks that may be under way before the lane has taken one
+	first := 2 // chunks that may be under way before the executor has taken one
 	opts := &l.entity.shard.opts
-	l.Read(l.ctx, opts.Histories, opts.LoadChunkBytes, func(ch *history.Chunk) error {
+	l.Read(l.ctx, opts.Histories, opts.LoadChunkBytes, func(ch *historyChunk) error {
 		if first > 0 {
 			first--
 		} else {
@@ -43,15 +41,15 @@ func (l *load) Do(_ context.Context, put func(Event)) {
 				return l.ctx.Err()
 			}
 		}
-		put(Event{Kind: chunkRead, load: l, chunk: ch})
+		put(coreEvent{Kind: chunkRead, load: l, chunk: ch})
 		return nil
 	})
 }
 
 // Do reads a number.
-func (q *inquiry) Do(_ context.Context, put func(Event)) {
+func (q *inquiry) Do(_ context.Context, put func(coreEvent)) {
 	q.number, q.err = q.histories.Received(q.shard, q.id, q.source)
-	put(Event{Kind: inquiryAnswered, inquiry: q})
+	put(coreEvent{Kind: inquiryAnswered, inquiry: q})
 }
 
 // timerReading reads due timers.
@@ -60,18 +58,18 @@ type timerReading struct {
 	histories Histories
 }
 
-func (t timerReading) Do(ctx context.Context, put func(Event)) {
+func (t timerReading) Do(ctx context.Context, put func(coreEvent)) {
 	t.Scan.Do(ctx, t.histories)
-	put(Event{Kind: timersRead, scan: t.Scan})
+	put(coreEvent{Kind: timersRead, scan: t.Scan})
 }
 
 // existingReading reads the ids of entities.
 type existingReading struct {
-	*autostart.Scan
-	reader autostart.Reader
+	*autostartScan
+	reader existingReader
 }
 
-func (x existingReading) Do(ctx context.Context, put func(Event)) {
-	x.Scan.Do(ctx, x.reader)
-	put(Event{Kind: existingRead, existing: x.Scan})
+func (x existingReading) Do(ctx context.Context, put func(coreEvent)) {
+	x.autostartScan.Do(ctx, x.reader)
+	put(coreEvent{Kind: existingRead, existing: x.autostartScan})
 }

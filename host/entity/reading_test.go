@@ -1,7 +1,6 @@
 package entity
 
 import (
-	"github.com/hostd/hostd/host/entity/autostart"
 	"github.com/hostd/hostd/host/entity/timers"
 )
 
@@ -9,7 +8,7 @@ import (
 type reader interface {
 	start(*load)
 	scan(*timers.Scan)
-	existing(*autostart.Scan)
+	existing(*autostartScan)
 	lookUp(*inquiry)
 }
 
@@ -21,7 +20,7 @@ func start(to reader, r Reading) {
 	case timerReading:
 		to.scan(r.Scan)
 	case existingReading:
-		to.existing(r.Scan)
+		to.existing(r.autostartScan)
 	case *inquiry:
 		to.lookUp(r)
 	default:

@@ -3,11 +3,6 @@ package entity
 import (
 	"bytes"
 
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/frames"
-	"github.com/hostd/hostd/host/entity/intake"
-	"github.com/hostd/hostd/host/entity/record"
-	"github.com/hostd/hostd/host/entity/shardlog"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
@@ -19,7 +14,7 @@ import (
 // output may be overwritten by that, and the request is decided again.
 func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 	s := e.shard
-	if record.Fits(s.log.BatchBytes(), &d.output) {
+	if recordFits(s.log.BatchBytes(), &d.output) {
 		return true
 	}
 	n := s.log.Next()
@@ -37,7 +32,7 @@ func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 
 // append adds the command's record to the shard's open batch and moves the
 // entity's head on.
-func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash uint64) {
+func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	s, fuel := e.shard, d.fuel
 	rec := d.record.Begin(journal.Record{
 		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
@@ -64,11 +59,11 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	}
 	s.clock = max(s.clock, env.Now) // others went on while a visit ran long
 	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
-	s.log.AddRecord(d.opts.Level(), s.term, encoded, shardlog.Command[*entity]{Entity: e, Req: r})
+	s.log.AddRecord(d.opts.Level(), s.term, encoded, proposedCommand[*entity]{Entity: e, Req: r})
 	rows := s.log.AddRows(len(d.output.Timers) + len(d.output.Sends))
 	reply := bytes.Clone(rec.Reply)
 	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
-	if !frames.Internal(r) {
+	if !isInternal(r) {
 		d.note(e, window.Command{
 			ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Sequence: e.sequence,
 			Events: uint16(len(rec.Events)), Server: r.ServerID,
@@ -76,7 +71,7 @@ func (d *decider) append(e *entity, r *request.Request, env binding.Env, hash ui
 	}
 	switch {
 	case r.Kind == request.Deliver:
-		d.intake.Charge(e.id.Type, int64(fuel)+int64(intake.ByteFuel*len(encoded)))
+		d.intake.Charge(e.id.Type, int64(fuel)+int64(byteFuel*len(encoded)))
 	case timers.Of(r) != nil:
 		d.timers.Owe(e.id.Type, len(encoded), fuel)
 	}
@@ -119,7 +114,7 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 	case request.Redeliver:
 		d.record.Section(journal.SectionSource, journal.AppendDeadLetterSource(nil, msg.DeadLetter))
 	}
-	m := shardlog.Messages{Sent: len(d.output.Sends), Bytes: d.record.Messages(d.output.Sends)}
+	m := messageTotals{Sent: len(d.output.Sends), Bytes: d.record.Messages(d.output.Sends)}
 	if m.Sent > 0 {
 		e.withMessages().outbox += m.Sent
 	}

@@ -3,12 +3,11 @@ package entity
 import (
 	"bytes"
 
-	"github.com/hostd/hostd/host/entity/statecheck"
 	"github.com/hostd/hostd/journal"
 )
 
 // Some stays in memory end with a check of the state: before the entity leaves
-// its guest is asked for it, in a turn of its own, and a statecheck.Checker
+// its guest is asked for it, in a turn of its own, and a StateChecker
 // compares it with what the journal makes of it.
 //
 //	sampled --comes to leave--> due --its turn--> taken: leaves as any other
@@ -32,7 +31,7 @@ type StateCheck interface {
 	// Room reports whether another state would be taken now.
 	Room() bool
 	// Offer hands a state over.
-	Offer(*statecheck.State)
+	Offer(*checkedState)
 }
 
 // beginStay notes that a stay in memory has begun, from a snapshot or from 0.
@@ -68,7 +67,7 @@ func (c *core) takeState(e *entity) {
 
 // stateTaken hands the state over. An entity that was about to leave leaves
 // now.
-func (c *core) stateTaken(e *entity, v *Call) {
+func (c *core) stateTaken(e *entity, v *guestCall) {
 	stay := e.extra.residence
 	if v.err != nil {
 		e.extra.residence = residence{}
@@ -79,7 +78,7 @@ func (c *core) stateTaken(e *entity, v *Call) {
 	}
 	e.extra.residence = residence{}
 	e.trimExtra()
-	c.opts.States.Offer(&statecheck.State{
+	c.opts.States.Offer(&checkedState{
 		ID: e.id, Shard: e.shard.id, Type: e.typ, From: stay.from, Sequence: e.sequence, Hash: e.hash, Bytes: bytes.Clone(v.out),
 	})
 	if stay.leaves {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -22,7 +21,7 @@ type weightless struct{ counter }
 func (g *weightless) Load(uint32, uint64, []byte) (bool, error) { return true, nil }
 func (g *weightless) Drop(uint64) error                         { return nil }
 
-func (g *weightless) Handle(uint64, []byte, binding.Env) ([]byte, error) {
+func (g *weightless) Handle(uint64, []byte, Env) ([]byte, error) {
 	g.out = abi.AppendEvent(g.out[:0], "added", []byte(`{"amount":1}`))
 	g.out = abi.AppendReply(g.out, []byte(`{"total":1}`))
 	return g.out, nil
@@ -37,11 +36,11 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// crowd gives a lane that many entities with some commands each, ids and names
+// crowd gives an executor that many entities with some commands each, ids and names
 // as clients make them.
 func crowd(entities, commands int) *bench {
 	j := newBench()
-	typ := &binding.Type{Name: "counter", Instantiate: func(context.Context) (binding.Guest, error) { return &weightless{}, nil }}
+	typ := &Type{Name: "counter", Instantiate: func(context.Context) (Guest, error) { return &weightless{}, nil }}
 	j.core.opts.Types = oneType{typ}
 	const batch = 256
 	for n := 0; n < entities*commands; n += batch {

@@ -1,32 +1,30 @@
 package entity
 
 import (
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/instances"
 	"github.com/hostd/hostd/host/entity/resident"
 )
 
 // instance is a guest and the entities in it.
-type instance = instances.Instance[*entity]
+type instance = guestInstance[*entity]
 
-// residents is which of a lane's entities are in memory, and in which instances
+// residents is which of an executor's entities are in memory, and in which instances
 // of their guests. It lets them leave: those that are idle, those that others
 // need the room of, and those whose instance is given up.
 type residents struct {
 	*base
 	lane  residentsLane
 	known int // entities of all shards
-	types *instances.Counters
-	pools instances.Pools[*entity]
+	types *typeCounters
+	pools instancePools[*entity]
 
 	cache   resident.Cache[*entity]
-	dormant *resident.Store[*binding.Type]
+	dormant *resident.Store[*Type]
 	idle    map[string]*idle // by type
 	empty   bool             // an instance has become so since the last sweep
 	sweepAt int64            // when idle entities are looked for, unix nanoseconds; 0 for never
 }
 
-// residentsLane is what is asked of the lane about entities that leave.
+// residentsLane is what is asked of the executor about entities that leave.
 type residentsLane interface {
 	// revive takes an entity on that has left.
 	revive(*entity)
@@ -39,9 +37,9 @@ type residentsLane interface {
 
 func newResidents(b *base, lane residentsLane) *residents {
 	m := &residents{
-		base: b, lane: lane, types: &instances.Counters{Table: b.opts.Stages},
-		pools: instances.NewPools[*entity](), idle: make(map[string]*idle),
+		base: b, lane: lane, types: &typeCounters{Table: b.opts.Stages},
+		pools: newInstancePools[*entity](), idle: make(map[string]*idle),
 	}
-	m.dormant = resident.NewStore[*binding.Type](dormantOwner{m})
+	m.dormant = resident.NewStore[*Type](dormantOwner{m})
 	return m
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -87,7 +86,7 @@ func TestCutsMeetLoads(t *testing.T) {
 	}
 }
 
-// TestWindowsBeginAtTheCut: a lane that has loaded an entity from the snapshot
+// TestWindowsBeginAtTheCut: an executor that has loaded an entity from the snapshot
 // before the newest says of its own that the window begins where that one's
 // does, although the newest has had the first of it cut since: they are
 // forgotten.
@@ -147,19 +146,19 @@ func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 func TestSnapshotsCarryTheRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
-	var set binding.RetentionOverride
-	w.core.opts.Retention = func(string) binding.RetentionOverride { return set }
+	var set RetentionOverride
+	w.core.opts.Retention = func(string) RetentionOverride { return set }
 	w.handOver()
 	n := 0
 	for _, tt := range []struct {
-		set    binding.RetentionOverride
+		set    RetentionOverride
 		retain uint64
 		keep   uint8
 	}{
-		{binding.RetentionOverride{}, 21, 3},
-		{binding.RetentionOverride{Records: 5, RecordsSet: true}, 5, 3},
-		{binding.RetentionOverride{Snapshots: 1}, 21, 1},
-		{binding.RetentionOverride{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
+		{RetentionOverride{}, 21, 3},
+		{RetentionOverride{Records: 5, RecordsSet: true}, 5, 3},
+		{RetentionOverride{Snapshots: 1}, 21, 1},
+		{RetentionOverride{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
 	} {
 		set = tt.set
 		for range 20 {

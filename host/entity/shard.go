@@ -5,19 +5,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/fair"
 	"github.com/hostd/hostd/host/entity/resident"
-	"github.com/hostd/hostd/host/entity/revision"
-	"github.com/hostd/hostd/host/entity/shardlog"
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/entity/window"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
-// leadership of a shard as its lane sees it:
+// leadership of a shard as its executor sees it:
 //
 //	  elected, the no-op of that term applied, no binding of
 //	      this node is older than the shard's revision, and all
@@ -33,36 +28,36 @@ const (
 	leading
 )
 
-// clockMost is how far past the median of the nodes' clocks a lane gives times.
+// clockMost is how far past the median of the nodes' clocks an executor gives times.
 const clockMost = 5 * time.Second
 
-// shard is a lane's view of one shard and what it has under way there.
+// shard is an executor's view of one shard and what it has under way there.
 type shard struct {
 	*base
 	lane    proposer
 	id      sharding.ShardID
 	state   leadership
-	term    sharding.Term // in which the lane leads or last led
+	term    sharding.Term // in which the executor leads or last led
 	elected sharding.Term // this node was elected in it
 	noop    sharding.Term // highest term whose no-op has been applied here
 	reopen  uint64        // the number of the first proposal of the term, where it was reopened
 	owes    bool          // work was left when the term began
 	clock   int64         // highest recordedAt seen: the log clock never runs back
 	tenure
-	revisions revision.Revisions[*entity]
+	revisions bindingRevisions[*entity]
 	dirty     bool // in core.dirty
 
 	entities resident.Directory[*entity]
 	dormant  resident.Table
 	leaving  leaving // since the last leadership ended
-	parked   supervise.Parked[*entity]
-	log      shardlog.Log[*entity]
+	parked   quarantineQueue[*entity]
+	log      shardLog[*entity]
 
-	draining  []*entity                    // wait for what they have in flight
-	refusals  map[*inquiry]struct{}        // whose turn is looked for
-	deferred  fair.Queue[*request.Request] // held back while the shard is full, by callers
-	stalled   []*entity                    // with requests that are, which were admitted before
-	undecided int                          // requests not yet completed
+	draining  []*entity                   // wait for what they have in flight
+	refusals  map[*inquiry]struct{}       // whose turn is looked for
+	deferred  fairQueue[*request.Request] // held back while the shard is full, by callers
+	stalled   []*entity                   // with requests that are, which were admitted before
+	undecided int                         // requests not yet completed
 
 	provenAt time.Time // when the log was given a proof
 }
@@ -72,15 +67,15 @@ type proposer interface {
 	proposalDone(s *shard, fence sharding.Term, number uint64, err error)
 }
 
-// tenure is what a shard has while the lane leads it.
+// tenure is what a shard has while the executor leads it.
 type tenure struct {
 	window.Lead // since when
 	timers      *timers.Shard
-	starts      *autostart.Shard
+	starts      *autostartShard
 }
 
 // proposal is a proposal of a shard with the entities whose records it holds.
-type proposal = shardlog.Proposal[*entity]
+type proposal = openProposal[*entity]
 
 // full reports that deciding more would only pile up behind the log.
 func (s *shard) full() bool {
@@ -100,7 +95,7 @@ func (s *shard) defers(r *request.Request) bool {
 func (c *core) shard(id sharding.ShardID) *shard {
 	s := c.shards[id]
 	if s == nil {
-		s = &shard{base: &c.base, lane: c, id: id, deferred: fair.Queue[*request.Request]{Salt: c.salt}}
+		s = &shard{base: &c.base, lane: c, id: id, deferred: fairQueue[*request.Request]{Salt: c.salt}}
 		s.log.Begin(1)
 		c.shards[id] = s
 	}
@@ -119,7 +114,7 @@ func (s *shard) logNow() int64 {
 	return max(s.wallNow(), s.clock)
 }
 
-// leaderChanged notes an election. The lane leads only after the no-op of the
+// leaderChanged notes an election. The executor leads only after the no-op of the
 // new term has been applied, for only then is everything that earlier leaders
 // acknowledged part of the history it loads.
 func (c *core) leaderChanged(id sharding.ShardID, term sharding.Term, self bool) {
@@ -166,7 +161,7 @@ func (c *core) stepDown(s *shard) {
 	now, later := c.split(s)
 	lost := notLeader(s)
 	was, deferred, refusals := s.log.Abandon(), s.deferred, s.refusals
-	s.deferred, s.refusals, s.draining = fair.Queue[*request.Request]{Salt: s.salt}, nil, nil
+	s.deferred, s.refusals, s.draining = fairQueue[*request.Request]{Salt: s.salt}, nil, nil
 	_, fences := s.revisions.Drop()
 	for _, r := range fences {
 		s.settle(r, request.Result{Err: lost})
@@ -221,15 +216,15 @@ func (c *core) stepDown(s *shard) {
 	c.leaveShards()
 }
 
-// NotApplied is the definite outcome of commands whose entry the journal
+// notApplied is the definite outcome of commands whose entry the journal
 // refused.
-func NotApplied(why error) error { return fmt.Errorf("%w: %w", request.ErrNotApplied, why) }
+func notApplied(why error) error { return fmt.Errorf("%w: %w", request.ErrNotApplied, why) }
 
 func notLeader(s *shard) error { return &sharding.NotLeaderError{Shard: s.id, Term: s.term} }
 
 // settleCommands completes the commands of a proposal, with their own results
 // when err is nil.
-func (s *shard) settleCommands(commands []shardlog.Command[*entity], err error) {
+func (s *shard) settleCommands(commands []proposedCommand[*entity], err error) {
 	for _, x := range commands {
 		switch {
 		case x.Req == nil:

@@ -6,10 +6,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
-	"github.com/hostd/hostd/host/entity/limit"
-	"github.com/hostd/hostd/host/entity/supervise"
 	"github.com/hostd/hostd/journal"
 )
 
@@ -22,7 +18,7 @@ import (
 // asked for another.
 const noSnapshotsFor = time.Minute
 
-// earlySnapshots is how many snapshots a lane takes in a second because of
+// earlySnapshots is how many snapshots an executor takes in a second because of
 // loads: they are no more than a few of a hundred entries of a busy lane.
 const earlySnapshots = 200
 
@@ -31,11 +27,11 @@ type snapshots struct {
 	*base
 	// Modules that failed to make a snapshot, each with a few entities.
 	failures map[journal.Digest]failures
-	early    *limit.Rate // of those that are taken because of a load
+	early    *Rate // of those that are taken because of a load
 }
 
 func newSnapshots(b *base) snapshots {
-	return snapshots{base: b, failures: make(map[journal.Digest]failures), early: limit.NewRate(earlySnapshots)}
+	return snapshots{base: b, failures: make(map[journal.Digest]failures), early: NewRate(earlySnapshots)}
 }
 
 // failuresOfModule is how many calls for a snapshot fail before a module is not
@@ -184,7 +180,7 @@ func (c *core) noSnapshot(e *entity, err error) {
 	case errors.Is(err, abi.ErrOverLimit):
 		c.tooLarge(e, err.Error())
 		return
-	case !supervise.CutOff(err):
+	case !isCutOff(err):
 		c.stats.Faults++
 		c.snapshots.failed(e.typ.Digest)
 		c.withoutSnapshot(e, "a guest failed to make a snapshot", err.Error())
@@ -205,7 +201,7 @@ func (c *core) withoutSnapshot(e *entity, message, why string) {
 }
 
 // snapshotTaken proposes what the guest answered, behind the entity's records.
-func (c *core) snapshotTaken(e *entity, v *Call) {
+func (c *core) snapshotTaken(e *entity, v *guestCall) {
 	s := e.shard
 	if v.err != nil {
 		c.noSnapshot(e, v.err)
@@ -236,7 +232,7 @@ func (c *core) snapshotTaken(e *entity, v *Call) {
 // counts what a load replays from there on.
 func (p *snapshots) entry(e *entity, state []byte) []byte {
 	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
-	var set binding.RetentionOverride
+	var set RetentionOverride
 	if p.opts.Retention != nil {
 		set = p.opts.Retention(e.id.Type)
 	}
@@ -245,7 +241,7 @@ func (p *snapshots) entry(e *entity, state []byte) []byte {
 		bits, ids := x.beyond.Filter.Bits()
 		snap.Filter, snap.FilterIDs = bits, uint32(ids)
 	}
-	e.replay, e.costly = history.Replay{Snapshot: history.SnapshotCost(&snap)}, false
+	e.replay, e.costly = historyReplay{Snapshot: snapshotCost(&snap)}, false
 	data := make([]byte, journal.EntryHeaderBytes, journal.EntryHeaderBytes+len(state)+len(snap.Filter)+512)
 	return journal.AppendSnapshot(data, &snap)
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -41,7 +39,7 @@ func (w *world) submit(r *request.Request) request.Result {
 		w.commit()
 		w.reply()
 		if len(w.rounds) > 0 {
-			w.core.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: w.rounds[0]})
+			w.core.event(&coreEvent{Kind: eventReadConfirmed, Shard: worldShard, Number: w.rounds[0]})
 			w.rounds = w.rounds[1:]
 		}
 		if a.got != nil && len(w.flights) == 0 {
@@ -62,7 +60,7 @@ func quiet(t *testing.T) *world {
 	return w
 }
 
-// handOver makes every entity cold: the lane loses the shard and wins it back.
+// handOver makes every entity cold: the executor loses the shard and wins it back.
 func (w *world) handOver() {
 	w.elect()
 	w.serve(w.newest)
@@ -221,28 +219,28 @@ func TestSnapshotsFollowTheCost(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		every   int
-		replay  history.Replay
+		replay  historyReplay
 		waiting int
 		costly  bool
 		want    bool
 	}{
-		{"few events", 0, history.Replay{Events: 255, Bytes: 20_000, Snapshot: 0}, 0, false, false},
-		{"many events", 0, history.Replay{Events: 256, Bytes: 20_000, Snapshot: 0}, 0, false, true},
-		{"many bytes", 0, history.Replay{Events: 3, Bytes: 64 << 10, Snapshot: 0}, 0, false, true},
-		{"a state larger than that", 0, history.Replay{Events: 3, Bytes: 64 << 10, Snapshot: 64<<10 + 1}, 0, false, false},
-		{"busy", 0, history.Replay{Events: 256, Bytes: 20_000, Snapshot: 0}, 1, false, false},
-		{"busy for long", 0, history.Replay{Events: 512, Bytes: 20_000, Snapshot: 0}, 1, false, true},
-		{"no events", 0, history.Replay{Events: 0, Bytes: 1 << 20, Snapshot: 0}, 0, false, false},
-		{"every 10, early", 10, history.Replay{Events: 9, Bytes: 1 << 20, Snapshot: 0}, 0, false, false},
-		{"every 10", 10, history.Replay{Events: 10, Bytes: 1000, Snapshot: 4000}, 0, false, true},
-		{"every 10, large state", 10, history.Replay{Events: 10, Bytes: 1000, Snapshot: 4001}, 0, false, false},
-		{"never", -1, history.Replay{Events: 1 << 20, Bytes: 1 << 30, Snapshot: 0}, 0, false, false},
-		{"loaded at a cost", 0, history.Replay{Events: 32, Bytes: 1000, Snapshot: 1000}, 0, true, true},
-		{"loaded at a cost, busy", 0, history.Replay{Events: 32, Bytes: 1000, Snapshot: 1000}, 1, true, false},
-		{"loaded at a cost, a larger state", 0, history.Replay{Events: 32, Bytes: 1000, Snapshot: 1001}, 0, true, false},
+		{"few events", 0, historyReplay{Events: 255, Bytes: 20_000, Snapshot: 0}, 0, false, false},
+		{"many events", 0, historyReplay{Events: 256, Bytes: 20_000, Snapshot: 0}, 0, false, true},
+		{"many bytes", 0, historyReplay{Events: 3, Bytes: 64 << 10, Snapshot: 0}, 0, false, true},
+		{"a state larger than that", 0, historyReplay{Events: 3, Bytes: 64 << 10, Snapshot: 64<<10 + 1}, 0, false, false},
+		{"busy", 0, historyReplay{Events: 256, Bytes: 20_000, Snapshot: 0}, 1, false, false},
+		{"busy for long", 0, historyReplay{Events: 512, Bytes: 20_000, Snapshot: 0}, 1, false, true},
+		{"no events", 0, historyReplay{Events: 0, Bytes: 1 << 20, Snapshot: 0}, 0, false, false},
+		{"every 10, early", 10, historyReplay{Events: 9, Bytes: 1 << 20, Snapshot: 0}, 0, false, false},
+		{"every 10", 10, historyReplay{Events: 10, Bytes: 1000, Snapshot: 4000}, 0, false, true},
+		{"every 10, large state", 10, historyReplay{Events: 10, Bytes: 1000, Snapshot: 4001}, 0, false, false},
+		{"never", -1, historyReplay{Events: 1 << 20, Bytes: 1 << 30, Snapshot: 0}, 0, false, false},
+		{"loaded at a cost", 0, historyReplay{Events: 32, Bytes: 1000, Snapshot: 1000}, 0, true, true},
+		{"loaded at a cost, busy", 0, historyReplay{Events: 32, Bytes: 1000, Snapshot: 1000}, 1, true, false},
+		{"loaded at a cost, a larger state", 0, historyReplay{Events: 32, Bytes: 1000, Snapshot: 1001}, 0, true, false},
 	} {
 		s := c.shard(1)
-		e := &entity{shard: s, typ: &binding.Type{SnapshotEvery: tt.every}, replay: tt.replay, costly: tt.costly}
+		e := &entity{shard: s, typ: &Type{SnapshotEvery: tt.every}, replay: tt.replay, costly: tt.costly}
 		for range tt.waiting {
 			e.waiting.Push(&request.Request{})
 		}

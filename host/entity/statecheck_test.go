@@ -2,16 +2,14 @@ package entity
 
 import (
 	"testing"
-
-	"github.com/hostd/hostd/host/entity/statecheck"
 )
 
 // allStates takes the states of all entities that leave memory.
-type allStates []*statecheck.State
+type allStates []*checkedState
 
-func (*allStates) Picks() bool                 { return true }
-func (*allStates) Room() bool                  { return true }
-func (a *allStates) Offer(s *statecheck.State) { *a = append(*a, s) }
+func (*allStates) Picks() bool             { return true }
+func (*allStates) Room() bool              { return true }
+func (a *allStates) Offer(s *checkedState) { *a = append(*a, s) }
 
 // TestStatesInMemoryAreWhatEventsMake plays random commands of entities and
 // builds many of the states that they left with a second time: none differs.
@@ -21,7 +19,7 @@ func TestStatesInMemoryAreWhatEventsMake(t *testing.T) {
 		w := newWorld(t, seed)
 		var states allStates
 		w.core.opts.States = &states
-		checker := statecheck.New(statecheck.Options{Histories: w, ChunkBytes: 60})
+		checker := NewStateChecker(StateCheckOptions{Histories: w, ChunkBytes: 60})
 		w.play(600)
 		w.prompt, w.bad, w.noSnapshot = true, -1, false
 		for _, s := range states {

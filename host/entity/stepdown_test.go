@@ -70,7 +70,7 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 	submit(open, "warm", "add", request.Command)
 	w.core.pump()
 	submit(undecided, "warm", "add", request.Command)
-	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 1})
+	w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1})
 	submit(late, "warm", "add", request.Command)
 	for tag := range uint64(late + 1) {
 		err, done := got[tag]
@@ -89,8 +89,8 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 func (w *world) reopen() {
 	lost := w.flights
 	w.flights, w.lost = nil, w.lost || len(lost) > 0
-	w.core.event(&Event{Kind: Reopened, Shard: worldShard, Clock: w.core.shard(worldShard).clock})
+	w.core.event(&coreEvent{Kind: eventReopened, Shard: worldShard, Clock: w.core.shard(worldShard).clock})
 	for _, f := range lost {
-		w.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: request.ErrNotApplied})
+		w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal, Err: request.ErrNotApplied})
 	}
 }

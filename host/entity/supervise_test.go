@@ -56,7 +56,7 @@ func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 	}
 	listed := func() int {
 		t.Helper()
-		ids, err := (&Turns{core: w.core}).Parked(ParkedQuery{Shard: worldShard, Type: "tally", Limit: 9})
+		ids, err := (&coreTurns{core: w.core}).Parked(ParkedQuery{Shard: worldShard, Type: "tally", Limit: 9})
 		if err != nil {
 			t.Fatal(err)
 		}

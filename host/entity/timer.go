@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 )
@@ -31,7 +30,7 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 	case !e.typ.HasCommand(r.Name):
 		d.opts.Logger.Warn("a timer's command is unknown to its entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		d.fuel = 0
-		d.endTimer(e, r, binding.Env{Now: now}, false)
+		d.endTimer(e, r, Env{Now: now}, false)
 	default:
 		d.handle(e, r, now, 0)
 	}
@@ -48,7 +47,7 @@ func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, 
 	}
 	if skip {
 		d.fuel = 0
-		d.endTimer(e, r, binding.Env{Now: now}, false)
+		d.endTimer(e, r, Env{Now: now}, false)
 		return false
 	}
 	return true
@@ -85,7 +84,7 @@ const codeOutOfRange = "out_of_range"
 // endTimer ends a timer whose command cannot be carried out: the entity does
 // not know it, or refuses it. Nothing else of the command takes effect. A
 // schedule goes on with its next tick.
-func (d *decider) endTimer(e *entity, r *request.Request, env binding.Env, evolved bool) {
+func (d *decider) endTimer(e *entity, r *request.Request, env Env, evolved bool) {
 	d.output.Reset()
 	d.append(e, r, env, 0)
 	if evolved {
@@ -107,6 +106,6 @@ func (d *decider) skipTimer(e *entity, r *request.Request) {
 		d.output.Reset()
 		d.fuel = 0
 		d.output.Timers = append(d.output.Timers, abi.Timer{Name: []byte(r.Name), Cancel: true})
-		d.append(e, r, binding.Env{Now: now}, hash)
+		d.append(e, r, Env{Now: now}, hash)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -22,7 +21,7 @@ type clockmaker struct {
 	w *clockShop
 }
 
-func (g *clockmaker) Handle(h uint64, _ []byte, _ binding.Env) ([]byte, error) {
+func (g *clockmaker) Handle(h uint64, _ []byte, _ Env) ([]byte, error) {
 	g.sums[h]++
 	out := abi.AppendEvent(nil, "set", []byte("{}"))
 	for i := range 10 {
@@ -79,11 +78,11 @@ func (c *clockShop) commit(t *testing.T) {
 				c.timers[string(op.Name)], ops = true, more
 			}
 		}
-		c.core.event(&Event{Kind: ProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})
+		c.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})
 	}
 	c.out = nil
 	for _, r := range c.rounds {
-		c.core.event(&Event{Kind: ReadConfirmed, Shard: worldShard, Number: r})
+		c.core.event(&coreEvent{Kind: eventReadConfirmed, Shard: worldShard, Number: r})
 	}
 	c.rounds = nil
 }
@@ -103,14 +102,14 @@ func (c *clockShop) ask(n int) *request.Request {
 // under way that may add some, it is refused for the moment only.
 func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	c := &clockShop{bench: &bench{}, timers: map[string]bool{}}
-	typ := &binding.Type{Name: "t", Instantiate: func(context.Context) (binding.Guest, error) {
+	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
 		return &clockmaker{counter{sums: map[uint64]int64{}}, c}, nil
 	}}
 	c.core = newCore(Options{Journal: c, Histories: c, Types: oneType{typ}, MaxTimers: func(string) int { return 30 }}, c.bench)
 	c.bench.core = c.core
 	c.core.now = time.Unix(1_700_000_000, 0)
-	c.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: 1, Self: true})
-	c.core.event(&Event{Kind: TermStarted, Shard: worldShard, Term: 1})
+	c.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 1, Self: true})
+	c.core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: 1})
 	for n := range 3 {
 		r := c.ask(n)
 		if c.commit(t); r.Result.Err != nil {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -52,7 +50,7 @@ func newAlarms(t *testing.T, shards int) *alarms { return pacedAlarms(t, shards,
 // pacedAlarms are fired at a rate that is not the default.
 func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms {
 	a := &alarms{bench: &bench{}, t: t, shards: shards, timers: map[sharding.ShardID][]journal.Timer{}}
-	typ := &binding.Type{Name: "t", Instantiate: func(context.Context) (binding.Guest, error) { return &counter{sums: map[uint64]int64{}}, nil }}
+	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) { return &counter{sums: map[uint64]int64{}}, nil }}
 	opts := Options{TimerRate: rate, Journal: a, Histories: a, Types: oneType{typ}, PassivateAfter: time.Hour, TimerFired: func(late time.Duration) { a.slowest = max(a.slowest, late) }}
 	for _, s := range spans {
 		opts.TimerSpans = s
@@ -77,8 +75,8 @@ func (a *alarms) set(each int) {
 func (a *alarms) lead(term sharding.Term) {
 	for s := range a.shards {
 		shard := sharding.ShardID(s + 1)
-		a.core.event(&Event{Kind: LeaderChanged, Shard: shard, Term: term, Self: true})
-		a.core.event(&Event{Kind: TermStarted, Shard: shard, Term: term})
+		a.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: shard, Term: term, Self: true})
+		a.core.event(&coreEvent{Kind: eventTermStarted, Shard: shard, Term: term})
 	}
 }
 
@@ -98,7 +96,7 @@ func (a *alarms) start(l *load) {
 		a.loads = append(a.loads, l)
 		return
 	}
-	a.core.loaded(l, &history.Chunk{Last: true})
+	a.core.loaded(l, &historyChunk{Last: true})
 }
 
 func (a *alarms) DueTimers(_ context.Context, shard sharding.ShardID, by int64, limit int,
@@ -138,7 +136,7 @@ func (a *alarms) commit() {
 				a.ring(f.shard, r.Entity)
 			}
 		}
-		a.core.event(&Event{Kind: ProposalDone, Shard: f.shard, Term: f.term, Number: f.proposal})
+		a.core.event(&coreEvent{Kind: eventProposalDone, Shard: f.shard, Term: f.term, Number: f.proposal})
 	}
 }
 
@@ -165,7 +163,7 @@ func (a *alarms) step(others ...*request.Request) {
 	scans := a.scans
 	a.scans = nil
 	for _, s := range scans {
-		c.event(&Event{Kind: timersRead, scan: s})
+		c.event(&coreEvent{Kind: timersRead, scan: s})
 	}
 	a.commit()
 	c.submit(c.now, others)
@@ -287,7 +285,7 @@ func TestTimersLeaveLoadersToCallers(t *testing.T) {
 		if len(a.loads) > 0 {
 			l := a.loads[0]
 			a.loads = a.loads[1:]
-			a.core.event(&Event{Kind: chunkRead, load: l, chunk: &history.Chunk{Last: true}})
+			a.core.event(&coreEvent{Kind: chunkRead, load: l, chunk: &historyChunk{Last: true}})
 		}
 		a.step()
 	}
@@ -310,7 +308,7 @@ func TestTimersReadAheadAreForgotten(t *testing.T) {
 		a.step(a.other(0))
 	}
 	for s := range a.shards {
-		a.core.event(&Event{Kind: LeaderChanged, Shard: sharding.ShardID(s + 1), Term: 2})
+		a.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: sharding.ShardID(s + 1), Term: 2})
 	}
 	if n := a.core.timers.Counts(); n != (timers.Counts{Fired: n.Fired, Scans: n.Scans}) {
 		t.Fatalf("a lane that leads nothing has %+v", n)

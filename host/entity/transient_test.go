@@ -85,7 +85,7 @@ func TestTransientAnswersNeedALeader(t *testing.T) {
 			t.Fatalf("%s: answered %+v with %d rounds asked", id, got.got, len(w.rounds))
 		}
 		w.rounds = nil
-		w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node
+		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node
 		var lost *sharding.NotLeaderError
 		if got.got == nil || !errors.As(got.got.Err, &lost) && !errors.Is(got.got.Err, request.ErrOutcomeUnknown) {
 			t.Fatalf("%s: %+v", id, got.got)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/instances"
 	"github.com/hostd/hostd/host/entity/resident"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
@@ -21,23 +20,23 @@ const (
 	expireEvery = 50 * time.Millisecond
 )
 
-// Turns is a core as the loop around it sees it: what it takes, and when it
+// coreTurns is a core as the loop around it sees it: what it takes, and when it
 // wants to be looked after. One goroutine has it at a time, TypeStats excepted.
-type Turns struct{ core *core }
+type coreTurns struct{ core *core }
 
-// NewTurns returns the turns of a lane that leads nothing. While readOnly says
+// newCoreTurns returns the turns of an executor that leads nothing. While readOnly says
 // true, commands are refused; nil: it never does. Salt is a random number.
-func NewTurns(opts Options, r Runner, readOnly func() bool, salt uint64) *Turns {
+func newCoreTurns(opts Options, r guestRunner, readOnly func() bool, salt uint64) *coreTurns {
 	c := newCore(opts, r)
 	c.salt, c.ready.Salt = salt, salt
 	if readOnly != nil {
 		c.readOnly = readOnly
 	}
-	return &Turns{c}
+	return &coreTurns{c}
 }
 
 // Take feeds the core one round of inputs, outcomes before requests.
-func (t *Turns) Take(now time.Time, events []Event, reqs []*request.Request) {
+func (t *coreTurns) Take(now time.Time, events []coreEvent, reqs []*request.Request) {
 	c := t.core
 	c.now = now
 	for i := range events {
@@ -49,7 +48,7 @@ func (t *Turns) Take(now time.Time, events []Event, reqs []*request.Request) {
 }
 
 // Resume goes on without the visit that is under way.
-func (t *Turns) Resume(now time.Time) {
+func (t *coreTurns) Resume(now time.Time) {
 	c := t.core
 	c.detachVisit()
 	c.now = now
@@ -58,7 +57,7 @@ func (t *Turns) Resume(now time.Time) {
 }
 
 // Tick looks after what is due by time alone.
-func (t *Turns) Tick(now time.Time) {
+func (t *coreTurns) Tick(now time.Time) {
 	c := t.core
 	c.now = now
 	c.expire()
@@ -70,7 +69,7 @@ func (t *Turns) Tick(now time.Time) {
 
 // Next is when the next Tick is due, and how long after the last turn that is;
 // zero for never. One that comes too early costs nothing but a look.
-func (t *Turns) Next() (at time.Time, after time.Duration) {
+func (t *coreTurns) Next() (at time.Time, after time.Duration) {
 	c := t.core
 	switch {
 	case len(c.leaving) > 0, c.windows.bytes > c.opts.WindowBytes:
@@ -87,7 +86,7 @@ func (t *Turns) Next() (at time.Time, after time.Duration) {
 }
 
 // Stats returns what the core has done, without Handovers.
-func (t *Turns) Stats() Stats {
+func (t *coreTurns) Stats() Stats {
 	c := t.core
 	st := c.stats
 	counts := c.timers.Counts()
@@ -100,10 +99,10 @@ func (t *Turns) Stats() Stats {
 }
 
 // TypeStats returns the counters by entity type. It is safe for concurrent use.
-func (t *Turns) TypeStats() map[string]instances.TypeStats { return t.core.residents.types.Stats() }
+func (t *coreTurns) TypeStats() map[string]TypeStats { return t.core.residents.types.Stats() }
 
 // Hot returns which entities were asked for most, at most limit of them.
-func (t *Turns) Hot(limit int) resident.HotReport {
+func (t *coreTurns) Hot(limit int) resident.HotReport {
 	return t.core.heat.Report(t.core.now.UnixNano(), limit)
 }
 
@@ -117,9 +116,9 @@ type ParkedQuery struct {
 }
 
 // Parked returns the ids of entities that are parked, in order, at most
-// q.Limit. It fails with a NotLeaderError where the lane does not lead the
+// q.Limit. It fails with a NotLeaderError where the executor does not lead the
 // shard.
-func (t *Turns) Parked(q ParkedQuery) (ids []string, err error) {
+func (t *coreTurns) Parked(q ParkedQuery) (ids []string, err error) {
 	s := t.core.shards[q.Shard]
 	if s == nil || s.state != leading {
 		return nil, &sharding.NotLeaderError{Shard: q.Shard}
@@ -139,9 +138,9 @@ func (t *Turns) Parked(q ParkedQuery) (ids []string, err error) {
 }
 
 // Close answers everything that waits, and these requests, and closes the
-// guests. Calls that the lane went on without are interrupted, and brought back
+// guests. Calls that the executor went on without are interrupted, and brought back
 // to TakeBack.
-func (t *Turns) Close(reqs []*request.Request) {
+func (t *coreTurns) Close(reqs []*request.Request) {
 	c := t.core
 	c.residents.discardDormant()
 	for _, s := range c.shards {
@@ -166,10 +165,10 @@ func (t *Turns) Close(reqs []*request.Request) {
 
 // TakeBack closes the guests of the calls that these events bring back after
 // Close, and returns how many are still away.
-func (t *Turns) TakeBack(events []Event) (away int) {
+func (t *coreTurns) TakeBack(events []coreEvent) (away int) {
 	c := t.core
 	for i := range events {
-		if v := events[i].Call; events[i].Kind == VisitReturned {
+		if v := events[i].Call; events[i].Kind == eventCallReturned {
 			delete(c.visits, v)
 			v.in.End(v.guest)
 			c.residents.shut(v.in)

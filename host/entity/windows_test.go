@@ -16,7 +16,7 @@ import (
 func TestWindowsHaveABoundOfBytes(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.WindowBytes, w.core.opts.LaneBytes, w.core.opts.PassivateAfter = 64<<10, 1<<30, time.Hour
-	turns := &Turns{core: w.core}
+	turns := &coreTurns{core: w.core}
 	w.tell("small")
 	peak := int64(0)
 	const entities, each = 100, 40
@@ -49,7 +49,7 @@ func TestWindowsHaveABoundOfBytes(t *testing.T) {
 		turns.Tick(w.now)
 	}
 	w.sumOfWindows()
-	w.core.event(&Event{Kind: LeaderChanged, Shard: worldShard, Term: w.core.shards[worldShard].term + 1})
+	w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.core.shards[worldShard].term + 1})
 	for range 10 {
 		turns.Take(w.now, nil, nil)
 	}

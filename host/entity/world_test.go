@@ -16,9 +16,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/autostart"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/history"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
@@ -39,7 +36,7 @@ type world struct {
 	t    *testing.T
 	rnd  *rand.Rand
 	core *core
-	typ  *binding.Type // the node's
+	typ  *Type // the node's
 	now  time.Time
 	open int    // guest instances
 	who  []byte // the principal of the last call
@@ -53,8 +50,8 @@ type world struct {
 	term    sharding.Term
 	flights []flight
 	rounds  []uint64
-	reads   bool    // rounds are confirmed
-	chunks  []Event // chunkRead
+	reads   bool        // rounds are confirmed
+	chunks  []coreEvent // chunkRead
 
 	log        []journal.Record // applied, in order
 	callers    []*principal.Principal
@@ -63,7 +60,7 @@ type world struct {
 	since      int // readings behind a snapshot
 	timers     map[timerKey]journal.Timer
 	scans      []*timers.Scan
-	existings  []*autostart.Scan
+	existings  []*autostartScan
 	poison     string // the entity that does not load
 	retain     uint64
 	cuts       map[string]journal.Sequence // the last sequence that is gone
@@ -93,9 +90,9 @@ type world struct {
 	number     int  // of commands told
 	noSnapshot bool
 	sizes      sizes
-	refuse     bool    // the next proposal is refused
-	bad        int     // with prompt: 0 refuses snapshots, 1 traps on them
-	away       []*Call // visits to guests that the core went on without
+	refuse     bool         // the next proposal is refused
+	bad        int          // with prompt: 0 refuses snapshots, 1 traps on them
+	away       []*guestCall // visits to guests that the core went on without
 	electing   bool
 	deposed    bool // another node leads, and this one has not heard of it
 	foreign    int  // records that other leaders have written
@@ -153,8 +150,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 // is the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &binding.Type{Name: "tally", Durable: w.durable, Remember: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
-	w.typ.Instantiate = func(context.Context) (binding.Guest, error) {
+	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ.Instantiate = func(context.Context) (Guest, error) {
 		w.open++
 		return &adder{w: w, rev: revision, sums: map[uint64]int64{}}, nil
 	}
@@ -173,11 +170,11 @@ func (w *world) bound() {
 // catchUp makes the node serve what the newest node does, and more.
 func (w *world) catchUp(more uint64) {
 	w.serve(w.newest + more)
-	w.core.event(&Event{Kind: BindingsMoved})
+	w.core.event(&coreEvent{Kind: eventBindingsMoved})
 }
 
 // visit lets some visits run long: they are executed now and come back later.
-func (w *world) Visit(v *Call) bool {
+func (w *world) Visit(v *guestCall) bool {
 	v.Exec(nil)
 	v.Between(w.now, w.now)
 	if !w.long && (w.prompt || w.brisk || w.rnd.IntN(6) > 0) {
@@ -194,11 +191,11 @@ func (w *world) comeBack() {
 		v := w.away[0]
 		w.away = w.away[1:]
 		v.guest.(*adder).away = false
-		w.core.event(&Event{Kind: VisitReturned, Call: v})
+		w.core.event(&coreEvent{Kind: eventCallReturned, Call: v})
 	}
 }
 
-func (w *world) Lookup(t string) *binding.Type {
+func (w *world) Lookup(t string) *Type {
 	if t == "tally" {
 		return w.typ
 	}
@@ -231,8 +228,8 @@ func (w *world) ReadIndex(_ sharding.ShardID, token uint64) error {
 func (w *world) Busy() bool { return w.busy && w.rnd.IntN(3) == 0 }
 
 func (w *world) start(l *load) {
-	l.Read(l.ctx, w, w.core.opts.LoadChunkBytes, func(ch *history.Chunk) error {
-		w.chunks = append(w.chunks, Event{Kind: chunkRead, load: l, chunk: ch})
+	l.Read(l.ctx, w, w.core.opts.LoadChunkBytes, func(ch *historyChunk) error {
+		w.chunks = append(w.chunks, coreEvent{Kind: chunkRead, load: l, chunk: ch})
 		return nil
 	})
 }
@@ -418,7 +415,7 @@ func (w *world) found() {
 	if len(w.scans) > 0 {
 		t := w.scans[0]
 		w.scans = w.scans[1:]
-		w.core.event(&Event{Kind: timersRead, scan: t})
+		w.core.event(&coreEvent{Kind: timersRead, scan: t})
 	}
 }
 

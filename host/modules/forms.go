@@ -3,7 +3,7 @@ package modules
 import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/abi/schema"
-	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
@@ -12,8 +12,8 @@ import (
 // compile holds nothing, and unread is told: a module that was stored by an
 // earlier release may have anything there, and what a module has as a
 // description need not be one that nodes can check.
-func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name string, err error)) binding.Inputs {
-	in := binding.Inputs{Commands: names(about.Commands), Queries: names(about.Queries)}
+func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name string, err error)) entity.TypeInputs {
+	in := entity.TypeInputs{Commands: names(about.Commands), Queries: names(about.Queries)}
 	if about.Encoding != manifest.JSON {
 		return in
 	}
@@ -33,7 +33,7 @@ func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name
 		return out
 	}
 	checked := !about.Unchecked
-	in.Forms = binding.Forms{Commands: compile(about.Commands), Queries: compile(about.Queries), Checked: func() bool { return checked }}
+	in.Forms = entity.PayloadForms{Commands: compile(about.Commands), Queries: compile(about.Queries), Checked: func() bool { return checked }}
 	return in
 }
 
@@ -42,12 +42,12 @@ func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name
 // *request.InvalidPayloadError, or nil. Schemas that do not compile hold
 // nothing.
 func RefusalsOf(m *manifest.Manifest, about *manifest.EntityType) func(*request.Request) error {
-	t := binding.Type{Inputs: inputsOf(m, about, func(string, error) {})}
+	t := entity.Type{TypeInputs: inputsOf(m, about, func(string, error) {})}
 	return t.RefusesCommand
 }
 
 // inputs are those of a type that is served, with its settings.
-func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) binding.Inputs {
+func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.TypeInputs {
 	name, checked := about.Name, !about.Unchecked
 	in := inputsOf(m, about, func(what string, err error) {
 		if checked {

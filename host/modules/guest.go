@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
@@ -30,7 +30,7 @@ type moduleGuest struct {
 	shadows  *trial.Watches
 }
 
-// About implements binding.Guest.
+// About implements entity.Guest.
 func (g *moduleGuest) About(e sharding.EntityID) {
 	g.about = e
 	g.Sample(g.profiles.taken(e.Type))
@@ -45,7 +45,7 @@ func (g *moduleGuest) line(level abi.LogLevel, text []byte) {
 }
 
 // instantiate makes an instance for entities of a type.
-func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.InstanceOptions, module journal.Digest, entityType string) (binding.Guest, error) {
+func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.InstanceOptions, module journal.Digest, entityType string) (entity.Guest, error) {
 	g := &moduleGuest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles, shadows: t.settings.Shadows}
 	opts.Lines, opts.About = g.line, g.entity
 	var err error
@@ -58,7 +58,7 @@ func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.Ins
 }
 
 // env is what the engine gives the guest, within the call's own budget.
-func (g *moduleGuest) env(env binding.Env) guest.Env {
+func (g *moduleGuest) env(env entity.Env) guest.Env {
 	if env.Fuel != g.fuel {
 		g.fuel = env.Fuel
 		g.SetBudgets(guest.Budgets{Command: env.Fuel, Query: env.Fuel})
@@ -88,7 +88,7 @@ func (g *moduleGuest) Snapshot(handle uint64) ([]byte, error) {
 
 func (g *moduleGuest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
 
-func (g *moduleGuest) Handle(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+func (g *moduleGuest) Handle(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
 	var begun time.Time
 	watched := env.Counts.Watched()
 	if watched {
@@ -106,7 +106,7 @@ func (g *moduleGuest) Handle(handle uint64, frames []byte, env binding.Env) ([]b
 
 // offer has another module decide the command too, beside the lanes. A call
 // that was cut off shows nothing.
-func (g *moduleGuest) offer(w *trial.Watch, frames, out []byte, env binding.Env, err error) {
+func (g *moduleGuest) offer(w *trial.Watch, frames, out []byte, env entity.Env, err error) {
 	if errors.Is(err, guest.ErrDeadline) || errors.Is(err, guest.ErrInterrupted) {
 		return
 	}
@@ -125,7 +125,7 @@ func rejects(out []byte) bool {
 	}
 }
 
-func (g *moduleGuest) Query(handle uint64, frames []byte, env binding.Env) ([]byte, error) {
+func (g *moduleGuest) Query(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
 	out, err := g.Instance.Query(handle, frames, g.env(env))
 	return out, g.ended(err)
 }

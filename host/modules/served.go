@@ -7,8 +7,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/entity/binding"
-	"github.com/hostd/hostd/host/entity/limit"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/host/request"
@@ -20,7 +19,7 @@ import (
 // Served is an entity type that this node serves, as the lanes and as the
 // server know it.
 type Served struct {
-	binding.Type
+	entity.Type
 	API Type
 
 	bounds guest.InstanceOptions // of memory
@@ -47,7 +46,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	}
 	r := b.Rollout
 	s.Counts.Watch(r.Began)
-	s.Canary = &binding.Canary{Serves: r.Serves}
+	s.Canary = &entity.Canary{Serves: r.Serves}
 	if m, _ := view.Module(r.Digest); t.modules.trust.Mode() == signing.Require {
 		if _, fault := judge(t.modules.trust.Keys(), m); fault != "" {
 			t.logger.Error("a part of an entity type is not served: the signature of its module does not count here", "entity_type", b.EntityType, "digest", r.Digest.String(), "reason", string(fault))
@@ -112,13 +111,13 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 	}
 	s := &Served{
 		bounds: bounds,
-		Type: binding.Type{
-			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, Stage: binding.Stage{Made: b.Revision}, Snapshots: binding.Snapshots{Of: digests(b.Snapshots), OfTruncated: digests(b.Truncated)},
-			Inputs:  t.inputs(m.Manifest(), about),
-			Ways:    binding.Ways{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
-			Durable: about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
+		Type: entity.Type{
+			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, CanaryStage: entity.CanaryStage{Made: b.Revision}, Snapshots: entity.ForeignSnapshots{Of: digests(b.Snapshots), OfTruncated: digests(b.Truncated)},
+			TypeInputs: t.inputs(m.Manifest(), about),
+			TypeRoutes: entity.TypeRoutes{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
+			Durable:    about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &trial.Counter{},
-			Instantiate: func(ctx context.Context) (binding.Guest, error) {
+			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},
 		},
@@ -138,7 +137,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 // stateVersions are those of the states in the snapshots of other modules that a
 // type's module loads; nil if it reads one version alone. Only the manifests
 // have them.
-func (t *Types) stateVersions(ctx context.Context, b *binding.Type) (map[journal.Digest]int, error) {
+func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.Digest]int, error) {
 	if b.Durable || !b.States.Migrates() {
 		return nil, nil
 	}
@@ -201,8 +200,8 @@ func (s *Served) limit(node abi.Limits, own meta.Limits) {
 		}
 	}
 	s.Limits = &node
-	s.Rate = limit.NewRate(own.RatePerSecond)
-	s.FuelBudget, s.BytesBudget = limit.NewBudget(own.FuelPerSecond), limit.NewBudget(own.BytesPerSecond)
+	s.Rate = entity.NewRate(own.RatePerSecond)
+	s.FuelBudget, s.BytesBudget = entity.NewBudget(own.FuelPerSecond), entity.NewBudget(own.BytesPerSecond)
 }
 
 // memoryBounds are what a type's instances on this node are made with.

@@ -15,7 +15,6 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/entity"
-	"github.com/hostd/hostd/host/entity/binding"
 	"github.com/hostd/hostd/host/modules/trial"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -63,7 +62,7 @@ const (
 // overrides are the settings of one entity type.
 type overrides struct {
 	idle      time.Duration // 0: not set; negative is never
-	retention binding.RetentionOverride
+	retention entity.RetentionOverride
 	suspended bool
 	timers    int    // 0: not set
 	validate  string // "on", "off" or not set
@@ -152,7 +151,7 @@ func (t *Settings) IdleAfter(entityType string) (time.Duration, bool) {
 }
 
 // RetentionOverride returns what is set of how much a type's entities keep.
-func (t *Settings) RetentionOverride(entityType string) binding.RetentionOverride {
+func (t *Settings) RetentionOverride(entityType string) entity.RetentionOverride {
 	return (*t.of.Load())[entityType].retention
 }
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/modules/trial"
 )
 
@@ -47,7 +47,7 @@ func TestTypeSettings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, binding.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, "off", "", trial.Wish{}}
+	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, "off", "", trial.Wish{}}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

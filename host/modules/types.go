@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/cluster"
-	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/sharding"
 )
@@ -52,8 +52,8 @@ func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules 
 	return t
 }
 
-// Lookup implements binding.Types.
-func (t *Types) Lookup(entityType string) *binding.Type {
+// Lookup implements entity.Types.
+func (t *Types) Lookup(entityType string) *entity.Type {
 	if t := t.Served(entityType); t != nil {
 		return &t.Type
 	}

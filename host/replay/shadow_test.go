@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/modules/trial"
@@ -59,7 +59,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	}
 	limits := abi.DefaultLimits()
 	served := &modules.Served{
-		Type: binding.Type{Name: counted.Type, Index: uint32(index), Digest: m.Digest(), Limits: &limits, Ways: binding.Ways{States: about.States()}},
+		Type: entity.Type{Name: counted.Type, Index: uint32(index), Digest: m.Digest(), Limits: &limits, TypeRoutes: entity.TypeRoutes{States: about.States()}},
 		API:  modules.Type{Encoding: request.JSON},
 	}
 	w.s = &shadower{

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi"
-	"github.com/hostd/hostd/host/entity/binding"
+	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
@@ -70,7 +70,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 	m := guests.Compile(t, testguest.Module{Upcast: code, Frames: frames, Manifest: `{"abi":1,"name":"m","entityTypes":[` + strings.Join(types, ",") + `]}`}.Build(), nil)
 	w := &upcastWorld{t: t}
 	serves := func(name string) *modules.Served {
-		return &modules.Served{Type: binding.Type{Name: name, Digest: m.Digest()}}
+		return &modules.Served{Type: entity.Type{Name: name, Digest: m.Digest()}}
 	}
 	w.Upcasts = &Upcasts{
 		level: func() sharding.Level { return sharding.Level2 }, active: serves,

@@ -57,7 +57,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/config", "host/telemetry"},
-		to:     []string{"journal", "abi", "api", "host/guest", "host/entity", "host/region", "host/rpc"},
+		to:     []string{"journal", "abi", "api", "host/guest", "host/entity", "host/rpc"},
 		reason: "what every part is configured with must not depend on any part",
 	},
 	{
@@ -68,17 +68,17 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/datadir"},
-		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/guest", "host/entity", "host/region", "host/peer", "host/cluster", "host/rpc"},
+		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/guest", "host/entity", "host/peer", "host/cluster", "host/rpc"},
 		reason: "what works on a stopped node's directory shares it with the node, and must not depend on a part that runs",
 	},
 	{
 		from:   []string{"host/offline"},
-		to:     []string{"abi", "api", "host/config", "host/telemetry", "host/network", "host/entity", "host/region", "host/router", "host/deliver", "host/forward", "host/peer", "host/cluster", "host/backup", "host/rpc"},
+		to:     []string{"abi", "api", "host/config", "host/telemetry", "host/network", "host/entity", "host/router", "host/deliver", "host/forward", "host/peer", "host/cluster", "host/backup", "host/rpc"},
 		reason: "damage is mended, and what is left read, without a part that runs",
 	},
 	{
 		from:   []string{"host/modules"},
-		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/region", "host/router", "host/forward", "host/deliver", "host/backup", "host/rpc", "host/backend"},
+		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/router", "host/forward", "host/deliver", "host/backup", "host/rpc", "host/backend"},
 		tests:  true,
 		reason: "modules are brought to nodes without knowing what is decided by them",
 	},
@@ -89,18 +89,18 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/replay"},
-		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster", "host/rpc", "host/backend"},
+		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster", "host/rpc", "host/backend"},
 		tests:  true,
 		reason: "a past state is computed from what is committed, beside whatever runs",
 	},
 	{
 		from:   []string{"host/backup"},
-		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/guest", "host/entity", "host/region", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
+		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/guest", "host/entity", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
 		reason: "a backup is taken of what is committed, and brought in through the logs, whatever runs beside it",
 	},
 	{
 		from:   []string{"host/guest"},
-		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/entity", "host/region", "host/rpc", "api"},
+		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/entity", "host/rpc", "api"},
 		reason: "running a guest does not need to know what its results are for",
 	},
 	{
@@ -154,38 +154,22 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/entity"},
-		to:     []string{"host/region", "host/rpc", "api", "journal/raftgroup", "journal/wal", "journal/store"},
-		reason: "lanes decide; they are fed and their decisions are carried by others",
-	},
-	{
-		from:   []string{"host/entity"},
-		to:     []string{"host/entity/lane", "host/entity/loaders"},
-		except: []string{"host/entity/lane"},
-		reason: "what is decided does not depend on the goroutines around it: a model decides the same, step by step",
-	},
-	{
-		from:   []string{"host/entity/record"},
-		to:     []string{"host"},
-		reason: "a record is made of what a guest has put out, whoever the entity is and whoever waits",
-	},
-	{
-		from:   []string{"host/region"},
-		to:     []string{"host/rpc", "api", "journal/wal", "journal/store"},
-		reason: "a region serves any way of asking",
+		to:     []string{"host/rpc", "api", "journal/raftgroup", "journal/wal", "journal/store"},
+		reason: "executors decide; they are fed and their decisions are carried by others",
 	},
 	{
 		from:   []string{"host/router"},
-		to:     []string{"host/region", "host/entity", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
+		to:     []string{"host/entity", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
 		reason: "which node a request goes to is decided without knowing how it gets there",
 	},
 	{
 		from:   []string{"host/deliver"},
-		to:     []string{"host/region", "host/entity", "host/router", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
+		to:     []string{"host/entity", "host/router", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
 		reason: "sends are taken to wherever requests go, and from wherever they are kept",
 	},
 	{
 		from:   []string{"host/forward"},
-		to:     []string{"host/region", "host/entity", "journal/raftgroup", "journal/eventlog", "journal/store", "api/client"},
+		to:     []string{"host/entity", "journal/raftgroup", "journal/eventlog", "journal/store", "api/client"},
 		reason: "requests are carried between whatever gives and takes them",
 	},
 	{
@@ -196,7 +180,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/rpc"},
-		to:     []string{"host/region", "host/entity", "host/guest", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
+		to:     []string{"host/entity", "host/guest", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
 		reason: "handlers reach the runtime through their own interfaces",
 	},
 	{
@@ -280,12 +264,12 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/peer"},
-		to:     []string{"journal", "abi", "host/guest", "host/entity", "host/region", "host/rpc", "host/cluster"},
+		to:     []string{"journal", "abi", "host/guest", "host/entity", "host/rpc", "host/cluster"},
 		reason: "peers carry bytes and calls; what they mean is their users' business",
 	},
 	{
 		from:   []string{"cmd"},
-		to:     []string{"journal", "host/entity", "host/region", "host/rpc"},
+		to:     []string{"journal", "host/entity", "host/rpc"},
 		reason: "the command line composes a node through host and talks to one through the API",
 	},
 	{

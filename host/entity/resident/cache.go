@@ -1,6 +1,6 @@
 package resident
 
-// Cache decides which of a lane's resident entities leaves when memory is
+// Cache decides which of an executor's resident entities leaves when memory is
 // short: W-TinyLFU (Einziger, Friedman, Manes, "TinyLFU: A Highly Efficient
 // Cache Admission Policy", 2017). New ones pass through a small window; who
 // leaves the window stays only if it was asked for more often than the one

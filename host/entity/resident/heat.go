@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A lane knows which of its entities are asked for most by the space-saving
+// An executor knows which of its entities are asked for most by the space-saving
 // sketch (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and
 // Top-k Elements in Data Streams", 2005): a fixed number of counters, of which
 // the lowest goes to whoever has none. One command in hotOneIn is counted, at
@@ -36,7 +36,7 @@ type HotEntity struct {
 	Over     uint64 // by how much Commands may be too high
 }
 
-// HotReport is what a lane's entities were asked for in a span of time.
+// HotReport is what an executor's entities were asked for in a span of time.
 type HotReport struct {
 	Span     time.Duration
 	Commands uint64 // of all entities, about
@@ -44,7 +44,7 @@ type HotReport struct {
 	Entities []HotEntity // the hottest first
 }
 
-// Heat counts a lane's commands by entity.
+// Heat counts an executor's commands by entity.
 type Heat struct {
 	random uint32
 	began  int64 // of the window, unix nanoseconds; 0 before the first

@@ -3,7 +3,7 @@ package resident
 import "github.com/hostd/hostd/sharding"
 
 // An entity that is in memory and that nobody has asked for of late is dormant:
-// what the lane knows of it is a record of bytes, outside of what the collector
+// what the executor knows of it is a record of bytes, outside of what the collector
 // sees, on pages of its type's log, and its shard's table finds it by name.
 
 // Owner is who has the tables that a Store's records are in.
@@ -14,7 +14,7 @@ type Owner interface {
 	Moved(instance, handle uint32, to Slot)
 }
 
-// Store is the dormant entities of a lane; T is what their types are bound to.
+// Store is the dormant entities of an executor; T is what their types are bound to.
 type Store[T comparable] struct {
 	owner Owner
 	pages pages[T]

@@ -6,14 +6,14 @@ import (
 
 // The rate of timers is that of commands which leave little. A type whose
 // timers leave or compute much more at a firing pays with time: its timers wait
-// until the lane would have fired as many small ones, of the share that one
+// until the executor would have fired as many small ones, of the share that one
 // type has.
 
 const (
 	// smallBytes and smallFuel are what a timer of the rate may take up.
 	smallBytes = 2 << 10
 	smallFuel  = 4_000_000
-	// typeShare is the part of the lane's rate that a type pays at: one of this.
+	// typeShare is the part of the executor's rate that a type pays at: one of this.
 	typeShare = 4
 	// debtSlack is how much a type may owe before its timers wait, debtMost the
 	// most that it can.

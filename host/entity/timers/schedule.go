@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A schedule is a timer that the record which ends it sets again. The lane that
+// A schedule is a timer that the record which ends it sets again. The executor that
 // decides the command looks up when that is, by its clock and its own copy of
 // the zone's rules, and the record carries the answer: nothing that replays it
 // has to know either.

@@ -18,7 +18,7 @@ import (
 
 // A timer is a command in its entity's own queue. Setting, cancelling and
 // firing are parts of records, so what is set is a function of the log. The
-// leader's lane asks what has been applied for the timers that are due, a few
+// leader's executor asks what has been applied for the timers that are due, a few
 // at a time, and gives each to its entity; the record of the command ends the
 // timer. Nothing else of a shard's timers is in memory than when to ask next.
 
@@ -38,10 +38,10 @@ const LimitLook = time.Second
 // ErrStale: the timer was set, cancelled or fired after it was read.
 var ErrStale = errors.New("the timer has changed")
 
-// Shard is a lane's view of a shard's timers while it leads.
+// Shard is an executor's view of a shard's timers while it leads.
 type Shard struct {
 	id      sharding.ShardID
-	over    bool            // the lane does not lead any more
+	over    bool            // the executor does not lead any more
 	at      int64           // of the log clock, when to ask for due timers; 0 for never
 	scan    *Scan           // under way
 	asOf    uint64          // of the last scan
@@ -297,7 +297,7 @@ func (f *Firing) Loaded() {
 	}
 }
 
-// Complete implements request.Completer, on the lane's goroutine. A timer that
+// Complete implements request.Completer, on the executor's goroutine. A timer that
 // failed is tried again after a while; the others do not wait for it.
 func (f *Firing) Complete(r *request.Request) {
 	q, s := f.timers, f.shard

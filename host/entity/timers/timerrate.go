@@ -6,20 +6,20 @@ import (
 )
 
 // Many timers may be due at once, and what else is asked of the entities comes
-// first. So a lane reads the timers of some shards ahead, the ones that are due
+// first. So an executor reads the timers of some shards ahead, the ones that are due
 // first before the others, and hands them to their entities at a rate: the
 // options' at least, however busy it is, and more as long as that delays
 // nobody.
 //
 //	due --> read, in its shard's window --> admitted, to its entity's queue --> fired
-//	        bounded for the lane            bounded for the lane
+//	        bounded for the executor            bounded for the executor
 
 const (
 	// windowTimers bounds the timers of a shard that are read at a time, and
 	// windowLeast is how few that are when many shards have some due.
 	windowTimers = 256
 	windowLeast  = 32
-	// windowsTimers bounds those of a lane that are read and not admitted.
+	// windowsTimers bounds those of an executor that are read and not admitted.
 	windowsTimers = 16384
 	// runTimers of a shard are admitted in a row, whatever is due in others: they
 	// become one entry of its log.
@@ -37,7 +37,7 @@ const (
 	// of the least.
 	paceMost = 8
 	// paceBurst is for how long what the rate allows adds up, paceLook how often
-	// the rate is looked at, Tick when the lane looks again for what the rate
+	// the rate is looked at, Tick when the executor looks again for what the rate
 	// did not allow yet.
 	paceBurst = 20 * time.Millisecond
 	paceLook  = 10 * time.Millisecond
@@ -58,7 +58,7 @@ const (
 	paceYield    = 8
 )
 
-// pacer decides how many timers a lane may admit. Its clock is the lane's.
+// pacer decides how many timers an executor may admit. Its clock is the executor's.
 type pacer struct {
 	rate    float64 // timers a second
 	allowed float64 // may be admitted by the rate

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Lane is what the timers need of the lane that has them. No method blocks.
+// Lane is what the timers need of the executor that has them. No method blocks.
 type Lane interface {
 	// Now is the time of this turn.
 	Now() time.Time
@@ -36,7 +36,7 @@ type Spans interface {
 	Fire(r *request.Request) Span
 }
 
-// Span is the span of a timer that fires. End is called once, on the lane's
+// Span is the span of a timer that fires. End is called once, on the executor's
 // goroutine, when the request is completed.
 type Span interface{ End(*request.Request) }
 
@@ -56,19 +56,19 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Timers are those of the shards that a lane leads.
+// Timers are those of the shards that an executor leads.
 type Timers struct {
 	opts   Options
 	lane   Lane
 	shards map[sharding.ShardID]*Shard
 	pace   pacer
 	debts  debts
-	at     int64 // when the lane looks again, unix nanoseconds; 0 for never
+	at     int64 // when the executor looks again, unix nanoseconds; 0 for never
 	fired  uint64
 	due    int // read as due and not fired
 }
 
-// New returns the timers of a lane that leads nothing.
+// New returns the timers of an executor that leads nothing.
 func New(opts Options, lane Lane) *Timers {
 	return &Timers{opts: opts, lane: lane, shards: make(map[sharding.ShardID]*Shard)}
 }
@@ -92,10 +92,10 @@ func (q *Timers) Drop(s *Shard) {
 	*s = Shard{id: s.id, over: true}
 }
 
-// At is when the lane is to call Ask, unix nanoseconds; 0 for never.
+// At is when the executor is to call Ask, unix nanoseconds; 0 for never.
 func (q *Timers) At() int64 { return q.at }
 
-// LookAt has the lane look after its timers at a time.
+// LookAt has the executor look after its timers at a time.
 func (q *Timers) LookAt(at int64) {
 	if q.at == 0 || at < q.at {
 		q.at = at
@@ -110,7 +110,7 @@ func (q *Timers) Wake(s *Shard, at int64) {
 	q.LookAt(at)
 }
 
-// Counts are what a lane's timers are at.
+// Counts are what an executor's timers are at.
 type Counts struct {
 	Fired    uint64
 	Due      int // read as due and not fired

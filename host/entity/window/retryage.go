@@ -11,8 +11,8 @@ import "time"
 // How long ago the first attempt was is measured by the clocks of those who
 // made and carried it, none of which is compared with another. What is
 // forgotten has a time of the shard's log clock, so the age is taken from that
-// clock: directly for what was first tried since this lane leads the shard, for
-// the lane's own clock has given all times since then. For what was tried
+// clock: directly for what was first tried since this executor leads the shard, for
+// the executor's own clock has given all times since then. For what was tried
 // before, it is taken from the last time that earlier leaders gave; their
 // clocks may have differed from each other by ClocksAgree.
 //
@@ -30,14 +30,14 @@ const (
 	onTheWay = 10 * time.Millisecond
 )
 
-// Lead is when a lane began to lead a shard.
+// Lead is when an executor began to lead a shard.
 type Lead struct {
 	At    time.Time
 	Clock int64 // the log clock then
 }
 
 // FirstTried returns a time of the shard's log clock that is not after the
-// first attempt of a command. now is the lane's clock, logNow the shard's.
+// first attempt of a command. now is the executor's clock, logNow the shard's.
 func (l *Lead) FirstTried(now, first time.Time, logNow int64) int64 {
 	age := max(0, now.Sub(first))
 	age += age/4 + onTheWay

@@ -17,7 +17,7 @@ func TestFirstTriedIsNoLater(t *testing.T) {
 	clock := func(n int) int64 { return at.Add(ms(n)).UnixNano() }
 	for _, tt := range []struct {
 		name   string
-		led    int   // when this lane began to lead, by its clock
+		led    int   // when this executor began to lead, by its clock
 		before int64 // the log clock then
 		now    int   // by its clock
 		age    int

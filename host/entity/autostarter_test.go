@@ -1,0 +1,244 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+// executor is one whose entities are started, and its shards' lists of what exists.
+type lane struct {
+	now      time.Time
+	deferred bool
+	crowded  bool
+	resident map[string]bool
+	fired    []*request.Request
+	scans    []*autostartScan
+	existing map[string][]string // ids by type
+	broken   error               // of a reading
+}
+
+func (l *lane) Now() time.Time                                        { return l.now }
+func (l *lane) Deferring(sharding.ShardID) bool                       { return l.deferred }
+func (l *lane) Resident(_ sharding.ShardID, e sharding.EntityID) bool { return l.resident[e.ID] }
+func (l *lane) Crowded() bool                                         { return l.crowded }
+func (l *lane) Fire(r *request.Request)                               { l.fired = append(l.fired, r) }
+func (l *lane) List(s *autostartScan)                                 { l.scans = append(l.scans, s) }
+
+func (l *lane) ListExisting(_ context.Context, _ sharding.ShardID, entityType, after string, limit int) (ids []string, err error) {
+	for _, id := range l.existing[entityType] {
+		if id > after && len(ids) < limit {
+			ids = append(ids, id)
+		}
+	}
+	return ids, l.broken
+}
+
+// starterWorld is a starter of some types, and its lane.
+type starterWorld struct {
+	*lane
+	*autostarter
+	types []string
+}
+
+func newStarterWorld(opts autostartOptions) *starterWorld {
+	w := &starterWorld{lane: &lane{now: time.Unix(1000, 0), resident: map[string]bool{}, existing: map[string][]string{}}, types: []string{"a"}}
+	opts.Types = func() []string { return w.types }
+	opts.Logger = slog.New(slog.DiscardHandler)
+	w.autostarter = newAutostarter(opts, w.lane)
+	return w
+}
+
+// turn starts what may be, and ends the readings.
+func (w *starterWorld) turn(t *testing.T) {
+	w.Start()
+	for _, s := range w.scans {
+		s.Do(t.Context(), w.lane)
+		w.Found(s)
+	}
+	w.scans = nil
+}
+
+// end ends all starts that are under way.
+func (w *starterWorld) end(err error) (ids []string) {
+	for _, r := range w.fired {
+		ids = append(ids, r.Entity.ID)
+		r.Result.Err = err
+		r.Done.Complete(r)
+	}
+	w.fired = nil
+	return ids
+}
+
+func idNames(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%05d", i))
+	}
+	return ids
+}
+
+// TestAllThatExistsIsStarted: page by page, each once, no faster than the rate
+// and so many at once.
+func TestAllThatExistsIsStarted(t *testing.T) {
+	w := newStarterWorld(autostartOptions{Rate: 100, Listed: true})
+	w.existing["a"] = idNames(2*pageSize + 3)
+	w.Lead(1)
+	var started []string
+	for turn := 0; len(started) < len(w.existing["a"]); turn++ {
+		if turn > 10_000 {
+			t.Fatalf("%d are started, and no more", len(started))
+		}
+		w.turn(t)
+		if len(w.fired) > autostartAtOnce {
+			t.Fatalf("%d are started at once", len(w.fired))
+		}
+		started = append(started, w.end(nil)...)
+		w.now = w.now.Add(10 * time.Millisecond)
+		if most := burst + turn + 1; len(started) > most {
+			t.Fatalf("%d are started in %d ms", len(started), 10*turn)
+		}
+	}
+	if !slices.Equal(started, w.existing["a"]) {
+		t.Error("some are started twice, or out of order")
+	}
+}
+
+// TestStartsMakeWay: for requests that wait, and while memory is short; what is
+// in memory already is not started.
+func TestStartsMakeWay(t *testing.T) {
+	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+	w.existing["a"] = []string{"in", "out"}
+	w.resident["in"] = true
+	w.Lead(1)
+	for _, why := range []*bool{&w.deferred, &w.crowded} {
+		*why = true
+		w.turn(t)
+		w.turn(t)
+		if *why = false; len(w.fired) > 0 {
+			t.Fatalf("%d are started all the same", len(w.fired))
+		}
+	}
+	w.turn(t)
+	w.turn(t)
+	if got := w.end(nil); !slices.Equal(got, []string{"out"}) {
+		t.Errorf("started: %v", got)
+	}
+}
+
+// TestFailedStartsAreHeldBack: ever longer, up to a bound; one that was stopped
+// on request is not tried again, and one that starts begins anew.
+func TestFailedStartsAreHeldBack(t *testing.T) {
+	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+	w.existing["a"] = []string{"x"}
+	s := w.Lead(1)
+	id := sharding.EntityID{Type: "a", ID: "x"}
+	w.turn(t)
+	w.turn(t)
+	fails := errors.New("it traps")
+	for n := range 15 {
+		if got := w.end(fails); !slices.Equal(got, []string{"x"}) || !s.HeldBack(id) {
+			t.Fatalf("attempt %d: %v are started, held back %v", n, got, s.HeldBack(id))
+		}
+		wait := min(retry<<min(n, 10), retryMost)
+		due := w.now.Add(wait)
+		for _, w.now = range []time.Time{w.now, due.Add(-1)} {
+			if w.turn(t); len(w.fired) > 0 || w.At() != due.UnixNano() {
+				t.Fatalf("%d attempts come before %v are over, and the lane looks again after %v", len(w.fired), wait, time.Unix(0, w.At()).Sub(w.now))
+			}
+		}
+		w.now = due
+		w.turn(t)
+	}
+	if w.end(request.ErrStopped); s.HeldBack(id) {
+		t.Error("an entity that was stopped is tried again")
+	}
+	w.Again(s, id)
+	w.turn(t)
+	w.end(fails)
+	w.now = w.now.Add(retry)
+	if w.turn(t); len(w.fired) != 1 {
+		t.Error("the first failure after a success waits longer than the first of all")
+	}
+}
+
+// TestTypesThatCannotBeReadAreTriedAgain as a whole.
+func TestTypesThatCannotBeReadAreTriedAgain(t *testing.T) {
+	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+	w.existing["a"], w.broken = []string{"x"}, errors.New("damaged")
+	w.Lead(1)
+	w.turn(t)
+	w.broken = nil
+	w.turn(t)
+	if len(w.fired) > 0 {
+		t.Error("what could not be read is started")
+	}
+	w.now = w.now.Add(retry)
+	for range 3 {
+		w.turn(t)
+	}
+	if got := w.end(nil); !slices.Equal(got, []string{"x"}) {
+		t.Errorf("started: %v", got)
+	}
+}
+
+// TestTypesAreLearned: of one that is new the shards that are led are read, of
+// one that was known not again; singletons are started where nothing is listed.
+func TestTypesAreLearned(t *testing.T) {
+	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+	w.existing["a"], w.existing["b"] = []string{"x"}, []string{"y"}
+	w.Lead(1)
+	w.turn(t)
+	w.turn(t)
+	w.end(nil)
+	w.types = []string{"a", "b"}
+	w.Learn()
+	w.turn(t)
+	w.turn(t)
+	if got := w.end(nil); !slices.Equal(got, []string{"y"}) {
+		t.Errorf("of a new type: %v", got)
+	}
+	w = newStarterWorld(autostartOptions{Rate: 1000, Singletons: func(shard sharding.ShardID) []sharding.EntityID {
+		return []sharding.EntityID{{Type: "a", ID: fmt.Sprint(shard)}, {Type: "unknown", ID: "u"}}
+	}})
+	w.existing["a"] = []string{"x"}
+	w.Lead(3)
+	w.turn(t)
+	if got := w.end(nil); !slices.Equal(got, []string{"3"}) {
+		t.Errorf("without a list: %v", got)
+	}
+}
+
+// TestShardsThatAreLostStartNothing: neither what was read nor what comes back.
+func TestShardsThatAreLostStartNothing(t *testing.T) {
+	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+	w.existing["a"] = []string{"x", "y"}
+	s := w.Lead(1)
+	w.Start()
+	scan := w.scans[0]
+	scan.Do(t.Context(), w.lane)
+	w.scans = nil
+	w.Drop(s)
+	w.Found(scan)
+	w.turn(t)
+	if len(w.fired) > 0 {
+		t.Error("what was read of a lost shard is started")
+	}
+	s = w.Lead(1)
+	w.turn(t)
+	w.turn(t)
+	w.Drop(s)
+	if w.end(errors.New("lost")); s.HeldBack(sharding.EntityID{Type: "a", ID: "x"}) {
+		t.Error("an entity of a lost shard is held back")
+	}
+	w.now = w.now.Add(time.Hour)
+	if w.turn(t); len(w.fired) > 0 {
+		t.Error("an entity of a lost shard is tried again")
+	}
+}

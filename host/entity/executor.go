@@ -1,0 +1,332 @@
+package entity
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// queueRequests bounds the requests that wait for the lane.
+const queueRequests = 1 << 16
+
+// takeRequests bounds the requests that the executor takes at once, before it looks
+// at events again: taking one costs about a microsecond.
+const takeRequests = 2048
+
+// executor is the goroutine that runs the entities of its shards. Its methods are
+// safe for concurrent use and never block, Close excepted.
+type executor struct {
+	core    *coreTurns
+	opts    Options
+	wake    chan struct{}
+	stop    chan struct{}
+	done    chan struct{}
+	loaders *loaderPool
+	scans   context.Context
+	endAll  context.CancelFunc // of scans
+
+	visits   uint64 // numbers them; the executor's goroutine only
+	current  atomic.Pointer[visit]
+	turns    atomic.Uint64
+	began    chan struct{}
+	overseen chan struct{} // closed when the overseer has ended
+
+	mu     sync.Mutex
+	closed bool
+	reqs   []*request.Request
+	events []coreEvent
+
+	stats struct {
+		latest    atomic.Pointer[Stats]
+		handovers atomic.Uint64
+	}
+}
+
+// newExecutor starts an executor. readOnly is asked before each command is carried out;
+// while it says true commands are refused and queries go on.
+func newExecutor(opts Options, readOnly func() bool) *executor {
+	l := &executor{
+		opts: opts.WithDefaults(),
+		wake: make(chan struct{}, 1),
+		stop: make(chan struct{}),
+		done: make(chan struct{}),
+
+		began:    make(chan struct{}, 1),
+		overseen: make(chan struct{}),
+	}
+	l.core = newCoreTurns(l.opts, runner{l}, readOnly, rand.Uint64())
+	l.scans, l.endAll = context.WithCancel(context.Background())
+	l.loaders = newLoaderPool(l.opts.Loaders)
+	l.stats.latest.Store(&Stats{})
+	l.current.Store(&visit{})
+	go l.oversee()
+	go l.run(false)
+	return l
+}
+
+// Submit takes requests in order; each is completed exactly once.
+func (l *executor) Submit(reqs []*request.Request) {
+	l.mu.Lock()
+	if l.closed || len(l.reqs)+len(reqs) > queueRequests {
+		err := request.ErrBusy
+		if l.closed {
+			err = request.ErrStopped
+		}
+		l.mu.Unlock()
+		for _, r := range reqs {
+			r.Result = request.Result{Err: err}
+			r.Done.Complete(r)
+		}
+		return
+	}
+	now := l.opts.Now()
+	for _, r := range reqs {
+		r.Lane.Since = now
+	}
+	l.reqs = append(l.reqs, reqs...)
+	l.mu.Unlock()
+	l.signal()
+}
+
+// Waiting is how many requests wait for the executor's goroutine.
+func (l *executor) Waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.reqs)
+}
+
+// Busy reports whether requests wait for the executor's goroutine.
+func (l *executor) Busy() bool { return l.Waiting() > 0 }
+
+// LeaderChanged tells of an election of the shard: whether this node won it.
+func (l *executor) LeaderChanged(shard sharding.ShardID, term sharding.Term, self bool) {
+	l.put(coreEvent{Kind: eventLeaderChanged, Shard: shard, Term: term, Self: self})
+}
+
+// appliedEntry is one outcome of the shard's log, in order.
+type appliedEntry struct {
+	Shard    sharding.ShardID
+	Term     sharding.Term // of the raft entry
+	NoOp     bool          // a new leader's first entry: everything before it is applied
+	Fence    sharding.Term
+	Proposal uint64
+	Index    uint64 // of the raft entry
+	Clock    int64  // the shard's log clock after it
+	Revision uint64 // the shard's binding revision after it
+	Err      error  // nil: the entry took effect
+	// Proof is the digest of the shard's rows after the entry, where replicas
+	// take it; nil otherwise.
+	Proof *journal.Proof
+	// Owing is set while the shard has work left that its next entries do.
+	Owing bool
+}
+
+// Applied tells the outcomes of entries.
+func (l *executor) Applied(as []appliedEntry) {
+	l.mu.Lock()
+	for i := range as {
+		a := &as[i]
+		ev := coreEvent{Kind: eventProposalDone, Shard: a.Shard, Term: a.Fence, Number: a.Proposal, Clock: a.Clock, Revision: a.Revision, Err: a.Err, Index: a.Index, Proof: a.Proof, Owing: a.Owing}
+		if a.NoOp {
+			ev.Kind, ev.Term = eventTermStarted, a.Term
+		}
+		l.events = append(l.events, ev)
+	}
+	l.mu.Unlock()
+	l.signal()
+}
+
+// BindingsMoved tells that Options.Bindings returns more than before.
+func (l *executor) BindingsMoved() { l.put(coreEvent{Kind: eventBindingsMoved}) }
+
+// IdleTimesMoved tells that Options.IdleAfter returns something else than
+// before.
+func (l *executor) IdleTimesMoved() { l.put(coreEvent{Kind: eventIdleTimesMoved}) }
+
+// Dropped tells that a proposal never entered the log, and why.
+func (l *executor) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
+	l.put(coreEvent{Kind: eventProposalDone, Shard: shard, Term: fence, Number: proposal, Err: notApplied(why)})
+}
+
+// Reopen tells that the shard's state was changed by entries which are not the
+// executor's; clock is the shard's log clock.
+func (l *executor) Reopen(shard sharding.ShardID, clock int64) {
+	l.put(coreEvent{Kind: eventReopened, Shard: shard, Clock: clock})
+}
+
+// ReadConfirmed tells that this node led the shard after the round was asked.
+func (l *executor) ReadConfirmed(shard sharding.ShardID, round uint64) {
+	l.put(coreEvent{Kind: eventReadConfirmed, Shard: shard, Number: round})
+}
+
+// ReadFailed tells that a round could not be confirmed.
+func (l *executor) ReadFailed(shard sharding.ShardID, round uint64) {
+	l.put(coreEvent{Kind: eventReadFailed, Shard: shard, Number: round})
+}
+
+// Stats returns counters at most one turn old.
+func (l *executor) Stats() Stats {
+	st := *l.stats.latest.Load()
+	st.Handovers = l.stats.handovers.Load()
+	return st
+}
+
+// TypeStats returns the executor's counters by entity type.
+func (l *executor) TypeStats() map[string]TypeStats { return l.core.TypeStats() }
+
+// Close answers everything that waits and stops. What is proposed may still
+// be committed: its callers are told that the outcome is unknown.
+func (l *executor) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.stop)
+	}
+	l.mu.Unlock()
+	for _, ended := range []chan struct{}{l.overseen, l.done} {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (l *executor) put(ev coreEvent) {
+	l.mu.Lock()
+	l.events = append(l.events, ev)
+	l.mu.Unlock()
+	l.signal()
+}
+
+func (l *executor) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the executor's loop. It starts again on another goroutine, resumed, when
+// a visit runs long; done is closed by the one that ends the lane.
+func (l *executor) run(resumed bool) {
+	if resumed {
+		l.current.Store(&visit{})
+		l.core.Resume(l.opts.Now())
+		l.signal()
+	}
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	var due time.Time // of the timer; zero when it is not set
+	var reqs []*request.Request
+	var events []coreEvent
+	for {
+		select {
+		case <-l.stop:
+			l.shutdown()
+			close(l.done)
+			return
+		case <-timer.C:
+			due = time.Time{}
+			l.core.Tick(l.opts.Now())
+		case <-l.wake:
+		}
+		l.turns.Add(1)
+		select {
+		case l.began <- struct{}{}:
+		default:
+		}
+		for {
+			clear(reqs)
+			clear(events)
+			l.mu.Lock()
+			if len(l.reqs) <= takeRequests {
+				reqs, l.reqs = l.reqs, reqs[:0]
+			} else {
+				reqs = append(reqs[:0], l.reqs[:takeRequests]...)
+				l.reqs = slices.Delete(l.reqs, 0, takeRequests)
+			}
+			events, l.events = l.events, events[:0]
+			l.mu.Unlock()
+			if len(reqs) == 0 && len(events) == 0 {
+				break
+			}
+			l.core.Take(l.opts.Now(), events, reqs)
+		}
+		due = l.arm(timer, due)
+		l.publish()
+	}
+}
+
+// arm sets the timer for what is due first. It returns when it goes off.
+func (l *executor) arm(timer *time.Timer, due time.Time) time.Time {
+	at, after := l.core.Next()
+	if at.IsZero() || !due.IsZero() && !at.Before(due) {
+		return due
+	}
+	timer.Reset(after)
+	return at
+}
+
+func (l *executor) publish() {
+	st := l.core.Stats()
+	l.stats.latest.Store(&st)
+}
+
+func (l *executor) shutdown() {
+	l.mu.Lock()
+	reqs, events := l.reqs, l.events
+	l.reqs, l.events = nil, nil
+	l.mu.Unlock()
+	l.core.Close(reqs)
+	l.awaitVisits(events)
+	l.publish()
+	l.endAll()
+	l.loaders.Close()
+}
+
+// visitsEnd bounds the wait for guests at the end: they have been interrupted,
+// but for those that start, which spend their fuel.
+const visitsEnd = 5 * time.Second
+
+// awaitVisits takes back the visits that the executor went on without, so that
+// their guests are closed: those that events tell of, and the others.
+func (l *executor) awaitVisits(events []coreEvent) {
+	late := time.NewTimer(visitsEnd)
+	defer late.Stop()
+	for away := l.core.TakeBack(events); away > 0; {
+		select {
+		case <-l.wake:
+		case <-late.C:
+			l.opts.Logger.Warn("guests did not come back before the lane ended", "guests", away)
+			return
+		}
+		l.mu.Lock()
+		events := l.events
+		l.events = nil
+		l.mu.Unlock()
+		away = l.core.TakeBack(events)
+	}
+}
+
+// runner is the executor as its core sees it.
+type runner struct{ l *executor }
+
+func (r runner) Visit(v *guestCall) bool { return r.l.visit(v) }
+
+// Start has something read by a loader.
+func (r runner) Start(what Reading) {
+	l := r.l
+	l.loaders.Do(func() {
+		if l.scans.Err() == nil {
+			what.Do(l.scans, l.put)
+		}
+	})
+}

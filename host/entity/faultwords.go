@@ -1,0 +1,51 @@
+package entity
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// keptWords bounds what is remembered of what a guest wrote: its beginning and
+// its end.
+const keptWords = 1 << 10
+
+// lastWords is what a guest wrote before it failed, without what err says
+// already.
+func lastWords(err error) string {
+	var w interface{ LastWords() string }
+	if errors.As(err, &w) && !strings.Contains(err.Error(), w.LastWords()) {
+		return w.LastWords()
+	}
+	return ""
+}
+
+// faultAttributes are those of a log line that tells of a fault, after others.
+func faultAttributes(err error, others ...any) []any {
+	others = append(others, "error", err)
+	if words := lastWords(err); words != "" {
+		others = append(others, "guest_wrote", words)
+	}
+	return others
+}
+
+// text is an error as it is remembered.
+func text(err error) string {
+	words := lastWords(err)
+	switch {
+	case words == "":
+		return err.Error()
+	case len(words) > keptWords:
+		words = strings.ToValidUTF8(words[:keptWords/2], "") + "\n...\n" + tail(words, keptWords/2)
+	}
+	return err.Error() + "; the guest wrote: " + words
+}
+
+// tail is the end of a text, at most n bytes.
+func tail(text string, n int) string {
+	at := len(text) - n
+	for at < len(text) && !utf8.RuneStart(text[at]) {
+		at++
+	}
+	return text[at:]
+}

@@ -1,0 +1,188 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/entity/window"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// latest is the history of an entity of a durable type: records of one state
+// each, and a snapshot.
+type latest struct {
+	records  []journal.Record
+	snapshot *journal.Snapshot
+}
+
+var one = sharding.EntityID{Type: "draft", ID: "d"}
+
+// writes adds a state of a version.
+func (h *latest) writes(version int, state string) {
+	h.records = append(h.records, journal.Record{
+		Entity: one, Expected: journal.Sequence(len(h.records)), RecordedAt: 1, Module: journal.Digest{byte(version)}, CommandID: "c",
+		Events: []journal.Event{{Type: manifest.StateEvent(version), Payload: []byte(state)}},
+	})
+}
+
+func (h *latest) Read(_ context.Context, _ sharding.ShardID, _ sharding.EntityID, from journal.Sequence, fn func(*journal.Record, journal.Hash) error) error {
+	for i := range h.records {
+		if r := &h.records[i]; r.Last() >= from {
+			if err := fn(r, journal.Hash{byte(r.Last())}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *latest) Since(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
+	return h.Read(ctx, shard, id, s.Sequence+1, fn)
+}
+
+func (h *latest) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
+	return h.snapshot, nil
+}
+
+func (h *latest) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+
+func (h *latest) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
+	return 0, 0, nil
+}
+
+// loader keeps what a guest is given to load.
+type loader struct {
+	Guest
+	given abi.Request
+	calls int
+}
+
+func (l *loader) Load(_ uint32, _ uint64, frames []byte) (bool, error) {
+	l.calls++
+	return true, abi.ParseRequest(&l.given, frames)
+}
+
+// of is a durable type of a module, as a manifest describes it.
+func of(module byte, version int, reads ...int) *Type {
+	about := manifest.EntityType{Kind: manifest.DurableState, StateVersion: version}
+	for _, v := range reads {
+		about.ReadsStates = append(about.ReadsStates, manifest.StateForm{Version: v})
+	}
+	return &Type{Name: "draft", Durable: true, Digest: journal.Digest{module}, TypeRoutes: TypeRoutes{States: about.States()}}
+}
+
+// loads has a guest of a type load the entity, and returns what it was given.
+func (h *latest) loads(t *testing.T, typ *Type) (abi.Request, int, error) {
+	t.Helper()
+	l := historyLoad{ID: one, Shard: 1, Type: typ}
+	var chunks []*historyChunk
+	l.Read(t.Context(), h, 1<<16, func(ch *historyChunk) error {
+		chunks = append(chunks, ch)
+		return nil
+	})
+	if len(chunks) != 1 || chunks[0].Err != nil || !chunks[0].Last {
+		t.Fatalf("%d chunks, the first with %v", len(chunks), chunks[0].Err)
+	}
+	var s historyStep
+	l.Step(&s, chunks[0])
+	var g loader
+	err := s.Do(&g, 1)
+	return g.given, g.calls, err
+}
+
+// TestStatesHaveVersions: a guest is told the version of a state that is not
+// its own, and gets none that its module does not read.
+func TestStatesHaveVersions(t *testing.T) {
+	var h latest
+	h.writes(1, "old")
+	for name, tt := range map[string]struct {
+		typ    *Type
+		told   uint64
+		unread bool
+	}{
+		"its own":            {of(1, 0), 0, false},
+		"its own, numbered":  {of(1, 1), 0, false},
+		"one that it reads":  {of(2, 2, 1), 1, false},
+		"one of two":         {of(3, 3, 2, 1), 1, false},
+		"one it never heard": {of(2, 2), 0, true},
+		"one of none it has": {of(4, 4, 3, 2), 0, true},
+	} {
+		given, calls, err := h.loads(t, tt.typ)
+		if tt.unread {
+			var unread *manifest.UnreadStateError
+			if !errors.As(err, &unread) || unread.Version != 1 || calls != 0 {
+				t.Errorf("%s: %v, %d calls", name, err, calls)
+			}
+			continue
+		}
+		if err != nil || string(given.Snapshot) != "old" || given.StateVersion != tt.told || given.Sequence != 1 {
+			t.Errorf("%s: %v, it is given %q of version %d at %d", name, err, given.Snapshot, given.StateVersion, given.Sequence)
+		}
+	}
+	h.writes(2, "new")
+	if given, _, err := h.loads(t, of(2, 2, 1)); err != nil || string(given.Snapshot) != "new" || given.StateVersion != 0 || given.Sequence != 2 {
+		t.Errorf("the newer state: %v, it is given %q of version %d at %d", err, given.Snapshot, given.StateVersion, given.Sequence)
+	}
+}
+
+// TestSnapshotsOfOthersAreNoStates: a snapshot of another module says where a
+// history goes on, but the state is the one of the record there, whose version
+// is known.
+func TestSnapshotsOfOthersAreNoStates(t *testing.T) {
+	for _, filter := range [][]byte{nil, make([]byte, 8)} {
+		h := latest{snapshot: &journal.Snapshot{Entity: one, Sequence: 2, Hash: journal.Hash{2}, Module: journal.Digest{1}, Window: 2, Keep: 1, Filter: filter, State: []byte("made"), Stands: journal.Position{Index: 1}}}
+		h.writes(1, "first")
+		h.writes(1, "second")
+		given, _, err := h.loads(t, of(2, 2, 1))
+		if err != nil || string(given.Snapshot) != "second" || given.StateVersion != 1 || given.Sequence != 2 {
+			t.Errorf("of another module: %v, it is given %q of version %d at %d", err, given.Snapshot, given.StateVersion, given.Sequence)
+		}
+		given, _, err = h.loads(t, of(1, 1))
+		if err != nil || string(given.Snapshot) != "made" || given.StateVersion != 0 {
+			t.Errorf("of its own: %v, it is given %q of version %d", err, given.Snapshot, given.StateVersion)
+		}
+	}
+}
+
+// TestCommandsComeInChunks: an entity's records may have no events, and more
+// replies than there is memory. No chunk has more than a bound of them, those of
+// commands are nothing for the guest, and nothing is lost or doubled.
+func TestCommandsComeInChunks(t *testing.T) {
+	h := &latest{}
+	h.writes(1, `"first"`)
+	const commands = 300
+	for i := range commands {
+		h.records = append(h.records, journal.Record{
+			Entity: one, Expected: 1, RecordedAt: int64(2 + i), CommandID: journal.CommandID(fmt.Sprint("c", i)), Reply: make([]byte, 20_000),
+		})
+	}
+	typ := of(1, 1)
+	l := historyLoad{ID: one, Shard: 1, Type: typ}
+	var seen window.Window
+	limits := window.Limits{Commands: 1000, ReplyBytes: 1 << 30, ClientMaxAge: 1 << 60, ServerMaxAge: 1 << 60}
+	var g loader
+	chunks, last := 0, false
+	l.Read(t.Context(), h, 1<<20, func(ch *historyChunk) error {
+		if chunks++; ch.Err != nil || last {
+			t.Fatal(ch.Err, last)
+		}
+		if n := ch.Seen.Bytes(); n > 128<<10+21_000 {
+			t.Errorf("a chunk has %d bytes", n)
+		}
+		seen.AddAll(&limits, ch.Seen, func(bool) *window.Filter { return nil })
+		if last = ch.Last; ch.Commands {
+			return nil
+		}
+		var s historyStep
+		l.Step(&s, ch)
+		return s.Do(&g, 1)
+	})
+	if n := seen.Count(); n != commands+1 || !last || chunks < commands*20_000/(150<<10) || g.calls != 1 || string(g.given.Snapshot) != `"first"` {
+		t.Errorf("%d commands in %d chunks, the last one came: %v; the guest got %d states, %q", n, chunks, last, g.calls, g.given.Snapshot)
+	}
+}

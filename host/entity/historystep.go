@@ -1,0 +1,85 @@
+package entity
+
+import (
+	"errors"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// errInitialRefused says that a guest made no state of what it was given.
+var errInitialRefused = errors.New("the guest refused to make an initial state")
+
+// keepBytes bounds the buffer that a Step keeps.
+const keepBytes = 64 << 10
+
+// historyStep is what a guest does for a chunk: it makes the state that the events
+// evolve, where it has none, and applies them.
+type historyStep struct {
+	typ    uint32
+	begin  []byte // frames of hostd_load; empty when the entity is loaded
+	anew   bool   // the entity is loaded, and begins anew
+	frames []byte
+	stored bool  // begin has a snapshot
+	unread error // the module reads no state of its version
+}
+
+// Step makes s the step of the load's next chunk.
+func (l *historyLoad) Step(s *historyStep, ch *historyChunk) {
+	s.typ, s.frames, s.begin, s.stored, s.unread = l.Type.Index, ch.frames, s.begin[:0], false, nil
+	s.anew = l.begun && ch.anew
+	if l.begun && !s.anew {
+		return
+	}
+	l.begun = true
+	s.begin = abi.AppendEntityID(s.begin, l.ID.ID)
+	if ch.snapshot != nil {
+		l.from = ch.snapshot.Sequence
+	}
+	s.begin = abi.AppendSequence(s.begin, uint64(max(l.from, ch.start)))
+	if ch.snapshot != nil {
+		s.begin, s.stored = abi.AppendSnapshot(s.begin, ch.snapshot.State), true
+		stored := ch.version
+		if !l.Type.Durable {
+			stored = l.Type.SnapshotVersion(ch.snapshot.Module)
+		}
+		s.unread = l.Type.States.Check(stored)
+		if version := l.Type.States.Given(stored); version != 0 {
+			s.begin = abi.AppendStateVersion(s.begin, version)
+		}
+	}
+}
+
+// HasSnapshot reports that the guest is given a snapshot.
+func (s *historyStep) HasSnapshot() bool { return s.stored }
+
+// Do has a guest take the step with the state of a handle.
+func (s *historyStep) Do(g Guest, handle uint64) error {
+	if s.unread != nil {
+		return s.unread // a guest that is not told of versions would misread it
+	}
+	if s.anew {
+		if err := g.Drop(handle); err != nil {
+			return err
+		}
+	}
+	if len(s.begin) > 0 {
+		if ok, err := g.Load(s.typ, handle, s.begin); err != nil {
+			return err
+		} else if !ok {
+			return errInitialRefused
+		}
+	}
+	if len(s.frames) == 0 {
+		return nil
+	}
+	return g.Apply(handle, s.frames)
+}
+
+// Clear forgets the step, and keeps its memory for the next.
+func (s *historyStep) Clear() {
+	begin := s.begin[:0]
+	if cap(begin) > keepBytes {
+		begin = nil
+	}
+	*s = historyStep{begin: begin}
+}

@@ -1,0 +1,182 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// endless is a guest whose command "endless" ends at its deadline, or when it
+// is interrupted, like one of the engine.
+type endless struct {
+	*sleeper
+	once        sync.Once
+	interrupted chan struct{}
+	open        *atomic.Int64 // guests
+	entered     chan struct{}
+}
+
+func (g *endless) Handle(h uint64, frames []byte, env Env) ([]byte, error) {
+	var req abi.Request
+	if err := abi.ParseRequest(&req, frames); err != nil {
+		return nil, err
+	}
+	if string(req.Name) != "endless" {
+		return g.sleeper.Handle(h, frames, env)
+	}
+	g.entered <- struct{}{}
+	var deadline <-chan time.Time
+	if !env.Deadline.IsZero() {
+		deadline = time.After(time.Until(env.Deadline))
+	}
+	select {
+	case <-deadline:
+		return nil, request.ErrDeadline
+	case <-g.interrupted:
+		return nil, request.ErrStopped
+	}
+}
+
+func (*endless) About(sharding.EntityID) {}
+func (g *endless) Interrupt()            { g.once.Do(func() { close(g.interrupted) }) }
+
+func (g *endless) Close() error {
+	g.open.Add(-1)
+	return nil
+}
+
+// endlessLane is an executor of endless guests that leads shard 1.
+func endlessLane(t *testing.T) (lane *executor, open *atomic.Int64, entered chan struct{}) {
+	open, entered = new(atomic.Int64), make(chan struct{}, 16)
+	log := &committer{in: make(chan appliedEntry, 1<<10), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
+	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
+		open.Add(1)
+		return &endless{
+			sleeper: &sleeper{t: t, sums: map[uint64]int64{}, slept: new(atomic.Int64)}, interrupted: make(chan struct{}), open: open, entered: entered,
+		}, nil
+	}}
+	lane = newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}}, nil)
+	log.lane = lane
+	go log.run()
+	t.Cleanup(func() { close(log.in); <-log.done })
+	lane.LeaderChanged(1, 1, true)
+	lane.Applied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
+	for !lane.leads(1) {
+		time.Sleep(time.Millisecond)
+	}
+	return lane, open, entered
+}
+
+func endlessRequest(id, name string, deadline time.Time, a *answers) *request.Request {
+	a.wg.Add(1)
+	return &request.Request{
+		Entity: sharding.EntityID{Type: "t", ID: "e"}, Shard: 1, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
+		ExpectedSequence: request.NoExpectation, Deadline: deadline, Done: a,
+	}
+}
+
+// TestDeadlineIsNoFault: however often calls are ended at their deadline, their
+// entity is not held back, and nothing of them took effect.
+func TestDeadlineIsNoFault(t *testing.T) {
+	lane, open, _ := endlessLane(t)
+	for i := range 5 {
+		var a answers
+		lane.Submit([]*request.Request{endlessRequest(string(rune('a'+i)), "endless", time.Now().Add(5*time.Millisecond), &a)})
+		a.wg.Wait()
+		if err := a.got[0].Result.Err; !errors.Is(err, request.ErrDeadline) {
+			t.Fatalf("call %d ended with %v", i, err)
+		}
+	}
+	var a answers
+	lane.Submit([]*request.Request{endlessRequest("z", "add", time.Time{}, &a)})
+	a.wg.Wait()
+	if r := a.got[0].Result; r.Err != nil || r.Sequence != 1 || string(r.Payload) != "1" {
+		t.Errorf("the next command got %+v", r)
+	}
+	if n := lane.Stats().Faults; n != 0 {
+		t.Errorf("%d faults are counted", n)
+	}
+	if err := lane.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := open.Load(); n != 0 {
+		t.Errorf("%d guests are open", n)
+	}
+}
+
+// TestCloseInterruptsVisits: an executor that closes ends the calls that it went on
+// without, answers their callers and closes their guests.
+func TestCloseInterruptsVisits(t *testing.T) {
+	lane, open, entered := endlessLane(t)
+	var first, a answers
+	lane.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
+	first.wg.Wait()
+	lane.Submit([]*request.Request{endlessRequest("1", "endless", time.Time{}, &a)})
+	<-entered
+	for lane.Stats().Handovers == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	lane.leads(1) // the executor goes on
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := lane.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	a.wg.Wait()
+	if err := a.got[0].Result.Err; err == nil {
+		t.Error("the endless call succeeded")
+	}
+	if n := open.Load(); n != 0 {
+		t.Errorf("%d guests are open", n)
+	}
+}
+
+// TestCloseTakesBackVisitsThatReturned: a visit that returned when the executor had
+// not looked yet, as it closes, leaves no guest open.
+func TestCloseTakesBackVisitsThatReturned(t *testing.T) {
+	lane, open, entered := endlessLane(t)
+	var first, a answers
+	lane.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
+	first.wg.Wait()
+	lane.Submit([]*request.Request{endlessRequest("1", "endless", time.Now().Add(2*time.Second), &a)})
+	<-entered
+	for lane.Stats().Handovers == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	// One turn of the executor lasts until the visit has returned.
+	busy, release := make(chan struct{}), make(chan struct{})
+	lane.put(coreEvent{Kind: eventAsked, Ask: func() { close(busy); <-release }})
+	<-busy
+	var returned []coreEvent
+	for len(returned) == 0 {
+		time.Sleep(time.Millisecond)
+		lane.mu.Lock()
+		returned, lane.events = lane.events, nil
+		lane.mu.Unlock()
+	}
+	close(release)
+	for lane.leads(1); len(lane.wake) > 0; {
+		time.Sleep(time.Millisecond)
+	}
+	// What it brought back lies there when the executor is told to end.
+	lane.mu.Lock()
+	lane.events = returned
+	lane.closed = true
+	close(lane.stop)
+	lane.mu.Unlock()
+	if err := lane.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.wg.Wait()
+	if n := open.Load(); n != 0 {
+		t.Errorf("%d guests are open", n)
+	}
+}

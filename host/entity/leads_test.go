@@ -1,0 +1,62 @@
+package entity
+
+import (
+	"testing"
+
+	"github.com/hostd/hostd/sharding"
+)
+
+// TestLedOnlyWhenServing: a node is not ready before the first entry of its
+// own term is applied, in whichever order it hears of the two, and a leader
+// elsewhere counts as one.
+func TestLedOnlyWhenServing(t *testing.T) {
+	var r ShardRouter
+	r.leads.init(2)
+	check := func(want bool, when string) {
+		t.Helper()
+		if r.Led([]sharding.ShardID{0, 1, 2}) != want {
+			t.Fatalf("%s: led is %v", when, !want)
+		}
+	}
+	check(false, "nothing heard")
+	r.leads.elected(0, 2, 7, true)
+	r.leads.started(0, 2)
+	r.leads.started(1, 3) // the entry is heard of before the election
+	r.leads.elected(1, 3, 8, true)
+	check(false, "shard 2 has no leader")
+	r.leads.elected(2, 4, 9, false)
+	check(true, "shard 2 is led by another node")
+	r.leads.elected(2, 5, 10, true)
+	check(false, "shard 2 is led here, and its term has not begun")
+	r.leads.started(2, 4)
+	check(false, "an older term's entry")
+	r.leads.started(2, 5)
+	check(true, "all serve")
+	r.leads.elected(1, 2, 3, false)
+	if l := r.Leads()[1]; l.Term != 3 || !l.Serving {
+		t.Fatalf("an old election changed %+v", l)
+	}
+	r.leads.elected(1, 6, 0, false)
+	check(false, "shard 1 lost its leader")
+	r.leads.elected(sharding.ShardID(99), 1, 1, true) // unknown shards are ignored
+}
+
+// TestQuorumOutlivesElections: what a node hears of the others does not change
+// with who leads.
+func TestQuorumOutlivesElections(t *testing.T) {
+	r := ShardRouter{}
+	r.leads.init(1)
+	if r.Leads()[1].Quorum {
+		t.Fatal("a shard without a replica here has a quorum")
+	}
+	r.QuorumChanged(1, true)
+	r.leads.elected(1, 3, 8, true)
+	if l := r.Leads()[1]; !l.Quorum || !l.Self {
+		t.Fatalf("after an election: %+v", l)
+	}
+	r.QuorumChanged(1, false)
+	r.QuorumChanged(99, true) // unknown shards are ignored
+	if l := r.Leads()[1]; l.Quorum || l.Leader != 8 {
+		t.Fatalf("without a quorum: %+v", l)
+	}
+}

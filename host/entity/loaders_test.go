@@ -1,0 +1,58 @@
+package entity
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+// TestLoadersAreBounded asks for more than can be done at once: everything is
+// done, at most so many at a time, and Close waits for it.
+func TestLoadersAreBounded(t *testing.T) {
+	const most, jobs = 3, 50
+	r := newLoaderPool(most)
+	var working, done atomic.Int32
+	begun, release := make(chan struct{}, jobs), make(chan struct{})
+	for range jobs {
+		r.Do(func() {
+			if n := working.Add(1); n > most {
+				t.Errorf("%d at work, want at most %d", n, most)
+			}
+			begun <- struct{}{}
+			<-release
+			working.Add(-1)
+			done.Add(1)
+		})
+	}
+	for range most { // so many are at work together
+		<-begun
+	}
+	if n := working.Load(); n != most {
+		t.Errorf("%d at work, want %d", n, most)
+	}
+	close(release)
+	r.Close()
+	if n := done.Load(); n != jobs {
+		t.Errorf("%d were done, want %d", n, jobs)
+	}
+}
+
+// TestLoadersStay has jobs done one after the other: one goroutine does them.
+func TestLoadersStay(t *testing.T) {
+	r := newLoaderPool(8)
+	defer r.Close()
+	for range 20 {
+		done := make(chan struct{})
+		r.Do(func() { close(done) })
+		<-done
+		for idle := 0; idle == 0; { // until it waits for the next
+			r.mu.Lock()
+			idle = r.idle
+			r.mu.Unlock()
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started != 1 {
+		t.Errorf("%d goroutines were started, want 1", r.started)
+	}
+}

@@ -1,0 +1,121 @@
+package entity
+
+import (
+	"slices"
+)
+
+// instancePool is an executor's instances of one module.
+type instancePool[E comparable] struct {
+	typ       *Type // any type of the module: they share Instantiate
+	most      int64 // bytes at which an instance is full
+	instances []*guestInstance[E]
+	counters  []*typeCounter // by the types' indexes in the module
+}
+
+// instancePools are all instances of an executor.
+type instancePools[E comparable] struct {
+	pools    map[guestPool]*instancePool[E]
+	all      []*guestInstance[E] // oldest first
+	numbered map[uint32]*guestInstance[E]
+	opened   uint32 // the number of the last one
+}
+
+// newInstancePools returns pools without instances.
+func newInstancePools[E comparable]() instancePools[E] {
+	return instancePools[E]{pools: make(map[guestPool]*instancePool[E]), numbered: make(map[uint32]*guestInstance[E])}
+}
+
+// Of returns the pool of a type, whose instances are full at so many bytes
+// where the type does not say.
+func (p *instancePools[E]) Of(t *Type, full int64) *instancePool[E] {
+	pool := p.pools[t.Pool()]
+	if pool == nil {
+		pool = &instancePool[E]{typ: t, most: full}
+		if t.FullAt > 0 {
+			pool.most = min(pool.most, t.FullAt)
+		}
+		p.pools[t.Pool()] = pool
+	}
+	return pool
+}
+
+// All are the instances, the oldest first.
+func (p *instancePools[E]) All() []*guestInstance[E] { return p.all }
+
+// Numbered is an instance by its number.
+func (p *instancePools[E]) Numbered(n uint32) *guestInstance[E] { return p.numbered[n] }
+
+// Bytes is the memory of all guests.
+func (p *instancePools[E]) Bytes() (sum int64) {
+	for _, in := range p.all {
+		sum += in.bytes
+	}
+	return sum
+}
+
+// Open returns a new instance in a pool, without a guest; alone reserves it for
+// one entity.
+func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstance[E] {
+	p.opened++
+	in := &guestInstance[E]{pool: pool, alone: alone, number: p.opened}
+	p.numbered[in.number] = in
+	pool.instances = append(pool.instances, in)
+	p.all = append(p.all, in)
+	p.pools[pool.typ.Pool()] = pool // it may have been emptied and forgotten
+	return in
+}
+
+// Close gives an instance up, and returns the entities in it, with gaps, and
+// those that wait for a visit. The guest stays as it is.
+func (p *instancePools[E]) Close(in *guestInstance[E]) (entities, blocked []E) {
+	in.closed = true
+	delete(p.numbered, in.number)
+	entities, blocked = in.entities, in.blocked
+	in.entities, in.dormant, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, nil, 0
+	in.pool.instances = remove(in.pool.instances, in)
+	p.all = remove(p.all, in)
+	if key := in.pool.typ.Pool(); len(in.pool.instances) == 0 && p.pools[key] == in.pool {
+		delete(p.pools, key)
+	}
+	return entities, blocked
+}
+
+func remove[E comparable](s []*guestInstance[E], in *guestInstance[E]) []*guestInstance[E] {
+	return slices.DeleteFunc(s, func(x *guestInstance[E]) bool { return x == in })
+}
+
+// Type is one of the types whose entities are in the pool.
+func (p *instancePool[E]) Type() *Type { return p.typ }
+
+// Instances are the pool's.
+func (p *instancePool[E]) Instances() []*guestInstance[E] { return p.instances }
+
+// maxInstanceEntities bounds the entities of one instance. All of them leave at once if
+// the guest faults, which a caller may cause, and the executor does nothing
+// else meanwhile.
+const maxInstanceEntities = 32_768
+
+// Roomy returns an instance with room, nil when there is none: one that has not
+// grown to its bound yet, or holds less than it did at its size.
+func (p *instancePool[E]) Roomy() *guestInstance[E] {
+	for i := len(p.instances) - 1; i >= 0; i-- {
+		in := p.instances[i]
+		opening := in.guest == nil
+		if !in.alone && (in.bytes < p.most || in.resident < in.capacity) && in.resident < maxInstanceEntities && (!in.busy || opening) {
+			return in
+		}
+	}
+	return nil
+}
+
+// Counter returns the counters of a type of the pool's module; all has those of
+// all types.
+func (p *instancePool[E]) Counter(all *typeCounters, t *Type) *typeCounter {
+	for int(t.Index) >= len(p.counters) {
+		p.counters = append(p.counters, nil)
+	}
+	if p.counters[t.Index] == nil {
+		p.counters[t.Index] = all.Of(t.Name)
+	}
+	return p.counters[t.Index]
+}

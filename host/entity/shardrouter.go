@@ -1,0 +1,338 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// MetadataRequests takes what concerns the metadata shard, which no executor runs. No
+// method may block.
+type MetadataRequests interface {
+	LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool)
+	Applied(eventlog.Verdict)
+	Dropped(fence sharding.Term, proposal uint64)
+	ReadConfirmed(token, index uint64)
+	ReadFailed(token uint64)
+	Installed(index uint64, stopped error)
+}
+
+// ShardRouter owns the executors of a node. It is safe for concurrent use.
+type ShardRouter struct {
+	lanes   []*executor
+	locate  sharding.Locate
+	meta    MetadataRequests
+	leads   leads
+	outside RemoteRequests // of numbers that no executor gave
+	sent    func(sharding.ShardID)
+	refuses func(sharding.ShardID) error
+}
+
+// RemoteRequests takes what becomes of proposals and reads that do not come from a
+// executor: their numbers have the highest bit set. No method may block.
+type RemoteRequests interface {
+	Applied(*eventlog.Verdict)
+	Dropped(proposal uint64, err error)
+	ReadConfirmed(token, index uint64)
+	ReadFailed(token uint64, err error)
+}
+
+const foreign = uint64(1) << 63
+
+// ShardRouterOptions of a Region.
+type ShardRouterOptions struct {
+	Lanes    int             // at least 1
+	Shards   uint32          // data shards of the cluster, at least 1
+	Locate   sharding.Locate // nil hashes type and id
+	Metadata MetadataRequests
+	Outside  RemoteRequests // nil where there is nothing beside the executors
+	Lane     Options        // of each executor
+	ReadOnly func() bool    // refuse commands while true
+	// Refuses says why nothing may be asked of a shard here now; nil for most, and
+	// where there is no reason. It must not block. May be nil.
+	Refuses func(sharding.ShardID) error
+	// Sent is told of entries that made messages; it must not block. May be nil.
+	Sent func(sharding.ShardID)
+}
+
+// NewShardRouter starts the lanes.
+func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
+	if opts.Lanes < 1 || opts.Shards < 1 {
+		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
+	}
+	r := &ShardRouter{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent, refuses: opts.Refuses}
+	if r.refuses == nil {
+		r.refuses = func(sharding.ShardID) error { return nil }
+	}
+	r.leads.init(opts.Shards)
+	for range opts.Lanes {
+		r.lanes = append(r.lanes, newExecutor(opts.Lane, opts.ReadOnly))
+	}
+	return r, nil
+}
+
+func (r *ShardRouter) lane(s sharding.ShardID) *executor {
+	return r.lanes[int(s)%len(r.lanes)]
+}
+
+// ShardOf returns the shard of an entity. Of a type that this node does not
+// know it is the metadata shard, where no entity is.
+func (r *ShardRouter) ShardOf(e sharding.EntityID) sharding.ShardID {
+	shard, _ := r.locate(e)
+	return shard
+}
+
+// Submit takes requests in order to their executors; order is kept per entity.
+// Each is completed exactly once. It never blocks and keeps no reference to
+// the slice.
+func (r *ShardRouter) Submit(reqs []*request.Request) {
+	refused := false
+	for _, q := range reqs {
+		var known bool
+		q.Shard, known = r.locate(q.Entity)
+		refused = refused || !known || r.refuses(q.Shard) != nil
+	}
+	if refused {
+		reqs = r.refuse(reqs)
+	}
+	if len(r.lanes) == 1 {
+		r.lanes[0].Submit(reqs)
+		return
+	}
+	for i, l := range r.lanes {
+		var mine []*request.Request
+		for _, q := range reqs {
+			if int(q.Shard)%len(r.lanes) == i {
+				mine = append(mine, q)
+			}
+		}
+		if len(mine) > 0 {
+			l.Submit(mine)
+		}
+	}
+}
+
+// Parked returns entities of a shard that are parked; see executor.
+func (r *ShardRouter) Parked(ctx context.Context, q ParkedQuery) ([]string, error) {
+	return r.lane(q.Shard).Parked(ctx, q)
+}
+
+// Hot returns what each executor's entities were asked for lately, at most limit
+// entities of each.
+func (r *ShardRouter) Hot(ctx context.Context, limit int) ([]resident.HotReport, error) {
+	out := make([]resident.HotReport, len(r.lanes))
+	for i, l := range r.lanes {
+		var err error
+		if out[i], err = l.Hot(ctx, limit); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// refuse answers requests to entities whose shard this node does not know yet,
+// or of which nothing may be asked now, and returns the others.
+func (r *ShardRouter) refuse(reqs []*request.Request) []*request.Request {
+	rest := make([]*request.Request, 0, len(reqs))
+	for _, q := range reqs {
+		err := r.refuses(q.Shard)
+		if q.Shard == sharding.MetaShard {
+			err = request.ErrNotServed
+		}
+		if err == nil {
+			rest = append(rest, q)
+			continue
+		}
+		q.Result = request.Result{Err: err}
+		q.Done.Complete(q)
+	}
+	return rest
+}
+
+// Propose takes a request about a shard's messages to the shard's lane.
+func (r *ShardRouter) Propose(shard sharding.ShardID, q *request.Request) {
+	q.Shard = shard
+	r.lane(shard).Submit([]*request.Request{q})
+}
+
+// LeaderChanged is told by the raft loop of every election.
+func (r *ShardRouter) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
+	r.leads.elected(shard, term, leader, self)
+	if shard == sharding.MetaShard {
+		r.meta.LeaderChanged(term, leader, self)
+		return
+	}
+	r.lane(shard).LeaderChanged(shard, term, self)
+}
+
+// QuorumChanged is told by the raft loop whether this node hears a quorum of
+// the shard's voters.
+func (r *ShardRouter) QuorumChanged(shard sharding.ShardID, ok bool) {
+	r.leads.quorum(shard, ok)
+}
+
+// ProposalDropped is told by the raft loop of a proposal that never entered
+// the log.
+func (r *ShardRouter) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
+	if shard == sharding.MetaShard {
+		r.meta.Dropped(fence, proposal)
+		return
+	}
+	if proposal&foreign != 0 && r.outside != nil {
+		r.outside.Dropped(proposal, err)
+		return
+	}
+	r.lane(shard).Dropped(shard, fence, proposal, err)
+}
+
+// ReadConfirmed is told by the raft loop of a confirmed read round.
+func (r *ShardRouter) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
+	if shard == sharding.MetaShard {
+		r.meta.ReadConfirmed(token, index)
+		return
+	}
+	if token&foreign != 0 && r.outside != nil {
+		r.outside.ReadConfirmed(token, index)
+		return
+	}
+	r.lane(shard).ReadConfirmed(shard, token)
+}
+
+// ReadFailed is told by the raft loop of a read round that cannot be confirmed.
+func (r *ShardRouter) ReadFailed(shard sharding.ShardID, token uint64, err error) {
+	if shard == sharding.MetaShard {
+		r.meta.ReadFailed(token)
+		return
+	}
+	if token&foreign != 0 && r.outside != nil {
+		r.outside.ReadFailed(token, err)
+		return
+	}
+	r.lane(shard).ReadFailed(shard, token)
+}
+
+// Applied is told by the applier of the outcomes of entries, in order per
+// shard.
+func (r *ShardRouter) Applied(vs []eventlog.Verdict) {
+	batches := make([][]appliedEntry, len(r.lanes))
+	for i := range vs {
+		v := &vs[i]
+		if (v.Messages || v.Imported) && r.sent != nil {
+			r.sent(v.Shard)
+		}
+		if v.NoOp {
+			r.leads.started(v.Shard, v.Term)
+		}
+		if v.Shard == sharding.MetaShard {
+			r.meta.Applied(*v)
+			continue
+		}
+		if v.Proposal&foreign != 0 && r.outside != nil {
+			if v.Imported {
+				r.lane(v.Shard).Reopen(v.Shard, v.Clock)
+			}
+			r.outside.Applied(v)
+			continue
+		}
+		err := v.Err
+		switch {
+		case errors.Is(err, eventlog.ErrStopped):
+			// Other replicas may apply the entry.
+			err = fmt.Errorf("%w: %w", request.ErrOutcomeUnknown, err)
+		case err != nil:
+			err = fmt.Errorf("%w: %w", request.ErrNotApplied, err)
+		}
+		n := int(v.Shard) % len(r.lanes)
+		batches[n] = append(batches[n], appliedEntry{
+			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err, Proof: v.Proof, Owing: v.Owing,
+		})
+	}
+	for i, b := range batches {
+		if len(b) > 0 {
+			r.lanes[i].Applied(b)
+		}
+	}
+}
+
+// Installed is told by the applier that a shard's state was replaced by a
+// snapshot. The executors have nothing of it: this node does not lead the shard.
+func (r *ShardRouter) Installed(i eventlog.Installed) {
+	if i.Shard == sharding.MetaShard {
+		var stopped error
+		if i.Err != nil {
+			stopped = i.Err
+		}
+		r.meta.Installed(i.Index, stopped)
+	}
+}
+
+// BindingsMoved is told when the revision up to which this node serves every
+// binding has risen.
+func (r *ShardRouter) BindingsMoved() {
+	for _, l := range r.lanes {
+		l.BindingsMoved()
+	}
+}
+
+// IdleTimesMoved is told when what Options.Lane.IdleAfter returns has changed.
+func (r *ShardRouter) IdleTimesMoved() {
+	for _, l := range r.lanes {
+		l.IdleTimesMoved()
+	}
+}
+
+// TypeStats returns what the entities of each type have done in this node's
+// lanes.
+func (r *ShardRouter) TypeStats() map[string]TypeStats {
+	out := make(map[string]TypeStats)
+	for _, l := range r.lanes {
+		for name, n := range l.TypeStats() {
+			sum := out[name]
+			sum.Commands += n.Commands
+			sum.Fuel += n.Fuel
+			sum.Resident += n.Resident
+			sum.Events += n.Events
+			sum.Rejected += n.Rejected
+			sum.Faults += n.Faults
+			out[name] = sum
+		}
+	}
+	return out
+}
+
+// Stats returns the counters of each lane.
+func (r *ShardRouter) Stats() []Stats {
+	out := make([]Stats, len(r.lanes))
+	for i, l := range r.lanes {
+		out[i] = l.Stats()
+	}
+	return out
+}
+
+// Waiting is how many requests wait for an executor to take them.
+func (r *ShardRouter) Waiting() (n int) {
+	for _, l := range r.lanes {
+		n += l.Waiting()
+	}
+	return n
+}
+
+// Busy reports whether requests wait for an executor.
+func (r *ShardRouter) Busy() bool {
+	return slices.ContainsFunc(r.lanes, (*executor).Busy)
+}
+
+// Close stops the lanes.
+func (r *ShardRouter) Close(ctx context.Context) error {
+	var errs []error
+	for _, l := range r.lanes {
+		errs = append(errs, l.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

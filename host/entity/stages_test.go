@@ -1,0 +1,103 @@
+package entity_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
+)
+
+// counted is what a table has of each type and stage.
+func counted(t *testing.T, b *entity.StageTable) map[[2]string]*dto.Histogram {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(b)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[[2]string]*dto.Histogram{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			out[[2]string{m.Label[0].GetValue(), m.Label[1].GetValue()}] = m.Histogram
+		}
+	}
+	return out
+}
+
+// TestEachStageHasItsTime: queue, guest and commit begin and end where they
+// should, and what executors count of a type is one series.
+func TestEachStageHasItsTime(t *testing.T) {
+	b := entity.NewStageTable()
+	lanes := []*request.Took{b.Of("order"), b.Of("order")}
+	at := time.Unix(1000, 0)
+	for _, took := range lanes {
+		l := request.LaneState{Since: at}
+		l.Visited(took, nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
+		l.Committed(at.Add(111 * time.Millisecond))
+	}
+	refused := request.LaneState{Since: at}
+	refused.Visited(lanes[0], nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
+	var answered request.LaneState // by what is known, without a guest
+	answered.Committed(at)
+	all := counted(t, b)
+	for stage, want := range map[string]struct {
+		n   uint64
+		sum string
+	}{"queue": {3, "0.003"}, "guest": {3, "0.030"}, "commit": {2, "0.200"}} {
+		h := all[[2]string{"order", stage}]
+		if h.GetSampleCount() != want.n || fmt.Sprintf("%.3f", h.GetSampleSum()) != want.sum {
+			t.Errorf("%s: %d in %v s, want %d in %s", stage, h.GetSampleCount(), h.GetSampleSum(), want.n, want.sum)
+		}
+	}
+	if len(all) != 3 {
+		t.Errorf("series: %v", all)
+	}
+}
+
+// TestTypesAreBounded: however many types run, a hundred are told apart, and
+// nothing is lost of the others.
+func TestTypesAreBounded(t *testing.T) {
+	b := entity.NewStageTable()
+	at := time.Unix(1000, 0)
+	for range 2 { // executors
+		for i := range 150 {
+			l := request.LaneState{Since: at}
+			l.Visited(b.Of(fmt.Sprint("type", i)), nil, at, at)
+		}
+	}
+	all := counted(t, b)
+	var sum uint64
+	for key, h := range all {
+		if key[1] == "guest" {
+			sum += h.GetSampleCount()
+		}
+	}
+	if others := all[[2]string{"", "guest"}].GetSampleCount(); len(all) != 3*101 || sum != 300 || others != 100 {
+		t.Errorf("%d series, %d commands, %d of the others", len(all), sum, others)
+	}
+}
+
+func TestNothingIsCountedWithoutATable(t *testing.T) {
+	var b *entity.StageTable
+	var l request.LaneState
+	l.Visited(b.Of("order"), nil, time.Now(), time.Now())
+	l.Committed(time.Now())
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	took := entity.NewStageTable().Of("order")
+	at := time.Unix(1000, 0)
+	if n := testing.AllocsPerRun(1000, func() {
+		l := request.LaneState{Since: at}
+		l.Visited(took, nil, at.Add(time.Millisecond), at.Add(2*time.Millisecond))
+		l.Committed(at.Add(3 * time.Millisecond))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

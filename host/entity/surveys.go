@@ -1,0 +1,40 @@
+package entity
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/host/entity/resident"
+	"github.com/hostd/hostd/host/request"
+)
+
+// Hot returns which of the executor's entities were asked for most, at most limit
+// of them. It waits for the executor's next turn, no longer than ctx.
+func (l *executor) Hot(ctx context.Context, limit int) (report resident.HotReport, err error) {
+	return survey(ctx, l, func() (resident.HotReport, error) { return l.core.Hot(limit), nil })
+}
+
+// Parked returns the ids of entities that are parked, in order, at most
+// q.Limit. It fails with a NotLeaderError where the executor does not lead the
+// shard. It waits for the executor's next turn, no longer than ctx.
+func (l *executor) Parked(ctx context.Context, q ParkedQuery) ([]string, error) {
+	return survey(ctx, l, func() ([]string, error) { return l.core.Parked(q) })
+}
+
+// survey asks something of the executor's core in its next turn.
+func survey[T any](ctx context.Context, l *executor, ask func() (T, error)) (none T, err error) {
+	var answer T
+	var failed error
+	done := make(chan struct{})
+	l.put(coreEvent{Kind: eventAsked, Ask: func() {
+		answer, failed = ask()
+		close(done)
+	}})
+	select {
+	case <-done:
+		return answer, failed
+	case <-l.done:
+		return none, request.ErrStopped
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
