@@ -1,6 +1,6 @@
 // Package arch is the architecture of the repository as data, and the tests
 // that hold the code to it: who may import whom, which library has which one
-// importer, what lies at the top level, how long a file may be, and that every
+// importer, what lies at the top level, how many names a package exports, and that every
 // package says what it is for. It never runs the code that it reads and starts
 // no goroutine.
 package arch
