@@ -53,10 +53,10 @@ func appendLong(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// HashCommand is the fingerprint by which a command id used again for
-// something else is told from a re-send: the first eight bytes of SHA-256
-// over the length and bytes of the name, then the payload. scratch is reused
-// and returned.
+// HashCommand returns the fingerprint that distinguishes a retry of a command
+// from a different command with the same id: the first eight bytes of the
+// SHA-256 over the length and bytes of the name, followed by the payload.
+// scratch is reused and returned.
 func HashCommand(scratch []byte, name string, payload []byte) (uint64, []byte) {
 	scratch = appendLong(scratch[:0], name)
 	scratch = append(scratch, payload...)

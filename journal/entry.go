@@ -9,11 +9,11 @@ import (
 
 const (
 	entryVersion = 1
-	// entryPaced is the version of entries that leave work to later ones.
+	// entryPaced is the version of entries that leave work to later entries.
 	entryPaced = 2
 )
 
-// EntryKind says what a raft entry carries.
+// EntryKind is the kind of a raft entry.
 type EntryKind uint8
 
 const (
@@ -21,30 +21,30 @@ const (
 	EntryRecords EntryKind = 1
 	// EntryMeta carries one command of the metadata state machine.
 	EntryMeta EntryKind = 2
-	// EntryBindings carries the revision of the bindings of entity types to
-	// modules under which the shard's commands run from here on: a leader
-	// commits it before the first command under it.
+	// EntryBindings carries the activation revision under which the shard's
+	// commands run from here on: the mapping of entity types to modules. A
+	// leader commits it before its first command under that revision.
 	EntryBindings EntryKind = 3
 	// EntrySnapshot carries one Snapshot of an entity at its last event.
 	EntrySnapshot EntryKind = 4
-	// EntryOutbox carries what becomes of messages and dead letters beside
-	// records: OutboxOp, one after another.
+	// EntryOutbox carries outcomes of messages and dead letters apart from
+	// records: a sequence of OutboxOp.
 	EntryOutbox EntryKind = 5
 	// EntryImport carries parts of another cluster's shards: Import. It takes
-	// effect in a shard that has never held an entity.
+	// effect only in a shard that has never held an entity.
 	EntryImport EntryKind = 6
-	// EntryProof carries the digest of the shard's rows at an earlier index:
+	// EntryProof carries the replica checksum of the shard at an earlier index:
 	// Proof. It changes nothing.
 	EntryProof EntryKind = 7
-	// EntryWork carries nothing: what earlier entries left to do goes on at it, as
-	// at any other. It is always paced.
+	// EntryWork carries nothing. Like any paced entry, it continues the work
+	// that earlier entries deferred.
 	EntryWork EntryKind = 8
 )
 
 // EntryHeaderBytes is the length of an entry's header.
 const EntryHeaderBytes = 18
 
-// Entry is the header of a raft entry's data and what follows it.
+// Entry is the decoded header of a raft entry's data, and its body.
 type Entry struct {
 	Kind EntryKind
 	// Paced, of EntryRecords and EntrySnapshot: what takes long is left to later
@@ -55,15 +55,15 @@ type Entry struct {
 	// Fence is the term in which the proposer was activated. Apply discards
 	// the entry unless it equals the raft entry's own term.
 	Fence sharding.Term
-	// Proposal is the proposer's number for the entry, by which it knows it
-	// again when it is applied; it counts up within a fence.
+	// Proposal is the proposer's number for the entry, by which it recognizes
+	// the entry at apply. It increases within a fence.
 	Proposal uint64
-	// Body is the records one after another, the metadata command, the
-	// revision, the snapshot, or the steps.
+	// Body is, depending on Kind, a sequence of records, the metadata command,
+	// the revision, the snapshot, or the outbox operations.
 	Body []byte
 }
 
-// AppendEntryHeader appends an entry's header; the body follows it. Layout,
+// AppendEntryHeader appends an entry's header. The body follows it. Layout,
 // little endian: version u8, kind u8, fence u64, proposal u64.
 func AppendEntryHeader(dst []byte, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
 	return appendEntryHeader(dst, entryVersion, kind, fence, proposal)
@@ -85,7 +85,7 @@ func appendEntryHeader(dst []byte, version byte, kind EntryKind, fence sharding.
 	return binary.LittleEndian.AppendUint64(dst, proposal)
 }
 
-// DecodeEntry reads an entry; Body aliases data.
+// DecodeEntry decodes an entry. Body aliases data.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) < EntryHeaderBytes {
 		return Entry{}, fmt.Errorf("%w: entry of %d bytes", ErrDamaged, len(data))
@@ -110,7 +110,7 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
-// AppendBindingsEntry appends a whole entry that carries a binding revision.
+// AppendBindingsEntry appends a complete entry with an activation revision.
 func AppendBindingsEntry(dst []byte, fence sharding.Term, proposal, revision uint64) []byte {
 	dst = AppendEntryHeader(dst, EntryBindings, fence, proposal)
 	return binary.LittleEndian.AppendUint64(dst, revision)
@@ -124,9 +124,9 @@ func (e *Entry) BindingsRevision() (revision uint64, ok bool) {
 	return binary.LittleEndian.Uint64(e.Body), true
 }
 
-// Committed is a raft entry that a quorum has made durable, on its way to the
-// state machine. Data is never modified; it is empty for a new leader's no-op
-// and for a membership change.
+// Committed is a committed raft entry on its way to the state machine. Data is
+// never modified. It is empty for a new leader's no-op and for a membership
+// change.
 type Committed struct {
 	Index uint64
 	Term  sharding.Term

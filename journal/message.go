@@ -8,19 +8,19 @@ import (
 )
 
 // A message is a command from one entity to another. It is part of the record
-// of the command that made it. At apply it gets a number, counted for each pair
-// of source and destination from 1 on, and waits in the source's shard until
-// the destination's shard has the record, or the refusal, of that number.
+// of the command that sent it. At apply it gets a number, counted from 1 per
+// channel (source, destination), and waits in the source's shard until the
+// destination's shard has the record, or the rejection, of that number.
 
-// ItemID names a message or a dead letter in its shard for ever: the entry and
-// the record that made it, and which of the record's it is.
+// ItemID identifies a message or dead letter in its shard permanently: the
+// entry and the record that created it, and its index in the record.
 type ItemID struct {
 	Index   uint64
 	Ordinal uint32
 	Item    uint16
 }
 
-// Less reports whether a was made before b.
+// Less reports whether a was created before b.
 func (a ItemID) Less(b ItemID) bool {
 	if a.Index != b.Index {
 		return a.Index < b.Index
@@ -31,22 +31,22 @@ func (a ItemID) Less(b ItemID) bool {
 // MaxMessages bounds the messages of one record.
 const MaxMessages = 1<<16 - 1
 
-// MessageOp is a message as the record of its command has it.
+// MessageOp is a message in the record of the command that sent it.
 type MessageOp struct {
-	Type, ID, Command []byte // of the destination; without a zero byte
-	// OnReply and OnReject are the source's own commands that get the outcome;
-	// both are empty when none is wanted.
+	Type, ID, Command []byte // of the destination; no zero bytes
+	// OnReply and OnReject are the source's commands that receive the outcome.
+	// Both are empty if no reply is expected.
 	OnReply, OnReject []byte
 	Payload           []byte
 }
 
-// WantsAnswer reports whether the outcome comes back.
+// WantsAnswer reports whether the sender expects a reply.
 func (o *MessageOp) WantsAnswer() bool { return len(o.OnReply) > 0 }
 
 // AppendMessageOp appends one message to the data of a messages section: type
-// (len u8), id (len u16), command (len u8), command for success (len u8, 0: no
-// answer is wanted, and the next field is not there), command for rejection
-// (len u8), payload (len u32).
+// (len u8), id (len u16), command (len u8), command for success (len u8; 0: no
+// reply is expected and the next field is absent), command for rejection (len
+// u8), payload (len u32).
 func AppendMessageOp(dst []byte, op *MessageOp) []byte {
 	dst = append8(dst, string(op.Type))
 	dst = append16(dst, string(op.ID))
@@ -58,8 +58,8 @@ func AppendMessageOp(dst []byte, op *MessageOp) []byte {
 	return append32(dst, op.Payload)
 }
 
-// NextMessageOp takes the first message off the data of a messages section; it
-// must not be empty. All slices alias data.
+// NextMessageOp decodes the first message of a messages section, which must not
+// be empty. All slices alias data.
 func NextMessageOp(data []byte) (op MessageOp, rest []byte, err error) {
 	d := decoder{b: data}
 	op.Type, op.ID, op.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
@@ -68,46 +68,46 @@ func NextMessageOp(data []byte) (op MessageOp, rest []byte, err error) {
 	}
 	op.Payload = d.take(int(d.u32()))
 	if d.bad || len(op.Type) == 0 || len(op.ID) == 0 || len(op.Command) == 0 || op.WantsAnswer() && len(op.OnReject) == 0 {
-		return op, nil, fmt.Errorf("%w: a send is cut short", ErrDamaged)
+		return op, nil, fmt.Errorf("%w: truncated message", ErrDamaged)
 	}
 	return op, d.b, nil
 }
 
-// Sources of a command beside timers, the first byte of a source section.
+// Sources of a command other than timers; the first byte of a source section.
 const (
-	// SourceEntity is a message of another entity, or of the entity itself.
+	// SourceEntity is a message from another entity or from the entity itself.
 	SourceEntity = 3
-	// SourceDeadLetter is a dead letter that an operator had delivered again.
+	// SourceDeadLetter is a dead letter that an operator redelivered.
 	SourceDeadLetter = 4
 )
 
-// MessageSource is the message that made a command. The record takes effect
-// only if the highest number that its entity has from that source is below
-// Number, and not below After: the numbers between were given up before they
-// could reach any entity, so After is mostly Number-1.
+// MessageSource is the message that caused a command. The record takes effect
+// only if the highest number that its entity has received from the source is
+// below Number and at least After. Numbers between After and Number were
+// abandoned before they could reach any entity, so After is usually Number-1.
 type MessageSource struct {
 	Type, ID      []byte
 	Number, After uint64
-	// Hops is of the messages that the record makes: how many messages led to
-	// them, one after the other. It is 0 where that is not counted.
+	// Hops is the length of the chain of messages that led to the messages of
+	// the record. It is 0 if it is not counted.
 	Hops uint8
 	// Answers says that the last message of the record, or the refusal, is the
 	// outcome that the source waits for. From sharding.LevelAnswers on.
 	Answers bool
 }
 
-// MaxHops is how many messages in a chain are carried out, each made by the
-// record of the one before it. The next becomes a dead letter.
+// MaxHops bounds a chain of messages in which each was sent by the record of
+// the previous one. The next message becomes a dead letter.
 const MaxHops = 64
 
-// A number is below 1 << 56: the byte above it is that of the hops, which are
-// below 1 << 7, and a mark.
+// A number is below 1 << 56. The byte above it holds the hops, which are below
+// 1 << 7, and a flag bit.
 const (
 	hopsShift = 56
 	markShift = 63
 )
 
-// PackHops puts hops and a mark into the highest byte of a message's number.
+// PackHops stores hops and a flag in the highest byte of a message's number.
 func PackHops(number uint64, hops uint8, mark bool) uint64 {
 	packed := number | uint64(hops)<<hopsShift
 	if mark {
@@ -121,8 +121,8 @@ func UnpackHops(packed uint64) (number uint64, hops uint8, mark bool) {
 	return packed & (1<<hopsShift - 1), uint8(packed>>hopsShift) & (1<<7 - 1), packed>>markShift == 1
 }
 
-// InTurn reports whether the message is the next for an entity that has
-// received that number.
+// InTurn reports whether the message is the next one for an entity that has
+// received up to the given number.
 func (s *MessageSource) InTurn(received uint64) bool {
 	return s.After <= received && received < s.Number
 }
@@ -136,7 +136,7 @@ func AppendMessageSource(dst []byte, s *MessageSource) []byte {
 	return binary.LittleEndian.AppendUint64(dst, s.After)
 }
 
-// DecodeMessageSource reads the data of a source section. It aliases data.
+// DecodeMessageSource decodes a source section. The slices alias data.
 func DecodeMessageSource(data []byte) (s MessageSource, err error) {
 	d := decoder{b: data}
 	if kind := d.u8(); kind != SourceEntity {
@@ -151,14 +151,14 @@ func DecodeMessageSource(data []byte) (s MessageSource, err error) {
 	return s, nil
 }
 
-// AppendDeadLetterSource appends the data of a source section: u8 4, and the
+// AppendDeadLetterSource appends the data of a source section: u8 4, then the
 // dead letter's id as index u64, ordinal u32, item u16. The record takes effect
-// only while the dead letter is there, and ends it.
+// only while the dead letter exists, and removes it.
 func AppendDeadLetterSource(dst []byte, id ItemID) []byte {
 	return appendItemID(append(dst, SourceDeadLetter), id)
 }
 
-// DecodeDeadLetterSource reads the data of a source section.
+// DecodeDeadLetterSource decodes a source section.
 func DecodeDeadLetterSource(data []byte) (id ItemID, err error) {
 	d := decoder{b: data}
 	if kind := d.u8(); kind != SourceDeadLetter {
@@ -170,7 +170,7 @@ func DecodeDeadLetterSource(data []byte) (id ItemID, err error) {
 	return id, nil
 }
 
-// Refusal says in a record that a message was not carried out and that nobody
+// Refusal in a record means that a message was rejected and that no entity
 // waits for its outcome: it becomes a dead letter.
 type Refusal struct {
 	Code, Message    []byte
@@ -186,7 +186,7 @@ func AppendRefusal(dst []byte, r *Refusal) []byte {
 	return append(dst, r.Payload...)
 }
 
-// DecodeRefusal reads the data of a refusal section. It aliases data.
+// DecodeRefusal decodes a refusal section. The slices alias data.
 func DecodeRefusal(data []byte) (r Refusal, err error) {
 	d := decoder{b: data}
 	r.Code, r.Message, r.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
@@ -197,45 +197,47 @@ func DecodeRefusal(data []byte) (r Refusal, err error) {
 	return r, nil
 }
 
-// Message is a message on its way.
+// Message is an unacknowledged message.
 type Message struct {
 	ID                  ItemID // in the source's shard
 	Source, Destination sharding.EntityID
-	Number              uint64 // counted for the pair, from 1
-	At                  int64  // unix nanoseconds of the shard's log clock, when it was made
+	Number              uint64 // counted per channel, starting at 1
+	At                  int64  // unix nanoseconds of the shard's log clock when it was sent
 	Command             string
-	OnReply, OnReject   string // empty when no answer is wanted
+	OnReply, OnReject   string // empty if no reply is expected
 	Payload             []byte
-	Hops                uint8 // how many messages led to it; 0 where that is not counted
-	// Answer says that it is the outcome of a message of its destination.
+	Hops                uint8 // number of messages that led to it; 0 if not counted
+	// Answer means that it is the reply to a message of its destination.
 	Answer bool
-	// Trace is the span of the command that made it, where its trace is sampled;
-	// nil otherwise.
+	// Trace is the span of the command that sent it, if its trace is sampled,
+	// otherwise nil.
 	Trace *TraceContext
 }
 
-// DeadLetter is a dead letter: a message that was not carried out and whose
-// outcome nobody waits for.
+// DeadLetter is a message that was rejected and whose outcome no entity waits
+// for.
 type DeadLetter struct {
 	ID                  ItemID // in its shard
 	Source, Destination sharding.EntityID
-	// Number is the message's, and the dead letter is in the destination's shard;
-	// 0 when it was given up before that was known, in the source's.
+	// Number is the message's, and the dead letter is in the destination's
+	// shard. It is 0 if the message was abandoned before the destination was
+	// known; the dead letter is then in the source's shard.
 	Number        uint64
-	At            int64 // unix nanoseconds, when it was refused
+	At            int64 // unix nanoseconds when it was rejected
 	Command       string
-	Code, Message string // why
+	Code, Message string // the reason
 	Payload       []byte
 }
 
-// PairCount is what the source's shard counts for a pair of entities.
+// PairCount is the state of a channel (source, destination) in the source's
+// shard.
 type PairCount struct {
-	Last uint64 // number that was given to a message
-	// Numbers above After and up to GivenUp were given up; zeros for none.
+	Last uint64 // last number assigned to a message
+	// Numbers above After up to GivenUp were abandoned; zeros if none were.
 	After, GivenUp uint64
 }
 
-// AfterOf is the After of a message of the pair.
+// AfterOf returns the After of a message of the channel.
 func (c *PairCount) AfterOf(number uint64) uint64 {
 	if c.GivenUp > 0 && number == c.GivenUp+1 {
 		return c.After
@@ -243,12 +245,12 @@ func (c *PairCount) AfterOf(number uint64) uint64 {
 	return number - 1
 }
 
-// GiveUp notes that the first message on its way is given up.
+// GiveUp records that the first unacknowledged message is abandoned.
 func (c *PairCount) GiveUp(number uint64) {
 	c.After, c.GivenUp = c.AfterOf(number), number
 }
 
-// MessageTotals are what a shard has of messages.
+// MessageTotals counts the messages and dead letters of a shard.
 type MessageTotals struct {
 	Messages, MessageBytes       uint64 // not yet acknowledged
 	DeadLetters, DeadLetterBytes uint64

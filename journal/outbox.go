@@ -5,38 +5,39 @@ import (
 	"fmt"
 )
 
-// OutboxOpKind says what a step of a outbox entry does.
+// OutboxOpKind is the kind of an OutboxOp.
 type OutboxOpKind uint8
 
 const (
-	// OutboxAcknowledged ends a message: its destination has it. One that is not
-	// there any more is passed over.
+	// OutboxAcknowledged removes a message because its destination has received
+	// it. It is ignored if the message no longer exists.
 	OutboxAcknowledged OutboxOpKind = 1
-	// OutboxRefused takes a message's number without its entity: what should carry
-	// it out cannot. It takes effect only in its turn, like a record of that
-	// number.
+	// OutboxRefused consumes a message's number without running its command,
+	// because the destination cannot run it. Like a record with that number, it
+	// takes effect only if it is the next one.
 	OutboxRefused OutboxOpKind = 2
-	// OutboxDiscarded ends a dead letter, in an operator's name. One that is not
-	// there any more is passed over.
+	// OutboxDiscarded removes a dead letter on behalf of an operator. It is
+	// ignored if the dead letter no longer exists.
 	OutboxDiscarded OutboxOpKind = 3
-	// OutboxGivenUp ends a message whose destination's type does not exist, so
-	// that nobody can say in which shard it would be. The refusal goes to the
-	// source as a message to itself, or the message becomes a dead letter. One
-	// that is not there any more is passed over.
+	// OutboxGivenUp abandons a message whose destination type does not exist,
+	// so that its shard is unknown. The rejection goes to the source as a
+	// message to itself, or the message becomes a dead letter. It is ignored if
+	// the message no longer exists.
 	OutboxGivenUp OutboxOpKind = 4
-	// OutboxSentAgain makes a dead letter without a number a new message, in an
-	// operator's name. One that is not there any more is passed over.
+	// OutboxSentAgain turns a dead letter without a number into a new message,
+	// on behalf of an operator. It is ignored if the dead letter no longer
+	// exists.
 	OutboxSentAgain OutboxOpKind = 5
 )
 
-// OutboxOp is a step of an entry of kind EntryOutbox.
+// OutboxOp is one operation of an EntryOutbox entry.
 type OutboxOp struct {
 	Kind OutboxOpKind
-	ID   ItemID // of all but a refusal
-	// Of a refusal: the message, its destination, and why. OnReject is empty when
-	// no answer is wanted: then it becomes a dead letter. Else the refusal goes
-	// back to the source as that command. What is given up has At, Code, Message
-	// and Answer of these.
+	ID   ItemID // of all kinds except OutboxRefused
+	// For OutboxRefused: the message, its destination, and the reason. If
+	// OnReject is empty no reply is expected, and the message becomes a dead
+	// letter; otherwise the rejection goes back to the source as that command.
+	// OutboxGivenUp uses At, Code, Message and Answer.
 	Source                    MessageSource
 	Type, Entity              []byte
 	At                        int64 // unix nanoseconds of the shard's log clock
@@ -44,12 +45,13 @@ type OutboxOp struct {
 	Code, Message, Payload    []byte
 }
 
-// AppendOutboxOp appends one step to the body of a outbox entry. Layout, little
-// endian: kind u8; acknowledged, discarded and sent again: index u64, ordinal
-// u32, item u16; given up: the same, at i64, code (len u8), message (len u16),
-// answer (bytes32); refused: the source as in a source section (bytes32), type
-// (len u8), id (len u16), at i64, command (len u8), command for rejection (len
-// u8), code (len u8), message (len u16), answer (bytes32), payload (bytes32).
+// AppendOutboxOp appends one operation to the body of an outbox entry. Layout,
+// little endian: kind u8; acknowledged, discarded and sent again: index u64,
+// ordinal u32, item u16; given up: the same, at i64, code (len u8), message
+// (len u16), answer (bytes32); refused: the source as in a source section
+// (bytes32), type (len u8), id (len u16), at i64, command (len u8), command for
+// rejection (len u8), code (len u8), message (len u16), answer (bytes32),
+// payload (bytes32).
 func AppendOutboxOp(dst []byte, p *OutboxOp) []byte {
 	dst = append(dst, byte(p.Kind))
 	if p.Kind != OutboxRefused {
@@ -73,8 +75,8 @@ func AppendOutboxOp(dst []byte, p *OutboxOp) []byte {
 	return append32(dst, p.Payload)
 }
 
-// NextOutboxOp takes the first step off the body of a outbox entry; it must not
-// be empty. All slices alias body.
+// NextOutboxOp decodes the first operation of the body of an outbox entry,
+// which must not be empty. All slices alias body.
 func NextOutboxOp(body []byte) (p OutboxOp, rest []byte, err error) {
 	d := decoder{b: body}
 	switch p.Kind = OutboxOpKind(d.u8()); p.Kind {
@@ -97,7 +99,7 @@ func NextOutboxOp(body []byte) (p OutboxOp, rest []byte, err error) {
 		p.Code, p.Message = d.take(int(d.u8())), d.take(int(d.u16()))
 		p.Answer, p.Payload = d.take(int(d.u32())), d.take(int(d.u32()))
 	default:
-		return p, nil, fmt.Errorf("%w: post step %d", ErrUnsupported, p.Kind)
+		return p, nil, fmt.Errorf("%w: outbox operation %d", ErrUnsupported, p.Kind)
 	}
 	if d.bad {
 		return p, nil, errRunsPast()

@@ -7,30 +7,30 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A part is a piece of what a shard holds, as it is exported from one cluster
-// and imported into another: without the shard, and without positions in its
-// log. The parts of an entity follow one another: its records in order, its
-// snapshots, its timers, its end.
+// A part is a piece of a shard's content, exported from one cluster and
+// imported into another. It contains neither the shard nor log positions. The
+// parts of an entity are contiguous: its records in order, its snapshots, its
+// timers, its end.
 
-// PartKind says what a part is.
+// PartKind is the kind of a part.
 type PartKind uint8
 
 const (
-	// PartRecord is a Record, framing included.
+	// PartRecord is a Record, including its framing.
 	PartRecord PartKind = 1
-	// PartSnapshot is a Snapshot, framing included.
+	// PartSnapshot is a Snapshot, including its framing.
 	PartSnapshot PartKind = 2
-	// PartTimer is a timer that is set: PartialTimer.
+	// PartTimer is a set timer: PartialTimer.
 	PartTimer PartKind = 3
 	// PartEnd ends an entity: EntityEnd.
 	PartEnd PartKind = 4
-	// PartMessage is a message that is not acknowledged: Transfer.
+	// PartMessage is an unacknowledged message: Transfer.
 	PartMessage PartKind = 5
-	// PartPair is the last number that was given to a message of a pair: Count, of
-	// the source and the destination.
+	// PartPair is the last number assigned to a message of a channel (source,
+	// destination): Count.
 	PartPair PartKind = 6
-	// PartInbox is the highest number that a destination has from a source:
-	// Count, of the destination and the source.
+	// PartInbox is the highest number that a destination has received from a
+	// source: Count, of the destination and the source.
 	PartInbox PartKind = 7
 	// PartDeadLetter is a dead letter: Transfer.
 	PartDeadLetter PartKind = 8
@@ -38,7 +38,7 @@ const (
 
 const lastPart = PartDeadLetter
 
-// PartHeaderBytes is what AppendPart adds to a part's data.
+// PartHeaderBytes is the size of a part's header.
 const PartHeaderBytes = 5
 
 // AppendPart appends one part: kind u8, length u32, data.
@@ -48,7 +48,8 @@ func AppendPart(dst []byte, kind PartKind, data []byte) []byte {
 	return append(dst, data...)
 }
 
-// NextPart takes the first part off b, which must not be empty. Data aliases b.
+// NextPart decodes the first part of b, which must not be empty. Data aliases
+// b.
 func NextPart(b []byte) (kind PartKind, data, rest []byte, err error) {
 	kind = PartKind(b[0])
 	data, rest, ok := take32(b[1:])
@@ -56,19 +57,18 @@ func NextPart(b []byte) (kind PartKind, data, rest []byte, err error) {
 	case kind == 0 || kind > lastPart:
 		return 0, nil, nil, fmt.Errorf("%w: part %d", ErrUnsupported, kind)
 	case !ok:
-		return 0, nil, nil, fmt.Errorf("%w: a part is cut short", ErrDamaged)
+		return 0, nil, nil, fmt.Errorf("%w: truncated part", ErrDamaged)
 	}
 	return kind, data, rest, nil
 }
 
-// PartialTimer is a timer that is set, in a part. Its slices alias what it was
-// decoded from.
+// PartialTimer is a timer in a part. Its slices alias the decoded bytes.
 type PartialTimer struct {
 	Entity           sharding.EntityID
 	Name             []byte
 	Due              int64 // unix nanoseconds of the log clock
 	Command, Payload []byte
-	Schedule         []byte // as AppendSchedule makes it; empty of one that fires once
+	Schedule         []byte // encoded by AppendSchedule; empty for a timer that fires once
 }
 
 // AppendPartialTimer appends the data of a timer part: type (len u8), id (len
@@ -83,13 +83,13 @@ func AppendPartialTimer(dst []byte, t *PartialTimer) []byte {
 	return append(dst, t.Payload...)
 }
 
-// DecodePartialTimer reads the data of a timer part.
+// DecodePartialTimer decodes a timer part.
 func DecodePartialTimer(data []byte) (t PartialTimer, err error) {
 	d := decoder{b: data}
 	t.Entity = d.entity()
 	t.Name, t.Due, t.Command, t.Schedule = d.take(int(d.u8())), int64(d.u64()), d.take(int(d.u8())), d.take(int(d.u32()))
 	if t.Payload = d.b; d.bad || len(t.Name) == 0 || len(t.Command) == 0 {
-		return t, fmt.Errorf("%w: a timer is cut short", ErrDamaged)
+		return t, fmt.Errorf("%w: truncated timer", ErrDamaged)
 	}
 	if len(t.Schedule) > 0 {
 		_, err = DecodeSchedule(t.Schedule)
@@ -97,11 +97,11 @@ func DecodePartialTimer(data []byte) (t PartialTimer, err error) {
 	return t, err
 }
 
-// EntityEnd is what an entity's parts must have come to.
+// EntityEnd holds the totals that an entity's parts must match.
 type EntityEnd struct {
 	Entity    sharding.EntityID
 	Sequence  Sequence
-	Hash      Hash // the chain's link at Sequence
+	Hash      Hash // the hash chain's link at Sequence
 	Records   uint64
 	Snapshots uint8
 	Timers    uint32
@@ -118,30 +118,30 @@ func AppendEntityEnd(dst []byte, e *EntityEnd) []byte {
 	return binary.LittleEndian.AppendUint32(dst, e.Timers)
 }
 
-// DecodeEntityEnd reads the data of an end part.
+// DecodeEntityEnd decodes an end part.
 func DecodeEntityEnd(data []byte) (e EntityEnd, err error) {
 	d := decoder{b: data}
 	e.Entity, e.Sequence = d.entity(), Sequence(d.u64())
 	copy(e.Hash[:], d.take(32))
 	e.Records, e.Snapshots, e.Timers = d.u64(), d.u8(), d.u32()
 	if d.bad || len(d.b) != 0 {
-		return e, fmt.Errorf("%w: the end of an entity is cut short", ErrDamaged)
+		return e, fmt.Errorf("%w: truncated entity end", ErrDamaged)
 	}
 	return e, nil
 }
 
-// Count is a number that is kept for two entities, the first of which is in the
-// shard.
+// Count is a number kept for two entities. The first is in the shard.
 type Count struct {
 	Entity, Other sharding.EntityID
 	Number        uint64
-	// Of a pair: numbers above After and up to GivenUp were given up; zeros for
-	// none.
+	// For PartPair: numbers above After up to GivenUp were abandoned; zeros if
+	// none were.
 	After, GivenUp uint64
 }
 
 // AppendPartCount appends the data of a pair or inbox part: type (len u8) and
-// id (len u16) of the one, of the other, number u64.
+// id (len u16) of both entities, number u64, and if numbers were abandoned
+// after u64 and given up u64.
 func AppendPartCount(dst []byte, c *Count) []byte {
 	dst = append16(append8(dst, c.Entity.Type), c.Entity.ID)
 	dst = append16(append8(dst, c.Other.Type), c.Other.ID)
@@ -153,7 +153,7 @@ func AppendPartCount(dst []byte, c *Count) []byte {
 	return binary.LittleEndian.AppendUint64(dst, c.GivenUp)
 }
 
-// DecodePartCount reads the data of a pair or inbox part.
+// DecodePartCount decodes a pair or inbox part.
 func DecodePartCount(data []byte) (c Count, err error) {
 	d := decoder{b: data}
 	c.Entity, c.Other, c.Number = d.entity(), d.entity(), d.u64()
@@ -161,16 +161,16 @@ func DecodePartCount(data []byte) (c Count, err error) {
 		c.After, c.GivenUp = d.u64(), d.u64()
 	}
 	if d.bad || len(d.b) != 0 || c.Number == 0 {
-		return c, fmt.Errorf("%w: a number of sends is cut short", ErrDamaged)
+		return c, fmt.Errorf("%w: truncated message number", ErrDamaged)
 	}
 	return c, nil
 }
 
-// Transfer is a message or a dead letter in a part. Body aliases what it was
-// decoded from.
+// Transfer is a message or a dead letter in a part. Body aliases the decoded
+// bytes.
 type Transfer struct {
-	Entity sharding.EntityID // in whose shard it is: a message's source, a dead letter's destination, or its source where it has no number
-	Body   []byte            // as it is stored
+	Entity sharding.EntityID // whose shard holds it: a message's source; a dead letter's destination, or its source if it has no number
+	Body   []byte            // as stored
 }
 
 // AppendTransfer appends the data of a message or dead letter part: type (len
@@ -179,12 +179,12 @@ func AppendTransfer(dst []byte, t *Transfer) []byte {
 	return append(append16(append8(dst, t.Entity.Type), t.Entity.ID), t.Body...)
 }
 
-// DecodeTransfer reads the data of a message or dead letter part.
+// DecodeTransfer decodes a message or dead letter part.
 func DecodeTransfer(data []byte) (t Transfer, err error) {
 	d := decoder{b: data}
 	t.Entity = d.entity()
 	if t.Body = d.b; d.bad || len(t.Body) == 0 {
-		return t, fmt.Errorf("%w: a send is cut short", ErrDamaged)
+		return t, fmt.Errorf("%w: truncated message", ErrDamaged)
 	}
 	return t, nil
 }
@@ -193,7 +193,7 @@ func (d *decoder) entity() sharding.EntityID {
 	return sharding.EntityID{Type: string(d.take(int(d.u8()))), ID: string(d.take(int(d.u16())))}
 }
 
-// PartEntity returns the entity whose shard a part belongs to.
+// PartEntity returns the entity whose shard the part belongs to.
 func PartEntity(kind PartKind, data []byte) (e sharding.EntityID, err error) {
 	switch kind {
 	case PartRecord:
@@ -207,26 +207,27 @@ func PartEntity(kind PartKind, data []byte) (e sharding.EntityID, err error) {
 	}
 	d := decoder{b: data}
 	if e = d.entity(); d.bad || e.Type == "" || e.ID == "" {
-		return e, fmt.Errorf("%w: a part without an entity", ErrDamaged)
+		return e, fmt.Errorf("%w: part without an entity", ErrDamaged)
 	}
 	return e, nil
 }
 
-// ImportID names one import: every entry of it carries the same.
+// ImportID identifies an import. All its entries carry it.
 type ImportID [16]byte
 
-// Import is the body of an entry that brings parts into a shard. Chunks of one
-// import are numbered from 0 in each shard, and take effect in that order.
+// Import is the body of an import entry, which adds parts to a shard. The
+// chunks of an import are numbered from 0 in each shard and take effect in that
+// order.
 type Import struct {
 	ID    ImportID
 	Chunk uint64
-	Last  bool // nothing more comes for the shard
+	Last  bool // no further chunk follows for the shard
 	Parts []byte
 }
 
 const importVersion = 1
 
-// ImportHeaderBytes is what an import's body has before its parts.
+// ImportHeaderBytes is the size of an import's body before its parts.
 const ImportHeaderBytes = 1 + 16 + 8 + 1
 
 // AppendImport appends the body of an import entry: version u8, id [16], chunk
@@ -242,7 +243,7 @@ func AppendImport(dst []byte, i *Import) []byte {
 	return append(append(dst, flags), i.Parts...)
 }
 
-// DecodeImport reads the body of an import entry. Parts aliases it.
+// DecodeImport decodes the body of an import entry. Parts aliases it.
 func DecodeImport(body []byte) (i Import, err error) {
 	d := decoder{b: body}
 	version := d.u8()
@@ -251,7 +252,7 @@ func DecodeImport(body []byte) (i Import, err error) {
 	flags := d.u8()
 	switch i.Last, i.Parts = flags&1 != 0, d.b; {
 	case d.bad:
-		return i, fmt.Errorf("%w: an import is cut short", ErrDamaged)
+		return i, fmt.Errorf("%w: truncated import", ErrDamaged)
 	case version != importVersion || flags > 1:
 		return i, fmt.Errorf("%w: import version %d, flags %#x", ErrUnsupported, version, flags)
 	}

@@ -63,7 +63,7 @@ func TestGoldenImport(t *testing.T) {
 	}
 }
 
-// Every way to cut a part short is seen.
+// TestPartsCutShort truncates parts at every length.
 func TestPartsCutShort(t *testing.T) {
 	kinds, data := sampleParts()
 	decode := func(kind PartKind, b []byte) (err error) {
@@ -83,7 +83,7 @@ func TestPartsCutShort(t *testing.T) {
 		if err := decode(kind, data[n]); err != nil {
 			t.Errorf("part %d: %v", kind, err)
 		}
-		open := 1 // the end of these is their last field's
+		open := 1 // these end with a variable-length field
 		if kind == PartTimer || kind == PartMessage || kind == PartDeadLetter {
 			open = 7
 		}

@@ -2,9 +2,9 @@ package journal
 
 import "encoding/binary"
 
-// PeekExpected returns a record's Expected without looking at anything behind
-// it, its checksum included; false for what is no record. b may go on after the
-// record.
+// PeekExpected returns a record's Expected without reading anything after it or
+// checking the checksum. It returns false if b does not start with a record. b
+// may continue after the record.
 func PeekExpected(b []byte) (Sequence, bool) {
 	const names = 8 + 2 // framing, version and flags
 	if len(b) < names+1 || b[8] != recordVersion {
@@ -14,7 +14,7 @@ func PeekExpected(b []byte) (Sequence, bool) {
 	if len(b) < at+2 {
 		return 0, false
 	}
-	at += 2 + int(binary.LittleEndian.Uint16(b[at:])) + 16 // behind the id, term and time
+	at += 2 + int(binary.LittleEndian.Uint16(b[at:])) + 16 // after the id, term and time
 	if len(b) < at+8 {
 		return 0, false
 	}

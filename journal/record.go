@@ -11,7 +11,7 @@ import (
 const recordVersion = 1
 
 // MaxRecordBytes bounds an encoded record: the events and the reply of one
-// command, with room for names.
+// command, with space for names.
 const MaxRecordBytes = 2 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -69,7 +69,7 @@ func AppendRecord(dst []byte, r *Record) []byte {
 	return dst
 }
 
-// RecordBytes is the length of r's encoding.
+// RecordBytes returns the length of r's encoding.
 func RecordBytes(r *Record) int {
 	n := 8 + 2 + 1 + len(r.Entity.Type) + 2 + len(r.Entity.ID) + recordFixedBytes + 1 + len(r.CommandID) + 4 + len(r.Reply) + 2
 	for i := range r.Events {
@@ -98,11 +98,12 @@ func append16(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// SplitRecord checks the length and the checksum of the first record in b and
-// returns its bytes (framing included) and what follows. Both alias b.
+// SplitRecord verifies the length and checksum of the first record in b. It
+// returns the record's bytes, including its framing, and the rest. Both alias
+// b.
 func SplitRecord(b []byte) (raw, rest []byte, err error) {
 	if len(b) < 8 {
-		return nil, nil, fmt.Errorf("%w: %d bytes where a record header is due", ErrDamaged, len(b))
+		return nil, nil, fmt.Errorf("%w: %d bytes instead of a record header", ErrDamaged, len(b))
 	}
 	n := binary.LittleEndian.Uint32(b)
 	if n > MaxRecordBytes || int(n) > len(b)-8 {
@@ -115,10 +116,10 @@ func SplitRecord(b []byte) (raw, rest []byte, err error) {
 	return raw, b[8+n:], nil
 }
 
-// Decode fills r from raw, one whole record as SplitRecord returned it. Byte
-// slices of r alias raw; strings are copies. r.Events and r.Sections are
-// reused, and so are names that say the same as those of the record before: an
-// entity's records cost one string each, the command id.
+// Decode decodes raw, one complete record as returned by SplitRecord. Byte
+// slices of r alias raw; strings are copies. It reuses r.Events, r.Sections,
+// and names that equal those of the previous record, so decoding an entity's
+// records allocates one string each, the command id.
 func (r *Record) Decode(raw []byte) error {
 	if len(raw) < 10 {
 		return fmt.Errorf("%w: short record", ErrDamaged)
@@ -168,7 +169,7 @@ func (r *Record) Decode(raw []byte) error {
 	return nil
 }
 
-// same returns s if it says what b says, and else b's copy.
+// same returns s if it equals b, and otherwise a copy of b.
 func same(s string, b []byte) string {
 	if s == string(b) {
 		return s
@@ -176,7 +177,7 @@ func same(s string, b []byte) string {
 	return string(b)
 }
 
-// decoder takes fields off the front of b; after the first short read it is
+// decoder decodes fields from the front of b. After the first short read it is
 // bad and returns zeros.
 type decoder struct {
 	b   []byte

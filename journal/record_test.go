@@ -71,7 +71,8 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-// Every bit of a record is covered by its length or its checksum.
+// TestEveryFlippedBitIsSeen: every bit of a record is covered by its length or
+// its checksum.
 func TestEveryFlippedBitIsSeen(t *testing.T) {
 	r := records()[0]
 	raw := journal.AppendRecord(nil, &r)
@@ -97,7 +98,7 @@ func TestEveryCutIsSeen(t *testing.T) {
 	}
 }
 
-// reseal gives a record whose body was changed a length and checksum that fit.
+// reseal returns a modified record with a matching length and checksum.
 func reseal(raw []byte) []byte {
 	binary.LittleEndian.PutUint32(raw, uint32(len(raw)-8))
 	binary.LittleEndian.PutUint32(raw[4:], crc32.Checksum(raw[8:], crc32.MakeTable(crc32.Castagnoli)))
@@ -148,8 +149,8 @@ func TestDecodeEntry(t *testing.T) {
 	}
 }
 
-// Decode and Parse agree on any body, never panic, and what they accept
-// encodes to the same bytes again.
+// FuzzDecode: Decode and Parse agree on any body and never panic, and accepted
+// bodies encode to the same bytes again.
 func FuzzDecode(f *testing.F) {
 	for _, r := range records() {
 		f.Add(journal.AppendRecord(nil, &r)[8:])

@@ -2,17 +2,17 @@ package journal
 
 import "fmt"
 
-// CutError: what is asked for is before the first event of the entity that is
-// kept. A retry finds no more.
+// CutError means that the requested events were compacted: they precede the
+// first event that is kept. Retrying returns the same error.
 type CutError struct{ First Sequence }
 
 func (e *CutError) Error() string {
-	return fmt.Sprintf("the events before sequence %d were cut, as the entity type retains no more", e.First)
+	return fmt.Sprintf("events before sequence %d were compacted by the entity type's retention", e.First)
 }
 
-// CutBefore is the sequence before which a snapshot has records cut, given the
-// window of the oldest snapshot that is kept: those that end before it. 0 is
-// none of them.
+// CutBefore returns the sequence before which a snapshot compacts records,
+// given the window of the oldest kept snapshot: records that end before it are
+// removed. 0 removes none.
 func (s *Snapshot) CutBefore(window Sequence) Sequence {
 	if s.Retain == 0 || uint64(s.Sequence)+2 <= s.Retain {
 		return 0

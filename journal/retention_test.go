@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRetainingSnapshotBytes holds the bytes of a snapshot that has records
-// cut; one that has none cut is as it was before.
+// TestRetainingSnapshotBytes pins the bytes of a snapshot with a retention. A
+// snapshot without one is unchanged.
 func TestRetainingSnapshotBytes(t *testing.T) {
 	s := journal.Snapshot{Entity: sharding.EntityID{Type: "cart", ID: "c"}, Sequence: 9, Module: journal.Digest{7}, Window: 3, Keep: 2, State: []byte("state")}
 	plain := journal.AppendSnapshot(nil, &s)

@@ -5,19 +5,19 @@ import (
 	"fmt"
 )
 
-// SectionSchedules says which of the timers that a record sets are schedules:
+// SectionSchedules turns timers that the record sets into schedules:
 // ScheduleOp.
 const SectionSchedules SectionKind = 7
 
-// Schedule is what makes a timer repeat: whoever leads the shard when it fires
-// sets it again, in the record of the command that it made, to the next time
-// that the expression names. That time is in the record, so nobody else has to
-// know the expression, or the rules of the zone.
+// Schedule makes a timer repeat. When the timer fires, the shard's leader sets
+// it again, in the record of the command that it triggers, to the next time of
+// the expression. The record contains that time, so no other replica needs to
+// evaluate the expression or time zone rules.
 type Schedule struct {
 	Expression []byte // at most 255 bytes
 	Zone       []byte // IANA name, at most 255 bytes; empty is UTC
-	Missed     uint8  // what becomes of missed ticks
-	Made       uint16 // missed ticks that were fired in a row so far
+	Missed     uint8  // policy for missed ticks
+	Made       uint16 // missed ticks fired in a row so far
 }
 
 // AppendSchedule appends a schedule: expression (len u8), zone (len u8), missed
@@ -29,7 +29,7 @@ func AppendSchedule(dst []byte, s *Schedule) []byte {
 	return binary.LittleEndian.AppendUint16(dst, s.Made)
 }
 
-// DecodeSchedule reads a schedule; its slices alias data.
+// DecodeSchedule decodes a schedule. Its slices alias data.
 func DecodeSchedule(data []byte) (*Schedule, error) {
 	d := decoder{b: data}
 	s := d.schedule()
@@ -43,22 +43,23 @@ func (d *decoder) schedule() *Schedule {
 	return &Schedule{Expression: d.take(int(d.u8())), Zone: d.take(int(d.u8())), Missed: d.u8(), Made: d.u16()}
 }
 
-func errSchedule() error { return fmt.Errorf("%w: a schedule is cut short", ErrDamaged) }
+func errSchedule() error { return fmt.Errorf("%w: truncated schedule", ErrDamaged) }
 
-// ScheduleOp makes one op of the same record's timers section a schedule.
+// ScheduleOp turns one operation of the same record's timers section into a
+// schedule.
 type ScheduleOp struct {
-	Op uint16 // which, counted from 0; it sets its timer
+	Op uint16 // index of the operation, which must set a timer
 	Schedule
 }
 
-// AppendScheduleOp appends one op to the data of a schedules section: op u16,
-// then the schedule. Ops ascend.
+// AppendScheduleOp appends one operation to the data of a schedules section: op
+// u16, then the schedule. Indexes ascend.
 func AppendScheduleOp(dst []byte, op *ScheduleOp) []byte {
 	return AppendSchedule(binary.LittleEndian.AppendUint16(dst, op.Op), &op.Schedule)
 }
 
-// NextScheduleOp takes the first op off the data of a schedules section; it
-// must not be empty. The slices alias data.
+// NextScheduleOp decodes the first operation of a schedules section, which must
+// not be empty. The slices alias data.
 func NextScheduleOp(data []byte) (op ScheduleOp, rest []byte, err error) {
 	d := decoder{b: data}
 	op.Op = d.u16()

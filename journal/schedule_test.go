@@ -14,8 +14,8 @@ func schedule() journal.Schedule {
 	return journal.Schedule{Expression: []byte("0 3 * * mon-fri"), Zone: []byte("Europe/Berlin"), Missed: 1, Made: 258}
 }
 
-// TestScheduleBytes holds the bytes of a record that sets a timer, a schedule
-// and a timer again.
+// TestScheduleBytes pins the bytes of a record that sets a timer, a schedule
+// and another timer.
 func TestScheduleBytes(t *testing.T) {
 	op := func(name string, due int64) []byte {
 		return journal.AppendTimerOp(nil, journal.TimerOp{Name: []byte(name), Due: due, Command: []byte("go"), Payload: []byte("{}")})
@@ -35,7 +35,7 @@ func TestScheduleBytes(t *testing.T) {
 	golden(t, "schedules.txt", hex.Dump(raw))
 }
 
-// TestScheduleIsWhole: what is cut short, or has more, is damage.
+// TestScheduleIsWhole: truncated schedules and trailing bytes are damage.
 func TestScheduleIsWhole(t *testing.T) {
 	s := schedule()
 	data := journal.AppendSchedule(nil, &s)

@@ -7,32 +7,33 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// SectionKind says what a section of a record carries. A record has at most
-// one of each kind, in ascending order.
+// SectionKind is the kind of a section in a record. A record has at most one
+// section of each kind, in ascending order.
 type SectionKind uint8
 
 const (
-	// SectionFuel is what the command cost: u64.
+	// SectionFuel is the fuel that the command consumed: u64.
 	SectionFuel SectionKind = 1
-	// SectionSource is what made the command, when no client did: Source.
+	// SectionSource is the source of a command that no client sent:
+	// TimerSource, MessageSource or a dead letter.
 	SectionSource SectionKind = 2
-	// SectionTimers is the timers that the command set and cancelled, in
+	// SectionTimers holds the timers that the command set and cancelled, in
 	// order: TimerOp.
 	SectionTimers SectionKind = 3
-	// SectionMessages is the messages that the command made, in order: MessageOp.
+	// SectionMessages holds the messages that the command sent, in order:
+	// MessageOp.
 	SectionMessages SectionKind = 4
-	// SectionRefusal says that the message which made the command was not carried
-	// out: Refusal.
+	// SectionRefusal means that the message that caused the command was
+	// rejected: Refusal.
 	SectionRefusal SectionKind = 5
-	// SectionPrincipal is who made the command, where the entity's type keeps
-	// that: the bytes are the host's.
+	// SectionPrincipal is the caller, if the entity's type records it. The host
+	// defines the bytes.
 	SectionPrincipal SectionKind = 8
 )
 
 const lastSection = SectionTrace
 
-// Section is a part of a record that most records do not have. It is no part
-// of the hash chain.
+// Section is an optional part of a record. It is not part of the hash chain.
 type Section struct {
 	Kind SectionKind
 	Data []byte
@@ -48,7 +49,8 @@ func appendSections(dst []byte, sections []Section) []byte {
 	return dst
 }
 
-// nextSection takes the first section off b; last is the kind before it.
+// nextSection decodes the first section of b. last is the kind of the previous
+// section.
 func nextSection(b []byte, last SectionKind) (s Section, rest []byte, err error) {
 	kind := SectionKind(b[0])
 	data, rest, ok := take32(b[1:])
@@ -70,8 +72,7 @@ func sectionsBytes(sections []Section) (n int) {
 	return n
 }
 
-// Section returns the data of the record's section of the kind, nil if it has
-// none.
+// Section returns the data of the record's section of a kind, or nil.
 func (v *RecordView) Section(kind SectionKind) []byte {
 	for b, last := v.sections, SectionKind(0); len(b) > 0; {
 		s, rest, err := nextSection(b, last)
@@ -86,7 +87,7 @@ func (v *RecordView) Section(kind SectionKind) []byte {
 	return nil
 }
 
-// Section is RecordView.Section.
+// Section returns the data of the record's section of a kind, or nil.
 func (r *Record) Section(kind SectionKind) []byte {
 	for i := range r.Sections {
 		if r.Sections[i].Kind == kind {
@@ -96,17 +97,18 @@ func (r *Record) Section(kind SectionKind) []byte {
 	return nil
 }
 
-// Internal reports that the command came from within: no client knows its id.
+// Internal reports whether the command was not sent by a client, so that no
+// client knows its id.
 func (r *Record) Internal() bool { return r.Section(SectionSource) != nil }
 
-// Sources of a command, the first byte of a source section.
+// Sources of a command; the first byte of a source section.
 const (
-	// SourceTimer is one of the entity's own timers.
+	// SourceTimer is a timer of the entity itself.
 	SourceTimer = 2
 )
 
-// TimerSource is the timer that made a command. The record takes effect only
-// while the entity has that timer with that due time, and ends it.
+// TimerSource is the timer that caused a command. The record takes effect only
+// while the entity has that timer with that due time, and removes it.
 type TimerSource struct {
 	Name []byte
 	Due  int64 // unix nanoseconds
@@ -119,7 +121,7 @@ func AppendTimerSource(dst []byte, s TimerSource) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(s.Due))
 }
 
-// DecodeTimerSource reads the data of a source section. Name aliases it.
+// DecodeTimerSource decodes a source section. Name aliases data.
 func DecodeTimerSource(data []byte) (s TimerSource, err error) {
 	d := decoder{b: data}
 	if kind := d.u8(); kind != SourceTimer {
@@ -133,18 +135,19 @@ func DecodeTimerSource(data []byte) (s TimerSource, err error) {
 	return s, nil
 }
 
-// TimerOp sets a timer of the entity, or cancels it when it has no command. A
-// timer has a name of its own in its entity; setting it again replaces it.
+// TimerOp sets a timer of the entity, or cancels it if it has no command. Timer
+// names are unique in an entity; setting a timer again replaces it.
 type TimerOp struct {
-	Name    []byte // 1..255 bytes, without a zero byte
+	Name    []byte // 1 to 255 bytes, no zero bytes
 	Cancel  bool
 	Due     int64  // unix nanoseconds of the log clock
-	Command []byte // 1..255 bytes; what the entity gets when it is due
+	Command []byte // 1 to 255 bytes; sent to the entity when the timer fires
 	Payload []byte
 }
 
-// AppendTimerOp appends one op to the data of a timers section: name (len u8),
-// command (len u8, 0 cancels), and when it sets: due i64, payload (len u32).
+// AppendTimerOp appends one operation to the data of a timers section: name
+// (len u8), command (len u8, 0 cancels), and to set: due i64, payload (len
+// u32).
 func AppendTimerOp(dst []byte, op TimerOp) []byte {
 	dst = append8(dst, string(op.Name))
 	if op.Cancel {
@@ -156,7 +159,7 @@ func AppendTimerOp(dst []byte, op TimerOp) []byte {
 	return append(dst, op.Payload...)
 }
 
-// NextTimerOp takes the first op off the data of a timers section; it must not
+// NextTimerOp decodes the first operation of a timers section, which must not
 // be empty. All slices alias data.
 func NextTimerOp(data []byte) (op TimerOp, rest []byte, err error) {
 	d := decoder{b: data}
@@ -167,19 +170,20 @@ func NextTimerOp(data []byte) (op TimerOp, rest []byte, err error) {
 		op.Payload = d.take(int(d.u32()))
 	}
 	if d.bad || len(op.Name) == 0 {
-		return op, nil, fmt.Errorf("%w: a timer is cut short", ErrDamaged)
+		return op, nil, fmt.Errorf("%w: truncated timer", ErrDamaged)
 	}
 	return op, d.b, nil
 }
 
-// Timer is a timer that is set.
+// Timer is a set timer.
 type Timer struct {
 	Entity           sharding.EntityID
 	Name             string
 	Due              int64 // unix nanoseconds of the log clock
 	Command, Payload []byte
-	Schedule         *Schedule // nil of a timer that fires once
-	// Trace is the span of the command that set it; nil of one whose trace is not
-	// sampled, and of a timer to which another one led.
+	Schedule         *Schedule // nil for a timer that fires once
+	// Trace is the span of the command that set the timer. It is nil if the
+	// trace is not sampled, and for a timer that was set as a consequence of
+	// another timer.
 	Trace *TraceContext
 }

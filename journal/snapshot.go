@@ -11,33 +11,33 @@ import (
 
 const (
 	snapshotVersion = 1
-	// snapshotRetains is the version of snapshots that say what they cut.
+	// snapshotRetains is the version of snapshots with a retention.
 	snapshotRetains = 2
 )
 
 const (
-	// MaxSnapshots bounds how many snapshots of one entity are kept.
+	// MaxSnapshots bounds the kept snapshots of an entity.
 	MaxSnapshots = 4
 	// MaxSnapshotBytes bounds an encoded snapshot.
 	MaxSnapshotBytes = 1<<20 - 1<<10
 )
 
-// SnapshotUse decides what a reader does with a snapshot that a module made.
-// truncated says that the first records of the entity's history are gone, so
-// that a snapshot is all that is left of them.
+// SnapshotUse decides how a reader uses a snapshot made by the given module.
+// truncated means that the first records of the entity's history were
+// compacted, so that only a snapshot stands for them.
 type SnapshotUse func(module Digest, truncated bool) SnapshotRank
 
-// SnapshotRank is how good a snapshot is for a reader.
+// SnapshotRank is the preference of a snapshot for a reader.
 type SnapshotRank uint8
 
 // The ranks, in rising order.
 const (
-	SnapshotUnread     SnapshotRank = iota // the reader's module must not load it
-	SnapshotLastResort                     // if there is no other
-	SnapshotLoads                          // as if the module had made it
+	SnapshotUnread     SnapshotRank = iota // must not be loaded by the reader's module
+	SnapshotLastResort                     // used only if there is no other
+	SnapshotLoads                          // as good as the module's own
 )
 
-// SnapshotsBy accepts the snapshots of the modules alone.
+// SnapshotsBy accepts only snapshots of the given modules.
 func SnapshotsBy(modules ...Digest) SnapshotUse {
 	return func(module Digest, _ bool) SnapshotRank {
 		if slices.Contains(modules, module) {
@@ -47,37 +47,37 @@ func SnapshotsBy(modules ...Digest) SnapshotUse {
 	}
 }
 
-// Snapshot is an entity's state after its event Sequence, as the module's own
-// bytes. It stands for the events up to there when the entity is loaded, for
-// the same module only. It does not stand for the window of remembered
-// commands: the records that make it are read besides, from Window on.
+// Snapshot is an entity's state after event Sequence, in the module's own
+// format. It replaces replaying the events up to there when the entity is
+// loaded, for the same module only. It does not replace the idempotency window:
+// the records from Window on are read for that.
 type Snapshot struct {
 	Entity   sharding.EntityID
 	Sequence Sequence // at least 1
-	Hash     Hash     // the chain's link at Sequence
-	Module   Digest   // that made State
-	// Window is the last sequence of the oldest record that was remembered at
-	// Sequence, or of an older one; at most Sequence.
+	Hash     Hash     // the hash chain's link at Sequence
+	Module   Digest   // the module that made State
+	// Window is the last sequence of the oldest record in the idempotency
+	// window at Sequence, or of an older record; at most Sequence.
 	Window Sequence
-	// Keep is how many snapshots of the entity stay, this one included: 1 to
-	// MaxSnapshots.
+	// Keep is how many snapshots of the entity are kept, including this one: 1
+	// to MaxSnapshots.
 	Keep uint8
-	// Retain has the entity's records cut when the snapshot is taken: 0 cuts
-	// none. Else those stay that the oldest snapshot kept needs, with its window,
-	// and those with any of the last Retain - 1 events.
+	// Retain makes taking the snapshot compact the entity's records; 0 keeps
+	// all. Otherwise it keeps the records that the oldest kept snapshot needs,
+	// including its window, and those with any of the last Retain - 1 events.
 	Retain uint64
-	// Filter says which command ids may be among those remembered; empty: the
-	// records from Window on are read to know them. FilterIDs is how many ids
-	// were put into it.
+	// Filter is a Bloom filter of the command ids in the idempotency window. If
+	// it is empty the records from Window on are read instead. FilterIDs is the
+	// number of ids in it.
 	Filter    []byte
 	FilterIDs uint32
 	State     []byte
 
-	// Stands is the place of the entity's last record when a snapshot with a
-	// Filter was applied, as the replica that has read it knows: it stands for the
-	// events and the command ids up to there. Zero where nobody knows. UpdatedAt
-	// is when the last record was recorded that was there when the snapshot was
-	// read. Neither is encoded.
+	// Stands is the position of the entity's last record when a snapshot with a
+	// Filter was applied, as known to the replica that read it: the snapshot
+	// covers the events and command ids up to there. It is zero if unknown.
+	// UpdatedAt is the time of the last record that existed when the snapshot
+	// was read. Neither is encoded.
 	Stands    Position
 	UpdatedAt int64
 }
@@ -117,7 +117,7 @@ func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 	return dst
 }
 
-// Decode fills s from raw, one whole snapshot, and checks its checksum and its
+// Decode decodes raw, one complete snapshot, and verifies its checksum and
 // numbers. Filter and State alias raw; names are copies. The errors are those
 // of Record.Decode.
 func (s *Snapshot) Decode(raw []byte) error {
@@ -150,7 +150,7 @@ func (s *Snapshot) Decode(raw []byte) error {
 		return fmt.Errorf("%w: fields run past the snapshot's end", ErrDamaged)
 	}
 	if n := len(s.Filter); n&(n-1) != 0 {
-		return fmt.Errorf("%w: a filter of %d bytes", ErrDamaged, n)
+		return fmt.Errorf("%w: filter of %d bytes", ErrDamaged, n)
 	}
 	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots || version == snapshotRetains && s.Retain == 0 {
 		return fmt.Errorf("%w: snapshot at %d, window %d, keeping %d", ErrDamaged, s.Sequence, s.Window, s.Keep)
@@ -158,16 +158,16 @@ func (s *Snapshot) Decode(raw []byte) error {
 	return nil
 }
 
-// Takeover is where, in what is left of an entity whose first records were cut,
-// a module has made a snapshot although another one wrote what came before. The
-// state in that snapshot is right if the module read the other one's events, or
-// its snapshot as it was meant. Nothing that is left can tell.
+// Takeover is a place in a compacted history where a module made a snapshot
+// although a different module wrote the records before it. The snapshot's state
+// is right only if the module interpreted the other module's events or snapshot
+// correctly. The remaining history cannot prove that.
 type Takeover struct {
-	// Sequence is the earliest that is left of Before: of a record or a snapshot.
+	// Sequence is the earliest remaining record or snapshot of Before.
 	Sequence Sequence
 	Before   Digest
-	// Snapshot is the sequence of the next snapshot, which another module, By, has
-	// made.
+	// Snapshot is the sequence of the next snapshot, made by a different
+	// module, By.
 	Snapshot Sequence
 	By       Digest
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestTraceContexts: what is written is read again, and what names no span is
-// refused.
+// TestTraceContexts: an encoded context decodes to the same value, and an
+// invalid one is rejected.
 func TestTraceContexts(t *testing.T) {
 	want := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	data := journal.AppendTraceContext([]byte("before"), &want)[len("before"):]
@@ -31,7 +31,7 @@ func TestTraceContexts(t *testing.T) {
 	}
 }
 
-// TestTracesAreNoPartOfTheChain: a history is the same whoever watched it.
+// TestTracesAreNoPartOfTheChain: tracing does not change a history's hash.
 func TestTracesAreNoPartOfTheChain(t *testing.T) {
 	var chain journal.Chain
 	r := records()[0]

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// RecordView reads a record in place: every slice aliases the bytes it was
-// parsed from and is valid as long as they are. It is what apply and replay
-// look through; Record is for those who keep fields.
+// RecordView reads a record in place: every slice aliases the parsed bytes and
+// is valid as long as they are. Apply and replay use it; Record is for callers
+// that keep fields.
 type RecordView struct {
 	Raw         []byte // framing included
 	Flags       uint8
@@ -28,11 +28,12 @@ type RecordView struct {
 	events, sections []byte
 }
 
-// recordFixedBytes is what lies between the entity id and the command id.
+// recordFixedBytes is the size of the fields between the entity id and the
+// command id.
 const recordFixedBytes = 8 + 8 + 8 + 32 + 32 + 8
 
-// Parse points v into raw, one whole record as SplitRecord returned it. It
-// walks every field, so that a view without an error has no field past the
+// Parse points v into raw, one complete record as returned by SplitRecord. It
+// walks every field, so a successfully parsed view has no field past the
 // record's end. It allocates nothing. The errors are those of Record.Decode.
 func (v *RecordView) Parse(raw []byte) error {
 	if len(raw) < 10 {
@@ -89,7 +90,7 @@ func (v *RecordView) HasSections() bool { return len(v.sections) > 0 }
 // Last returns the entity's sequence after the record.
 func (v *RecordView) Last() Sequence { return v.Expected + Sequence(v.EventCount) }
 
-// Entity returns the entity's id; it copies the names.
+// Entity returns the entity's id. It copies the names.
 func (v *RecordView) Entity() sharding.EntityID {
 	return sharding.EntityID{Type: string(v.Type), ID: string(v.ID)}
 }
@@ -136,8 +137,8 @@ func (c *EventCursor) Next() bool {
 	return true
 }
 
-// RawTags returns the event's tags as the record holds them: TagCount times
-// a length byte and the bytes.
+// RawTags returns the event's tags as encoded in the record: TagCount times a
+// length byte and the bytes.
 func (c *EventCursor) RawTags() []byte { return c.tags }
 
 func (c *EventCursor) fail() bool {
@@ -146,7 +147,7 @@ func (c *EventCursor) fail() bool {
 }
 
 // AfterView returns the link after all of the view's events, starting at prev.
-// It is After for a view, and allocates nothing once its scratch has grown.
+// It equals After, and does not allocate once its scratch buffer has grown.
 func (c *Chain) AfterView(prev Hash, v *RecordView) Hash {
 	cur := v.Events()
 	for seq := uint64(v.Expected) + 1; cur.Next(); seq++ {

@@ -93,7 +93,7 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 	m.suspects.met = make(chan struct{}, 1)
 	m.durable.Open(watermark)
 	if w := st.Watermark(); w < watermark {
-		return nil, &store.DamageError{Where: "tables", What: fmt.Sprintf("they reach version %d, the log was cut at %d", w, watermark)}
+		return nil, &store.DamageError{Where: "tables", What: fmt.Sprintf("they reach version %d, the log was truncated at %d", w, watermark)}
 	}
 	view, err := st.ViewAt(watermark)
 	if err != nil {

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Batch gathers pairs for one version. It keeps one buffer and is meant to be
-// reused. The zero Batch is empty and ready; it serves one goroutine.
+// Batch collects pairs for one version. It keeps one buffer and is meant to be
+// reused. The zero Batch is empty and ready to use. It serves one goroutine.
 type Batch struct {
-	// Rest, if it is set, is called between two parts of a batch that is given to
-	// Badger in several, with how long the last one took. Reset keeps it.
+	// Pause, if set, is called between two parts of a batch that is committed
+	// to Badger in several parts, with the duration of the last one. Reset does
+	// not clear it.
 	Pause func(took time.Duration)
 
 	buf []byte
@@ -17,7 +18,7 @@ type Batch struct {
 	key []byte
 }
 
-// pair is offsets into buf: the key, then the framed value up to end.
+// pair holds offsets into buf: the key, then the framed value up to end.
 type pair struct {
 	key, value, end int
 	delete          bool
@@ -26,18 +27,18 @@ type pair struct {
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() { b.buf, b.kvs = b.buf[:0], b.kvs[:0] }
 
-// Len is the number of pairs.
+// Len returns the number of pairs.
 func (b *Batch) Len() int { return len(b.kvs) }
 
-// Bytes is the size of keys and values.
+// Bytes returns the size of keys and values.
 func (b *Batch) Bytes() int { return len(b.buf) }
 
 // Key returns an empty scratch slice to append a key to.
 func (b *Batch) Key() []byte { return b.key[:0] }
 
-// Begin starts a pair. It copies the key and returns a slice to append the
-// value's body to; End takes what became of it. Nothing else may be called on
-// the batch in between.
+// Begin starts a pair. It copies the key and returns a slice to which the
+// caller appends the value's body; the result is passed to End. No other method
+// may be called in between.
 func (b *Batch) Begin(key []byte) []byte {
 	b.key = key
 	start := len(b.buf)
@@ -55,7 +56,7 @@ func (b *Batch) End(buf []byte) {
 	b.buf = buf
 }
 
-// Put adds a pair with a body that exists already.
+// Put adds a pair with an existing body.
 func (b *Batch) Put(key, body []byte) { b.End(append(b.Begin(key), body...)) }
 
 // Delete adds the deletion of a key.
@@ -66,8 +67,8 @@ func (b *Batch) Delete(key []byte) {
 	b.kvs = append(b.kvs, pair{key: start, value: len(b.buf), end: len(b.buf), delete: true})
 }
 
-// Each calls fn for the pairs in the order they were added; the body of a
-// deletion is nil. Both slices are the batch's.
+// Each calls fn for the pairs in insertion order. The body of a deletion is
+// nil. Both slices belong to the batch.
 func (b *Batch) Each(fn func(key, body []byte)) {
 	for _, p := range b.kvs {
 		if p.delete {

@@ -8,27 +8,27 @@ import (
 )
 
 var (
-	// ErrClosed: the store is closed or closing. A retry cannot succeed.
+	// ErrClosed: the store is closed or closing. Retrying fails again.
 	ErrClosed = errors.New("journal store is closed")
-	// ErrNoRoom: the disk has no room for what the store would write. The data
-	// are as good as before; free some space and open the store again.
-	ErrNoRoom = errors.New("journal store: the disk has no room")
-	// ErrValueTooLarge: a value over MaxValueBytes. Nothing of the batch after
-	// it was written; the caller must stop.
+	// ErrNoRoom: the disk has no space for the store's writes. The data is
+	// intact; free space and open the store again.
+	ErrNoRoom = errors.New("journal store: no space left on the disk")
+	// ErrValueTooLarge: a value exceeds MaxValueBytes. No later part of the
+	// batch was written; the caller must stop.
 	ErrValueTooLarge = errors.New("journal store: value too large")
-	// ErrVersion: a batch whose version does not follow the last one.
+	// ErrVersion: the version of a batch is not above the last one.
 	ErrVersion = errors.New("journal store: version out of order")
 )
 
-// DamageError says that stored bytes contradict a checksum, a length or what
-// was promised, where that is, and what an operator can do. It is
-// journal.ErrDamaged. Nothing of what it names was served.
+// DamageError reports stored bytes that contradict a checksum, a length or an
+// earlier promise, where they are, and what an operator can do. It wraps
+// journal.ErrDamaged. The damaged data was not served.
 type DamageError struct {
-	// Where is a file's base name, or a class of keys with the shard.
+	// Where is a file's base name, or a class of keys and the shard.
 	Where string
 	// What is wrong there.
 	What string
-	// Action is what can be done; empty where the caller knows better.
+	// Action is what the operator can do; empty if the caller knows better.
 	Action string
 }
 
@@ -40,7 +40,7 @@ func (e *DamageError) Error() string {
 	return s
 }
 
-// Unwrap makes every DamageError journal.ErrDamaged.
+// Unwrap makes every DamageError match journal.ErrDamaged.
 func (e *DamageError) Unwrap() error { return journal.ErrDamaged }
 
 const actionRebuild = "stop the node, keep a copy of its data directory, run hostd verify on it, and let 'hostd recover --rejoin' rebuild a node of several from its peers; restore a lone one from a backup"

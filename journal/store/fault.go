@@ -8,23 +8,24 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// Badger reads tables through mappings. A page that the disk does not give is a
-// fault there, which ends the process and names nothing, unless the goroutine
-// asks for a panic in its place. The goroutines that merge tables are Badger's:
-// what they meet does end the process, and the next start, which reads the files,
-// names the one.
+// Badger reads tables through memory mappings. A page that the disk cannot read
+// causes a fault, which ends the process without naming the file, unless the
+// goroutine asks for a panic instead. Goroutines that compact tables belong to
+// Badger, so a fault there does end the process; the next start reads the files
+// and names the damaged one.
 
-// faulting makes faults of the goroutine panics until what it returns is called.
+// panicOnFault turns faults of the goroutine into panics until the returned
+// function is called.
 //
-//	defer faulting()()
-func faulting() (restore func()) {
+//	defer panicOnFault()()
+func panicOnFault() (restore func()) {
 	before := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(before) }
 }
 
-// broken is the damage that a panic of Badger over bytes tells of: a page that
-// cannot be read, or bytes that make no sense. where is what was read.
-func broken(panicked any, where string) *DamageError {
+// damageFromPanic converts a panic of Badger into damage: a page that cannot be read, or
+// invalid bytes. where is what was being read.
+func damageFromPanic(panicked any, where string) *DamageError {
 	d := &DamageError{Where: where, What: "a table's block is broken", Action: actionRebuild}
 	var err runtime.Error
 	if e, ok := panicked.(runtime.Error); ok {
@@ -40,13 +41,13 @@ func broken(panicked any, where string) *DamageError {
 	return d
 }
 
-// tables lists the tables. That reads their indexes, and Badger holds a lock
-// meanwhile, which stays locked: an index that cannot be read is fatal.
+// tables lists the tables. Badger reads their indexes under a lock, which stays
+// locked after a fault, so an unreadable index is fatal.
 func (s *Store) tables() []badger.TableInfo {
-	defer faulting()()
+	defer panicOnFault()()
 	defer func() {
 		if r := recover(); r != nil {
-			err := broken(r, "list of tables")
+			err := damageFromPanic(r, "list of tables")
 			s.opts.Fatal(err)
 			panic(err)
 		}

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// A table that is cut under an open store has pages that cannot be read, as one
-// on a bad disk has: every read of the store names it, and the process goes on.
+// TestUnreadablePagesAreNamed: truncating a table under an open store makes its
+// pages unreadable, like a bad disk. Every read of the store names the table,
+// and the process continues.
 func TestUnreadablePagesAreNamed(t *testing.T) {
 	s, _ := twoVersions(t, 3000)
 	v, err := s.ViewAt(2)
@@ -65,8 +66,8 @@ func TestUnreadablePagesAreNamed(t *testing.T) {
 	}
 }
 
-// To list tables Badger reads their indexes under a lock that a fault leaves
-// locked: the process is to end, and is told which table.
+// TestUnreadableIndexesAreFatal: Badger reads table indexes under a lock that a
+// fault leaves locked, so the process must end, with the table's name.
 func TestUnreadableIndexesAreFatal(t *testing.T) {
 	const child = "HOSTD_TEST_UNREADABLE_INDEX"
 	if os.Getenv(child) == "" {

@@ -9,21 +9,21 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Generation is what the store has of one generation of a shard.
+// Generation describes one generation of a shard in the store.
 type Generation struct {
 	Shard      sharding.ShardID
 	Generation uint32
-	// Marked: it has an applied mark. A generation without one is being deleted,
-	// or is a snapshot that was not installed to its end.
+	// Marked means that it has an applied state. A generation without one is
+	// being deleted, or is a snapshot that was not completely installed.
 	Marked  bool
 	Applied Applied
 }
 
 // Generations returns every generation of every shard that has a key in the
-// view, in order. It costs a seek or two for each.
+// view, in order. It costs one or two seeks each.
 func (v *View) Generations() (generations []Generation, err error) {
-	defer v.recovered([]byte{}, &err)
-	defer faulting()()
+	defer v.recoverDamage([]byte{}, &err)
+	defer panicOnFault()()
 	it := v.txn.NewIterator(badger.IteratorOptions{})
 	defer it.Close()
 	for next := []byte{0}; ; {
@@ -59,7 +59,8 @@ func (v *View) Generations() (generations []Generation, err error) {
 	}
 }
 
-// recordBytes sums what an applied mark of an earlier release does not say.
+// recordBytes computes the sum that the applied state of an earlier release
+// lacks.
 func (v *View) recordBytes(shard sharding.ShardID, generation uint32) (sum uint64, err error) {
 	err = v.Scan(AppendPrefix(nil, shard, generation, ClassEntity), nil, func(_, body []byte) error {
 		h, err := DecodeHead(body)
@@ -69,26 +70,28 @@ func (v *View) recordBytes(shard sharding.ShardID, generation uint32) (sum uint6
 	return sum, err
 }
 
-// AppendGeneration appends what all keys of a shard's generation start with.
+// AppendGeneration appends the common prefix of all keys of a shard's
+// generation.
 func AppendGeneration(dst []byte, shard sharding.ShardID, generation uint32) []byte {
 	dst = AppendPrefix(dst, shard, generation, 0)
 	return dst[:len(dst)-1]
 }
 
-// GenerationPrefix is AppendGeneration to nothing.
+// GenerationPrefix returns the common prefix of all keys of a shard's
+// generation.
 func GenerationPrefix(shard sharding.ShardID, generation uint32) []byte {
 	return AppendGeneration(nil, shard, generation)
 }
 
-// MissingMark is the damage of a generation that has keys and should have a
-// mark.
+// MissingMark returns the damage of a generation that has keys but no applied
+// state.
 func MissingMark(shard sharding.ShardID) error {
-	return &DamageError{Where: fmt.Sprintf("shard %d", shard), What: "it has keys and no applied mark", Action: actionRebuild}
+	return &DamageError{Where: fmt.Sprintf("shard %d", shard), What: "it has keys but no applied mark", Action: actionRebuild}
 }
 
-// ScanKeys calls fn for up to limit keys with the prefix that are not before
-// from (nil: all), in order, and says whether there are more. It reads no
-// value. The key is valid during the call; fn must not panic.
+// ScanKeys calls fn for up to limit keys with the prefix, in order, starting at
+// from (nil: at the first), and reports whether there are more. It reads no
+// values. The key is valid during the call; fn must not panic.
 func (v *View) ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) (more bool, err error) {
 	err = v.scan(prefix, from, func(item *badger.Item) error {
 		if limit == 0 {
@@ -105,7 +108,7 @@ func (v *View) ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) (mo
 	return more, err
 }
 
-// Cursor walks the pairs of a view in the order of their keys, one at a call.
+// Cursor iterates over the pairs of a view in key order.
 type Cursor struct {
 	view   *View
 	prefix []byte
@@ -114,16 +117,16 @@ type Cursor struct {
 }
 
 // Cursor returns a cursor before the first key with the prefix. It must be
-// closed before the view is.
+// closed before the view.
 func (v *View) Cursor(prefix []byte) *Cursor {
 	return &Cursor{view: v, prefix: prefix, it: v.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})}
 }
 
-// Next moves to the next pair and returns it, checked; a nil key is the end.
-// Both slices are valid until the next call.
+// Next returns the next pair after verifying it, or a nil key at the end. Both
+// slices are valid until the next call.
 func (c *Cursor) Next() (key, body []byte, err error) {
-	defer c.view.recovered(c.prefix, &err)
-	defer faulting()()
+	defer c.view.recoverDamage(c.prefix, &err)
+	defer panicOnFault()()
 	if c.value == nil {
 		c.value = []byte{}
 		c.it.Seek(c.prefix)

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestHeadBytes holds the bytes of heads that later releases have added to.
+// TestHeadBytes pins the bytes of entity rows.
 func TestHeadBytes(t *testing.T) {
 	h := Head{Sequence: 1, Last: journal.Position{Index: 2}, UpdatedAt: 5, Records: 1, Bytes: 9, Snapshots: Snapshots{1}}
 	const fixed = "0100000000000000" + "%064d" + "0200000000000000" + "00000000" + "0500000000000000" + "0100000000000000" + "0900000000000000" + "01" + "0100000000000000"

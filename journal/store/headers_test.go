@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestOpenNamesDamagedHeaders: files besides the tables whose beginning is
-// damaged are refused by name, with a way out that is right.
+// TestOpenNamesDamagedHeaders: Open rejects files other than tables with a
+// damaged header by name, with a working remedy.
 func TestOpenNamesDamagedHeaders(t *testing.T) {
 	for _, pattern := range []string{"*.mem", "*.vlog", "KEYREGISTRY"} {
 		t.Run(pattern, func(t *testing.T) {
@@ -52,15 +52,15 @@ func TestOpenNamesDamagedHeaders(t *testing.T) {
 	}
 }
 
-// TestVerifyDirHoldsTablesToTheLog: tables that reach less far than the log
-// says are a problem for VerifyDir as they are for Open.
+// TestVerifyDirHoldsTablesToTheLog: like Open, VerifyDir reports tables that
+// reach less far than the log says.
 func TestVerifyDirHoldsTablesToTheLog(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	put(t, s, 1, 1, 1, 100)
 	closeStore(t, s)
 	r, err := VerifyDir(t.Context(), dir, 20, Options{})
-	if err != nil || r.Err() == nil || !strings.Contains(r.Err().Error(), "the log was cut at 20") {
+	if err != nil || r.Err() == nil || !strings.Contains(r.Err().Error(), "the log was truncated at 20") {
 		t.Errorf("got %v, %v", r, err)
 	}
 }

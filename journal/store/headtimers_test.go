@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestHeadTimers: the timers of a head are a small map, in the order of names,
-// whatever is set, set again and ended.
+// TestHeadTimers: inline timers are a small ordered map under any sequence of
+// sets and removals.
 func TestHeadTimers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	names := []string{"a", "ab", "b", "remind", strings.Repeat("n", 60), strings.Repeat("o", 61), strings.Repeat("p", 119), strings.Repeat("q", 120)}
@@ -70,8 +70,8 @@ func TestHeadTimers(t *testing.T) {
 	}
 }
 
-// TestHeadHoldsTimers: the bytes of a head that holds timers, and those that
-// are not a head.
+// TestHeadHoldsTimers pins the bytes of an entity row with inline timers, and
+// rejects invalid ones.
 func TestHeadHoldsTimers(t *testing.T) {
 	set, _ := HeadTimers("").With("ring", 5)
 	set, _ = set.With("a", -1)

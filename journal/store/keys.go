@@ -9,48 +9,48 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Class is the kind of value behind a key.
+// Class is the kind of value of a key.
 type Class byte
 
-// Classes of keys. Every key starts with shard u32, generation u32 (both big
+// Classes of keys. Every key starts with shard u32 and generation u32 (both big
 // endian) and the class.
 const (
-	ClassApplied Class = 'a' // how far a shard is applied: Applied
-	ClassOutbox  Class = 'b' // a message that is not acknowledged: journal.Message
+	ClassApplied Class = 'a' // applied state of a shard: Applied
+	ClassOutbox  Class = 'b' // an unacknowledged message: journal.Message
 	ClassDue     Class = 'd' // a timer, by its due time: Timer
-	ClassEntity  Class = 'e' // the head of an entity: Head
-	ClassInbox   Class = 'i' // the highest number that an entity has from another
+	ClassEntity  Class = 'e' // entity row: Head
+	ClassInbox   Class = 'i' // the highest number that an entity received from another
 	ClassMeta    Class = 'm' // a pair of the metadata machine
-	ClassOrder   Class = 'o' // which records each raft entry held: order pack
+	ClassOrder   Class = 'o' // the records of each raft entry: order pack
 	ClassRecord  Class = 'r' // records of one entity: record pack
-	// ClassSnapshot is a snapshot of an entity, as in its raft entry.
+	// ClassSnapshot is a snapshot of an entity, encoded as in its raft entry.
 	ClassSnapshot Class = 's'
 	// ClassTimer is the due time of a timer, by its entity and name.
 	ClassTimer Class = 't'
-	// ClassCount is how much a shard has of messages, how many messages of an
-	// entity wait, and the last number of a pair of entities.
+	// ClassCount holds the message totals of a shard, the number of waiting
+	// messages of an entity, and the last message number of a channel.
 	ClassCount Class = 'q'
 	// ClassDeadLetter is a dead letter: journal.DeadLetter.
 	ClassDeadLetter Class = 'x'
-	// ClassImport is how far the shard's import has come: Import.
+	// ClassImport is the progress of the shard's import: Import.
 	ClassImport Class = 'p'
 )
 
 const prefixBytes = 9
 
-// recordSuffixBytes is what follows the entity in a record key: sequence,
-// index and ordinal of the pack's last record.
+// recordSuffixBytes is the length of the part after the entity in a record key:
+// sequence, index and ordinal of the pack's last record.
 const recordSuffixBytes = 8 + 8 + 4
 
-// AppendPrefix appends what all keys of a class in a shard start with.
+// AppendPrefix appends the common prefix of all keys of a class in a shard.
 func AppendPrefix(dst []byte, shard sharding.ShardID, generation uint32, class Class) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(shard))
 	dst = binary.BigEndian.AppendUint32(dst, generation)
 	return append(dst, byte(class))
 }
 
-// AppendEntity appends an entity as keys hold it: type, zero, id, zero.
-// Neither name may hold a zero byte.
+// AppendEntity appends an entity as encoded in keys: type, zero, id, zero.
+// Neither name may contain a zero byte.
 func AppendEntity(dst []byte, typ, id []byte) []byte {
 	dst = append(dst, typ...)
 	dst = append(dst, 0)
@@ -66,8 +66,8 @@ func AppendEntityID(dst []byte, e sharding.EntityID) []byte {
 	return append(dst, 0)
 }
 
-// SplitEntity is the inverse of AppendEntity; rest is what follows. Both are
-// parts of key.
+// SplitEntity is the inverse of AppendEntity. rest is the remainder. Both are
+// substrings of key.
 func SplitEntity(key string) (e sharding.EntityID, rest string, err error) {
 	typ, key, ok := strings.Cut(key, "\x00")
 	id, rest, ok2 := strings.Cut(key, "\x00")
@@ -77,8 +77,8 @@ func SplitEntity(key string) (e sharding.EntityID, rest string, err error) {
 	return sharding.EntityID{Type: typ, ID: id}, rest, nil
 }
 
-// AppendRecordSuffix appends the end of a record key: the last record of the
-// pack behind it.
+// AppendRecordSuffix appends the end of a record key: the position of the last
+// record of its pack.
 func AppendRecordSuffix(dst []byte, last journal.Sequence, at journal.Position) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(last))
 	dst = binary.BigEndian.AppendUint64(dst, at.Index)
@@ -104,7 +104,7 @@ func AppendIndex(dst []byte, index uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, index)
 }
 
-// Key is a key taken apart.
+// Key is a decoded key.
 type Key struct {
 	Shard      sharding.ShardID
 	Generation uint32
@@ -112,7 +112,7 @@ type Key struct {
 	Suffix     []byte // aliases the key
 }
 
-// ParseKey takes a key apart; it does not look into Rest.
+// ParseKey decodes a key, except its Suffix.
 func ParseKey(key []byte) (Key, error) {
 	if len(key) < prefixBytes {
 		return Key{}, fmt.Errorf("%w: key of %d bytes", journal.ErrDamaged, len(key))
@@ -131,7 +131,8 @@ func ParseKey(key []byte) (Key, error) {
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
 }
 
-// DescribeKey names a key's class and shard for people; it never shows an id.
+// DescribeKey describes a key's class and shard for people. It never shows an
+// id.
 func DescribeKey(key []byte) string {
 	k, err := ParseKey(key)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// What is to be merged counts in bytes: new tables, joined or not, and what
-// levels hold beyond their size.
+// TestUnmergedBytes: the backlog counts bytes of new tables, merged or not, and
+// the excess of levels.
 func TestUnmergedBytes(t *testing.T) {
 	levels := func(sizes ...int64) (all []badger.LevelInfo) {
 		for i, n := range sizes {

@@ -7,16 +7,16 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// ReleaseMapped takes the tables out of the memory that counts as this
-// process'. Badger maps them whole, so whatever was once written or read of
-// them stays there, as much as the disk holds at last; the system keeps the
-// pages that it has room for, and gives them back at the next use without
-// reading the disk. It returns how many bytes of tables it went through: 0
-// where the system does not tell what is mapped where.
+// ReleaseMapped removes the tables' pages from this process's resident memory.
+// Badger maps tables completely, so every page ever read or written stays
+// resident, up to the size of the data on disk. The system keeps the pages that
+// fit in its page cache and maps them again on the next access without reading
+// the disk. ReleaseMapped returns the number of bytes of tables that it
+// processed, or 0 if the system does not report mappings.
 //
-// A page may only be let go of while it is certain that the table is what lies
-// at its address. An iterator keeps all tables mapped that were there when it
-// was made, and those are the ones listed both before and after.
+// A page may be released only while the table is certain to be mapped at its
+// address. An iterator keeps all tables mapped that existed when it was
+// created: those listed both before and after.
 func (s *Store) ReleaseMapped() (bytes int64, err error) {
 	before := make(map[uint64]bool)
 	for _, t := range s.tables() {

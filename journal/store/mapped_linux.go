@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MappedBytes is how much memory of this process is pages of files: tables,
-// the program, memtables' logs; of all stores of the process together.
+// MappedBytes returns how much memory of this process is file pages: tables,
+// the program, and memtable logs, for all stores of the process.
 func MappedBytes() (int64, error) {
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -26,8 +26,8 @@ func MappedBytes() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// releasePages lets go of the pages of shared mappings of these files, which
-// must stay mapped meanwhile.
+// releasePages releases the pages of shared mappings of the files, which must
+// stay mapped meanwhile.
 func releasePages(files map[string]bool) (bytes int64, err error) {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -40,7 +40,8 @@ func releasePages(files map[string]bool) (bytes int64, err error) {
 		if !ok {
 			continue
 		}
-		// What was changed through a shared mapping is the file's already.
+		// Changes through a shared mapping are already in the file's page
+		// cache.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
 			return bytes, os.NewSyscallError("madvise", errno)
 		}
@@ -49,8 +50,7 @@ func releasePages(files map[string]bool) (bytes int64, err error) {
 	return bytes, lines.Err()
 }
 
-// mappedTable is the name of the table that is mapped at the address, "" for
-// none.
+// mappedTable returns the name of the table mapped at the address, or "".
 func mappedTable(at uintptr) string {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -72,7 +72,7 @@ func mappedTable(at uintptr) string {
 	return ""
 }
 
-// sharedMapping reads a line of maps, see proc_pid_maps(5):
+// sharedMapping parses a line of /proc/self/maps, see proc_pid_maps(5):
 //
 //	7f21a4600000-7f21a4a00000 rw-s 00000000 fe:00 1234    /data/store/000012.sst
 func sharedMapping(line string, files map[string]bool) (from, to uintptr, ok bool) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Goal: letting go of tables' pages loses nothing, while tables come and go.
+// TestReleaseMappedKeepsWhatIsStored: releasing pages loses nothing while
+// tables are compacted.
 func TestReleaseMappedKeepsWhatIsStored(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MemTableBytes: minMemTableBytes})
 	const versions, pairs = 30, 100
@@ -59,7 +60,7 @@ func TestReleaseMappedKeepsWhatIsStored(t *testing.T) {
 	}
 }
 
-// Goal: the memory of the process gets smaller by what was read of tables.
+// TestReleaseMappedGivesPagesBack: releasing pages shrinks the resident memory.
 func TestReleaseMappedGivesPagesBack(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells what is mapped where")
@@ -92,7 +93,7 @@ func TestReleaseMappedGivesPagesBack(t *testing.T) {
 	}
 }
 
-// noise is bytes that do not compress.
+// noise returns incompressible bytes.
 func noise(n int) string {
 	r := rand.New(rand.NewPCG(1, 2))
 	var s strings.Builder

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestKilledStoresWithLargerMemtablesOpen: what a kill left in the logs of
-// memtables twice as large fits into those of now, also when Badger has cut them
-// to what they hold.
+// TestKilledStoresWithLargerMemtablesOpen: the memtable logs of a killed store
+// with twice the memtable size fit, even after Badger truncated them to their
+// content.
 func TestKilledStoresWithLargerMemtablesOpen(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MemTableBytes: 16 << 20})
 	defer s.Close()

@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// BenchmarkMerging is what the tables cost of a store that has what a node
-// writes: 1,000 entities with many commands, 100,000 others with two and a timer
-// between them. It reports processor time of all of it and of the part in which
-// the timers end, and what reads cost then.
+// BenchmarkMerging measures the compaction cost of a realistic store: 1,000
+// entities with many commands, and between them 100,000 others with two
+// commands and a timer. It reports the processor time of everything and of the
+// part in which the timers fire, and the cost of reads then.
 func BenchmarkMerging(b *testing.B) {
 	for b.Loop() {
 		m := merging{B: b, rng: rand.New(rand.NewPCG(1, 2))}
@@ -57,7 +57,7 @@ func processor() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// settle waits until nothing is merged any more.
+// settle waits until no compaction runs.
 func (m *merging) settle() {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		before := processor()
@@ -76,7 +76,7 @@ func (m *merging) write() {
 	m.batch.Reset()
 }
 
-// body is half of what cannot be compressed.
+// body returns a body of which half is incompressible.
 func (m *merging) body(n int) []byte {
 	p := make([]byte, n)
 	for i := 0; i < n; i += 2 {
@@ -94,14 +94,15 @@ func (m *merging) key(class Class, n int, name string, rest ...byte) []byte {
 	return append(k, rest...)
 }
 
-// put adds records of an entity and its head.
+// put adds records of an entity and its entity row.
 func (m *merging) put(n int, name string, bytes int) {
 	m.commits++
 	m.batch.Put(m.key(ClassRecord, n, name, AppendIndex(AppendIndex(nil, m.commits), m.commits)...), m.body(bytes))
 	m.batch.Put(m.key(ClassEntity, n, name), m.body(110))
 }
 
-// busy writes batches with so many records of each of 1,000 entities.
+// busy writes batches with the given number of records of each of 1,000
+// entities.
 func (m *merging) busy(batches, records int) {
 	for range batches {
 		for n := range 1000 {
@@ -111,8 +112,8 @@ func (m *merging) busy(batches, records int) {
 	}
 }
 
-// alarms writes the first or the second record of each of 100,000 entities; the
-// first sets a timer, the second ends it while others are busy.
+// alarms writes the first or the second record of each of 100,000 entities. The
+// first sets a timer, and the second removes it while other entities are busy.
 func (m *merging) alarms(nth int) {
 	for n := range 100_000 {
 		m.put(n, "alarm", 230)

@@ -8,13 +8,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Sends that are not acknowledged are stored by the entry that made them, so
-// that they can be read in windows, and so are dead letters. What has been
-// counted is under the entity or the pair that it was counted for.
+// Unacknowledged messages are stored under the entry that created them, so that
+// they can be read in batches, and so are dead letters. Counters are stored
+// under their entity or channel.
 
 const itemIDBytes = 8 + 4 + 2
 
-// AppendItemID appends the rest of an outbox or dead letter key: big endian.
+// AppendItemID appends the suffix of an outbox or dead letter key, big endian.
 func AppendItemID(dst []byte, id journal.ItemID) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, id.Index)
 	dst = binary.BigEndian.AppendUint32(dst, id.Ordinal)
@@ -31,17 +31,17 @@ func DecodeItemID(rest []byte) (id journal.ItemID, err error) {
 	}, nil
 }
 
-// AppendPair appends two entities as keys hold them: for an inbox key the
-// destination and the source, for a count key the source and the destination.
+// AppendPair appends two entities as encoded in keys: destination and source
+// for an inbox key, source and destination for a count key.
 func AppendPair(dst []byte, typ, id, otherType, otherID []byte) []byte {
 	return AppendEntity(AppendEntity(dst, typ, id), otherType, otherID)
 }
 
 // AppendMessage appends the body of an outbox value. Layout, little endian:
-// number u56, hops u7, answer u1, at i64, source type (len u8), id (len u16), destination
-// type (len u8), id (len u16), command (len u8), command for success (len u8),
-// command for rejection (len u8), payload to the end; where the message has a
-// trace 0 u8 and the trace come before the command.
+// number u56, hops u7, answer u1, at i64, source type (len u8), id (len u16),
+// destination type (len u8), id (len u16), command (len u8), command for
+// success (len u8), command for rejection (len u8), payload to the end. If the
+// message has a trace, 0 u8 and the trace precede the command.
 func AppendMessage(dst []byte, s *journal.Message) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops, s.Answer))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.At))
@@ -56,7 +56,7 @@ func AppendMessage(dst []byte, s *journal.Message) []byte {
 	return append(dst, s.Payload...)
 }
 
-// DecodeMessage is the inverse of AppendMessage; the payload aliases body.
+// DecodeMessage is the inverse of AppendMessage. The payload aliases body.
 func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error) {
 	f := fields{b: body}
 	s.ID = id
@@ -73,15 +73,15 @@ func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error
 	s.OnReply, s.OnReject = f.text8(), f.text8()
 	s.Payload = f.b
 	if f.bad || s.Number == 0 || s.Command == "" || s.Source.ID == "" || s.Destination.ID == "" {
-		return s, fmt.Errorf("%w: a send of %d bytes", journal.ErrDamaged, len(body))
+		return s, fmt.Errorf("%w: message of %d bytes", journal.ErrDamaged, len(body))
 	}
 	return s, nil
 }
 
-// AppendDeadLetter appends the body of a dead letter's value. Layout, little
-// endian: number u64, at i64, source type (len u8), id (len u16), destination
-// type (len u8), id (len u16), command (len u8), code (len u8), message (len
-// u16), payload to the end.
+// AppendDeadLetter appends the body of a dead letter. Layout, little endian:
+// number u64, at i64, source type (len u8), id (len u16), destination type (len
+// u8), id (len u16), command (len u8), code (len u8), message (len u16),
+// payload to the end.
 func AppendDeadLetter(dst []byte, l *journal.DeadLetter) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, l.Number)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(l.At))
@@ -93,7 +93,7 @@ func AppendDeadLetter(dst []byte, l *journal.DeadLetter) []byte {
 	return append(dst, l.Payload...)
 }
 
-// DecodeDeadLetter is the inverse of AppendDeadLetter; the payload aliases
+// DecodeDeadLetter is the inverse of AppendDeadLetter. The payload aliases
 // body.
 func DecodeDeadLetter(body []byte, id journal.ItemID) (l journal.DeadLetter, err error) {
 	f := fields{b: body}
@@ -103,7 +103,7 @@ func DecodeDeadLetter(body []byte, id journal.ItemID) (l journal.DeadLetter, err
 	l.Message = string(f.take(int(f.u16())))
 	l.Payload = f.b
 	if f.bad || l.Source.ID == "" || l.Destination.ID == "" {
-		return l, fmt.Errorf("%w: a dead letter of %d bytes", journal.ErrDamaged, len(body))
+		return l, fmt.Errorf("%w: dead letter of %d bytes", journal.ErrDamaged, len(body))
 	}
 	return l, nil
 }
@@ -119,8 +119,8 @@ func DecodeCount(body []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(body), nil
 }
 
-// AppendPairCount appends the body of a pair's count: last u64 and, if messages
-// were given up, after u64 and given up u64.
+// AppendPairCount appends the body of a channel's count: last u64 and, if
+// messages were abandoned, after u64 and given up u64.
 func AppendPairCount(dst []byte, c *journal.PairCount) []byte {
 	dst = AppendCount(dst, c.Last)
 	if c.GivenUp == 0 {
@@ -171,7 +171,8 @@ func append16(dst []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
 }
 
-// fields takes fields off the front of b; after the first short read it is bad.
+// fields decodes fields from the front of b. After the first short read it is
+// bad.
 type fields struct {
 	b   []byte
 	bad bool

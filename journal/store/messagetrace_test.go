@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestMessagesKeepTheirTrace: the body of a message that has one, to the byte;
-// that of any other is as it was. A trace that names no span is damage.
+// TestMessagesKeepTheirTrace pins the body of a message with a trace. A message
+// without one is unchanged, and an invalid trace is damage.
 func TestMessagesKeepTheirTrace(t *testing.T) {
 	in := journal.TraceContext{Trace: [16]byte{1, 15: 2}, Span: [8]byte{3, 7: 4}, Flags: 1}
 	m := journal.Message{

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// names is a disk that knows which tables have names that a power cut leaves.
+// names is a disk that tracks which table names survive a power cut.
 type names struct {
 	disk.OS
 	synced map[string]bool
@@ -29,7 +29,8 @@ func (d *names) SyncDir(dir string) error {
 	return errors.Join(err, d.OS.SyncDir(dir))
 }
 
-// A version is told to be durable once the names of its tables are synced.
+// TestWatermarkIsOfNamesThatAreSynced: a version is durable once the names of
+// its tables are synced.
 func TestWatermarkIsOfNamesThatAreSynced(t *testing.T) {
 	d, opts := &names{synced: map[string]bool{}}, small
 	opts.Disk = d

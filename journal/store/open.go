@@ -16,8 +16,8 @@ import (
 const compression = options.Snappy
 
 // Open opens or creates the store in dir. It verifies the manifest and every
-// table before Badger opens them: damage is a *DamageError and leaves the
-// directory as it was. The caller closes the Store.
+// table before Badger opens them. Damage is reported as a *DamageError and
+// leaves the directory unchanged. The caller closes the Store.
 func Open(dir string, opts Options) (*Store, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("journal store options: %w", err)
@@ -35,7 +35,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if w := watermarkOf(highest); w < opts.Watermark {
 		return nil, &DamageError{
 			Where: "tables", Action: actionRebuild,
-			What: fmt.Sprintf("they reach version %d, the log was cut at %d", w, opts.Watermark),
+			What: fmt.Sprintf("they reach version %d, but the log was truncated at %d", w, opts.Watermark),
 		}
 	}
 	if opts.MemTableBytes, err = fitMemtables(dir, opts.MemTableBytes); err != nil {
@@ -51,8 +51,8 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// openDB opens Badger; a refusal is tried once more after memtable logs of
-// zero bytes are gone.
+// openDB opens Badger. If that fails it removes empty memtable logs and tries
+// once more.
 func openDB(dir string, opts Options) (*badger.DB, error) {
 	if opts.ReadOnly {
 		return openOnce(dir, opts)
@@ -89,32 +89,32 @@ func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 	return db, nil
 }
 
-// tableBytes is the size of tables of the level below the first, and tableGrowth
-// how much larger they are from level to level: with 100 GB there are five. To
-// build one takes up to six times as much memory, keeps a processor for 20 ms a
-// MiB, and several are built at a time. A system maps 65,530 of them.
+// tableBytes is the size of tables in the level below the first, and
+// tableGrowth the factor between levels: 100 GB take five levels. Building a
+// table needs up to six times its size in memory and a processor for 20 ms per
+// MiB, and several are built concurrently. A process can map 65,530 of them.
 const (
 	tableBytes  = 1 << 20
 	tableGrowth = 2
 )
 
-// newTables is how many tables, each of a memtable, are merged into the levels
-// at a time: 160 MiB, for as much is read and written again the less often the
-// more they are. A read looks into at most twice as many, or three times where
-// merging falls behind.
+// newTables is the number of new tables, one per memtable, that are compacted
+// into the levels at a time: 160 MiB. The more there are, the less often the
+// same data is rewritten. A read checks at most twice as many, or three times
+// as many if compaction lags.
 const newTables = 20
 
-// stalledTables is how many new ones there may be: then writing waits for the
-// merging.
+// stalledTables is the number of new tables at which writes wait for
+// compaction.
 const stalledTables = 3 * newTables
 
-// badgerOptions: nothing is synced in the commit path, nothing goes to the
-// value log, old versions are kept until SetDiscard allows otherwise. Badger's
-// own checksums are left to preflight, the strict reads and Scrub. When Badger
-// finds a bad block it tells nobody: a read does not find the block's keys, and
-// a merge leaves out all that is behind it in the table, for good. Unverified,
-// most bad blocks are read and merged with their values, whose own checksums say
-// damage wherever they are read.
+// badgerOptions disables syncs in the commit path and the value log, and keeps
+// old versions until SetDiscard allows their removal. Badger's own checksums
+// are left to preflight, the strict reads and Scrub, because Badger hides a bad
+// block: a read does not find the block's keys, and a compaction drops
+// everything after it in the table for good. Without verification most bad
+// blocks are read and compacted with their values, whose own checksums reveal
+// the damage on every read.
 func badgerOptions(dir string, opts Options) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithSyncWrites(false).
@@ -140,8 +140,9 @@ func badgerOptions(dir string, opts Options) badger.Options {
 	return o
 }
 
-// watermarkOf: tables are finished in the order of versions, but a batch of
-// the highest version may continue in the next table.
+// watermarkOf returns the highest complete version: tables are finished in
+// version order, but a batch of the highest version may continue in the next
+// table.
 func watermarkOf(highest uint64) uint64 {
 	if highest == 0 || highest == math.MaxUint64 {
 		return 0
@@ -149,7 +150,8 @@ func watermarkOf(highest uint64) uint64 {
 	return highest - 1
 }
 
-// badgerLogger passes Badger's lines on; its info is our debug, its debug nobody's.
+// badgerLogger forwards Badger's log lines. Its info lines become debug lines,
+// and its debug lines are dropped.
 type badgerLogger struct{ log *slog.Logger }
 
 func line(format string, args []any) slog.Attr {

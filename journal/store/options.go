@@ -10,44 +10,48 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options of a Store. The zero value of a field is its default.
+// Options configure a Store. Zero fields take the default.
 type Options struct {
-	// MemTableBytes is the size of a memtable; what is not durable yet, and so
-	// what a start has to apply again, is about this much times Memtables.
-	// After a kill under a larger size it is that size once more. Anonymous memory is about 1.3 times this for each memtable. To make one a table keeps a processor for 4 ms a MiB. Default
-	// 8 MiB.
+	// MemTableBytes is the size of a memtable. About MemTableBytes times
+	// Memtables of data are not durable yet and have to be applied again at a
+	// start; after a kill under a larger size, once more that size. Each
+	// memtable takes about 1.3 times MemTableBytes of anonymous memory. Turning
+	// one into a table takes a processor 4 ms per MiB. Default 8 MiB.
 	MemTableBytes int64
-	// Memtables that may wait for the disk. Default 4.
+	// Memtables is the number of memtables that may wait for the disk. Default
+	// 4.
 	Memtables int
-	// BlockCacheBytes holds uncompressed blocks. Default 16 MiB.
+	// BlockCacheBytes is the size of the cache of uncompressed blocks. Default
+	// 16 MiB.
 	BlockCacheBytes int64
-	// IndexCacheBytes holds table indexes and bloom filters. Default 16 MiB.
+	// IndexCacheBytes is the size of the cache of table indexes and Bloom
+	// filters. Default 16 MiB.
 	IndexCacheBytes int64
-	// Compactors, at least 2. Default 2.
+	// Compactors is the number of compaction goroutines, at least 2. Default 2.
 	Compactors int
-	// Watermark is what the log recorded last: Open refuses a store whose
-	// tables hold less, before anything in it is changed.
+	// Watermark is the one recorded last in the log. If the tables hold less,
+	// Open fails before it changes anything.
 	Watermark uint64
-	// Leftover tells Verify whether a generation of a shard may be incomplete,
-	// where the log knows: it is being deleted, or its snapshot is read in again
-	// by the next start. Default: one beside a complete generation of the shard
-	// may be.
+	// Leftover reports to Verify whether a generation of a shard may be
+	// incomplete according to the log: it is being deleted, or the next start
+	// installs its snapshot again. By default a generation may be incomplete if
+	// the shard has a complete one.
 	Leftover func(shard sharding.ShardID, generation uint32) bool
-	// ReadOnly opens without writing anything: for Verify.
+	// ReadOnly opens without writing anything, for Verify.
 	ReadOnly bool
-	// Disk is what files of tables are read from where Badger does not read
-	// them, at Open, by the strict reads and by the scrub, and what syncs their
-	// names. Default disk.OS.
+	// Disk is used for table files that Badger does not read itself: at Open,
+	// by the strict reads and by the scrub. It also syncs their names. Default
+	// disk.OS.
 	Disk disk.FS
-	// Now and After are the clock by which batches are written with rests, and the
-	// scrub reads. Default time.Now and time.After.
+	// Now and After are the clock that paces batches and the scrub. Default
+	// time.Now and time.After.
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
-	// Fatal is called when the store cannot go on, from whichever goroutine finds
-	// that, and should end the process: what it is told names the file. Default,
-	// and where it returns: a panic.
+	// Fatal is called from any goroutine if the store cannot continue, and
+	// should end the process. Its argument names the file. The default, and the
+	// fallback if it returns, is a panic.
 	Fatal func(error)
-	// Logger gets what Badger warns of. Default: discarded.
+	// Logger receives Badger's warnings. Default: discarded.
 	Logger *slog.Logger
 }
 
@@ -89,7 +93,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate joins all faults.
+// Validate returns every problem with the options.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
@@ -108,9 +112,9 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// MaxValueBytes bounds a value's body: larger ones would leave the tables for
-// the value log, where damage shows as an empty value. It is 1 MiB less the
-// frame, and less with memtables under 7 MiB.
+// MaxValueBytes bounds a value's body. Larger values would be stored in the
+// value log, where damage shows as an empty value. It is 1 MiB minus the frame,
+// and less with memtables below 7 MiB.
 func (o Options) MaxValueBytes() int {
 	return int(o.withDefaults().valueThreshold()) - frameBytes - 1
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A record pack holds consecutive records of one entity. How records are
-// packed is local to a replica and changes when a crash has them written
-// again, so packs of one entity may overlap and an older one may survive
-// between newer ones. A pack therefore says which record of the entity comes
-// before its first: a reader that has not seen that one yet passes the pack
-// over, and skips what it has seen.
+// A record pack is a block of consecutive records of one entity. How records
+// are packed is local to a replica, and differs after a crash when they are
+// written again: packs of one entity may overlap, and an older pack may survive
+// between newer ones. Each pack therefore names the record before its first
+// one. A reader that has not seen that record yet skips the pack, and a reader
+// skips records that it has seen.
 //
 // Body, little endian: previous index u64, previous ordinal u32 (zeros before
-// the entity's first record), then each record: index u64, ordinal u32, the
+// the entity's first record), then for each record: index u64, ordinal u32, the
 // record with its own length and checksum.
 
 // AppendPackStart appends the start of a pack's body.
@@ -23,16 +23,17 @@ func AppendPackStart(dst []byte, previous journal.Position) []byte {
 	return appendPosition(dst, previous)
 }
 
-// AppendPackRecord appends one record, framing included.
+// AppendPackRecord appends one record, including its framing.
 func AppendPackRecord(dst []byte, at journal.Position, raw []byte) []byte {
 	dst = appendPosition(dst, at)
 	return append(dst, raw...)
 }
 
-// PackRecordBytes is what AppendPackRecord adds for a record of n bytes.
+// PackRecordBytes is the number of bytes that AppendPackRecord adds for a
+// record of n bytes.
 func PackRecordBytes(n int) int { return positionBytes + n }
 
-// Pack walks the records of a pack's body.
+// Pack iterates over the records of a pack's body.
 type Pack struct {
 	Previous journal.Position
 	rest     []byte
@@ -46,22 +47,22 @@ func OpenPack(body []byte) (Pack, error) {
 	return Pack{Previous: position(body), rest: body[positionBytes:]}, nil
 }
 
-// Next returns the next record and its position; raw is nil at the end. It
-// checks the record's own checksum.
+// Next returns the next record and its position, or a nil raw at the end. It
+// verifies the record's checksum.
 func (p *Pack) Next() (at journal.Position, raw []byte, err error) {
 	if len(p.rest) == 0 {
 		return at, nil, nil
 	}
 	if len(p.rest) < positionBytes {
-		return at, nil, fmt.Errorf("%w: record pack cut short", journal.ErrDamaged)
+		return at, nil, fmt.Errorf("%w: truncated record pack", journal.ErrDamaged)
 	}
 	at = position(p.rest)
 	raw, p.rest, err = journal.SplitRecord(p.rest[positionBytes:])
 	return at, raw, err
 }
 
-// SkipBefore passes over the records that end before a sequence, as far as the
-// next one says so, unread: their checksums are not looked at.
+// SkipBefore skips records that end before a sequence, judging by the following
+// record. It does not read or verify the skipped ones.
 func (p *Pack) SkipBefore(from journal.Sequence) {
 	for len(p.rest) >= positionBytes+8 {
 		n := positionBytes + 8 + int(binary.LittleEndian.Uint32(p.rest[positionBytes:]))
@@ -75,24 +76,24 @@ func (p *Pack) SkipBefore(from journal.Sequence) {
 	}
 }
 
-// An order pack holds the rows of consecutive raft entries of one shard, in
-// order: which entity got which sequences, with the events' tags. It covers
-// the entries after its previous index and up to the index of its key; an
-// entry without events has no row. The rule for overlapping packs is the
-// record packs'.
+// An order pack is a block of rows for consecutive raft entries of one shard,
+// in order: which entity got which sequences, with the events' tags. It covers
+// the entries after its previous index up to the index in its key. Entries
+// without events have no rows. Overlapping packs are handled as for record
+// packs.
 //
 // Body: previous index u64 little endian, with its highest bit set if rows have
-// fingerprints, then rows: index uvarint (minus the row's before it, or minus
-// previous), ordinal uvarint, with that bit the fingerprint u32 little endian,
-// type (len u8), id (len u16), first sequence uvarint, event count uvarint, each
-// event: tag count u8, each tag (len u8).
+// fingerprints, then rows: index uvarint (minus that of the previous row, or
+// minus previous), ordinal uvarint, with that bit the fingerprint u32 little
+// endian, type (len u8), id (len u16), first sequence uvarint, event count
+// uvarint, each event: tag count u8, each tag (len u8).
 
-// fingerprinted is the bit of a pack's previous index that says that its rows
-// have fingerprints.
+// fingerprinted is the bit of a pack's previous index that marks rows with
+// fingerprints.
 const fingerprinted = 1 << 63
 
-// OrderWriter appends order packs. Its zero value makes those of earlier levels,
-// without fingerprints.
+// OrderWriter appends order packs. Its zero value writes those of earlier
+// cluster versions, without fingerprints.
 type OrderWriter struct{ Fingerprints bool }
 
 // Start appends the start of an order pack's body.
@@ -103,9 +104,9 @@ func (w OrderWriter) Start(dst []byte, previous uint64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, previous)
 }
 
-// Row appends the row of a record with events; before is the index of the row
-// before it, or the pack's previous index. The fingerprint is that of the chain
-// after the record, or 0 if it is unknown.
+// Row appends the row of a record with events. before is the index of the
+// previous row, or the pack's previous index. The fingerprint is that of the
+// hash chain after the record, or 0 if it is unknown.
 func (w OrderWriter) Row(dst []byte, before uint64, at journal.Position, fingerprint uint32, v *journal.RecordView) []byte {
 	dst = binary.AppendUvarint(dst, at.Index-before)
 	dst = binary.AppendUvarint(dst, uint64(at.Ordinal))
@@ -125,14 +126,15 @@ func (w OrderWriter) Row(dst []byte, before uint64, at journal.Position, fingerp
 	return dst
 }
 
-// OrderRow is one record's place in a shard's order. Its slices alias the pack.
+// OrderRow is the place of a record in a shard's order. Its slices alias the
+// pack.
 type OrderRow struct {
 	At       journal.Position
 	Type, ID []byte
 	First    journal.Sequence
 	Events   int
-	// Fingerprint is that of the entity's chain after the record; 0: the row was
-	// written at an earlier level.
+	// Fingerprint is that of the entity's hash chain after the record; 0 if the
+	// row was written at an earlier cluster version.
 	Fingerprint uint32
 	tags        []byte
 }
@@ -150,7 +152,7 @@ func (r *OrderRow) Tags(fn func(seq journal.Sequence, tag []byte)) {
 	}
 }
 
-// OrderPack walks the rows of an order pack's body.
+// OrderPack iterates over the rows of an order pack's body.
 type OrderPack struct {
 	Previous     uint64
 	fingerprints bool
@@ -198,14 +200,15 @@ func (p *OrderPack) Next(row *OrderRow) (bool, error) {
 		}
 	}
 	if d.bad {
-		return false, fmt.Errorf("%w: order pack cut short", journal.ErrDamaged)
+		return false, fmt.Errorf("%w: truncated order pack", journal.ErrDamaged)
 	}
 	row.tags = row.tags[:len(row.tags)-len(d.b)]
 	p.rest = d.b
 	return true, nil
 }
 
-// rowDecoder takes fields off b; after the first short read it is bad.
+// rowDecoder decodes fields from the front of b. After the first short read it
+// is bad.
 type rowDecoder struct {
 	b   []byte
 	bad bool

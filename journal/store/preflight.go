@@ -15,13 +15,13 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Badger opens tables in goroutines of its own: a damaged one ends the process
-// by a panic there, or is left out with a line in the log, and a missing
-// manifest makes it delete every table. So all of that is looked at first, in
-// a goroutine that recovers, before Badger may touch the directory.
+// Badger opens tables in its own goroutines: a damaged table ends the process
+// with a panic there, or is skipped with a log line, and a missing manifest
+// makes Badger delete every table. So the files are verified first, in a
+// goroutine that recovers, before Badger may touch the directory.
 
-// removeEmptyLogs deletes memtable logs of zero bytes, which a kill between
-// two system calls leaves behind and which Badger refuses to open.
+// removeEmptyLogs deletes empty memtable logs, which a kill between two system
+// calls leaves behind and which Badger refuses to open.
 func removeEmptyLogs(dir string) (removed int, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
 	if err != nil {
@@ -43,11 +43,11 @@ func removeEmptyLogs(dir string) (removed int, err error) {
 	return removed, nil
 }
 
-// fitMemtables returns the size of memtables, bytes or more, to open a store
-// with that was killed: Badger replays each of their logs into one memtable, and
-// ends the process where it does not fit. A log is made twice as large as the
-// memtables of its time; one that was replayed is as large as what it holds,
-// which takes less than twice that in memory.
+// fitMemtables returns the memtable size, at least bytes, with which a killed
+// store can be opened. Badger replays each memtable log into one memtable and
+// ends the process if it does not fit. A new log is twice the memtable size of
+// its time; a replayed log is as large as its content, which takes less than
+// twice that in memory.
 func fitMemtables(dir string, bytes int64) (int64, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
 	if err != nil {
@@ -68,7 +68,7 @@ func fitMemtables(dir string, bytes int64) (int64, error) {
 	return fits, nil
 }
 
-// The store is not encrypted: its files name key 0, and its registry of keys is
+// The store is not encrypted: its files name key 0, and its key registry is
 // empty.
 const (
 	keyIDBytes    = 8
@@ -77,8 +77,8 @@ const (
 	actionNewKeys = "keep a copy, then remove it: the store is not encrypted and makes another"
 )
 
-// checkHeaders looks at the files besides the tables that Badger refuses to
-// open when their beginning is damaged, though nothing in them is needed.
+// checkHeaders checks the files other than tables that Badger refuses to open
+// if their header is damaged, although nothing in them is needed.
 func checkHeaders(dir string) error {
 	for _, kind := range []struct{ pattern, action string }{{"*.mem", actionLog}, {"*.vlog", actionSpare}} {
 		names, err := filepath.Glob(filepath.Join(dir, kind.pattern))
@@ -92,7 +92,7 @@ func checkHeaders(dir string) error {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, badger.KeyRegistryFileName)); err != nil {
-		return nil // a store that is new, or makes another
+		return nil // a new store, or Badger creates another registry
 	}
 	keys, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: dir, ReadOnly: true})
 	if err != nil {
@@ -109,16 +109,16 @@ func checkKeyID(name, action string) error {
 	defer f.Close()
 	var id [keyIDBytes]byte
 	if _, err := io.ReadFull(f, id[:]); err != nil {
-		return nil // Badger knows what to do with one that is cut short
+		return nil // Badger handles a truncated file
 	}
 	if id != [keyIDBytes]byte{} {
-		return &DamageError{Where: filepath.Base(name), What: "its header names an encryption key, and there is none", Action: action}
+		return &DamageError{Where: filepath.Base(name), What: "its header names an encryption key, but there is none", Action: action}
 	}
 	return nil
 }
 
-// preflight checks the manifest and the tables that it lists, and returns the
-// highest version in them.
+// preflight verifies the manifest and the tables that it lists, and returns
+// their highest version.
 func preflight(fsys disk.FS, dir string) (maxVersion uint64, err error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,18 +7,18 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// View reads the store as of one version. It serves one goroutine, and holds
+// View reads the store as of one version. It serves one goroutine, and pins
 // memory and old versions until Close.
 type View struct {
 	st      *Store
 	version uint64
 	txn     *badger.Txn
-	calling bool // a caller's function runs: a panic is the caller's
-	broken  bool // Badger panicked: it has lost count of its iterators
+	calling bool // a caller's function is running: a panic belongs to the caller
+	broken  bool // Badger panicked and lost count of its iterators
 }
 
-// ViewAt returns a view of what batches up to the version left. It does no
-// I/O. The version is at least what SetDiscard was given. The error is
+// ViewAt returns a view of all batches up to the version, which must be at
+// least the argument of the last SetDiscard. It does no I/O. The error is
 // ErrClosed.
 func (s *Store) ViewAt(version uint64) (*View, error) {
 	s.mu.Lock()
@@ -50,11 +50,11 @@ func (s *Store) release(version uint64) {
 	}
 }
 
-// Get calls fn with the value's body, valid during the call, and returns its
-// error; found is false when there is no such key.
+// Get calls fn with the value's body, which is valid during the call, and
+// returns fn's error. found is false if there is no such key.
 func (v *View) Get(key []byte, fn func(body []byte) error) (found bool, err error) {
-	defer v.recovered(key, &err)
-	defer faulting()()
+	defer v.recoverDamage(key, &err)
+	defer panicOnFault()()
 	item, err := v.txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return false, nil
@@ -77,9 +77,9 @@ func (v *View) Get(key []byte, fn func(body []byte) error) (found bool, err erro
 // ErrStop ends a Scan early; Scan then returns nil.
 var ErrStop = errors.New("stop the scan")
 
-// Scan calls fn for every key with the prefix that is not before from (nil:
-// all), in order; key and body are valid during the call. An error of fn ends
-// it and is returned, but for ErrStop.
+// Scan calls fn for every key with the prefix, in order, starting at from (nil:
+// at the first). key and body are valid during the call. If fn returns an
+// error, Scan stops and returns it, except for ErrStop.
 func (v *View) Scan(prefix, from []byte, fn func(key, body []byte) error) error {
 	err := v.scan(prefix, from, func(item *badger.Item) error {
 		key := item.Key()
@@ -101,8 +101,8 @@ func (v *View) Scan(prefix, from []byte, fn func(key, body []byte) error) error 
 }
 
 func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error) {
-	defer v.recovered(prefix, &err)
-	defer faulting()()
+	defer v.recoverDamage(prefix, &err)
+	defer panicOnFault()()
 	if from == nil {
 		from = prefix
 	}
@@ -116,20 +116,20 @@ func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error
 	return nil
 }
 
-// recovered turns a panic of Badger over broken bytes, or over a page that cannot
-// be read, into damage; one of the caller's function goes on.
-func (v *View) recovered(key []byte, err *error) {
+// recoverDamage converts a panic of Badger over invalid bytes or an unreadable page
+// into damage. A panic of the caller's function propagates.
+func (v *View) recoverDamage(key []byte, err *error) {
 	if v.calling {
 		return
 	}
 	if r := recover(); r != nil {
 		v.broken = true
-		*err = broken(r, DescribeKey(key))
+		*err = damageFromPanic(r, DescribeKey(key))
 	}
 }
 
-// ScanRaw calls fn for every key with its value as stored, frame included and
-// unchecked: for tools. Key and value are valid during the call.
+// ScanRaw calls fn for every key with its stored value, including the frame and
+// without verification, for tools. Key and value are valid during the call.
 func (v *View) ScanRaw(fn func(key, value []byte) error) error {
 	return v.scan(nil, nil, func(item *badger.Item) error {
 		return item.Value(func(value []byte) error { return fn(item.Key(), value) })

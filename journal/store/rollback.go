@@ -8,15 +8,15 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// RollBack gives every key that was touched after the version the value that
-// it had at the version, or deletes it, in one batch of a new version, which
-// it returns. When nothing was touched it writes nothing and returns version.
+// RollBack restores every key that changed after the version to its value as of
+// the version, or deletes it. It does so in one batch with a new version, which
+// it returns. If nothing changed it writes nothing and returns version.
 //
-// After a crash Badger holds any part of what was written after the watermark.
-// Rolled back to the watermark that the log recorded, it is again what a
-// prefix of the log made of it, and the entries after that can be applied as
-// if for the first time. A crash before Watermark reaches the new version
-// leaves the recorded watermark as the one to roll back to again.
+// After a crash Badger may contain any part of the batches after the watermark.
+// Rolled back to the watermark recorded in the log, the store again equals the
+// result of a prefix of the log, and the entries after it can be applied as if
+// for the first time. If a crash happens before Watermark reaches the new
+// version, the recorded watermark remains the one to roll back to.
 func (s *Store) RollBack(version uint64) (uint64, error) {
 	highest := s.MaxVersion()
 	if highest <= version {
@@ -54,10 +54,10 @@ func (s *Store) RollBack(version uint64) (uint64, error) {
 func (s *Store) touchedSince(since uint64, fn func(key []byte) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = broken(r, "store")
+			err = damageFromPanic(r, "store")
 		}
 	}()
-	defer faulting()()
+	defer panicOnFault()()
 	txn := s.db.NewTransactionAt(math.MaxUint64, false)
 	defer txn.Discard()
 	it := txn.NewIterator(badger.IteratorOptions{AllVersions: true, SinceTs: since})

@@ -13,22 +13,23 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// ScrubOptions of Scrub.
+// ScrubOptions configure Scrub.
 type ScrubOptions struct {
-	// BytesPerSecond of tables' files are read, at least MinScrubRate. A MiB
-	// costs 3.5 ms of a core, so 2 MiB a second are 0.7 % of one. A table is read within 8 s however large it is, and the rate is kept
-	// by a rest behind it: for so long it is in memory.
+	// BytesPerSecond is the rate at which table files are read, at least
+	// MinScrubRate. A MiB costs 3.5 ms of a core, so 2 MiB/s use 0.7% of one. A
+	// table is read within 8 s however large it is, because it is in memory
+	// meanwhile; a pause after it keeps the rate.
 	BytesPerSecond int64
-	// Every is the least time between the beginnings of two passes. Default one
+	// Every is the minimum time between the starts of two passes. Default one
 	// minute.
 	Every time.Duration
-	// Damaged is told of damage, each time that a pass meets it: a *DamageError
-	// that names the table. Whatever is in the store may be what was behind it.
-	// It may block. Required.
+	// Damaged is called with damage, each time a pass finds it: a *DamageError
+	// that names the table. Any row of the store may be affected. It may block.
+	// Required.
 	Damaged func(err error)
 }
 
-// MinScrubRate is the least that Scrub reads in a second.
+// MinScrubRate is the lowest rate of Scrub.
 const MinScrubRate = 64 << 10
 
 const (
@@ -38,37 +39,37 @@ const (
 	scrubKept = 32 << 20
 )
 
-// Validate joins all faults.
+// Validate returns every problem with the options.
 func (o ScrubOptions) Validate() error {
 	var errs []error
 	if o.BytesPerSecond < MinScrubRate || o.BytesPerSecond > 1<<30 {
 		errs = append(errs, fmt.Errorf("scrub of %d bytes a second: want %d to %d", o.BytesPerSecond, MinScrubRate, 1<<30))
 	}
 	if o.Every < 0 || o.Damaged == nil {
-		errs = append(errs, errors.New("a scrub needs who is told of damage, and no time below 0"))
+		errs = append(errs, errors.New("scrub: Damaged is required and Every must not be negative"))
 	}
 	return errors.Join(errs...)
 }
 
-// ScrubStats count what Scrub has done since Open.
+// ScrubStats counts the work of Scrub since Open.
 type ScrubStats struct {
-	Passes  uint64 // that came to their end
-	Bytes   uint64 // of tables' files, verified
-	Damaged uint64 // tables, each time that one was met
+	Passes  uint64 // completed
+	Bytes   uint64 // of table files, verified
+	Damaged uint64 // tables, counted each time damage is found
 }
 
-// scrubbed is ScrubStats as they are counted.
+// scrubbed holds the counters of ScrubStats.
 type scrubbed struct{ passes, bytes, damaged atomic.Uint64 }
 
-// Scrubbed returns what Scrub has done since Open.
+// Scrubbed returns the counters of Scrub since Open.
 func (s *Store) Scrubbed() ScrubStats {
 	return ScrubStats{Passes: s.scrubbed.passes.Load(), Bytes: s.scrubbed.bytes.Load(), Damaged: s.scrubbed.damaged.Load()}
 }
 
-// Scrub reads the files of all tables again and again, at a low rate, until ctx
-// ends: every block and every value is verified as a start does it. So it finds
-// what nobody reads; what a merge has left out it does not. One goroutine may
-// scrub a store at a time, and has to end before Close.
+// Scrub repeatedly reads the files of all tables at a low rate until ctx ends,
+// and verifies every block and value as a start does. It finds damage in data
+// that is never read, but not what a compaction has already dropped. Only one
+// goroutine may scrub a store at a time, and must end before Close.
 func (s *Store) Scrub(ctx context.Context, o ScrubOptions) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("scrub: %w", err)
@@ -89,14 +90,14 @@ func (s *Store) Scrub(ctx context.Context, o ScrubOptions) error {
 	}
 }
 
-// scrubber is one goroutine's scrub.
+// scrubber is the state of one Scrub.
 type scrubber struct {
 	st   *Store
 	opts ScrubOptions
 	buf  []byte // of the file being read
 }
 
-// tables looks at each table that there is when it begins. The error is ctx's.
+// tables scrubs each table that exists when it starts. The error is ctx's.
 func (p *scrubber) tables(ctx context.Context) error {
 	for _, info := range p.st.tables() {
 		began := p.st.opts.Now()
@@ -119,8 +120,8 @@ func (p *scrubber) tables(ctx context.Context) error {
 	return nil
 }
 
-// errReplaced: a merge has replaced the table meanwhile, so that its file may be
-// cut, or gone.
+// errReplaced: a compaction has replaced the table meanwhile, so its file may
+// be truncated or removed.
 var errReplaced = errors.New("the table was merged")
 
 // table reads and verifies one table.
@@ -143,12 +144,12 @@ func (p *scrubber) table(ctx context.Context, info *badger.TableInfo, began time
 	return size, err
 }
 
-// span is how long so many bytes take at the rate.
+// span returns how long the given bytes take at the configured rate.
 func (p *scrubber) span(bytes int64) time.Duration {
 	return time.Duration(float64(bytes) / float64(p.opts.BytesPerSecond) * float64(time.Second))
 }
 
-// until waits for a moment. The error is ctx's.
+// until waits until the given time. The error is ctx's.
 func (p *scrubber) until(ctx context.Context, at time.Time) error {
 	if wait := at.Sub(p.st.opts.Now()); wait > 0 {
 		select {

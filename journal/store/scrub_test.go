@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// ownTime is a clock that goes on by what is waited for, and nothing else.
+// ownTime is a clock that only advances by the waits.
 type ownTime struct {
 	mu  sync.Mutex
 	now time.Time
@@ -37,7 +37,7 @@ func (c *ownTime) After(d time.Duration) <-chan time.Time {
 	return fired
 }
 
-// scrubOnce is one pass, and the tables that it names.
+// scrubOnce runs one pass and returns the tables that it names.
 func scrubOnce(t *testing.T, s *Store) (named []string) {
 	t.Helper()
 	p := scrubber{st: s, opts: ScrubOptions{BytesPerSecond: 1 << 30, Damaged: func(err error) {
@@ -54,7 +54,7 @@ func scrubOnce(t *testing.T, s *Store) (named []string) {
 	return named
 }
 
-// entries is all that a table says.
+// entries returns the content of a table.
 func entries(t *testing.T, name string) (all string) {
 	t.Helper()
 	id, _ := table.ParseFileID(name)
@@ -70,8 +70,9 @@ func entries(t *testing.T, name string) (all string) {
 	return all
 }
 
-// A bit that has changed anywhere in any table is found by the next pass, if it
-// means anything: some are spare, and there are two ways to compress a byte.
+// TestScrubNamesTheTableWithABadBit: the next pass finds a flipped bit in any
+// table if the bit matters. Some bits are unused, and some bytes have two
+// encodings.
 func TestScrubNamesTheTableWithABadBit(t *testing.T) {
 	s, _ := twoVersions(t, 1000)
 	if named := scrubOnce(t, s); len(named) > 0 {
@@ -108,7 +109,7 @@ func TestScrubNamesTheTableWithABadBit(t *testing.T) {
 	}
 }
 
-// Scrub keeps its rate over each pass, and begins one in a while.
+// TestScrubKeepsItsRate also checks the interval between passes.
 func TestScrubKeepsItsRate(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{MemTableBytes: 4 << 20})
@@ -170,7 +171,7 @@ func TestScrubKeepsItsRate(t *testing.T) {
 	}
 }
 
-// Tables that merges replace while they are scrubbed are not damage.
+// TestScrubWhileTablesAreMerged: tables replaced during a scrub are not damage.
 func TestScrubWhileTablesAreMerged(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MemTableBytes: minMemTableBytes})
 	fill := noise(1 << 20)

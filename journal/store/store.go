@@ -10,52 +10,53 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// partBytes is about how much of a batch is given to Badger at once. It writes
-// that in one go, and whoever else is ready to run meanwhile waits for a
-// processor.
+// partBytes is roughly how much of a batch is committed to Badger at a time.
+// Badger writes a part in one go, and other runnable goroutines wait for a
+// processor meanwhile.
 const partBytes = 64 << 10
 
-// Store is the journal's Badger. Write is for one goroutine; everything else
-// may be called from any.
+// Store is the journal's Badger database. Write is for one goroutine; all other
+// methods may be called from any.
 type Store struct {
 	dir  string
 	db   *badger.DB
 	opts Options
 
-	strict sync.Mutex // one strict read at a time
+	strict sync.Mutex // serializes strict reads
 
 	scrubbed scrubbed
 
 	naming sync.Mutex
-	named  uint64 // the names of tables up to this version are synced
+	named  uint64 // table names up to this version are synced
 
 	mu      sync.Mutex
 	idle    *sync.Cond     // no view is open
 	views   map[uint64]int // open views by version
-	version uint64         // of the last batch, or found at Open
-	discard uint64         // wanted: versions below may go
+	version uint64         // of the last batch, or found by Open
+	discard uint64         // requested: older versions may be dropped
 	closed  bool
 }
 
-// Dir is the directory the store lives in.
+// Dir returns the directory of the store.
 func (s *Store) Dir() string { return s.dir }
 
 // MaxValueBytes bounds a value's body.
 func (s *Store) MaxValueBytes() int { return s.opts.MaxValueBytes() }
 
-// MaxVersion is the highest version in the store, durable or not: that of the
-// last Write or, before the first, what Open found. New versions are above it.
+// MaxVersion returns the highest version in the store, durable or not: that of
+// the last Write or, before the first, the one found by Open. New versions must
+// be above it.
 func (s *Store) MaxVersion() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// Watermark is the highest version of which everything, and everything below,
-// is in finished tables: synced, listed in a synced manifest, and by names that
-// are synced. It costs microseconds, and the sync of a directory where there is
-// a new table. It speaks of what is there: after a power cut a version below it
-// may be missing if it was never told before the cut.
+// Watermark returns the highest version that is durable together with all lower
+// ones: in finished tables that are synced, listed in a synced manifest, and
+// whose names are synced. It costs microseconds, plus the sync of a directory
+// if there is a new table. A version below it may still be missing after a
+// power cut if Watermark was not called before the cut.
 func (s *Store) Watermark() uint64 {
 	s.naming.Lock()
 	defer s.naming.Unlock()
@@ -66,8 +67,8 @@ func (s *Store) Watermark() uint64 {
 	if highest <= s.named || s.opts.ReadOnly {
 		return watermarkOf(highest)
 	}
-	// Badger syncs a new table and the manifest, but the name only after the
-	// next merge.
+	// Badger syncs a new table and the manifest, but syncs the table's name
+	// only after the next compaction.
 	if err := s.opts.Disk.SyncDir(s.dir); err != nil {
 		err = fmt.Errorf("journal store: sync the names of tables: %w", err)
 		s.opts.Fatal(err)
@@ -77,11 +78,11 @@ func (s *Store) Watermark() uint64 {
 	return watermarkOf(highest)
 }
 
-// Write writes the batch under the version, which must be above MaxVersion. It
-// returns when the batch is in Badger's memtable and readable at the version;
-// a crash may lose it, or any part of it, until Watermark has reached the
-// version. The batch may be reused afterwards. After an error the store is in
-// an unknown state: the process must stop and recover.
+// Write writes the batch under the version, which must be above MaxVersion.
+// When it returns, the batch is in Badger's memtable and readable at the
+// version. A crash may lose any part of it until Watermark reaches the version.
+// The batch may be reused afterwards. After an error the state of the store is
+// unknown: the process must stop and recover.
 func (s *Store) Write(b *Batch, version uint64) (err error) {
 	if version <= s.MaxVersion() {
 		return fmt.Errorf("%w: %d after %d", ErrVersion, version, s.MaxVersion())
@@ -94,7 +95,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 	entries := make([]badger.Entry, len(b.kvs))
 	txn := s.db.NewTransactionAt(math.MaxUint64, true)
 	defer func() { txn.Discard() }()
-	part := 0 // where in the batch it began
+	part := 0 // start of the current part in the batch
 	for i := range b.kvs {
 		e, err := s.entry(b, i, &entries[i])
 		if err != nil {
@@ -106,7 +107,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 			full = errors.Is(err, badger.ErrTxnTooBig)
 		}
 		if full {
-			// The rest goes on under the same version, which is why the
+			// The rest is committed under the same version, which is why the
 			// watermark stays one below the highest version of the tables.
 			if err = s.commitPart(txn, version, b.Pause); err == nil {
 				txn, part = s.db.NewTransactionAt(math.MaxUint64, true), b.kvs[i].key
@@ -126,7 +127,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 	return nil
 }
 
-// commitPart gives Badger a part of a batch that is not the last.
+// commitPart commits a part of a batch other than the last.
 func (s *Store) commitPart(txn *badger.Txn, version uint64, rest func(time.Duration)) error {
 	began := s.opts.Now()
 	if err := txn.CommitAt(version, nil); err != nil || rest == nil {
@@ -155,9 +156,9 @@ func set(txn *badger.Txn, e *badger.Entry) error {
 	return txn.SetEntry(e)
 }
 
-// SetDiscard lets compaction drop what was overwritten or deleted by versions
-// up to version. It must not be above the watermark that the log has recorded:
-// a restart reads at that one. Open views hold it back.
+// SetDiscard lets compaction drop values that were overwritten or deleted by
+// versions up to version. It must not be above the watermark recorded in the
+// log, because a restart reads at that version. Open views delay it.
 func (s *Store) SetDiscard(version uint64) {
 	s.mu.Lock()
 	s.discard = max(s.discard, version)
@@ -169,16 +170,16 @@ func (s *Store) SetDiscard(version uint64) {
 	s.db.SetDiscardTs(ts)
 }
 
-// Discard is the version that SetDiscard was given last.
+// Discard returns the argument of the last SetDiscard.
 func (s *Store) Discard() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.discard
 }
 
-// Close waits for open views, writes the memtables out and closes Badger. On a
-// disk without room for them it leaves everything as it is, for the next Open to
-// recover, and returns ErrNoRoom: the process has to end then.
+// Close waits for open views, flushes the memtables and closes Badger. If the
+// disk has no space for them it leaves everything for the next Open to recover
+// and returns ErrNoRoom; the process must exit then.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -190,7 +191,7 @@ func (s *Store) Close() error {
 		s.idle.Wait()
 	}
 	s.mu.Unlock()
-	if !s.closes() {
+	if !s.hasSpaceToClose() {
 		return fmt.Errorf("close journal store: %w", ErrNoRoom)
 	}
 	if err := s.db.Close(); err != nil {

@@ -81,7 +81,8 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-// Every bit of a framed value, and of its key, is covered.
+// TestEveryFlippedBitOfAPairIsSeen: every bit of a framed value and of its key
+// is covered.
 func TestEveryFlippedBitOfAPairIsSeen(t *testing.T) {
 	var b Batch
 	b.Put(key(1, 1), []byte("body"))
@@ -151,7 +152,7 @@ func TestBodiesRoundTrip(t *testing.T) {
 	}
 }
 
-// A decoder of what a value holds never panics, whatever the bytes.
+// FuzzBodies: decoders of values never panic.
 func FuzzBodies(f *testing.F) {
 	r := journal.Record{Entity: sharding.EntityID{Type: "t", ID: "i"}, Events: []journal.Event{{Type: "e", Tags: []string{"a", ""}}}}
 	raw := journal.AppendRecord(nil, &r)
@@ -193,8 +194,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// Views show the store as of their version, and one batch may take several of
-// Badger's transactions.
+// TestViewsAndLargeBatches: views show the store as of their version, and one
+// batch may span several Badger transactions.
 func TestViewsAndLargeBatches(t *testing.T) {
 	s := open(t, t.TempDir(), small)
 	var seen []map[string]string
@@ -215,8 +216,8 @@ func TestViewsAndLargeBatches(t *testing.T) {
 	}
 }
 
-// RollBack gives back each key as of the version: overwritten, deleted and new
-// ones; and again after being opened.
+// TestRollBack restores overwritten, deleted and new keys, also after
+// reopening.
 func TestRollBack(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
@@ -249,7 +250,8 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// Badger refuses a memtable log of no bytes; Open removes it.
+// TestOpenRemovesEmptyLogs: Badger rejects an empty memtable log, so Open
+// removes it.
 func TestOpenRemovesEmptyLogs(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
@@ -269,8 +271,8 @@ func TestOpenRemovesEmptyLogs(t *testing.T) {
 	}
 }
 
-// What would make Badger die, skip a table or delete all of them is refused by
-// name, and changes nothing.
+// TestOpenRefusesDamage: Open rejects by name anything that would make Badger
+// die, skip a table or delete all tables, and changes nothing.
 func TestOpenRefusesDamage(t *testing.T) {
 	good := t.TempDir()
 	s := open(t, good, small)
@@ -372,7 +374,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Close waits for views; afterwards there are none.
+// TestCloseWaitsForViews: afterwards no view can be opened.
 func TestCloseWaitsForViews(t *testing.T) {
 	s := open(t, t.TempDir(), small)
 	put(t, s, 1, 1, 10, 10)
@@ -399,7 +401,7 @@ func TestCloseWaitsForViews(t *testing.T) {
 	}
 }
 
-// A panic of the caller's function is the caller's.
+// TestPanicOfTheCallerGoesOn: a panic of the caller's function propagates.
 func TestPanicOfTheCallerGoesOn(t *testing.T) {
 	s := open(t, t.TempDir(), small)
 	put(t, s, 1, 1, 2, 2)
@@ -428,7 +430,8 @@ func TestOptionsValidate(t *testing.T) {
 	}
 }
 
-// A mark of a release that did not count bytes: they are summed from the heads.
+// TestBytesOfAnEarlierRelease: if the applied state lacks the byte count, it is
+// computed from the entity rows.
 func TestBytesOfAnEarlierRelease(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
 	var b Batch

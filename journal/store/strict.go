@@ -10,24 +10,25 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 )
 
-// StrictGet reads the newest version of a key, up to version at, so that what
-// it says is proven. Where a block of a table is bad, Badger finds an older
-// version or none, and tells nobody: a read of a View proves neither. So here
-// each table that may hold the key is read whole from its file, and every block
-// that is looked at has its checksum verified.
+// StrictGet reads the newest version of a key, up to version at, and proves its
+// answer. If a block of a table is bad, Badger returns an older version or none
+// without an error, so a read of a View proves neither. StrictGet instead reads
+// each table that may contain the key from its file, and verifies the checksum
+// of every block it uses.
 //
-// found says whether there is a value, body is a copy of it. An error that is
-// journal.ErrDamaged is a *DamageError and names the file, or the key's class
-// where Badger served what is not in any file; any other is the store's.
+// found reports whether there is a value; body is a copy of it. An error that
+// wraps journal.ErrDamaged is a *DamageError and names the file, or the key's
+// class if Badger returned a value that no file contains. Any other error is
+// the store's.
 //
-// It speaks of the tables that there are now: a merge that met a bad block
-// before may have dropped what was behind it. Whoever knows by other means that
-// there must be a value, or which, takes another answer for damage.
+// It covers the current tables only: an earlier compaction that met a bad block
+// may have dropped the data after it. A caller that knows by other means that a
+// value must exist has to treat any other answer as damage.
 //
-// Like a View's, the version is at least what SetDiscard was given. Tables are
-// read one at a time, calls wait for each other, and merges go on meanwhile: it
-// takes as many milliseconds as there are MiB in tables that may hold the key,
-// which may be all of the newest.
+// As for a View, the version must be at least the argument of the last
+// SetDiscard. Tables are read one at a time, calls are serialized, and
+// compactions continue meanwhile. It takes about one millisecond per MiB of
+// tables that may contain the key, which may be all new ones.
 func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err error) {
 	s.strict.Lock()
 	defer s.strict.Unlock()
@@ -36,8 +37,8 @@ func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err e
 		return nil, false, err
 	}
 	defer view.Close()
-	// What is in a memtable now may be in a table once these are listed, but
-	// not the other way round.
+	// Data in a memtable now may be in a table by the time the tables are
+	// listed, but not the other way round.
 	newest, served := view.newest(key)
 	tables, unpin, err := s.pin()
 	if err != nil {
@@ -71,10 +72,10 @@ func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err e
 	return body, true, nil
 }
 
-// StrictCheck verifies every table that may hold keys with the prefix, block by
-// block and value by value, as StrictGet reads them: nil proves that what a scan
-// of the prefix lacks is in no table. It is for who found that a scan lacks
-// something. The error is as StrictGet's.
+// StrictCheck verifies every table that may contain keys with the prefix, block
+// by block and value by value, as StrictGet does. nil proves that rows missing
+// from a scan of the prefix are in no table. It is for callers that found a row
+// missing. Errors are as for StrictGet.
 func (s *Store) StrictCheck(prefix []byte) error {
 	s.strict.Lock()
 	defer s.strict.Unlock()
@@ -101,18 +102,18 @@ func (s *Store) StrictCheck(prefix []byte) error {
 	return nil
 }
 
-// version is what one version made of a key: its value as stored, nil where it
-// was deleted. The zero version is that of a key that never was.
+// version is the value that one version stored for a key, nil if it was
+// deleted. The zero version means that the key never existed.
 type version struct {
 	number uint64
 	value  []byte
 }
 
-// newest is what Badger finds of a key, in memtables and tables: an older
-// version than there is, where a table is damaged.
+// newest returns Badger's answer for a key, from memtables and tables. It may
+// be too old if a table is damaged.
 func (v *View) newest(key []byte) (found version, err error) {
-	defer v.recovered(key, &err)
-	defer faulting()()
+	defer v.recoverDamage(key, &err)
+	defer panicOnFault()()
 	it := v.txn.NewKeyIterator(key, badger.IteratorOptions{})
 	defer it.Close()
 	it.Rewind()
@@ -134,16 +135,16 @@ func (v *View) newest(key []byte) (found version, err error) {
 	return found, nil
 }
 
-// pinTries bounds how often tables are listed until none came or went
-// meanwhile, which takes microseconds; they do some times in a second.
+// pinTries bounds how often tables are listed until none changed meanwhile.
+// Listing takes microseconds, and tables change a few times per second.
 const pinTries = 1000
 
-var errTablesMove = errors.New("journal store: tables come and go too fast to be listed")
+var errTablesMove = errors.New("journal store: tables change too fast to be listed")
 
-// pin returns the tables that there are, which stay in their files until unpin
-// is called, merged or not. A table that a merge has replaced is cut to nothing
-// before its name goes, as soon as nobody uses it; an iterator over the whole
-// store does use them all.
+// pin returns the current tables, whose files remain until unpin is called,
+// even if they are compacted. A replaced table is truncated before it is
+// removed, as soon as it is unused; an iterator over the whole store uses all
+// tables.
 func (s *Store) pin() (tables []badger.TableInfo, unpin func(), err error) {
 	for range pinTries {
 		before := s.tables()
@@ -156,7 +157,7 @@ func (s *Store) pin() (tables []badger.TableInfo, unpin func(), err error) {
 			it.Close()
 			view.Close()
 		}
-		// An id is not given twice, so equal lists are of the same moment.
+		// ids are never reused, so equal lists show the same state
 		tables = s.tables()
 		if slices.EqualFunc(before, tables, func(a, b badger.TableInfo) bool { return a.ID == b.ID && a.Level == b.Level }) {
 			return tables, unpin, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// strictly reads a key strictly, and fails the test where that is an error.
+// strictly does a strict read and fails the test on an error.
 func strictly(t *testing.T, s *Store, key []byte, at uint64) (string, bool) {
 	t.Helper()
 	body, found, err := s.StrictGet(key, at)
@@ -30,8 +30,8 @@ func strictly(t *testing.T, s *Store, key []byte, at uint64) (string, bool) {
 	return string(body), found
 }
 
-// A strict read says what a view says while nothing is damaged: of what is in
-// memtables and in tables, deleted here or there, at every version.
+// TestStrictGetReadsAsAView: without damage a strict read equals a view's, for
+// memtables and tables, with deletions in either, at every version.
 func TestStrictGetReadsAsAView(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
@@ -84,7 +84,7 @@ func TestStrictGetReadsAsAView(t *testing.T) {
 	}
 }
 
-// flipTable changes one bit anywhere in a file that is in use.
+// flipTable flips one bit anywhere in a file that is in use.
 func flipTable(t *testing.T, name string, rng *rand.Rand) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -106,8 +106,8 @@ func flipTable(t *testing.T, name string, rng *rand.Rand) {
 	}
 }
 
-// twoVersions makes a store of two tables, of versions 1 and 2. Every other key
-// is in the second alone.
+// twoVersions creates a store with two tables, of versions 1 and 2. Every other
+// key is only in the second.
 func twoVersions(t *testing.T, keys int) (s *Store, bodies [3][]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -142,8 +142,9 @@ func tableNames(t *testing.T, s *Store) []string {
 	return names
 }
 
-// Where a view does not find a key, or finds an older version, because bits of a
-// table have changed, a strict read has the right value or names the file.
+// TestStrictGetNamesTheTableThatHidesAKey: if flipped bits make a view miss a
+// key or return an older version, a strict read returns the right value or
+// names the file.
 func TestStrictGetNamesTheTableThatHidesAKey(t *testing.T) {
 	const keys = 3000
 	absent, older, named := 0, 0, 0
@@ -200,7 +201,8 @@ func TestStrictGetNamesTheTableThatHidesAKey(t *testing.T) {
 	}
 }
 
-// Tables that merges replace while they are read are not taken for damaged.
+// TestStrictGetWhileTablesAreMerged: tables replaced during the read are not
+// damage.
 func TestStrictGetWhileTablesAreMerged(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MemTableBytes: minMemTableBytes})
 	fill := noise(1 << 20)
@@ -272,7 +274,8 @@ func (d *badSectors) OpenFile(name string, access disk.Access) (disk.File, error
 	return f, err
 }
 
-// A table that cannot be read is named, by strict reads and by the next start.
+// TestUnreadableTablesAreNamed: strict reads and the next start name an
+// unreadable table.
 func TestUnreadableTablesAreNamed(t *testing.T) {
 	made, _ := twoVersions(t, 100)
 	dir := filepath.Join(t.TempDir(), "copy")

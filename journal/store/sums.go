@@ -13,24 +13,24 @@ import (
 // SumClass is a group of rows that are summed together.
 type SumClass uint8
 
-// Groups of rows. Those before SumTimers are alike on all replicas of a shard.
+// Groups of rows. Groups before SumTimers are equal on all replicas of a shard.
 const (
-	SumHeads       SumClass = iota // ClassEntity, but for what a release may lay out as it likes
+	SumHeads       SumClass = iota // ClassEntity, except the parts whose layout a release may choose
 	SumDue                         // ClassDue, keys only
 	SumOutbox                      // ClassOutbox
 	SumInbox                       // ClassInbox
-	SumCounts                      // ClassCount, but for the shard's totals, and ClassImport
+	SumCounts                      // ClassCount except the shard's totals, and ClassImport
 	SumDeadLetters                 // ClassDeadLetter
 	SumMeta                        // ClassMeta
-	SumTimers                      // ClassTimer: which timers are there, history decides
+	SumTimers                      // ClassTimer: which timers are here depends on history
 
 	sumClasses = iota
 )
 
-// sharedSums are how many groups are alike on all replicas.
+// sharedSums is the number of groups that are equal on all replicas.
 const sharedSums = int(SumTimers)
 
-// SumOf returns the group that a row belongs to; false for a row of none.
+// SumOf returns the group of a row; false if it belongs to none.
 func SumOf(k Key) (SumClass, bool) {
 	switch k.Class {
 	case ClassEntity:
@@ -55,15 +55,15 @@ func SumOf(k Key) (SumClass, bool) {
 	return 0, false
 }
 
-// RowHash is 128 bits of a row: of its class, its key behind the generation,
-// and its body. It finds rot, not malice.
+// RowHash is a 128-bit hash of a row: of its class, its key after the
+// generation, and its body. It detects bit rot, not malice.
 type RowHash struct{ Lo, Hi uint64 }
 
-// Tag is 32 bits of the hash.
+// Tag returns 32 bits of the hash.
 func (h RowHash) Tag() uint32 { return uint32(h.Hi >> 32) }
 
-// Sum is rows, and the sum of their hashes: the same in whatever order they are
-// added and taken away.
+// Sum is a number of rows and the sum of their hashes. It does not depend on
+// the order of additions and removals.
 type Sum struct{ Rows, Lo, Hi uint64 }
 
 // Add adds a row.
@@ -74,7 +74,7 @@ func (s *Sum) Add(h RowHash) {
 	s.Hi, _ = bits.Add64(s.Hi, h.Hi, carry)
 }
 
-// Take takes a row away.
+// Take removes a row.
 func (s *Sum) Take(h RowHash) {
 	var borrow uint64
 	s.Rows--
@@ -85,7 +85,8 @@ func (s *Sum) Take(h RowHash) {
 // Sums are the sums of a shard's rows, by group.
 type Sums [sumClasses]Sum
 
-// Digest returns 128 bits of the sums that are alike on all replicas.
+// Digest returns a 128-bit checksum of the groups that are equal on all
+// replicas.
 func (s *Sums) Digest() (d journal.RowsDigest) {
 	b := make([]byte, 0, 1+sharedSums*sumBytes)
 	b = append(b, 0)
@@ -98,7 +99,7 @@ func (s *Sums) Digest() (d journal.RowsDigest) {
 	return d
 }
 
-// Differ names a group in which two sums differ, the empty string if none does.
+// Differ names a group in which two sums differ, or returns "".
 func (s *Sums) Differ(o *Sums) string {
 	for i := range s {
 		if s[i] != o[i] {
@@ -121,8 +122,9 @@ func (s *Sum) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, s.Hi)
 }
 
-// appendSums appends the sums as the end of an applied mark: which groups have
-// rows u8, a bit for each, and of those rows u64 and sum [16], little endian.
+// appendSums appends the sums as the end of an applied state: a bit for each
+// group with rows u8, and for each of those rows u64 and sum [16], little
+// endian.
 func appendSums(dst []byte, s *Sums) []byte {
 	at := len(dst)
 	dst = append(dst, 0)
@@ -154,14 +156,14 @@ func decodeSums(b []byte) (s Sums, ok bool) {
 	return s, true
 }
 
-// RowHasher hashes rows. It keeps a buffer; it serves one goroutine.
+// RowHasher hashes rows. It keeps a buffer, and serves one goroutine.
 type RowHasher struct{ buf []byte }
 
-// rowSeeds come before what is hashed: each gives 64 bits.
+// rowSeeds precede the hashed bytes: each yields 64 bits.
 var rowSeeds = [2]uint64{0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f}
 
-// Head hashes the head of an entity, whose key is as keys hold it. Where its
-// newest snapshot stands, and which of its timers it holds itself, do not count.
+// Head hashes an entity row; entity is encoded as in keys. The position of its
+// newest snapshot and the choice of timers stored inline are excluded.
 func (w *RowHasher) Head(entity string, h *Head) RowHash {
 	plain := *h
 	plain.Stands, plain.Set = journal.Position{}, ""
@@ -171,7 +173,8 @@ func (w *RowHasher) Head(entity string, h *Head) RowHash {
 	return w.end()
 }
 
-// Row hashes a row of another class; rest is what its key has behind the class.
+// Row hashes a row of another class. rest is the part of its key after the
+// class.
 func (w *RowHasher) Row(class Class, rest, body []byte) RowHash {
 	if class == ClassDue {
 		body = nil
@@ -181,7 +184,7 @@ func (w *RowHasher) Row(class Class, rest, body []byte) RowHash {
 	return w.end()
 }
 
-// Any hashes a row of whatever class.
+// Any hashes a row of any class.
 func (w *RowHasher) Any(k Key, body []byte) (RowHash, error) {
 	if k.Class != ClassEntity {
 		return w.Row(k.Class, k.Suffix, body), nil
@@ -193,7 +196,7 @@ func (w *RowHasher) Any(k Key, body []byte) (RowHash, error) {
 	return w.Head(string(k.Suffix), &h), nil
 }
 
-// AddTo adds a row to the sum of its group; a row of none is passed over.
+// AddTo adds a row to the sum of its group. Rows without a group are skipped.
 func (w *RowHasher) AddTo(s *Sums, k Key, body []byte) error {
 	class, ok := SumOf(k)
 	if !ok {
@@ -206,7 +209,7 @@ func (w *RowHasher) AddTo(s *Sums, k Key, body []byte) error {
 	return err
 }
 
-// maxHasherBytes is how long a buffer is kept for the next row.
+// maxHasherBytes bounds the buffer that is kept for the next row.
 const maxHasherBytes = 64 << 10
 
 func (w *RowHasher) begin(class Class, rest int) {
@@ -225,7 +228,7 @@ func (w *RowHasher) end() (h RowHash) {
 	return h
 }
 
-// Place hashes where a row is, and not what is there, under a seed.
+// Place hashes the position of a row, without its content, with a seed.
 func (w *RowHasher) Place(seed uint64, class Class, rest []byte) uint64 {
 	w.begin(class, len(rest))
 	w.buf = append(w.buf, rest...)

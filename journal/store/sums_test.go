@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A mark with sums is read as it was written, and not when it was cut anywhere.
+// TestMarksWithSumsRoundTrip: an applied state with sums decodes, and fails to
+// decode if truncated anywhere.
 func TestMarksWithSumsRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for n := range 1 << sumClasses {
@@ -34,7 +35,7 @@ func TestMarksWithSumsRoundTrip(t *testing.T) {
 	}
 }
 
-// Sums do not depend on the order, and come back to what they were.
+// TestSumsHaveNoOrder: sums do not depend on order, and removal restores them.
 func TestSumsHaveNoOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	rows := make([]RowHash, 200)
@@ -58,8 +59,8 @@ func TestSumsHaveNoOrder(t *testing.T) {
 	}
 }
 
-// What a row's hash is, and what the digest is made of, is stored and sent: it
-// never changes.
+// TestSumsStayWhatTheyAre: row hashes and the checksum are stored and sent, so
+// they must never change.
 func TestSumsStayWhatTheyAre(t *testing.T) {
 	var w RowHasher
 	var s Sums

@@ -18,33 +18,33 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// tableFile is a table read whole from its file into memory of its own: what
-// Badger has of it is a mapping, where a page that cannot be read is a fault
-// and a bad block merely the end of an iterator. It serves one goroutine.
+// tableFile is a table read from its file into private memory. Badger's own
+// copy is a mapping, in which an unreadable page is a fault and a bad block
+// just ends an iterator. It serves one goroutine.
 type tableFile struct {
 	name string
 	*table.Table
 }
 
-// Badger's marks of an entry in a table.
+// Badger's flags of an entry in a table.
 const (
 	entryDeleted = 1 << 0
 	entryPointer = 1 << 1 // its value is in the value log
 )
 
-// reading is how a table is read. The zero reading is as fast as it can be.
+// reading controls how a table is read. The zero reading is as fast as
+// possible.
 type reading struct {
-	// buf is what the file is read into, grown where it is too small; the table
-	// is in it as long as it is used.
+	// buf receives the file and grows as needed. The table uses it.
 	buf []byte
-	// sized is told the file's size, before it is read.
+	// sized is called with the file's size before it is read.
 	sized func(bytes int64)
-	// rest is called between steps with the part that is done, up to 1; its error
-	// ends the reading and is returned.
+	// rest is called between steps with the completed fraction, up to 1. If it
+	// returns an error, reading stops and returns it.
 	rest func(part float64) error
 }
 
-// readStep is read, or verified, between two rests.
+// readStep is the number of bytes read or verified between two rests.
 const readStep = 256 << 10
 
 func (r *reading) file(fsys disk.FS, name string) ([]byte, error) {
@@ -79,13 +79,13 @@ func (r *reading) file(fsys disk.FS, name string) ([]byte, error) {
 	return data, nil
 }
 
-// restError is an error of a rest.
+// restError is an error returned by rest.
 type restError struct{ error }
 
 func (e *restError) Unwrap() error { return e.error }
 
 // openTableFile reads the file of a table and verifies its index. Every error
-// but one of the process itself, or of a rest, is a *DamageError.
+// is a *DamageError, except those of the process itself or of rest.
 func openTableFile(fsys disk.FS, dir string, id uint64, compression options.CompressionType, r *reading) (f *tableFile, err error) {
 	f = &tableFile{name: table.IDToFilename(id)}
 	data, err := r.file(fsys, filepath.Join(dir, f.name))
@@ -102,7 +102,7 @@ func openTableFile(fsys disk.FS, dir string, id uint64, compression options.Comp
 	case len(data) == 0:
 		return nil, f.damage("the table is empty")
 	}
-	defer f.recovered(&err)
+	defer f.recoverDamage(&err)
 	f.Table, err = table.OpenInMemoryTable(data, id, &table.Options{
 		ReadOnly: true, ChkMode: options.OnBlockRead, BlockSize: 4096, Compression: compression,
 	})
@@ -112,7 +112,7 @@ func openTableFile(fsys disk.FS, dir string, id uint64, compression options.Comp
 	return f, nil
 }
 
-// reason is an error of the system without the path.
+// reason returns a system error without its path.
 func reason(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -130,38 +130,37 @@ func (f *tableFile) damage(what string) error {
 	return &DamageError{Where: f.name, What: what, Action: actionRebuild}
 }
 
-// recovered turns a panic of Badger over broken bytes into damage.
-func (f *tableFile) recovered(err *error) {
+// recoverDamage converts a panic of Badger over invalid bytes into damage.
+func (f *tableFile) recoverDamage(err *error) {
 	if r := recover(); r != nil {
 		*err = f.damage("the table's structure is broken")
 	}
 }
 
-// readTable reads a table that is listed. Unless it is pinned an error means
-// nothing once it is not listed any more.
+// readTable reads a listed table. Unless the table is pinned, an error is
+// meaningless once the table is no longer listed.
 func (s *Store) readTable(info *badger.TableInfo, r *reading) (*tableFile, error) {
 	f, err := openTableFile(s.opts.Disk, s.dir, info.ID, compression, r)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(f.Smallest(), info.Left) || !bytes.Equal(f.Biggest(), info.Right) || f.KeyCount() != info.KeyCount {
-		return nil, f.damage("it is not the table that was opened")
+		return nil, f.damage("its content differs from the table that was opened")
 	}
 	return f, nil
 }
 
-// newest returns the newest version of a key, up to version at, that is in the
-// table.
+// newest returns the newest version of a key in the table, up to version at.
 func (f *tableFile) newest(key []byte, at uint64) (found version, err error) {
-	defer f.recovered(&err)
+	defer f.recoverDamage(&err)
 	from := y.KeyWithTs(key, at)
 	if y.CompareKeys(f.Biggest(), from) < 0 {
 		return version{}, nil
 	}
 	it := f.NewIterator(table.NOCACHE)
 	defer it.Close()
-	// The table ends behind what is looked for, so only a bad block ends the
-	// iterator before: it hides its error.
+	// The table ends after the key, so only a bad block, whose error the
+	// iterator hides, can end the iterator before it.
 	if it.Seek(from); !it.Valid() {
 		return version{}, f.damage(badBlock)
 	}
@@ -181,15 +180,15 @@ func (f *tableFile) newest(key []byte, at uint64) (found version, err error) {
 
 const badBlock = "a block fails its checksum, or does not decompress"
 
-// verify reads the table from its first entry to its last and checks every
-// value. rest, if there is one, is called between steps with the part that is
-// done, 1/2 to 1; its error is returned.
+// verify reads the table from its first entry to its last and verifies every
+// value. If rest is not nil it is called between steps with the completed
+// fraction, 1/2 to 1, and its error is returned.
 func (f *tableFile) verify(rest func(part float64) error) (err error) {
-	defer f.recovered(&err)
+	defer f.recoverDamage(&err)
 	it := f.NewIterator(table.NOCACHE)
 	defer it.Close()
-	// A bad block ends the iterator, which hides its error: fewer entries come
-	// than the index, whose checksum was verified, says.
+	// A bad block ends the iterator without an error, so fewer entries are read
+	// than the verified index says.
 	entries, all := uint32(0), f.KeyCount()
 	steps := uint32(f.Size()/readStep) + 1
 	for it.Rewind(); it.Valid(); it.Next() {

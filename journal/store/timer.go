@@ -10,15 +10,16 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The name of a timer in a key has the life of its entity before it, unless
-// that is the first: 0 u8 and the life u32, big endian. A name never begins
-// with 0. So what is stored of an entity's timers is together by lives, and
-// those of the first life follow the others.
+// The name of a timer in a key is preceded by the life of its entity, unless
+// that is the first: 0 u8 and the life u32, big endian. A life counts how often
+// the entity was deleted with timers. Names never begin with 0, so the rows of
+// an entity's timers are grouped by life, and those of the first life come
+// last.
 
 const lifeBytes = 1 + 4
 
-// AppendLife appends what comes before the name of a timer that an entity has
-// in a life.
+// AppendLife appends the prefix of the name of a timer in a given life of the
+// entity.
 func AppendLife(dst []byte, life uint32) []byte {
 	if life == 0 {
 		return dst
@@ -37,8 +38,8 @@ func CutLife(rest string) (life uint32, name string, err error) {
 	return binary.BigEndian.Uint32([]byte(rest[1:lifeBytes])), rest[lifeBytes:], nil
 }
 
-// SplitTimer takes the key of a timer apart: its entity, the life of that, and
-// its name.
+// SplitTimer decodes the key of a timer: its entity, the entity's life, and its
+// name.
 func SplitTimer(key string) (e sharding.EntityID, life uint32, name string, err error) {
 	e, rest, err := SplitEntity(key)
 	if err == nil {
@@ -47,22 +48,22 @@ func SplitTimer(key string) (e sharding.EntityID, life uint32, name string, err 
 	return e, life, name, err
 }
 
-// A timer is stored twice: in its entity's head or, where that has no room,
-// under its entity and name, with its due time; and under its due time, entity
-// and name with what it holds.
+// A timer is stored twice: its due time in the entity row or, if that is full,
+// under its entity and name; and its content under its due time, entity and
+// name.
 
-// Timer is what is stored of a timer beside its entity and name.
+// Timer is the stored content of a timer, without entity and name.
 type Timer struct {
 	Due              int64 // unix nanoseconds
 	Command, Payload []byte
-	Schedule         []byte // journal.AppendSchedule; empty of a timer that fires once
+	Schedule         []byte // encoded by journal.AppendSchedule; empty for a timer that fires once
 	Trace            *journal.TraceContext
 }
 
 const dueBytes = 8
 
 // AppendDue appends a due time so that earlier ones sort first: u64 big endian
-// with the sign bit flipped. It starts the rest of a due key, and is the body
+// with the sign bit flipped. It starts the suffix of a due key, and is the body
 // of a timer's value.
 func AppendDue(dst []byte, due int64) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(due)^1<<63)
@@ -76,7 +77,7 @@ func DecodeDue(body []byte) (int64, error) {
 	return int64(binary.BigEndian.Uint64(body) ^ 1<<63), nil
 }
 
-// CutDue takes the due time off the rest of a due key.
+// CutDue splits the suffix of a due key into the due time and the timer.
 func CutDue(rest []byte) (due int64, timer []byte, err error) {
 	if len(rest) <= dueBytes {
 		return 0, nil, fmt.Errorf("%w: due key of %d bytes", journal.ErrDamaged, len(rest))
@@ -85,9 +86,9 @@ func CutDue(rest []byte) (due int64, timer []byte, err error) {
 	return due, rest[dueBytes:], err
 }
 
-// AppendTimer appends the body of a due value: command (len u8), payload to
-// the end; of a schedule 0 u8 and the schedule (len u16) come before these.
-// Where the timer has a trace, 0 u8, 0 u16 and the trace come before all.
+// AppendTimer appends the body of a due value: command (len u8), payload to the
+// end. For a schedule, 0 u8 and the schedule (len u16) precede these. If the
+// timer has a trace, 0 u8, 0 u16 and the trace precede everything.
 func AppendTimer(dst []byte, t *Timer) []byte {
 	if t.Trace != nil {
 		dst = journal.AppendTraceContext(append(dst, 0, 0, 0), t.Trace)
@@ -101,7 +102,7 @@ func AppendTimer(dst []byte, t *Timer) []byte {
 	return append(dst, t.Payload...)
 }
 
-// DecodeTimer is the inverse of AppendTimer; its slices alias body.
+// DecodeTimer is the inverse of AppendTimer. Its slices alias body.
 func DecodeTimer(body []byte, due int64) (Timer, error) {
 	trace, body, err := cutTrace(body)
 	if err != nil {
@@ -115,7 +116,7 @@ func DecodeTimer(body []byte, due int64) (Timer, error) {
 	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:], Schedule: schedule, Trace: trace}, nil
 }
 
-// cutTrace takes the trace off the front of a timer's body, if it has one.
+// cutTrace removes the trace from the front of a timer's body, if there is one.
 func cutTrace(body []byte) (trace *journal.TraceContext, rest []byte, err error) {
 	const n = 3 + journal.TraceContextBytes
 	if len(body) < n || body[0] != 0 || body[1] != 0 || body[2] != 0 {
@@ -125,8 +126,8 @@ func cutTrace(body []byte) (trace *journal.TraceContext, rest []byte, err error)
 	return &c, body[n:], err
 }
 
-// cutSchedule takes the schedule off the front of a timer's body, if it has
-// one.
+// cutSchedule removes the schedule from the front of a timer's body, if there
+// is one.
 func cutSchedule(body []byte) (schedule, rest []byte, ok bool) {
 	if len(body) == 0 || body[0] != 0 {
 		return nil, body, true
@@ -144,7 +145,7 @@ func cutSchedule(body []byte) (schedule, rest []byte, ok bool) {
 	return body[3:n:n], body[n:], true
 }
 
-// timer checks that a timer is under its due time too.
+// timer checks that a timer has a row under its due time.
 func (v *verifier) timer(k Key, body []byte) error {
 	due, err := DecodeDue(body)
 	if err != nil {
@@ -154,8 +155,8 @@ func (v *verifier) timer(k Key, body []byte) error {
 	return nil
 }
 
-// headTimers checks that the timers that a head holds are under their due times
-// too.
+// headTimers checks that the timers stored in an entity row have rows under
+// their due times.
 func (v *verifier) headTimers(k Key, h *Head) {
 	v.Timers += uint64(h.Timers)
 	if len(h.Set) == 0 {
@@ -185,29 +186,29 @@ func (v *verifier) dueTimer(k Key, body []byte) error {
 	return err
 }
 
-// HeadTimers are the names and due times of the timers that a head holds
-// itself: the first few of an entity, so that setting and ending them touches
-// no key but that of the due time. In the order of the names, each: name str8,
-// due i64. A value is never modified; the zero value has none.
+// HeadTimers are the names and due times of the timers stored in the entity row
+// itself: the first few of an entity, so that setting and removing them writes
+// no other key than that of the due time. Ordered by name, each: name str8, due
+// i64. A value is never modified. The zero value is empty.
 type HeadTimers string
 
 const (
-	// headTimersMost and headTimersBytes bound what a head holds: the rest is
-	// under ClassTimer.
+	// headTimersMost and headTimersBytes bound the timers in an entity row;
+	// further ones are under ClassTimer.
 	headTimersMost  = 4
 	headTimersBytes = 128
 )
 
-// TimerRows reports whether the entity has timers that its head does not hold.
+// TimerRows reports whether the entity has timers outside its entity row.
 func (h *Head) TimerRows() bool { return int64(h.Timers) > int64(h.Set.Len()) }
 
-// cut takes the first timer off.
+// cut splits off the first timer.
 func (t HeadTimers) cut() (name string, due int64, rest HeadTimers) {
 	n := 1 + int(t[0])
 	return string(t[1:n]), int64(binary.LittleEndian.Uint64([]byte(t[n : n+dueBytes]))), t[n+dueBytes:]
 }
 
-// Len is how many there are.
+// Len returns the number of timers.
 func (t HeadTimers) Len() (n int) {
 	for range t.All {
 		n++
@@ -215,7 +216,7 @@ func (t HeadTimers) Len() (n int) {
 	return n
 }
 
-// All yields each name with its due time, in the order of the names.
+// All yields each name with its due time, ordered by name.
 func (t HeadTimers) All(yield func(name string, due int64) bool) {
 	for len(t) > 0 {
 		var name string
@@ -226,7 +227,7 @@ func (t HeadTimers) All(yield func(name string, due int64) bool) {
 	}
 }
 
-// Find returns when a timer is due.
+// Find returns the due time of a timer.
 func (t HeadTimers) Find(name string) (due int64, ok bool) {
 	for at, due := range t.All {
 		if at == name {
@@ -236,8 +237,8 @@ func (t HeadTimers) Find(name string) (due int64, ok bool) {
 	return 0, false
 }
 
-// With returns the timers with one that is set, or set again; false when there
-// is no room for it.
+// With returns the timers including one that is set or replaced; false if it
+// does not fit.
 func (t HeadTimers) With(name string, due int64) (HeadTimers, bool) {
 	others := t.Without(name)
 	size := len(others) + 1 + len(name) + dueBytes
@@ -259,7 +260,7 @@ func (t HeadTimers) With(name string, due int64) (HeadTimers, bool) {
 	return HeadTimers(append(dst, after...)), true
 }
 
-// Without returns the timers without one.
+// Without returns the timers except the named one.
 func (t HeadTimers) Without(name string) HeadTimers {
 	for rest := t; len(rest) > 0; {
 		before := len(t) - len(rest)
@@ -272,7 +273,7 @@ func (t HeadTimers) Without(name string) HeadTimers {
 	return t
 }
 
-// whole reports whether bytes are timers that a head holds.
+// whole reports whether the bytes are a valid encoding.
 func (t HeadTimers) whole() bool {
 	if len(t) == 0 || len(t) > headTimersBytes {
 		return false

@@ -11,9 +11,9 @@ import (
 
 const valueVersion = 1
 
-// frameBytes is the frame before every value's body: version u8, crc32c u32
-// (little endian) of the key followed by the body, so that a value behind the
-// wrong key is seen too.
+// frameBytes is the size of the frame before every value's body: version u8,
+// and crc32c u32 (little endian) of the key followed by the body, so that a
+// value under the wrong key is detected too.
 const frameBytes = 5
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -22,7 +22,7 @@ func sum(key, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
 }
 
-// openValue checks a value's frame and returns its body, aliasing value.
+// openValue verifies a value's frame and returns its body, which aliases value.
 func openValue(key, value []byte) ([]byte, error) {
 	if len(value) < frameBytes {
 		return nil, damagedValue(key, fmt.Sprintf("value of %d bytes", len(value)))
@@ -36,39 +36,40 @@ func openValue(key, value []byte) ([]byte, error) {
 	return value[frameBytes:], nil
 }
 
-// Head is what is known of an entity without reading its records.
+// Head is the entity row: what is known of an entity without reading its
+// records.
 type Head struct {
 	Sequence  journal.Sequence
-	Hash      journal.Hash     // the chain's link at Sequence
+	Hash      journal.Hash     // the hash chain's link at Sequence
 	Last      journal.Position // of its last record
 	Deleted   bool             // by its last record
 	Stopped   bool             // by its last record
 	UpdatedAt int64            // recordedAt of its last record
-	Records   uint64           // that are there
-	Bytes     uint64           // of those records, as encoded
+	Records   uint64           // number of stored records
+	Bytes     uint64           // encoded size of those records
 	Snapshots Snapshots        // in the store
-	Stands    journal.Position // of its last record when the newest snapshot was applied; zero if that has no filter or nobody knows
-	Timers    uint32           // that are set
-	Set       HeadTimers       // of these, those that are not under ClassTimer
-	Life      uint32           // how many lives of the entity ended with timers that were left to be removed
+	Stands    journal.Position // position of its last record when the newest snapshot was applied; zero if that has no filter or it is unknown
+	Timers    uint32           // number of set timers
+	Set       HeadTimers       // those that are not under ClassTimer
+	Life      uint32           // how many lives of the entity ended with timers left to be removed
 	Left      uint32           // timers of earlier lives that are not removed yet
-	CutTo     journal.Sequence // records that end before are to be cut; 0 for none
-	Cut       *Cut             // nil while the first record is there; never modified
+	CutTo     journal.Sequence // records that end before it are to be compacted; 0 for none
+	Cut       *Cut             // nil while the first record is stored; never modified
 }
 
-// Cut is where an entity's records begin once earlier ones were cut. Records
-// and Bytes of the head count what is left.
+// Cut is the start of an entity's records after earlier ones were compacted.
+// Records and Bytes of the Head count the remaining ones.
 type Cut struct {
-	Sequence journal.Sequence // of the last event that was cut, at least 1
+	Sequence journal.Sequence // of the last compacted event, at least 1
 	Hash     journal.Hash     // the chain's link there
-	Last     journal.Position // of the last record that was cut
+	Last     journal.Position // of the last compacted record
 }
 
-// Snapshots are the sequences of an entity's snapshots, oldest first; zeros
-// follow the last.
+// Snapshots are the sequences of an entity's snapshots, oldest first, padded
+// with zeros.
 type Snapshots [journal.MaxSnapshots]journal.Sequence
 
-// Len is how many there are.
+// Len returns the number of snapshots.
 func (s *Snapshots) Len() int {
 	n := 0
 	for n < len(s) && s[n] != 0 {
@@ -77,8 +78,8 @@ func (s *Snapshots) Len() int {
 	return n
 }
 
-// Add adds the newest, which may take the place of one at the same sequence,
-// and returns those that must go so that keep stay.
+// Add adds the newest snapshot, which may replace one at the same sequence, and
+// returns those to be removed so that keep remain.
 func (s *Snapshots) Add(newest journal.Sequence, keep int) (gone []journal.Sequence) {
 	all := append([]journal.Sequence{}, s[:s.Len()]...)
 	if n := len(all); n == 0 || all[n-1] < newest {
@@ -109,20 +110,20 @@ const (
 	cutBytes = 8 + 32 + positionBytes
 )
 
-// AppendHead appends the body of an entity's value. Layout, little endian:
-// flags u8 (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3:
-// resting, bit 4: was cut, bit 5: it is known where the newest snapshot stands,
-// bit 6: holds timers), sequence u64, hash [32], last index u64, last ordinal
-// u32, updatedAt i64, records u64, bytes u64, and with bit 1 count u8 and the
-// sequence u64 of each snapshot, oldest first, and with bit 2 their number u32,
-// not 0, with bit 6 HeadTimers and their length u8, with bit 5 the place of the
-// last record when the newest snapshot was applied, index u64, ordinal u32, and
-// with bit 4 the cut: sequence u64, hash [32], last index u64, last ordinal
-// u32, and with bit 7 what further flags say, and these u8: with their bit 0
-// the life u32, not 0, and how many timers of earlier lives are left u32, and
-// with their bit 1 the sequence u64, not 0, before which records are to be cut.
-// Bit 5 is not without bit 1, bit 6 not without bit 2, bit 7 not without one of
-// the further flags.
+// AppendHead appends the body of an entity row. Layout, little endian: flags u8
+// (bit 0: deleted, bit 1: has snapshots, bit 2: has timers, bit 3: stopped, bit
+// 4: compacted, bit 5: the position of the newest snapshot is known, bit 6:
+// stores timers inline, bit 7: has further flags), sequence u64, hash [32],
+// last index u64, last ordinal u32, updatedAt i64, records u64, bytes u64; with
+// bit 1 count u8 and the sequence u64 of each snapshot, oldest first; with bit
+// 2 their number u32, not 0; with bit 6 HeadTimers and their length u8; with
+// bit 5 the position of the last record when the newest snapshot was applied,
+// index u64, ordinal u32; with bit 4 the cut: sequence u64, hash [32], last
+// index u64, last ordinal u32; with bit 7 the fields of the further flags, then
+// these u8: with their bit 0 the life u32, not 0, and the number of timers left
+// from earlier lives u32, and with their bit 1 the sequence u64, not 0, before
+// which records are to be compacted. Bit 5 requires bit 1, bit 6 requires bit
+// 2, and bit 7 requires a further flag.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -192,7 +193,7 @@ func AppendHead(dst []byte, h *Head) []byte {
 	return dst
 }
 
-// more are the further flags of a head.
+// more returns the further flags of an entity row.
 func (h *Head) more() (flags byte) {
 	if h.Life > 0 {
 		flags |= moreLife
@@ -203,8 +204,8 @@ func (h *Head) more() (flags byte) {
 	return flags
 }
 
-// Owes reports that the entity has rows which are to be removed: timers of
-// earlier lives, or records.
+// Owes reports whether the entity has rows to be removed: timers of earlier
+// lives, or records.
 func (h *Head) Owes() bool { return h.Left > 0 || h.CutTo > 0 }
 
 // DecodeHead is the inverse of AppendHead.
@@ -224,14 +225,14 @@ func DecodeHead(b []byte) (Head, error) {
 	return h, nil
 }
 
-// decodeTail fills in what follows the fixed part of a head, and reports
-// whether the head has the right size and no strange flags.
+// decodeTail decodes the variable part of an entity row, and reports whether
+// its size and flags are valid.
 func (h *Head) decodeTail(b []byte) bool {
 	if len(b) < headBytes {
 		return false
 	}
 	tail, ok := b[headBytes:], true
-	last := func(n int) []byte { // the last bytes of the tail
+	last := func(n int) []byte { // the last n bytes of the tail
 		at := len(tail) - n
 		if at < 0 {
 			ok = false
@@ -286,32 +287,32 @@ func (h *Head) decodeTail(b []byte) bool {
 	return true
 }
 
-// Applied is how far a shard is applied.
+// Applied is the applied state of a shard.
 type Applied struct {
 	Index    uint64
 	Term     sharding.Term // of the entry at Index
 	Clock    int64         // log clock: the highest recordedAt, unix nanoseconds
 	Ordered  uint64        // index of the last order pack, 0 for none
-	Entities uint64        // that exist: heads without the deleted ones
-	Heads    uint64        // entity heads, the deleted ones too
-	Revision uint64        // highest binding revision written to the shard's log
-	Bytes    uint64        // of all records that are there, as encoded
-	Summed   bool          // the mark has sums
+	Entities uint64        // that exist, without deleted ones
+	Heads    uint64        // entity rows, including deleted ones
+	Revision uint64        // highest activation revision in the shard's log
+	Bytes    uint64        // encoded size of all stored records
+	Summed   bool          // the row has sums
 	Sums     Sums          // of the shard's rows
 }
 
-// Lengths of marks: of this release, and of those that had no bytes, and no
-// revision.
+// Lengths of the row: of this release, and of releases without Bytes, and
+// without Revision too.
 const (
 	appliedBytes        = 8 * 8
 	appliedWithoutBytes = 7 * 8
 	appliedWithoutBoth  = 6 * 8
 )
 
-// AppendApplied appends the body of a shard's applied mark. Layout, little
+// AppendApplied appends the body of a shard's applied state. Layout, little
 // endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64,
-// revision u64, bytes u64, and with Summed the sums: which groups have rows u8,
-// and of each of these rows u64 and sum [16].
+// revision u64, bytes u64, and with Summed the sums: a bit for each group with
+// rows u8, and for each of those rows u64 and sum [16].
 func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Index)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Term))
@@ -327,8 +328,8 @@ func AppendApplied(dst []byte, a *Applied) []byte {
 	return dst
 }
 
-// DecodeApplied is the inverse of AppendApplied. A mark of an earlier release
-// has no bytes, or no revision either: they are 0.
+// DecodeApplied is the inverse of AppendApplied. Bytes, and Revision too, are 0
+// in a row of an earlier release that lacks them.
 func DecodeApplied(b []byte) (Applied, error) {
 	var sums Sums
 	whole := len(b) == appliedBytes || len(b) == appliedWithoutBytes || len(b) == appliedWithoutBoth
@@ -367,17 +368,17 @@ func position(b []byte) journal.Position {
 	return journal.Position{Index: binary.LittleEndian.Uint64(b), Ordinal: binary.LittleEndian.Uint32(b[8:])}
 }
 
-// Import is how far a shard's import has come.
+// Import is the progress of a shard's import.
 type Import struct {
 	ID       journal.ImportID
-	Next     uint64 // the chunk that comes next
+	Next     uint64 // the next chunk
 	Complete bool
 }
 
 const importBytes = 16 + 8 + 1
 
-// AppendImport appends the body of an import's value: id [16], next chunk u64,
-// state u8 (1 going on, 2 complete).
+// AppendImport appends the body of an import's progress: id [16], next chunk
+// u64, state u8 (1 in progress, 2 complete).
 func AppendImport(dst []byte, i *Import) []byte {
 	dst = append(dst, i.ID[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, i.Next)
@@ -390,7 +391,7 @@ func AppendImport(dst []byte, i *Import) []byte {
 // DecodeImport is the inverse of AppendImport.
 func DecodeImport(body []byte) (i Import, err error) {
 	if len(body) != importBytes || body[24] < 1 || body[24] > 2 {
-		return i, fmt.Errorf("%w: progress of an import of %d bytes", journal.ErrDamaged, len(body))
+		return i, fmt.Errorf("%w: import progress of %d bytes", journal.ErrDamaged, len(body))
 	}
 	copy(i.ID[:], body)
 	i.Next, i.Complete = binary.LittleEndian.Uint64(body[16:]), body[24] == 2

@@ -12,33 +12,34 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Latest stands for the highest version in a store that was closed in peace.
+// Latest stands for the highest version in a cleanly closed store.
 const Latest uint64 = math.MaxUint64
 
-// MaxProblems bounds the problems that a Report lists.
+// MaxProblems bounds the problems listed in a Report.
 const MaxProblems = 1000
 
-// Report is what a Verify found.
+// Report is the result of Verify.
 type Report struct {
-	Version     uint64 // the store was verified as of it
+	Version     uint64 // the version that was verified
 	Shards      int
-	Generations []Generation // of the shards, leftovers too
-	Leftovers   uint64       // pairs of generations that are incomplete by right
-	Entities    uint64       // heads, deleted ones too
+	Generations []Generation // of the shards, including leftovers
+	Leftovers   uint64       // pairs of generations that may be incomplete
+	Entities    uint64       // entity rows, including deleted ones
 	Records     uint64
 	Events      uint64
 	OrderRows   uint64
 	Snapshots   uint64 // of entities
 	Timers      uint64
-	Messages    uint64 // not acknowledged
-	DeadLetters uint64 // dead ones
+	Messages    uint64 // unacknowledged
+	DeadLetters uint64
 	Pairs       uint64 // of all classes
 	Bytes       uint64 // of all values
 	Problems    []DamageError
 	More        int // problems beyond MaxProblems
 }
 
-// Err is nil when there is no problem, else the first, with the number of all.
+// Err returns nil if there is no problem, or else the first one with the total
+// number.
 func (r *Report) Err() error {
 	if len(r.Problems) == 0 {
 		return nil
@@ -54,11 +55,11 @@ func (r *Report) problem(where, format string, args ...any) {
 	r.Problems = append(r.Problems, DamageError{Where: where, What: fmt.Sprintf(format, args...)})
 }
 
-// VerifyDir verifies the store of a stopped node as of a version: the
-// watermark that its log recorded, or Latest after a clean stop. It reads only,
-// unless a crash left the directory in a state that Badger has to mend first,
-// as the next start would. The error is about reading; what is wrong with the
-// data is in the Report.
+// VerifyDir verifies the store of a stopped node as of a version: the watermark
+// recorded in its log, or Latest after a clean stop. It only reads, unless a
+// crash left the directory in a state that Badger has to repair first, as the
+// next start would. The error concerns reading; problems with the data are in
+// the Report.
 func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*Report, error) {
 	opts.ReadOnly = true
 	if version != Latest {
@@ -79,10 +80,10 @@ func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*
 	return r, errors.Join(err, st.Close())
 }
 
-// Verify reads everything as of the version and checks each value's and each
-// record's checksum, that every entity's records chain from the first to its
-// head, that the order packs list the same records, and that each shard's
-// applied mark agrees. It holds one entity's pack in memory at a time.
+// Verify reads everything as of the version. It verifies the checksum of each
+// value and record, that the records of every entity form a hash chain that
+// ends at its entity row, that the order packs list the same records, and that
+// each shard's applied state matches. It holds one pack in memory at a time.
 func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
 	if version == Latest {
 		version = s.MaxVersion()
@@ -104,9 +105,9 @@ func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
 	return &v.Report, nil
 }
 
-// verifier takes the pairs in key order: of each generation of a shard its mark,
-// the heads, the metadata, the order packs, then the records of one entity after
-// another.
+// verifier processes the pairs in key order: for each generation of a shard the
+// applied state, the entity rows, the metadata, the order packs, then the
+// records entity by entity.
 type verifier struct {
 	Report
 	ctx      context.Context
@@ -127,7 +128,7 @@ func (v *verifier) item(item *badger.Item) error {
 	key := item.Key()
 	k, err := ParseKey(key)
 	if err != nil {
-		v.problem("keys", "a key that no release has written")
+		v.problem("keys", "a key of no known format")
 		return nil
 	}
 	if g := &v.generation; !g.begun || k.Shard != g.shard || k.Generation != g.number {
@@ -199,18 +200,18 @@ func (v *verifier) pair(k Key, body []byte) error {
 	return nil
 }
 
-// endGeneration compares what was found with the applied mark.
+// endGeneration compares the generation's rows with its applied state.
 func (v *verifier) endGeneration() {
 	g := &v.generation
 	if !g.begun || g.leftover {
 		return
 	}
 	where := fmt.Sprintf("shard %d", g.shard)
-	g.judge(func(format string, args ...any) { v.problem(where, format, args...) })
+	g.reportMismatches(func(format string, args ...any) { v.problem(where, format, args...) })
 }
 
-// findGenerations lists the generations before their pairs are looked at. A
-// mark that cannot be read is a problem of its pair.
+// findGenerations lists the generations before their pairs are verified. An
+// unreadable applied state is a problem of its pair.
 func (v *verifier) findGenerations() (err error) {
 	v.Generations, err = v.view.Generations()
 	if errors.Is(err, journal.ErrDamaged) {
@@ -219,9 +220,9 @@ func (v *verifier) findGenerations() (err error) {
 	return err
 }
 
-// isLeftover says whether a generation may be incomplete: it has no applied
-// mark, and the log says that it is not needed, or does not say and the shard
-// has another generation with one.
+// isLeftover reports whether a generation may be incomplete: it has no applied
+// state, and either the log says that it is not needed, or the log is unknown
+// and the shard has another generation with one.
 func (v *verifier) isLeftover(shard sharding.ShardID, generation uint32) bool {
 	other := false
 	for i := range v.Generations {

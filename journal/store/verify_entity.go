@@ -8,11 +8,11 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// entityCheck is where the records of one entity stand: each follows the one
-// before it, from the first or from a cut on, and they end as the head says.
+// entityCheck tracks the records of one entity: each must follow the previous
+// one, from the first or from a cut on, and the last must match the entity row.
 type entityCheck struct {
-	key     []byte // as keys hold the entity; nil between entities
-	cut     *Cut   // where its records begin; nil at the first
+	key     []byte // encoded as in keys; nil between entities
+	cut     *Cut   // start of its records; nil if they start at the first
 	at      journal.Position
 	seq     journal.Sequence
 	hash    journal.Hash
@@ -20,10 +20,10 @@ type entityCheck struct {
 	bytes   uint64
 	deleted bool
 	stopped bool
-	broken  bool // a problem of the entity is reported: say no more of it
+	broken  bool // a problem of the entity was reported already
 }
 
-// beginEntity starts an entity's records where its cut says.
+// beginEntity starts checking an entity's records at its cut.
 func beginEntity(key []byte, c *Cut) entityCheck {
 	e := entityCheck{key: key, cut: c}
 	if c != nil {
@@ -32,39 +32,39 @@ func beginEntity(key []byte, c *Cut) entityCheck {
 	return e
 }
 
-// straddles reports that a pack which follows a record before the cut may hold
-// the first that was not cut: none of those was met yet.
+// straddles reports whether a pack that follows a record before the cut may
+// contain the first remaining record.
 func (e *entityCheck) straddles(previous journal.Position) bool {
 	return e.cut != nil && e.count == 0 && previous.Less(e.cut.Last)
 }
 
-// wasCut reports that the record of a position counts no more.
-func (e *entityCheck) wasCut(at journal.Position) bool {
+// isCompacted reports whether the record at a position was compacted.
+func (e *entityCheck) isCompacted(at journal.Position) bool {
 	return e.cut != nil && !e.cut.Last.Less(at)
 }
 
-// follows reports that a record is the next.
+// follows reports whether a record is the next one.
 func (e *entityCheck) follows(at journal.Position, r *journal.RecordView) bool {
 	return r.Expected == e.seq && r.Prev == e.hash && e.at.Less(at)
 }
 
-// take goes on to a record, by which the chain has come to link.
-func (e *entityCheck) take(at journal.Position, r *journal.RecordView, link journal.Hash, size int) {
+// advance moves to a record. link is the hash chain's link after it.
+func (e *entityCheck) advance(at journal.Position, r *journal.RecordView, link journal.Hash, size int) {
 	e.at, e.seq, e.hash = at, r.Last(), link
 	e.deleted, e.stopped = r.Flags&journal.FlagTombstone != 0, r.Flags&journal.FlagStopped != 0
 	e.count++
 	e.bytes += uint64(size)
 }
 
-// agrees reports that the records end as the head says.
-func (e *entityCheck) agrees(h *Head) bool {
+// matches reports whether the last record matches the entity row.
+func (e *entityCheck) matches(h *Head) bool {
 	return h.Sequence == e.seq && h.Hash == e.hash && h.Last == e.at && h.Deleted == e.deleted && h.Stopped == e.stopped &&
 		h.Records == e.count && h.Bytes == e.bytes && !h.Last.Less(h.Stands)
 }
 
 func (v *verifier) recordPack(k Key, body []byte) error {
 	if len(k.Suffix) < recordSuffixBytes {
-		return fmt.Errorf("%w: a record key is short", journal.ErrDamaged)
+		return fmt.Errorf("%w: record key is too short", journal.ErrDamaged)
 	}
 	entity := k.Suffix[:len(k.Suffix)-recordSuffixBytes]
 	if !bytes.Equal(entity, v.entity.key) {
@@ -76,7 +76,7 @@ func (v *verifier) recordPack(k Key, body []byte) error {
 		return err
 	}
 	if p.Previous != v.entity.at && !v.entity.straddles(p.Previous) {
-		v.entityProblem("a pack does not follow the pack before it")
+		v.entityProblem("a pack does not follow the previous pack")
 	}
 	for {
 		at, raw, err := p.Next()
@@ -102,15 +102,15 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 	}
 	r, e := &v.rec, &v.entity
 	if !bytes.Equal(AppendEntity(nil, r.Type, r.ID), e.key) {
-		return fmt.Errorf("%w: a record of another entity", journal.ErrDamaged)
+		return fmt.Errorf("%w: record of a different entity", journal.ErrDamaged)
 	}
-	if e.wasCut(at) {
-		return nil // it is in a pack with records that were not cut
+	if e.isCompacted(at) {
+		return nil // it shares a pack with remaining records
 	}
 	if !e.follows(at, r) {
-		v.entityProblem("a record does not follow the one before it")
+		v.entityProblem("a record does not follow the previous record")
 	}
-	e.take(at, r, v.chain.AfterView(r.Prev, r), len(raw))
+	e.advance(at, r, v.chain.AfterView(r.Prev, r), len(raw))
 	v.Records++
 	v.Events += uint64(r.EventCount)
 	if r.EventCount > 0 {
@@ -119,7 +119,7 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 	return nil
 }
 
-// endEntity compares the entity's records with its head.
+// endEntity compares the entity's records with its entity row.
 func (v *verifier) endEntity() {
 	e := &v.entity
 	if e.key == nil {
@@ -133,10 +133,10 @@ func (v *verifier) endEntity() {
 	})
 	switch {
 	case err != nil:
-		// Its pair is reported already.
+		// Its pair was reported already.
 	case !found:
 		v.entityProblem("its records have no head")
-	case !e.agrees(&h):
+	case !e.matches(&h):
 		v.entityProblem("its records end at sequence %d, its head is at %d, or they differ otherwise", e.seq, h.Sequence)
 	}
 	e.key = nil
@@ -149,8 +149,8 @@ func (v *verifier) entityProblem(format string, args ...any) {
 	v.entity.broken = true
 }
 
-// snapshot checks that a snapshot is under its own key, that its entity lists
-// it, and that the entity's history has its link.
+// snapshot checks that a snapshot is stored under its own key, is listed in its
+// entity row, and matches the entity's hash chain.
 func (v *verifier) snapshot(k Key, body []byte) error {
 	var s journal.Snapshot
 	if err := s.Decode(body); err != nil {
@@ -167,7 +167,7 @@ func (v *verifier) snapshot(k Key, body []byte) error {
 		return err
 	})
 	if err != nil {
-		return nil // its pair is reported already
+		return nil // its pair was reported already
 	}
 	where := fmt.Sprintf("a snapshot of shard %d", k.Shard)
 	if !found || !slices.Contains(h.Snapshots[:], s.Sequence) {
@@ -176,12 +176,12 @@ func (v *verifier) snapshot(k Key, body []byte) error {
 	}
 	link, err := v.linkAt(k, entity, s.Sequence)
 	if err == nil && link != s.Hash {
-		v.problem(where, "its entity has another history at sequence %d", s.Sequence)
+		v.problem(where, "its hash differs from its entity's history at sequence %d", s.Sequence)
 	}
 	return nil
 }
 
-// linkAt returns the chain's link at a sequence; an error was reported with
+// linkAt returns the hash chain's link at a sequence. Errors were reported with
 // the records.
 func (v *verifier) linkAt(k Key, entity []byte, at journal.Sequence) (link journal.Hash, err error) {
 	prefix := append(AppendPrefix(nil, k.Shard, k.Generation, ClassRecord), entity...)

@@ -9,32 +9,32 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// generationCheck is what was found of one generation of a shard: its rows
-// agree with each other and with its applied mark.
+// generationCheck tracks one generation of a shard: its rows must agree with
+// each other and with its applied state.
 type generationCheck struct {
 	begun    bool
 	shard    sharding.ShardID
 	number   uint32
-	leftover bool // it is incomplete by right, and not looked at
+	leftover bool // it may be incomplete and is not verified
 
 	marked   bool
 	mark     Applied
 	heads    uint64
 	existing uint64
-	listed   uint64 // snapshots, by the heads
+	listed   uint64 // snapshots listed in entity rows
 	found    uint64 // snapshots
-	set      uint64 // timers, by the heads
+	set      uint64 // timers counted in entity rows
 	timers   uint64
 	dues     uint64
 	messages messageCounts
 	sums     Sums
-	cuts     map[string]*Cut // of the entities that have one, as keys hold them
+	cuts     map[string]*Cut // of compacted entities, by their encoding in keys
 	ordered  uint64          // index of the last order pack
-	order    fingerprint     // of the rows
+	order    fingerprint     // of the order rows
 	records  fingerprint     // of the records with events
 }
 
-// fingerprint of a set of rows, whatever their order.
+// fingerprint is an order-independent fingerprint of a set of rows.
 type fingerprint struct{ n, sum uint64 }
 
 func (f *fingerprint) add(at journal.Position, typ, id []byte, first journal.Sequence, events int) {
@@ -52,8 +52,8 @@ func (f *fingerprint) add(at journal.Position, typ, id []byte, first journal.Seq
 	f.sum += h.Sum64()
 }
 
-// head counts an entity by its head, and keeps where its records begin, for the
-// order and the records that follow the heads.
+// head counts an entity row and records where the entity's records begin, for
+// the order packs and records that follow the entity rows.
 func (g *generationCheck) head(entity []byte, h *Head) {
 	g.heads++
 	if !h.Deleted {
@@ -70,8 +70,8 @@ func (g *generationCheck) head(entity []byte, h *Head) {
 	g.cuts[string(entity)] = h.Cut
 }
 
-// wasCut reports that the record of a row is not there any more.
-func (g *generationCheck) wasCut(row *OrderRow) bool {
+// isCompacted reports whether the record of a row was compacted.
+func (g *generationCheck) isCompacted(row *OrderRow) bool {
 	if len(g.cuts) == 0 {
 		return false
 	}
@@ -79,8 +79,8 @@ func (g *generationCheck) wasCut(row *OrderRow) bool {
 	return c != nil && !c.Last.Less(row.At)
 }
 
-// judge tells of what does not agree.
-func (g *generationCheck) judge(problem func(format string, args ...any)) {
+// reportMismatches reports disagreements.
+func (g *generationCheck) reportMismatches(problem func(format string, args ...any)) {
 	switch {
 	case !g.marked:
 		problem("it has no readable applied mark")
@@ -95,7 +95,7 @@ func (g *generationCheck) judge(problem func(format string, args ...any)) {
 	case g.set != g.timers || g.set != g.dues:
 		problem("%d timers, %d by due time; the entity heads count %d", g.timers, g.dues, g.set)
 	}
-	g.messages.judge(problem)
+	g.messages.reportMismatches(problem)
 	if what := g.sums.Differ(&g.mark.Sums); g.mark.Summed && what != "" {
 		problem("its rows are not those that its applied mark sums up: %s", what)
 	}
@@ -111,7 +111,7 @@ func (v *verifier) orderPack(k Key, body []byte) error {
 		return err
 	}
 	if p.Previous != g.ordered {
-		v.problem(fmt.Sprintf("order of shard %d", g.shard), "a pack follows index %d, the one before it ends at %d", p.Previous, g.ordered)
+		v.problem(fmt.Sprintf("order of shard %d", g.shard), "a pack follows index %d, but the previous one ends at %d", p.Previous, g.ordered)
 	}
 	var row OrderRow
 	for {
@@ -123,7 +123,7 @@ func (v *verifier) orderPack(k Key, body []byte) error {
 			break
 		}
 		v.OrderRows++
-		if !g.wasCut(&row) {
+		if !g.isCompacted(&row) {
 			g.order.add(row.At, row.Type, row.ID, row.First, row.Events)
 		}
 	}

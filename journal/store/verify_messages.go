@@ -6,7 +6,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// messageCounts are what a shard has of messages, as found.
+// messageCounts counts the messages of a shard.
 type messageCounts struct {
 	found  journal.MessageTotals
 	stated journal.MessageTotals
@@ -52,7 +52,7 @@ func (v *verifier) messagePair(k Key, body []byte) error {
 	return err
 }
 
-// outboxMessage checks that a message's number was counted.
+// outboxMessage checks a message's number against the count of its channel.
 func (v *verifier) outboxMessage(k Key, body []byte) error {
 	id, err := DecodeItemID(k.Suffix)
 	if err != nil {
@@ -71,11 +71,11 @@ func (v *verifier) outboxMessage(k Key, body []byte) error {
 	if err == nil && (count.Last < s.Number || s.Number <= count.GivenUp) {
 		v.problem(fmt.Sprintf("a send of shard %d", k.Shard), "its number is %d, %d were counted and %d given up", s.Number, count.Last, count.GivenUp)
 	}
-	return nil // a count that cannot be read is reported as such
+	return nil // an unreadable count is reported with its own pair
 }
 
-// judge tells when they do not agree.
-func (c *messageCounts) judge(problem func(format string, args ...any)) {
+// reportMismatches reports disagreements.
+func (c *messageCounts) reportMismatches(problem func(format string, args ...any)) {
 	if c.found != c.stated || c.listed != c.found.Messages {
 		problem("%d sends of %d bytes and %d dead letters of %d; its totals say %d, %d, %d and %d, its entities %d sends",
 			c.found.Messages, c.found.MessageBytes, c.found.DeadLetters, c.found.DeadLetterBytes,
