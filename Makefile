@@ -45,7 +45,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build cross test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
+.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ generate: ## generate api/gen from api/proto
 
 cross: ## check, build and vet the program for each system and processor, or for PAIRS (darwin/arm64)
 	$(GO) run ./tests/ci/cross $(CROSS) $(PAIRS)
+
+release: ## make the artefacts of release VERSION in dist, for PAIRS, signed by SIGN_KEY and PACKAGE_KEY
+	cd deploy/release && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" $(if $(PAIRS),-pairs "$(PAIRS)") $(if $(SIGN_KEY),-sign-key "$(abspath $(SIGN_KEY))") $(if $(PACKAGE_KEY),-package-key "$(abspath $(PACKAGE_KEY))")
 
 reference: ## write docs/reference from the code
 	$(GO) run ./tests/ci/reference

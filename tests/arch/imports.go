@@ -315,7 +315,7 @@ var soleImporters = []struct {
 	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/guest"}, reason: "schemas are checked in one place, and payloads by a walk of our own"},
-	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd"}, reason: "there is one command line"},
+	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd", "deploy/release"}, reason: "there is one command line, and manual pages of it"},
 }
 
 // testingImporters are the packages below product folders that may import what
