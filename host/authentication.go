@@ -70,7 +70,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		},
 		Closed: func() bool {
 			// A cluster of an earlier level cannot have an admin.
-			return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().Level() >= sharding.LevelTokens
+			return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().ClusterVersion() >= sharding.VersionTokens
 		},
 		TypesOf: func(digest string) []string {
 			var d meta.Digest

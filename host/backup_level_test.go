@@ -37,11 +37,11 @@ func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var about map[string]any
-	if err := json.Unmarshal(made.text, &about); err != nil || about["level"] != float64(sharding.MaxLevel) {
+	if err := json.Unmarshal(made.text, &about); err != nil || about["level"] != float64(sharding.MaxVersion) {
 		t.Fatalf("the file is of level %v: %v", about["level"], err)
 	}
 	// of is the beginning of a file, which ends where the rest would come.
-	of := func(level sharding.Level) error {
+	of := func(level sharding.ClusterVersion) error {
 		about["level"] = level
 		text, err := json.Marshal(about)
 		if err != nil {
@@ -54,11 +54,11 @@ func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
 		_, err = c.Import(t.Context(), &file)
 		return err
 	}
-	later := of(sharding.MaxLevel + 1)
-	if want := fmt.Sprintf("of a cluster of level %d", sharding.MaxLevel+1); client.CodeOf(later) != connect.CodeFailedPrecondition || !strings.Contains(later.Error(), want) {
+	later := of(sharding.MaxVersion + 1)
+	if want := fmt.Sprintf("of a cluster of level %d", sharding.MaxVersion+1); client.CodeOf(later) != connect.CodeFailedPrecondition || !strings.Contains(later.Error(), want) {
 		t.Errorf("a file of a later level: %v", later)
 	}
-	for _, level := range []sharding.Level{0, sharding.Level1, sharding.MaxLevel} {
+	for _, level := range []sharding.ClusterVersion{0, sharding.Version1, sharding.MaxVersion} {
 		if err := of(level); client.CodeOf(err) != connect.CodeInvalidArgument { // what was read is well, and not whole
 			t.Errorf("half a file of level %d: %v", level, err)
 		}

@@ -166,7 +166,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 
 // openBackend gives the server what it answers calls from.
 func (n *Node) openBackend(name string) {
-	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.Level { return n.membership.metadata.View().Level() }, Busy: n.region.Busy})
+	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.region.Busy})
 	n.lifecycle.add("upcasting of events", upcasts.Close)
 	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.Busy})
 	n.backend.Open(backend.Parts{

@@ -67,13 +67,13 @@ func (n *Node) openFirstAdmin() {
 }
 
 // makeFirstAdmin makes somebody admin where nobody is; done says that somebody
-// is. A cluster below sharding.LevelTokens has no roles yet.
+// is. A cluster below sharding.VersionTokens has no roles yet.
 func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
 	view := n.membership.metadata.View()
 	if view.SomebodyAdmin() {
 		return true, nil
 	}
-	if !n.caughtUp.Load() || view.Level() < sharding.LevelTokens {
+	if !n.caughtUp.Load() || view.ClusterVersion() < sharding.VersionTokens {
 		return false, nil
 	}
 	first, err := authn.ReadFirstAdmin(n.cfg.AuthBootstrapFile)
@@ -86,7 +86,7 @@ func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
 		if n.around.Wall != nil {
 			now = n.around.Wall
 		}
-		first.Token.Made = now().UnixNano()
+		first.Token.CreatedAt = now().UnixNano()
 		command = meta.PutFirstToken(first.Token, access.RoleAdmin)
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAdminPatience)

@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/sharding/founding"
+	"github.com/hostd/hostd/sharding/bootstrap"
 	gossip "github.com/hostd/hostd/sharding/membership"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -29,11 +29,11 @@ type membership struct {
 	logger    *slog.Logger
 	lifecycle *lifecycle
 	id        *datadir.Record
-	address   func() string  // that clients reach the node at
-	peersAt   func() string  // that other nodes reach it at, where they know of it
-	apart     atomic.Bool    // clients' listeners are for clients alone, as far as is known
-	parted    atomic.Bool    // by the metadata they were
-	joined    sharding.Level // that the cluster had when the node joined; 0 where it had joined before
+	address   func() string           // that clients reach the node at
+	peersAt   func() string           // that other nodes reach it at, where they know of it
+	apart     atomic.Bool             // clients' listeners are for clients alone, as far as is known
+	parted    atomic.Bool             // by the metadata they were
+	joined    sharding.ClusterVersion // that the cluster had when the node joined; 0 where it had joined before
 	raft      *raftLog
 	peers     *peer.Peers
 
@@ -54,7 +54,7 @@ type membership struct {
 func (m *membership) describe() meta.Member {
 	out := meta.Member{
 		Node: m.id.Node, Address: m.address(), PeerAddress: m.peersAt(), Disk: m.id.Disk, Incarnation: m.id.Now().Incarnation,
-		Version: telemetry.Version(), Zone: m.cfg.Zone, Speaks: sharding.Speaks,
+		Version: telemetry.Version(), Zone: m.cfg.Zone, Speaks: sharding.SupportedVersions,
 	}
 	if m.peers != nil {
 		out.Incarnation = m.peers.Incarnation()
@@ -110,8 +110,8 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 		return nil, err
 	case id.Rejoin != "" && joined.Cluster != id.Rejoin:
 		return nil, fmt.Errorf("the node is to join cluster %s again, its seeds are of %s", id.Rejoin, joined.Cluster)
-	case joined.Format != datadir.ClusterFormat || !sharding.Speaks.Has(joined.Level):
-		return nil, fmt.Errorf("the cluster's data has format %d and level %d, this release reads format %d and speaks %v", joined.Format, joined.Level, datadir.ClusterFormat, sharding.Speaks)
+	case joined.Format != datadir.ClusterFormat || !sharding.SupportedVersions.Contains(joined.Level):
+		return nil, fmt.Errorf("the cluster's data has format %d and cluster version %d, this release reads format %d and %v", joined.Format, joined.Level, datadir.ClusterFormat, sharding.SupportedVersions)
 	}
 	return joined, nil
 }
@@ -140,7 +140,7 @@ func (m *membership) enter(joined *cluster.Joined) error {
 	}
 	m.addressBook.Joined(joined)
 	m.joined = joined.Level
-	m.apart.Store(joined.Level >= sharding.LevelPeerAddress) // before this node says to anybody where it serves nodes
+	m.apart.Store(joined.Level >= sharding.VersionPeerAddress) // before this node says to anybody where it serves nodes
 	m.logger.Info("admitted to the cluster", "cluster_id", joined.Cluster, "shards", joined.Shards)
 	return m.id.Save(func(id *datadir.Identity) bool {
 		id.Raise(joined.Level)
@@ -159,7 +159,7 @@ func (m *membership) openFounding() {
 		return
 	}
 	wants := (m.cfg.Bootstrap || m.cfg.BootstrapExpect > 0 || len(m.cfg.Seeds) == 0) && !m.cfg.Proxy()
-	m.founding = cluster.NewFounding(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, func(p founding.Pledge) error {
+	m.founding = cluster.NewFounding(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, func(p bootstrap.Vote) error {
 		return m.id.Save(func(id *datadir.Identity) bool {
 			id.Pledge = p
 			return true
@@ -206,13 +206,13 @@ func (m *membership) locateGossip(address string) string {
 // parts says whether the clients' listener is for clients alone: at a level of
 // the cluster, or where other nodes must speak TLS, which they do not there.
 func (m *membership) parts() bool {
-	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.Level()) >= sharding.LevelPeerAddress
+	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.Level()) >= sharding.VersionPeerAddress
 }
 
 // checkTLS refuses a cluster of a level at which others look for this node
 // where clients are, if they must speak TLS.
-func (m *membership) checkTLS(level sharding.Level) error {
-	if m.cfg.PeerTLS() == config.TLSRequire && level < sharding.LevelPeerAddress {
+func (m *membership) checkTLS(level sharding.ClusterVersion) error {
+	if m.cfg.PeerTLS() == config.TLSRequire && level < sharding.VersionPeerAddress {
 		return fmt.Errorf("peer-tls-mode is require, which the cluster's level %d does not know: start the node with allow, and 'hostd cluster raise-level' first", level)
 	}
 	return nil
@@ -343,7 +343,7 @@ func (m *membership) found(ctx context.Context) error {
 	}
 	id := m.id.Now()
 	c := meta.Cluster{ID: id.Cluster, Format: datadir.ClusterFormat, Shards: id.Shards, CreatedAt: time.Now().UnixNano()}
-	if err := m.id.SaveLevel(sharding.MaxLevel); err != nil {
+	if err := m.id.SaveLevel(sharding.MaxVersion); err != nil {
 		return err
 	}
 	founder := m.describe()

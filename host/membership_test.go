@@ -35,7 +35,7 @@ func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 	if m.learnApart() || m.apart.Load() {
 		t.Error("the listeners are apart at level 1")
 	}
-	apply(meta.RaiseLevel(sharding.LevelPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.Speaks}))
+	apply(meta.RaiseClusterVersion(sharding.VersionPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions}))
 	if !m.learnApart() || !m.apart.Load() {
 		t.Error("the listeners are one at the level at which they are apart")
 	}
@@ -48,7 +48,7 @@ func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 // of the metadata: others look for it where they will reach it.
 func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 	dir := t.TempDir()
-	record := datadir.NewRecord(dir, datadir.Identity{Format: sharding.Level1, Node: "n2"})
+	record := datadir.NewRecord(dir, datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{
 		logger: slog.New(slog.DiscardHandler), id: record,
 		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
@@ -57,9 +57,9 @@ func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 		cfg: &config.Config{},
 	}
 	for _, c := range []struct {
-		level sharding.Level
+		level sharding.ClusterVersion
 		at    string
-	}{{sharding.Level1, "b:1"}, {sharding.LevelPeerAddress, "b:2"}} {
+	}{{sharding.Version1, "b:1"}, {sharding.VersionPeerAddress, "b:2"}} {
 		if err := m.enter(&cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: c.level, Replica: 2}); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestListenersAreApartWhereNodesMustSpeakTLS(t *testing.T) {
 // A node that takes others over TLS alone does not enter a cluster that would
 // have it serve them where clients are.
 func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
-	record := datadir.NewRecord(t.TempDir(), datadir.Identity{Format: sharding.Level1, Node: "n2"})
+	record := datadir.NewRecord(t.TempDir(), datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{
 		logger: slog.New(slog.DiscardHandler), id: record, cfg: &config.Config{PeerTLSMode: config.TLSRequire},
 		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
@@ -88,14 +88,14 @@ func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
 	}
 	m.apart.Store(true)
 	member := func() bool { id := record.Now(); return id.Member() }
-	joined := &cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: sharding.Level1, Replica: 2}
+	joined := &cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: sharding.Version1, Replica: 2}
 	if err := m.enter(joined); err == nil || !strings.Contains(err.Error(), "raise-level") {
 		t.Errorf("at level 1 it enters: %v", err)
 	}
 	if !m.apart.Load() || member() {
 		t.Error("it serves nodes where clients are, or is a member")
 	}
-	joined.Level = sharding.LevelPeerAddress
+	joined.Level = sharding.VersionPeerAddress
 	if err := m.enter(joined); err != nil || !m.apart.Load() || !member() {
 		t.Errorf("at level %d: %v", joined.Level, err)
 	}

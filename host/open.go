@@ -136,7 +136,7 @@ func (n *Node) openEntities(context.Context) error {
 	snapshots := filepath.Join(n.cfg.DataDir, datadir.SnapshotDir)
 	n.replicas.judge = cluster.NewConsistencyChecker(n.id.Node, n.logger)
 	n.replicas.machine, err = eventlog.Open(n.replicas.store, rec.Watermark, eventlog.Options{
-		Metadata: cluster.Machine{State: state}, Level: state.Level, Generations: rec.Generations(n.around.Disk, snapshots), Stopped: n.replicas.raft.stopped,
+		Metadata: cluster.Machine{State: state}, ClusterVersion: state.ClusterVersion, Generations: rec.Generations(n.around.Disk, snapshots), Stopped: n.replicas.raft.stopped,
 		Differs: n.replicas.judge.Differs, Seed: rand.Uint64(), Logger: n.logger,
 	})
 	if err != nil {
@@ -178,7 +178,7 @@ func (n *Node) openEntities(context.Context) error {
 			Journal:        proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.LanesFrozen, n.replicas.judge.Refuses},
 			Histories:      eventlog.History{Machine: n.replicas.machine},
 			Types:          n.guests.modules.Types,
-			Level:          state.Level,
+			Level:          state.ClusterVersion,
 			Median:         n.watches.clock.Median,
 			Remembered:     n.guests.modules.Types.Remembered,
 			Existing:       n.replicas.machine,

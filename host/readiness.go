@@ -118,7 +118,7 @@ func (n *Node) shardsWithoutLeader() string {
 			continue
 		}
 		missing := n.routing.leaders.Missing(shard)
-		for _, node := range missing.Unheard {
+		for _, node := range missing.Unreachable {
 			unheard[node] = true
 		}
 		for _, node := range missing.Lost {

@@ -27,11 +27,11 @@ type replicas struct {
 }
 
 // level is the cluster's, as far as this node has applied its metadata.
-func (r *replicas) level() sharding.Level {
+func (r *replicas) level() sharding.ClusterVersion {
 	if state := r.state.Load(); state != nil {
-		return state.Level()
+		return state.ClusterVersion()
 	}
-	return sharding.Level1
+	return sharding.Version1
 }
 
 // groupFailed stops the shard of a raft group that failed: it serves nothing

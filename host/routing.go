@@ -34,7 +34,7 @@ func (n *Node) openServer(ctx context.Context) error {
 	}
 	if id := n.id.Now(); id.Member() {
 		// As far as the directory knows; the metadata, once it is open, knows better.
-		n.membership.apart.Store(id.Format >= sharding.LevelPeerAddress)
+		n.membership.apart.Store(id.Format >= sharding.VersionPeerAddress)
 		if err := n.membership.checkTLS(id.Format); err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (n *Node) openRequests(context.Context) (err error) {
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,
-		Principals: func() bool { return n.membership.metadata.Level() >= sharding.LevelPrincipal },
-		Traces:     func() bool { return n.membership.metadata.Level() >= sharding.LevelRecordTrace }})
+		Principals: func() bool { return n.membership.metadata.Level() >= sharding.VersionPrincipal },
+		Traces:     func() bool { return n.membership.metadata.Level() >= sharding.VersionRecordTrace }})
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (n *Node) follow(ctx context.Context) {
 		n.routing.leaders.Learn(view, n.shards)
 		n.learnLevels(view)
 		if n.membership.learnApart() {
-			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.Level()), "peer_address", n.membership.peersAt())
+			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.ClusterVersion()), "peer_address", n.membership.peersAt())
 			n.ports.part()
 		}
 		if len(view.Members()) < 2 {

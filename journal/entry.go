@@ -50,7 +50,7 @@ type Entry struct {
 	// Paced, of EntryRecords and EntrySnapshot: what takes long is left to later
 	// entries of the shard, a slice to each. A deletion ends an entity's life and
 	// leaves its timers, a snapshot leaves the records to be truncated. It is
-	// written from sharding.LevelPaced on; entries of earlier levels do it all.
+	// written from sharding.VersionPacedWork on; entries of earlier levels do it all.
 	Paced bool
 	// Fence is the term in which the proposer was activated. Apply discards
 	// the entry unless it equals the raft entry's own term.
@@ -71,9 +71,9 @@ func AppendEntryHeader(dst []byte, kind EntryKind, fence sharding.Term, proposal
 
 // AppendPacedHeader is AppendEntryHeader for an entry that is Paced where the
 // level is that of the cluster and knows such entries.
-func AppendPacedHeader(dst []byte, level sharding.Level, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
+func AppendPacedHeader(dst []byte, level sharding.ClusterVersion, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
 	version := byte(entryVersion)
-	if level >= sharding.LevelPaced {
+	if level >= sharding.VersionPacedWork {
 		version = entryPaced
 	}
 	return appendEntryHeader(dst, version, kind, fence, proposal)

@@ -166,9 +166,9 @@ func TestEntryBytes(t *testing.T) {
 	} {
 		outbox = journal.AppendOutboxOp(outbox, &p)
 	}
-	paced := journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryRecords, 9, 1<<40+6)
-	work := journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryWork, 4, 10)
-	proof := journal.AppendProofEntry(nil, 4, 9, &journal.Proof{Index: 1<<33 + 1024, Digest: journal.RowsDigest{1, 2, 15: 16}})
+	paced := journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntryRecords, 9, 1<<40+6)
+	work := journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntryWork, 4, 10)
+	proof := journal.AppendProofEntry(nil, 4, 9, &journal.Proof{Index: 1<<33 + 1024, Checksum: journal.RowsDigest{1, 2, 15: 16}})
 	golden(t, "entries.txt", "records\n"+hex.Dump(b)+"metadata\n"+hex.Dump(m)+"bindings\n"+hex.Dump(r3)+"post\n"+hex.Dump(outbox)+"proof\n"+hex.Dump(proof)+"paced records\n"+hex.Dump(paced)+"work\n"+hex.Dump(work))
 	s := journal.Snapshot{
 		Entity: sharding.EntityID{Type: "account", ID: "alice"}, Sequence: 9, Hash: journal.Hash(records()[1].Prev),

@@ -92,7 +92,7 @@ type MessageSource struct {
 	// the record. It is 0 if it is not counted.
 	Hops uint8
 	// Answers says that the last message of the record, or the refusal, is the
-	// outcome that the source waits for. From sharding.LevelAnswers on.
+	// outcome that the source waits for. From sharding.VersionMessageReplies on.
 	Answers bool
 }
 

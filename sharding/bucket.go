@@ -2,17 +2,19 @@ package sharding
 
 import "strconv"
 
-// Buckets is into how many buckets the entities of a type are divided.
+// Buckets is the number of buckets that the entities of each type are divided
+// into.
 const Buckets = 10_000
 
-// Percent is a share in parts of Buckets, as people read it: 50 is "0.5%".
+// Percent formats a share, given in units of 1/Buckets, as a percentage: 50 is
+// "0.5%".
 func Percent(share uint32) string {
 	return strconv.FormatFloat(float64(share)*100/Buckets, 'f', -1, 64) + "%"
 }
 
-// Bucket is the bucket of an entity, from 0 to Buckets-1, by which a part of
-// the entities of its type is chosen. It has nothing to do with the shard,
-// and is the same in every release.
+// Bucket returns the entity's bucket, from 0 to Buckets-1. Rollouts use it to
+// select a fraction of a type's entities. It is independent of the shard and
+// stays the same across releases.
 func (e EntityID) Bucket() uint32 {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)

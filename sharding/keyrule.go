@@ -6,38 +6,39 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeyUntilBytes bounds the separator of a KeyRule.
+// MaxKeyUntilBytes is the maximum length of a KeyRule's separator.
 const MaxKeyUntilBytes = 16
 
-// KeyRule says what of an entity decides its shard, so that entities which
-// belong together share one. The zero rule is the type and the whole id. A
-// rule never changes once entities of the type may exist.
+// KeyRule defines which part of an entity's type and id is hashed to choose its
+// shard, so that related entities can share one. The zero value hashes the type
+// and the whole id. The rule of a type must not change once entities of the
+// type may exist.
 type KeyRule struct {
-	// Group stands in the place of the type: types of one group with the same
-	// key are in the same shard, and so is the type of that name, if it has no
-	// group of its own. Empty is the type itself.
+	// Group replaces the type in the hash. Types of the same group share a
+	// shard if their keys are equal, together with the type of that name if it
+	// has no group of its own. If empty, the type itself is hashed.
 	Group string `json:"group,omitempty"`
-	// Until ends the key: it is what stands in the id before the first Until.
-	// An id without it, or that begins with it, is its own key. Empty is the
-	// whole id.
+	// Until ends the key: only the part of the id before the first Until is
+	// hashed. If the id does not contain Until, or starts with it, the whole id
+	// is hashed. If empty, the whole id is hashed.
 	Until string `json:"until,omitempty"`
 }
 
-// Of returns the rule of an entity type in the one form that rules are
-// compared in.
-func (r KeyRule) Of(entityType string) KeyRule {
+// Normalize returns the canonical form of the rule for an entity type. Compare
+// rules only in this form.
+func (r KeyRule) Normalize(entityType string) KeyRule {
 	if r.Group == entityType {
 		r.Group = ""
 	}
 	return r
 }
 
-// Validate reports the first fault of a rule, which wraps ErrInvalidName. Every
-// replica judges alike: it asks no table of Unicode.
+// Validate returns an error wrapping ErrInvalidName if the rule is invalid. It
+// avoids Unicode tables so that replicas of all releases agree.
 func (r KeyRule) Validate() error {
 	if r.Group != "" {
 		if err := ValidateEntityType(r.Group); err != nil {
-			return fmt.Errorf("%w: the group of a shard key is no name of an entity type", ErrInvalidName)
+			return fmt.Errorf("%w: the group of a shard key is not a valid entity type name", ErrInvalidName)
 		}
 	}
 	if len(r.Until) > MaxKeyUntilBytes {
@@ -54,7 +55,7 @@ func (r KeyRule) Validate() error {
 	return nil
 }
 
-// String says the rule to people.
+// String returns a description of the rule for display.
 func (r KeyRule) String() string {
 	if r == (KeyRule{}) {
 		return "the whole id"
@@ -69,8 +70,7 @@ func (r KeyRule) String() string {
 	return s
 }
 
-// Key returns what of the entity is hashed: where it belongs, and which one it
-// is there.
+// Key returns the type and the id that are hashed for the entity.
 func (r KeyRule) Key(e EntityID) EntityID {
 	if r.Group != "" {
 		e.Type = r.Group
@@ -83,8 +83,8 @@ func (r KeyRule) Key(e EntityID) EntityID {
 	return e
 }
 
-// ShardOf maps an entity of a type with this rule to one of n data shards. The
-// map is part of the on-disk format, as that of the function ShardOf is.
+// ShardOf maps an entity of a type with this rule to one of n data shards. Like
+// the function ShardOf, the mapping is part of the on-disk format.
 func (r KeyRule) ShardOf(e EntityID, n uint32) ShardID {
 	if r != (KeyRule{}) {
 		e = r.Key(e)
@@ -92,13 +92,13 @@ func (r KeyRule) ShardOf(e EntityID, n uint32) ShardID {
 	return ShardOf(e, n)
 }
 
-// Locate maps an entity to its data shard. It does not block. Of a type whose
-// rule is not known yet it says false, and the metadata shard.
+// Locate maps an entity to its data shard without blocking. If the rule of the
+// entity's type is not known yet, it returns the metadata shard and false.
 type Locate func(EntityID) (ShardID, bool)
 
-// Or returns l, or where that is nil the map of a cluster of n data shards in
-// which no type has a rule.
-func (l Locate) Or(n uint32) Locate {
+// OrDefault returns l. If l is nil, it returns the mapping of a cluster with n
+// data shards whose types have no rules.
+func (l Locate) OrDefault(n uint32) Locate {
 	if l != nil {
 		return l
 	}

@@ -70,7 +70,7 @@ func TestKeyRuleFaults(t *testing.T) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if got := (KeyRule{Group: "account", Until: "-"}).Of("account"); got != (KeyRule{Until: "-"}) {
+	if got := (KeyRule{Group: "account", Until: "-"}).Normalize("account"); got != (KeyRule{Until: "-"}) {
 		t.Errorf("the type's own group is %v", got)
 	}
 }

@@ -1,11 +1,11 @@
 package sharding
 
-// RowsDigest is 128 bits of what a shard's state machine has: replicas that
-// have applied the same entries have the same.
-type RowsDigest [16]byte
+// RowsChecksum is a 128-bit checksum over the rows of a shard's state machine.
+// Replicas that applied the same entries have the same checksum.
+type RowsChecksum [16]byte
 
-// Proof is the digest of a shard as of an index of its log.
-type Proof struct {
-	Index  uint64
-	Digest RowsDigest
+// ReplicaChecksum is a shard's checksum at an index of its log.
+type ReplicaChecksum struct {
+	Index    uint64
+	Checksum RowsChecksum
 }

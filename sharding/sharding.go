@@ -1,6 +1,7 @@
-// Package sharding is the vocabulary of placement: entity, shard, node and
-// replica ids, terms, and the map from an entity to its shard. It never does
-// I/O and starts no goroutine; the machinery lives in its children.
+// Package sharding defines the vocabulary of placement: ids of entities,
+// shards, nodes and replicas, terms, and the mapping from an entity to its
+// shard. It does no I/O and starts no goroutine; the machinery lives in its
+// subpackages.
 package sharding
 
 import (
@@ -10,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of the names that address an entity, in bytes.
+// Limits on the names that address an entity, in bytes.
 const (
 	MaxEntityTypeBytes = 64
 	MaxEntityIDBytes   = 256
 )
 
-// MetaShard is the metadata group: members, placement, module bindings and
-// settings. It holds no entities.
+// MetaShard is the metadata shard. Its raft group stores members, placement,
+// module bindings and settings. It holds no entities.
 const MetaShard ShardID = 0
 
 // DefaultShards is the number of data shards of a new cluster.
@@ -26,38 +27,41 @@ const DefaultShards = 256
 // ShardID numbers a shard. 0 is the metadata group, 1..n are data shards.
 type ShardID uint32
 
-// ReplicaID numbers one replica of one shard for ever: it is drawn from a
-// counter in the metadata group and never used again, so a replica that lost
-// its disk cannot return as its old self. It is the raft node id.
+// ReplicaID identifies one replica of one shard and doubles as its raft node
+// id. It is allocated from a counter in the metadata shard and never reused. If
+// a node loses its disk, its old replicas therefore cannot come back under the
+// same id and vote again.
 type ReplicaID uint64
 
-// NodeID names a node (a process with a data directory). It is stable over
+// NodeID names a node (a process with a data directory). It is stable across
 // restarts.
 type NodeID string
 
 // Term is a raft term of one shard.
 type Term uint64
 
-// StopReason says why a node applies no more of a replica's log.
+// StopReason says why a node no longer applies a replica's log.
 type StopReason uint8
 
-// The reasons. A replica that has stopped serves nothing and is replaced.
+// Stop reasons. A stopped replica serves no requests and gets replaced.
 const (
-	// NotStopped: the replica works.
+	// NotStopped: the replica is working.
 	NotStopped StopReason = iota
-	// StopUnsupported: its log holds an entry of a later release. The log is
-	// whole: the replica goes on to vote and to store.
+	// StopUnsupported: the log contains an entry written by a later release.
+	// The log itself is intact, so the replica continues to vote and to store
+	// entries.
 	StopUnsupported
-	// StopDamaged: what the node has of the shard is damaged. The replica neither
-	// votes nor stores.
+	// StopDamaged: the node's data for the shard is damaged. The replica
+	// neither votes nor stores entries.
 	StopDamaged
-	// Disputed: the replica works, but has other rows than another one, and too
-	// few voters say which are right. It answers nobody and is not replaced. No
-	// replica reports it as the reason for which it has stopped.
+	// Disputed: the replica works, but its rows differ from those of another
+	// replica, and too few voters have answered to tell which copy is correct.
+	// It serves no requests but is not replaced. Replicas never report Disputed
+	// as the reason they stopped.
 	Disputed
 )
 
-// String returns the reason for people; empty for NotStopped.
+// String returns the reason for display; it is empty for NotStopped.
 func (r StopReason) String() string {
 	switch r {
 	case NotStopped:
@@ -76,10 +80,10 @@ type EntityID struct {
 	ID   string // 1..256 bytes of UTF-8 without control characters
 }
 
-// String returns "type/id" for people; it is not a key.
+// String returns "type/id" for display. It is not a storage key.
 func (e EntityID) String() string { return e.Type + "/" + e.ID }
 
-// Validate reports the first fault of the two names.
+// Validate returns an error for the first invalid part of the id.
 func (e EntityID) Validate() error {
 	if err := ValidateEntityType(e.Type); err != nil {
 		return err
@@ -87,11 +91,11 @@ func (e EntityID) Validate() error {
 	return ValidateID(e.ID)
 }
 
-// ErrInvalidName is wrapped by every fault of an entity type or id. Retrying
-// with the same name cannot succeed.
+// ErrInvalidName is wrapped by all errors about invalid entity types and ids.
+// Retrying with the same name cannot succeed.
 var ErrInvalidName = errors.New("invalid name")
 
-// ValidateEntityType checks the alphabet and the length of an entity type.
+// ValidateEntityType checks the length and the characters of an entity type.
 func ValidateEntityType(t string) error {
 	if t == "" {
 		return fmt.Errorf("%w: the entity type is empty", ErrInvalidName)
@@ -108,8 +112,8 @@ func ValidateEntityType(t string) error {
 	return nil
 }
 
-// ValidateID checks an entity id: UTF-8 of printable code points, so that ids
-// can be separated by a zero byte in keys.
+// ValidateID checks that an entity id consists of printable UTF-8. In
+// particular it has no zero byte, which separates ids in storage keys.
 func ValidateID(id string) error {
 	if id == "" {
 		return fmt.Errorf("%w: the entity id is empty", ErrInvalidName)
@@ -138,11 +142,12 @@ func ValidateID(id string) error {
 	return nil
 }
 
-// Printable says which code points a name may have. They are listed here and
-// not taken from a table of Unicode's, so that nodes of all releases give the
-// same answer; guests are told the same in abi.ValidateEntityID. Refused are
-// U+0000-001F, U+007F-009F, the line and paragraph separators U+2028-2029, the
-// directional overrides U+202A-202E and U+2066-2069, U+FEFF and U+FFFE-FFFF.
+// Printable reports whether a code point may appear in a name. The excluded
+// ranges are spelled out here instead of taken from the unicode package, so
+// that nodes of all releases agree; abi.ValidateEntityID documents the same
+// rule for guests. Excluded are U+0000-001F, U+007F-009F, the line and
+// paragraph separators U+2028-2029, the directional overrides U+202A-202E and
+// U+2066-2069, U+FEFF and U+FFFE-FFFF.
 func Printable(r rune) bool {
 	switch {
 	case r < 0x20, r >= 0x7f && r <= 0x9f:
@@ -155,10 +160,10 @@ func Printable(r rune) bool {
 	return true
 }
 
-// ShardOf maps an entity to one of n data shards, 1..n. The map is part of
-// the on-disk format: it never changes. It is FNV-1a (64 bit) over the type,
-// a zero byte and the id, finished with the murmur3 mixer, unsigned modulo n.
-// n must be at least 1.
+// ShardOf maps an entity to one of the n data shards 1..n; n must be at least
+// 1. The mapping is part of the on-disk format and never changes: FNV-1a (64
+// bit) over the type, a zero byte and the id, finalized with the murmur3 mixer,
+// modulo n.
 func ShardOf(e EntityID, n uint32) ShardID {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
@@ -177,41 +182,44 @@ func ShardOf(e EntityID, n uint32) ShardID {
 	return ShardID(1 + h%uint64(n))
 }
 
-// NotLeaderError says that this node does not lead the shard. Leader is empty
-// while none is known. A retry at Leader, or after a moment, is right.
+// NotLeaderError is returned if this node does not lead the shard. Leader is
+// empty if no leader is known. Retry at Leader or, if it is empty, after a
+// short delay.
 type NotLeaderError struct {
 	Shard  ShardID
 	Term   Term
 	Leader NodeID
-	// Stopped says why the replica on the answering node has stopped, if it has
-	// and there is no leader without it. A retry is right once it is replaced.
+	// Stopped is set if the replica on the answering node has stopped and the
+	// shard has no leader without it. Retry once the replica has been replaced.
 	Stopped StopReason
-	// Missing is why there may be none. It stays on the answering node.
+	// Missing explains why the shard may have no leader. It is not sent to
+	// other nodes.
 	Missing
 }
 
-// Missing names nodes without which a shard may have no leader.
+// Missing lists nodes whose absence may leave a shard without a leader.
 type Missing struct {
-	// Unheard have a replica of the shard, and the answering node does not hear
-	// them.
-	Unheard []NodeID
-	// Lost had voters of the shard whose disks are lost, and with them a majority:
-	// there will be no leader. Empty while a majority is left.
+	// Unreachable nodes have a replica of the shard but are not heard by the
+	// answering node.
+	Unreachable []NodeID
+	// Lost nodes held a majority of the shard's voters and have lost their
+	// disks, so no leader can be elected. Lost is empty as long as a majority
+	// is left.
 	Lost []NodeID
 }
 
-// maxUnheard bounds the nodes that the text of a NotLeaderError names.
-const maxUnheard = 8
+// maxListedNodes limits how many nodes the text of a NotLeaderError names.
+const maxListedNodes = 8
 
 func (e *NotLeaderError) Error() string {
 	if e.Stopped != NotStopped && e.Leader == "" {
 		return fmt.Sprintf("shard %d has no leader: its replica on the answering node has stopped (%v)", e.Shard, e.Stopped)
 	}
 	if e.Leader == "" && len(e.Lost) > 0 {
-		return fmt.Sprintf("shard %d has lost a majority of its voters with the disks of %s, and gets no leader: see 'hostd recover --help'", e.Shard, list(e.Lost))
+		return fmt.Sprintf("shard %d has lost a majority of its voters with the disks of %s and cannot elect a leader: see 'hostd recover --help'", e.Shard, joinNodes(e.Lost))
 	}
-	if e.Leader == "" && len(e.Unheard) > 0 {
-		return fmt.Sprintf("shard %d has no leader that the answering node reaches: it hears nothing of %s", e.Shard, list(e.Unheard))
+	if e.Leader == "" && len(e.Unreachable) > 0 {
+		return fmt.Sprintf("shard %d has no leader that the answering node can reach: it cannot reach %s", e.Shard, joinNodes(e.Unreachable))
 	}
 	in := ""
 	if e.Term != 0 {
@@ -223,16 +231,17 @@ func (e *NotLeaderError) Error() string {
 	return fmt.Sprintf("shard %d is led by node %s%s", e.Shard, e.Leader, in)
 }
 
-// list names nodes for people, a bounded number of them.
-func list(nodes []NodeID) string {
+// joinNodes formats a list of nodes for display, at most maxListedNodes of
+// them.
+func joinNodes(nodes []NodeID) string {
 	var out strings.Builder
-	for i, node := range nodes[:min(len(nodes), maxUnheard)] {
+	for i, node := range nodes[:min(len(nodes), maxListedNodes)] {
 		if i > 0 {
 			out.WriteString(", ")
 		}
 		out.WriteString(string(node))
 	}
-	if more := len(nodes) - maxUnheard; more > 0 {
+	if more := len(nodes) - maxListedNodes; more > 0 {
 		fmt.Fprintf(&out, " and %d more", more)
 	}
 	return out.String()

@@ -17,7 +17,7 @@ type Limits [access.NumQuotas]Limit
 // add counts in what a role says: the most generous counts.
 func (l *Limits) add(role string, q access.Quotas) {
 	for which := range l {
-		l[which].join(Limit{q.Of(access.Quota(which)), role})
+		l[which].join(Limit{q.Get(access.Quota(which)), role})
 	}
 }
 

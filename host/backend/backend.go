@@ -33,7 +33,7 @@ type Parts struct {
 	ShardCount uint32             // of data shards
 	Policy     meta.Policy        // by the node's own flags
 	Describe   func() meta.Member // this node as a member
-	SaveLevel  func(sharding.Level) error
+	SaveLevel  func(sharding.ClusterVersion) error
 	Now        func() time.Time // the wall clock; nil is time.Now
 	CaughtUp   func() bool      // with the metadata that the cluster had at the start
 	Measure    func() *watchstats.Sample

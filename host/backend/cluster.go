@@ -63,9 +63,9 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 		}
 		member.Trouble = troubleOf(s.Member.ClusterView().Nodes[m.Node])
 		if m.Node == s.Self {
-			member.Speaks = sharding.Speaks
+			member.Speaks = sharding.SupportedVersions
 			self := s.Describe()
-			if view.Level() < sharding.LevelPeerAddress {
+			if view.ClusterVersion() < sharding.VersionPeerAddress {
 				self.PeerAddress = ""
 			}
 			member.Address, member.PeersAt, member.Version = self.Address, self.PeersAt(), telemetry.Version()

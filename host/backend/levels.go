@@ -39,13 +39,13 @@ const askLevelTime = 3 * time.Second
 type levels struct{ *Parts }
 
 // RaiseLevel implements rpc.Levels.
-func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun bool) (rpc.LevelReport, error) {
+func (s levels) RaiseLevel(ctx context.Context, level sharding.ClusterVersion, dryRun bool) (rpc.LevelReport, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return rpc.LevelReport{}, err
 	}
-	report := rpc.LevelReport{Level: s.Metadata.Level(), Wanted: cmp.Or(level, sharding.MaxLevel)}
+	report := rpc.LevelReport{Level: s.Metadata.Level(), Wanted: cmp.Or(level, sharding.MaxVersion)}
 	before := s.ask(ctx, report.Wanted, 0)
-	if report.Level < sharding.LevelPeerAddress && report.Wanted >= sharding.LevelPeerAddress {
+	if report.Level < sharding.VersionPeerAddress && report.Wanted >= sharding.VersionPeerAddress {
 		s.findUnreached(ctx, before)
 	}
 	report.Nodes = said(before)
@@ -68,8 +68,8 @@ func (s levels) RaiseLevel(ctx context.Context, level sharding.Level, dryRun boo
 	for i, a := range now {
 		speakers[i] = a.speaker
 	}
-	_, err := s.Metadata.Do(ctx, meta.RaiseLevel(report.Wanted, speakers...))
-	if errors.Is(err, meta.ErrLevel) {
+	_, err := s.Metadata.Do(ctx, meta.RaiseClusterVersion(report.Wanted, speakers...))
+	if errors.Is(err, meta.ErrClusterVersion) {
 		return report, &status.RefusedError{Reason: err.Error()}
 	}
 	if err == nil {
@@ -117,7 +117,7 @@ func changedSince(before, now []asked) {
 
 // ask asks all members what they speak, and has them make their directories ones
 // of the level prepare where that is not 0.
-func (s levels) ask(ctx context.Context, wanted, prepare sharding.Level) []asked {
+func (s levels) ask(ctx context.Context, wanted, prepare sharding.ClusterVersion) []asked {
 	ctx, cancel := context.WithTimeout(ctx, askLevelTime)
 	defer cancel()
 	members := s.Metadata.View().Members()
@@ -130,11 +130,11 @@ func (s levels) ask(ctx context.Context, wanted, prepare sharding.Level) []asked
 	return out
 }
 
-func (s levels) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.Level) asked {
+func (s levels) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.ClusterVersion) asked {
 	out := asked{NodeLevels: rpc.NodeLevels{Node: m.Node, Version: m.Version}, speaker: meta.Speaker{Node: m.Node}}
 	if m.Node == s.Self {
 		self := s.Describe()
-		out.Version, out.Speaks = telemetry.Version(), sharding.Speaks
+		out.Version, out.Speaks = telemetry.Version(), sharding.SupportedVersions
 		out.speaker.Incarnation, out.peersAt = self.Incarnation, self.PeerAddress
 		if err := s.SaveLevel(prepare); err != nil {
 			out.Obstacle = fmt.Sprintf("node %s cannot write its data directory: %v", m.Node, err)
@@ -143,18 +143,18 @@ func (s levels) askOne(ctx context.Context, m meta.Member, wanted, prepare shard
 		said, err := s.Peers.PrepareLevel(ctx, m.Node, prepare)
 		switch {
 		case errors.Is(err, peer.ErrFormat):
-			out.Speaks = sharding.Levels{}.Known()
+			out.Speaks = sharding.VersionRange{}.WithDefault()
 		case err != nil:
 			out.Obstacle = fmt.Sprintf("node %s does not say what it speaks: start it, or take it out of the cluster: %v", m.Node, err)
 		default:
 			out.Version = said.GetVersion()
-			out.Speaks = sharding.Levels{Min: sharding.Level(said.GetMinLevel()), Max: sharding.Level(said.GetMaxLevel())}
+			out.Speaks = sharding.VersionRange{Min: sharding.ClusterVersion(said.GetMinLevel()), Max: sharding.ClusterVersion(said.GetMaxLevel())}
 			out.speaker.Incarnation, out.peersAt = said.GetIncarnation(), said.GetPeerAddress()
 		}
 	}
 	out.speaker.Speaks = out.Speaks
-	if out.Obstacle == "" && !out.Speaks.Has(wanted) {
-		out.Obstacle = fmt.Sprintf("node %s runs release %s, which speaks %v and not level %d", m.Node, cmp.Or(out.Version, "?"), out.Speaks, wanted)
+	if out.Obstacle == "" && !out.Speaks.Contains(wanted) {
+		out.Obstacle = fmt.Sprintf("node %s runs release %s, which supports %v but not version %d", m.Node, cmp.Or(out.Version, "?"), out.Speaks, wanted)
 	}
 	return out
 }
@@ -210,7 +210,7 @@ func (s levels) findUnreached(ctx context.Context, members []asked) {
 			fallthrough
 		case len(by) > 0:
 			members[i].Obstacle = fmt.Sprintf("node %s is not reached at %s, where it serves nodes alone from level %d on: not by %s; see peer-listen and peer-advertise",
-				a.Node, a.peersAt, sharding.LevelPeerAddress, strings.Join(by, ", "))
+				a.Node, a.peersAt, sharding.VersionPeerAddress, strings.Join(by, ", "))
 		}
 	}
 }

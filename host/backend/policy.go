@@ -29,7 +29,7 @@ func (s policies) SetPolicy(ctx context.Context, c rpc.PolicyChange) (rpc.Policy
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
 		return rpc.Policy{}, &rpc.InvalidSettingError{Reason: err.Error()}
-	case errors.Is(err, meta.ErrLevel):
+	case errors.Is(err, meta.ErrClusterVersion):
 		return rpc.Policy{}, &status.RefusedError{Reason: err.Error()}
 	case err != nil:
 		return rpc.Policy{}, err
@@ -52,7 +52,7 @@ func (s policies) put(ctx context.Context, c rpc.PolicyChange) (meta.Policy, err
 	if now, stored := view.Policy(); stored {
 		p, was = now, now
 	}
-	level1 := view.Level() < sharding.LevelPolicy
+	level1 := view.ClusterVersion() < sharding.VersionPolicy
 	if level1 {
 		p.DeadAfter = 0
 	}

@@ -68,7 +68,7 @@ func (s roles) Tokens() ([]apiroles.Token, uint64, error) {
 
 func (s roles) PutToken(ctx context.Context, t access.Token, names []string) (uint64, error) {
 	now := s.Now()
-	t.Made = now.UnixNano()
+	t.CreatedAt = now.UnixNano()
 	if err := errors.Join(t.Check(), access.Binding{Subject: t.Subject(), Roles: names}.Check()); err != nil {
 		return 0, &apiroles.InvalidError{Reason: err.Error()}
 	}
@@ -91,14 +91,14 @@ func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return 0, err
 	}
-	if level := s.Metadata.Level(); level < sharding.LevelRoles {
-		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster raise-level", level, sharding.LevelRoles)}
+	if level := s.Metadata.Level(); level < sharding.VersionRoles {
+		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster raise-level", level, sharding.VersionRoles)}
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
 		return 0, &apiroles.InvalidError{Reason: err.Error()}
-	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel):
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion):
 		return 0, &status.RefusedError{Reason: err.Error()}
 	case err != nil:
 		return 0, err

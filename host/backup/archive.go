@@ -186,7 +186,7 @@ func (in *importing) bind(b meta.Binding) error {
 	for i := len(b.History) - len(unbound(have, b)); i < len(b.History); i++ {
 		h := b.History[i]
 		command := meta.Bind(b.EntityType, h.Digest, h.At)
-		if proved := b.HistoryProvedElsewhere(i); level >= sharding.LevelSnapshotProofs && len(proved.Truncated) > 0 {
+		if proved := b.HistoryProvedElsewhere(i); level >= sharding.VersionSnapshotProofs && len(proved.Truncated) > 0 {
 			command = meta.BindRestored(b.EntityType, h.Digest, h.At, revision, nil, proved)
 		}
 		res, err := in.Metadata.Do(ctx, command)

@@ -26,10 +26,10 @@ func carriedBindings(v *meta.View) []access.Binding {
 // before anything is taken.
 func (in *importing) checkRoles() error {
 	owned := slices.ContainsFunc(in.about.Bindings, func(b meta.Binding) bool { return b.Owner != "" })
-	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.LevelRoles, sharding.LevelOwners) {
+	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.VersionRoles, sharding.VersionOwners) {
 		return nil
 	}
-	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelRoles, in.Metadata.Level())}
+	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionRoles, in.Metadata.Level())}
 }
 
 // bringRoles keeps the roles of the archive, and who has them, in the place of

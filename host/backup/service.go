@@ -87,9 +87,9 @@ type description struct {
 	Modules    []meta.Module      `json:"modules"`
 	Bindings   []meta.Binding     `json:"bindings"`
 	Settings   []describedSetting `json:"settings"`
-	// Level is that of the cluster, and so of what the parts have; 0 is Level1.
-	Level sharding.Level `json:"level,omitempty"`
-	// From sharding.LevelRoles on: the metadata has none before.
+	// ClusterVersion is that of the cluster, and so of what the parts have; 0 is Level1.
+	Level sharding.ClusterVersion `json:"level,omitempty"`
+	// From sharding.VersionRoles on: the metadata has none before.
 	Roles        []access.Role    `json:"roles,omitempty"`
 	RoleBindings []access.Binding `json:"roleBindings,omitempty"`
 }
@@ -129,7 +129,7 @@ func (s *Service) describe(ctx context.Context) (cluster []byte, modules []journ
 		Modules: view.Modules(), Bindings: view.Bindings(), Settings: []describedSetting{},
 		Roles: view.Roles(), RoleBindings: carriedBindings(view),
 	}
-	if level := view.Level(); level > sharding.Level1 {
+	if level := view.ClusterVersion(); level > sharding.Version1 {
 		d.Level = level
 	}
 	for _, key := range view.SettingKeys() {

@@ -14,9 +14,9 @@ import (
 func TestGossipGoesWhereNodesAreServed(t *testing.T) {
 	m, _ := newMetadata(t)
 	for _, c := range [][]byte{
-		meta.RaiseLevel(sharding.LevelPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.Speaks}),
-		meta.Join(meta.Member{Node: "n2", Address: "n2.svc:7070", PeerAddress: "n2.svc:7071", Disk: "e", Incarnation: 2, Speaks: sharding.Speaks}),
-		meta.Join(meta.Member{Node: "n3", Address: "10.0.0.3:7070", PeerAddress: "10.0.0.3:7071", Disk: "f", Incarnation: 2, Speaks: sharding.Speaks}),
+		meta.RaiseClusterVersion(sharding.VersionPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions}),
+		meta.Join(meta.Member{Node: "n2", Address: "n2.svc:7070", PeerAddress: "n2.svc:7071", Disk: "e", Incarnation: 2, Speaks: sharding.SupportedVersions}),
+		meta.Join(meta.Member{Node: "n3", Address: "10.0.0.3:7070", PeerAddress: "10.0.0.3:7071", Disk: "f", Incarnation: 2, Speaks: sharding.SupportedVersions}),
 	} {
 		if _, err := m.Do(t.Context(), c); err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ type ControlOptions struct {
 	// Counts is what the two modules did of each of some types that two serve.
 	Counts func(entityTypes []string) ([]*peerv1.TypeCounts, error)
 	// PrepareLevel makes the data directory one of the level, durably.
-	PrepareLevel func(level sharding.Level) error
+	PrepareLevel func(level sharding.ClusterVersion) error
 	// Describe is this node as a member: its start, and where it serves nodes.
 	Describe func() meta.Member
 	// Snapshot takes a snapshot from another node.
@@ -160,7 +160,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 		return nil, err
 	}
 	asks := memberFromWire(r.GetMember())
-	if o.Metadata.View().Level() < sharding.LevelPeerAddress {
+	if o.Metadata.View().ClusterVersion() < sharding.VersionPeerAddress {
 		asks.PeerAddress = "" // nodes reach it where clients do: it is asked there
 	}
 	c.asking.note(asks, time.Now())
@@ -173,7 +173,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	}
 	res, err := meta.DecodeResult(result)
 	switch {
-	case errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrLevel) && !asks.Speaks.Has(o.Metadata.View().Level()):
+	case errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrClusterVersion) && !asks.Speaks.Contains(o.Metadata.View().ClusterVersion()):
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	case errors.Is(err, meta.ErrPutDown):
 		c.asking.settled(asks.Node)
@@ -181,7 +181,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case errors.Is(err, meta.ErrLeft):
 		c.asking.settled(asks.Node)
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
-	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrLevel): // until what stands in the way has gone
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion): // until what stands in the way has gone
 		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	case err != nil:
 		return nil, err
@@ -191,7 +191,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	c.asking.settled(asks.Node)
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
-	out := &peerv1.JoinResponse{ClusterId: cluster.ID, ShardCount: cluster.Shards, Format: cluster.Format, MetaReplica: uint64(res.Joined.Replica), Level: uint32(view.Level())}
+	out := &peerv1.JoinResponse{ClusterId: cluster.ID, ShardCount: cluster.Shards, Format: cluster.Format, MetaReplica: uint64(res.Joined.Replica), Level: uint32(view.ClusterVersion())}
 	for _, id := range res.Joined.First {
 		out.MetaFirst = append(out.MetaFirst, uint64(id))
 	}
@@ -205,20 +205,20 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 }
 
 // PrepareLevel implements peer.Control.
-func (c *Control) PrepareLevel(_ context.Context, level sharding.Level) (*peerv1.PrepareLevelResponse, error) {
+func (c *Control) PrepareLevel(_ context.Context, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	o, err := c.options()
 	if err != nil {
 		return nil, err
 	}
-	if level != 0 && !sharding.Speaks.Has(level) {
-		return nil, fmt.Errorf("%w: node %s speaks %v, not level %d", peer.ErrRefused, o.Self, sharding.Speaks, level)
+	if level != 0 && !sharding.SupportedVersions.Contains(level) {
+		return nil, fmt.Errorf("%w: node %s supports %v, not version %d", peer.ErrRefused, o.Self, sharding.SupportedVersions, level)
 	}
 	if err := o.PrepareLevel(level); err != nil {
 		return nil, err
 	}
 	self := o.Describe()
 	return &peerv1.PrepareLevelResponse{
-		MinLevel: uint32(sharding.Speaks.Min), MaxLevel: uint32(sharding.Speaks.Max), Incarnation: self.Incarnation, Version: o.Version,
+		MinLevel: uint32(sharding.SupportedVersions.Min), MaxLevel: uint32(sharding.SupportedVersions.Max), Incarnation: self.Incarnation, Version: o.Version,
 		PeerAddress: self.PeerAddress,
 	}, nil
 }

@@ -9,21 +9,21 @@ import (
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/sharding/founding"
+	"github.com/hostd/hostd/sharding/bootstrap"
 )
 
 // Founding is a node's part in the decision who founds its cluster. It is safe
 // for concurrent use.
 type Founding struct {
 	self   sharding.NodeID
-	store  func(founding.Pledge) error // durably
+	store  func(bootstrap.Vote) error // durably
 	wants  bool
 	expect int
 	order  chan struct{} // of one slot: an order that Enter has not seen
 
 	mu      sync.Mutex
-	core    *founding.Founder
-	stored  founding.Pledge
+	core    *bootstrap.Candidate
+	stored  bootstrap.Vote
 	ordered bool
 	stage   Stage
 }
@@ -40,9 +40,9 @@ type Stage struct {
 // given a pledge before. store makes a pledge durable. wants says that the node
 // is configured to found, expect how many nodes have to be there for that,
 // itself counted.
-func NewFounding(self sharding.NodeID, start uint64, given founding.Pledge, wants bool, expect int, store func(founding.Pledge) error) *Founding {
+func NewFounding(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, store func(bootstrap.Vote) error) *Founding {
 	return &Founding{
-		self: self, store: store, core: founding.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
+		self: self, store: store, core: bootstrap.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
 	}
 }
 
@@ -82,7 +82,7 @@ func (f *Founding) reached(s Stage) {
 
 // keep makes the pledge durable; the lock is held.
 func (f *Founding) keep() error {
-	given := f.core.Given()
+	given := f.core.Vote()
 	if given == f.stored {
 		return nil
 	}
@@ -94,21 +94,21 @@ func (f *Founding) keep() error {
 }
 
 // Asked answers another node.
-func (f *Founding) Asked(by founding.Pledge, back bool) (to sharding.NodeID, err error) {
+func (f *Founding) Asked(by bootstrap.Vote, back bool) (to sharding.NodeID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	to = f.core.Asked(by, back)
+	to = f.core.HandleRequest(by, back)
 	return to, f.keep()
 }
 
-func (f *Founding) begin() (ask founding.Pledge, back bool, err error) {
+func (f *Founding) begin() (ask bootstrap.Vote, back bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ask, back = f.core.Begin(f.wants || f.ordered, f.ordered)
 	return ask, back, f.keep()
 }
 
-func (f *Founding) decide(attempt founding.Pledge, answers []founding.Answer) bool {
+func (f *Founding) decide(attempt bootstrap.Vote, answers []bootstrap.Answer) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.core.Decide(attempt, f.expect, answers)
@@ -130,7 +130,7 @@ func (c *Control) Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.
 		return nil, errNotOpen
 	}
 	caller := peer.CallerOf(ctx)
-	to, err := f.Asked(founding.Pledge{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
+	to, err := f.Asked(bootstrap.Vote{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
 	return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), To: string(to)}, err
 }
 
@@ -143,13 +143,13 @@ func (e Entry) found(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	addresses := e.addresses(ctx)
-	answers := make([]founding.Answer, len(addresses))
+	answers := make([]bootstrap.Answer, len(addresses))
 	ask := &peerv1.PledgeRequest{Round: attempt.Round, Back: back, Ordered: attempt.Ordered}
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
 			if r, err := e.Peers.Pledge(ctx, address, ask); err == nil {
-				answers[i] = founding.Answer{Node: sharding.NodeID(r.GetNodeId()), To: sharding.NodeID(r.GetTo()), Cluster: r.GetClusterId()}
+				answers[i] = bootstrap.Answer{Node: sharding.NodeID(r.GetNodeId()), VotedFor: sharding.NodeID(r.GetTo()), Cluster: r.GetClusterId()}
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func (e Entry) found(ctx context.Context) (bool, error) {
 }
 
 // stage words what came of a round.
-func (e Entry) stage(addresses []string, answers []founding.Answer) Stage {
+func (e Entry) stage(addresses []string, answers []bootstrap.Answer) Stage {
 	var s Stage
 	var waits []string
 	for i, a := range answers {
@@ -169,8 +169,8 @@ func (e Entry) stage(addresses []string, answers []founding.Answer) Stage {
 			s.Silent = append(s.Silent, addresses[i])
 		case a.Cluster != "":
 			waits = append(waits, fmt.Sprintf("seed %s belongs to cluster %s", addresses[i], a.Cluster))
-		case a.To != "" && a.To != e.Self.Node:
-			waits = append(waits, fmt.Sprintf("node %s is pledged to %s, which founds or gives that back", a.Node, a.To))
+		case a.VotedFor != "" && a.VotedFor != e.Self.Node:
+			waits = append(waits, fmt.Sprintf("node %s is pledged to %s, which founds or gives that back", a.Node, a.VotedFor))
 		}
 	}
 	if len(s.Silent) > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/membership/seeds"
 	"github.com/hostd/hostd/sharding/meta"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // Bounds of the search for a cluster.
@@ -59,7 +59,7 @@ type Joined struct {
 	Cluster string
 	Shards  uint32
 	Format  uint32
-	Level   sharding.Level
+	Level   sharding.ClusterVersion
 	// Replica of the metadata shard is to be created with First.
 	Replica sharding.ReplicaID
 	First   []sharding.ReplicaID
@@ -260,7 +260,7 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	// the metadata knows. A start that runs is known itself.
 	known, first := e.known(answers), uint64(0)
 	if known > 0 && !e.runs {
-		first = known + probation.MaxLeap + 1
+		first = known + staledisk.MaxLeap + 1
 	} else if known > e.Self.Incarnation {
 		first = known + 1
 	}
@@ -347,7 +347,7 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 
 func joinedFrom(r *peerv1.JoinResponse) (*Joined, error) {
 	j := &Joined{
-		Cluster: r.GetClusterId(), Shards: r.GetShardCount(), Format: r.GetFormat(), Level: max(sharding.Level(r.GetLevel()), sharding.Level1), Replica: sharding.ReplicaID(r.GetMetaReplica()),
+		Cluster: r.GetClusterId(), Shards: r.GetShardCount(), Format: r.GetFormat(), Level: max(sharding.ClusterVersion(r.GetLevel()), sharding.Version1), Replica: sharding.ReplicaID(r.GetMetaReplica()),
 		Nodes: map[sharding.ReplicaID]sharding.NodeID{}, Addresses: map[sharding.NodeID]string{},
 	}
 	for _, id := range r.GetMetaFirst() {
@@ -375,6 +375,6 @@ func memberFromWire(m *peerv1.Member) meta.Member {
 	return meta.Member{
 		Node: sharding.NodeID(m.GetNodeId()), Address: m.GetAddress(), PeerAddress: m.GetPeerAddress(), Incarnation: m.GetIncarnation(), Disk: m.GetDiskId(),
 		Roles: m.GetRoles(), Version: m.GetVersion(), Zone: m.GetZone(),
-		Speaks: sharding.Levels{Min: sharding.Level(m.GetMinLevel()), Max: sharding.Level(m.GetMaxLevel())},
+		Speaks: sharding.VersionRange{Min: sharding.ClusterVersion(m.GetMinLevel()), Max: sharding.ClusterVersion(m.GetMaxLevel())},
 	}
 }

@@ -109,8 +109,8 @@ func (j *ConsistencyChecker) Differs(d eventlog.Difference) { j.add(d.Shard, d.O
 
 // Compare answers another node, and looks into it where that one differs.
 func (j *ConsistencyChecker) Compare(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool) {
-	if own, ok = j.own(shard, theirs.Index); ok && own != theirs.Digest {
-		j.add(shard, journal.Proof{Index: theirs.Index, Digest: own})
+	if own, ok = j.own(shard, theirs.Index); ok && own != theirs.Checksum {
+		j.add(shard, journal.Proof{Index: theirs.Index, Checksum: own})
 	}
 	return own, ok
 }
@@ -189,7 +189,7 @@ const (
 
 // judge judges this node's replica by the voters'.
 func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, own journal.Proof) judgement {
-	if now, ok := j.own(shard, own.Index); !ok || now != own.Digest {
+	if now, ok := j.own(shard, own.Index); !ok || now != own.Checksum {
 		return settled // another life, or a later index is compared
 	}
 	nodes := j.voters(shard)
@@ -198,7 +198,7 @@ func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, 
 	var calls sync.WaitGroup
 	for i, node := range nodes {
 		if node == j.self {
-			votes[i] = coordinator.RowsVote{Known: true, Digest: own.Digest}
+			votes[i] = coordinator.RowsVote{Known: true, Digest: own.Checksum}
 			continue
 		}
 		calls.Go(func() {
@@ -213,7 +213,7 @@ func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, 
 	}
 	calls.Wait()
 	what := ""
-	switch coordinator.JudgeRows(own.Digest, votes) {
+	switch coordinator.JudgeRows(own.Checksum, votes) {
 	case coordinator.RowsOpen:
 		if !missing.Load() {
 			return unknown

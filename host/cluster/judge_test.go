@@ -63,7 +63,7 @@ func TestRowJudgesStopWhoIsWrong(t *testing.T) {
 			}
 			for i, node := range nodes {
 				if d := tt.digests[i]; d != tt.digests[0] && d != '?' && d != '-' {
-					judges[node].Differs(eventlog.Difference{Shard: 4, Own: journal.Proof{Index: 1024, Digest: journal.RowsDigest{d}}})
+					judges[node].Differs(eventlog.Difference{Shard: 4, Own: journal.Proof{Index: 1024, Checksum: journal.RowsDigest{d}}})
 				}
 			}
 			open, refused := 0, 0

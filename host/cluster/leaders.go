@@ -239,7 +239,7 @@ func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
 	out := sharding.Missing{Lost: at.lost}
 	for _, node := range at.nodes {
 		if node != l.self && !l.heard(node) {
-			out.Unheard = append(out.Unheard, node)
+			out.Unreachable = append(out.Unreachable, node)
 		}
 	}
 	return out

@@ -98,11 +98,11 @@ func TestQuorumWithoutAReplica(t *testing.T) {
 		t.Error("a shard of which nothing is known has no quorum")
 	}
 	w.Learn(w.state.View(), 2)
-	if !w.Quorum(2) || len(w.Missing(2).Unheard) != 0 {
+	if !w.Quorum(2) || len(w.Missing(2).Unreachable) != 0 {
 		t.Error("with all of n2, n3 and n4 heard there is no quorum")
 	}
 	w.silent["n2"] = true
-	if unheard := w.Missing(2).Unheard; !w.Quorum(2) || !slices.Equal(unheard, []sharding.NodeID{"n2"}) {
+	if unheard := w.Missing(2).Unreachable; !w.Quorum(2) || !slices.Equal(unheard, []sharding.NodeID{"n2"}) {
 		t.Errorf("with n3 and n4 heard: quorum %v, unheard %v", w.Quorum(2), unheard)
 	}
 	w.silent["n3"] = true

@@ -409,7 +409,7 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 func (m *Member) announced() bool {
 	self, view := m.opts.Describe(), m.opts.Metadata.View()
 	known, ok := view.Member(self.Node)
-	return !ok || known.PeerAddress == self.PeerAddress || view.Level() < sharding.LevelPeerAddress
+	return !ok || known.PeerAddress == self.PeerAddress || view.ClusterVersion() < sharding.VersionPeerAddress
 }
 
 // announce makes this start known: its incarnation, its addresses. A node that

@@ -100,8 +100,8 @@ func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID)
 // View returns the metadata as this node has applied it. It may be behind.
 func (m *Metadata) View() *meta.View { return m.state.View() }
 
-// Level is the cluster's level as this node has applied it. It may be behind.
-func (m *Metadata) Level() sharding.Level { return m.state.Level() }
+// ClusterVersion is the cluster's level as this node has applied it. It may be behind.
+func (m *Metadata) Level() sharding.ClusterVersion { return m.state.ClusterVersion() }
 
 // AppliedIndex is how far this node has applied the metadata shard.
 func (m *Metadata) AppliedIndex() uint64 {

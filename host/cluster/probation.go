@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // ErrOlderCopy: the data directory is an older copy of itself, and the cluster
@@ -104,14 +104,14 @@ func (p *Probation) Close(context.Context) error {
 // it knew to be committed when it started.
 func (p *Probation) prove(ctx context.Context) {
 	id := p.opts.Identity.Now()
-	start := probation.Start{Node: id.Node, Vouched: id.Vouched, Asked: id.Asked}
+	start := staledisk.Start{Node: id.Node, Attested: id.Vouched, Requested: id.Asked}
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
 	p.opts.AddressBook.Learn(view)
-	candidate := probation.New(start, index, MetaVoters(view))
+	candidate := staledisk.New(start, index, MetaVoters(view))
 	verdict, err := Prove(ctx, p.opts.Entry, candidate, start, p.opts.AddressBook.Addresses, p.noteRefusal)
 	switch {
 	case err != nil: // the node stops
-	case verdict == probation.Passed:
+	case verdict == staledisk.Passed:
 		p.release()
 	default:
 		p.older.Store(true)

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // vouchPause lies between two rounds of questions.
@@ -22,7 +22,7 @@ const vouchPause = 100 * time.Millisecond
 type Starts interface {
 	// Judge returns the newest known start of the node, or of the metadata where
 	// that is newer, after it has put the start on record where it is new.
-	Judge(s probation.Start, member uint64) (latest uint64, err error)
+	Judge(s staledisk.Start, member uint64) (latest uint64, err error)
 }
 
 // MetaVoters are the nodes that vote on the metadata by its own word.
@@ -54,7 +54,7 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 	if err := o.vouch(ctx, asks); err != nil {
 		return nil, err
 	}
-	latest, err := o.Starts.Judge(probation.Start{Node: node, Vouched: r.GetVouched(), Asked: r.GetAsked()}, known.Incarnation)
+	latest, err := o.Starts.Judge(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, known.Incarnation)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +71,9 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 // them names. entry is called for each round: where other nodes reach this one
 // changes with the cluster's level. refused is called after each round with the
 // refusals that no further round can change, nil if there are none.
-func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s probation.Start, known func() []string, refused func(error)) (probation.Verdict, error) {
+func Prove(ctx context.Context, entry func() Entry, p *staledisk.Check, s staledisk.Start, known func() []string, refused func(error)) (staledisk.Result, error) {
 	named, silent := []string{}, time.Now()
-	for p.Verdict() == probation.Waiting {
+	for p.Result() == staledisk.Pending {
 		e := entry()
 		addresses := slices.Concat(known(), e.addresses(ctx), named)
 		slices.Sort(addresses)
@@ -81,16 +81,16 @@ func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s pr
 		final := slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return !errors.Is(err, peer.ErrRefused) })
 		refused(errors.Join(final...))
 		for _, a := range answers {
-			answer := probation.Answer{From: a.node, Latest: a.GetLatest(), Index: a.GetIndex()}
+			answer := staledisk.Answer{From: a.node, Latest: a.GetLatest(), Index: a.GetIndex()}
 			for _, v := range a.GetVoters() {
 				answer.Voters = append(answer.Voters, sharding.NodeID(v.GetNodeId()))
 				if at := v.GetAddress(); at != "" && !e.own(at) && !slices.Contains(named, at) {
 					named = append(named, at)
 				}
 			}
-			p.Take(answer)
+			p.AddAnswer(answer)
 		}
-		if p.Verdict() != probation.Waiting {
+		if p.Result() != staledisk.Pending {
 			break
 		}
 		if time.Since(silent) >= saySearching {
@@ -100,10 +100,10 @@ func Prove(ctx context.Context, entry func() Entry, p *probation.Probation, s pr
 		select {
 		case <-time.After(vouchPause):
 		case <-ctx.Done():
-			return probation.Waiting, ctx.Err()
+			return staledisk.Pending, ctx.Err()
 		}
 	}
-	return p.Verdict(), nil
+	return p.Result(), nil
 }
 
 type voucher struct {
@@ -113,14 +113,14 @@ type voucher struct {
 
 // vouchers asks all addresses at once and returns who answered, and the errors
 // of the others.
-func (e Entry) vouchers(ctx context.Context, s probation.Start, addresses []string) ([]voucher, []error) {
+func (e Entry) vouchers(ctx context.Context, s staledisk.Start, addresses []string) ([]voucher, []error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	found, failed := make([]voucher, len(addresses)), make([]error, len(addresses))
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
-			node, r, err := e.Peers.Vouch(ctx, address, &peerv1.VouchRequest{Vouched: s.Vouched, Asked: s.Asked, Address: e.PeersAt})
+			node, r, err := e.Peers.Vouch(ctx, address, &peerv1.VouchRequest{Vouched: s.Attested, Asked: s.Requested, Address: e.PeersAt})
 			if err != nil {
 				failed[i] = fmt.Errorf("%s: %w", address, err)
 			} else if node != s.Node {

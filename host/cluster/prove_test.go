@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/sharding/membership/seeds"
 	"github.com/hostd/hostd/sharding/meta"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // vouching is a node that vouches for those that it reaches at one address.
@@ -38,7 +38,7 @@ func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
 	n1 := &vouching{reaches: "b:2"}
 	_, at := answering(t, "n1", n1)
 	self, here := answering(t, "n2", peer.NoControl{})
-	start := probation.Start{Node: "n2", Vouched: 4, Asked: 5}
+	start := staledisk.Start{Node: "n2", Attested: 4, Requested: 5}
 	entry := func() cluster.Entry {
 		e := cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:1", Seeds: []string{at}}
 		if n1.asked.Load() > 0 {
@@ -46,8 +46,8 @@ func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
 		}
 		return e
 	}
-	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
-	if err != nil || verdict != probation.Passed {
+	verdict, err := cluster.Prove(t.Context(), entry, staledisk.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
+	if err != nil || verdict != staledisk.Passed {
 		t.Errorf("%v, %v", verdict, err)
 	}
 }
@@ -73,12 +73,12 @@ func TestSeedsAreRecordsSRV(t *testing.T) {
 		}
 		return []*net.SRV{{Target: host, Port: uint16(port)}}, nil
 	}}
-	start := probation.Start{Node: "n2", Vouched: 4, Asked: 5}
+	start := staledisk.Start{Node: "n2", Attested: 4, Requested: 5}
 	entry := func() cluster.Entry {
 		return cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:2", Seeds: []string{"srv+_hostd._tcp.cluster.test"}, Lookup: look}
 	}
-	verdict, err := cluster.Prove(t.Context(), entry, probation.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
-	if err != nil || verdict != probation.Passed || n1.asked.Load() == 0 {
+	verdict, err := cluster.Prove(t.Context(), entry, staledisk.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
+	if err != nil || verdict != staledisk.Passed || n1.asked.Load() == 0 {
 		t.Errorf("%v, %v, asked %d times", verdict, err, n1.asked.Load())
 	}
 }

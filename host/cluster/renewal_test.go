@@ -41,7 +41,7 @@ func TestWhoWasAllowedToPutItsDataAsideAsksAgain(t *testing.T) {
 	_, at := answering(t, "n1", n1)
 	self, here := answering(t, "n2", peer.NoControl{})
 	dir := t.TempDir()
-	id := datadir.Identity{Format: sharding.Level1, Node: "n2", Disk: "d", Incarnation: 5, Cluster: "c", Shards: 1, Several: true}
+	id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "d", Incarnation: 5, Cluster: "c", Shards: 1, Several: true}
 	if err := id.Write(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func (o SoleShards) recover(ctx context.Context, s datadir.SoleReplica) (settled
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrUnknownShard), errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrLevel):
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrUnknownShard), errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrClusterVersion):
 		o.Logger.Error("a shard does not go on with the replica of this node", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica), "error", err)
 		o.Stop(s.Shard, fmt.Errorf("the replica was made the only one by hand, and the cluster does not take it: %w", err))
 		return true

@@ -26,7 +26,7 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 	if same && known.PeersAt() == asks.PeersAt() && (asks.Address == "" || known.Address == asks.Address) {
 		return nil
 	}
-	if view.Level() >= sharding.LevelPeerAddress && asks.PeerAddress == "" {
+	if view.ClusterVersion() >= sharding.VersionPeerAddress && asks.PeerAddress == "" {
 		return fmt.Errorf("%w: it was not said where node %s serves other nodes", peer.ErrUnavailable, asks.Node)
 	}
 	said, peersAt := "", ""

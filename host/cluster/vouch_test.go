@@ -25,7 +25,7 @@ func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse
 // admits a node asks it there, whatever else the node says of itself.
 func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
 	m, _ := newMetadata(t)
-	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.Speaks}
+	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.SupportedVersions}
 	said := answers{"b:1": {NodeId: "n2", Incarnation: 2, Address: "b:1"}}
 	control := &Control{}
 	control.Open(ControlOptions{Self: "n1", Metadata: m, Probe: said.probe})
@@ -42,12 +42,12 @@ func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
 func TestARunningMemberKeepsItsPlace(t *testing.T) {
 	m, _ := newMetadata(t)
 	n1, _ := m.View().Member("n1")
-	if _, err := m.Do(t.Context(), meta.RaiseLevel(sharding.LevelPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.Speaks})); err != nil {
+	if _, err := m.Do(t.Context(), meta.RaiseClusterVersion(sharding.VersionPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions})); err != nil {
 		t.Fatal(err)
 	}
 	said := answers{}
 	o := &ControlOptions{Self: "n1", Metadata: m, Probe: said.probe}
-	n1.Speaks = sharding.Speaks
+	n1.Speaks = sharding.SupportedVersions
 	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "a:2"}
 	// A stranger answers as this start, before it has said where it serves nodes.
 	n1.PeerAddress = "x:2"

@@ -14,9 +14,9 @@ import (
 
 	"github.com/hostd/hostd/journal/disk"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/sharding/founding"
+	"github.com/hostd/hostd/sharding/bootstrap"
 	"github.com/hostd/hostd/sharding/meta"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // ClusterFormat is what a cluster's metadata says of its format. It stands for
@@ -30,8 +30,8 @@ type Identity struct {
 	// Format is the level of the directory. It is never below the cluster's:
 	// every member raises it before the cluster's is raised. A release that does
 	// not speak it does not open the directory.
-	Format sharding.Level  `json:"format"`
-	Node   sharding.NodeID `json:"nodeId"`
+	Format sharding.ClusterVersion `json:"format"`
+	Node   sharding.NodeID         `json:"nodeId"`
 	// Disk is random and made with the directory: the same node with another
 	// one has lost what its replicas promised.
 	Disk string `json:"diskId,omitempty"`
@@ -51,8 +51,8 @@ type Identity struct {
 	// Renewed is when the node last put damaged data aside by itself, in
 	// milliseconds since 1970.
 	Renewed int64 `json:"renewedAt,omitempty"`
-	// Pledge is the word that the node has given as to who founds its cluster.
-	Pledge founding.Pledge `json:"pledge,omitzero"`
+	// Vote is the word that the node has given as to who founds its cluster.
+	Pledge bootstrap.Vote `json:"pledge,omitzero"`
 	// Known are addresses of other nodes, for a node that is to join again.
 	Known   []string `json:"knownAddresses,omitempty"`
 	Cluster string   `json:"clusterId,omitempty"`
@@ -99,7 +99,7 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 		if left, err := HasJournal(dir); err != nil || left {
 			return id, errors.Join(fmt.Errorf("%s is missing beside a journal: bring it back, or start with an empty data directory; for a lone node, restore the directory from a backup", IdentityFile), err)
 		}
-		id = Identity{Format: sharding.Level1, Node: node}
+		id = Identity{Format: sharding.Version1, Node: node}
 	case err != nil:
 		return id, err
 	case id.Rebuilding:
@@ -130,7 +130,7 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 		id.Vouch() // there is nobody to ask
 	}
 	if id.Asked <= id.Vouched {
-		id.Asked = max(id.Incarnation, id.Vouched+1) + mathrand.Uint64N(probation.MaxLeap)
+		id.Asked = max(id.Incarnation, id.Vouched+1) + mathrand.Uint64N(staledisk.MaxLeap)
 	}
 	return id, id.Write(dir)
 }
@@ -173,7 +173,7 @@ func (id *Identity) Write(dir string) error {
 
 // Raise takes a level that the directory may hold from now on, and reports
 // whether that is new.
-func (id *Identity) Raise(level sharding.Level) bool {
+func (id *Identity) Raise(level sharding.ClusterVersion) bool {
 	if level <= id.Format {
 		return false
 	}
@@ -195,8 +195,8 @@ func ReadIdentity(dir string) (id Identity, err error) {
 	if err := json.Unmarshal(data, &id); err != nil {
 		return id, fmt.Errorf("%s is damaged (%w): %s", IdentityFile, err, damagedAdvice)
 	}
-	if !sharding.Speaks.Has(id.Format) || id.Format == 0 {
-		return id, fmt.Errorf("the data directory is of level %d, this release speaks %v: start another release", id.Format, sharding.Speaks)
+	if !sharding.SupportedVersions.Contains(id.Format) || id.Format == 0 {
+		return id, fmt.Errorf("the data directory has cluster version %d, this release supports %v: start a different release", id.Format, sharding.SupportedVersions)
 	}
 	if id.Node == "" || (id.Cluster == "") != (id.Shards == 0) {
 		return id, fmt.Errorf("%s is damaged: %s", IdentityFile, damagedAdvice)

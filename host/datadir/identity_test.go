@@ -15,7 +15,7 @@ func TestDirectoriesOfOtherLevels(t *testing.T) {
 		format string
 		says   string // empty: it opens
 	}{
-		{"1", ""}, {"2", ""}, {"3", ""}, {"0", "level 0"}, {"4", "level 4, this release speaks levels 1 to 3"},
+		{"1", ""}, {"2", ""}, {"3", ""}, {"0", "cluster version 0"}, {"4", "cluster version 4, this release supports cluster versions 1 to 3"},
 	} {
 		dir := t.TempDir()
 		text := `{"format": ` + tt.format + `, "nodeId": "n1", "diskId": "d", "clusterId": "c", "shards": 8, "metaReplica": 1}`
@@ -24,7 +24,7 @@ func TestDirectoriesOfOtherLevels(t *testing.T) {
 		}
 		id, err := Open(dir, "n1", time.Now())
 		switch {
-		case tt.says == "" && (err != nil || strings.Contains(tt.format, "1") != (id.Format == sharding.Level1)):
+		case tt.says == "" && (err != nil || strings.Contains(tt.format, "1") != (id.Format == sharding.Version1)):
 			t.Errorf("format %s: opened as %d, %v", tt.format, id.Format, err)
 		case tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)):
 			t.Errorf("format %s: %v", tt.format, err)

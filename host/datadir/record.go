@@ -56,6 +56,6 @@ func (r *Record) Save(change func(*Identity) bool) error {
 }
 
 // SaveLevel makes the directory one of the level.
-func (r *Record) SaveLevel(level sharding.Level) error {
+func (r *Record) SaveLevel(level sharding.ClusterVersion) error {
 	return r.Save(func(id *Identity) bool { return id.Raise(level) })
 }

@@ -9,10 +9,10 @@ import (
 
 // What was not written is not remembered either: it would be promised.
 func TestLevelOfADirectoryIsDurable(t *testing.T) {
-	id := Identity{Format: sharding.Level1, Node: "n1"}
+	id := Identity{Format: sharding.Version1, Node: "n1"}
 	r := NewRecord(filepath.Join(t.TempDir(), "gone"), id)
 	for range 2 {
-		if err := r.SaveLevel(2); err == nil || r.Now().Format != sharding.Level1 {
+		if err := r.SaveLevel(2); err == nil || r.Now().Format != sharding.Version1 {
 			t.Fatalf("level %d, %v", r.Now().Format, err)
 		}
 	}

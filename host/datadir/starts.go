@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/hostd/hostd/journal/disk"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // startsFile lies in the data directory of a node of several.
@@ -26,7 +26,7 @@ var errTooManyStarts = fmt.Errorf("the starts of %d nodes are remembered already
 type Starts struct {
 	dir   string
 	mu    sync.Mutex
-	known probation.Witness
+	known staledisk.Witness
 }
 
 // storedStarts is the file's content; Sum is the CRC-32C of Starts as written.
@@ -60,10 +60,10 @@ func OpenStarts(dir string) (*Starts, error) {
 }
 
 // Judge implements cluster.Starts.
-func (s *Starts) Judge(start probation.Start, member uint64) (latest uint64, err error) {
+func (s *Starts) Judge(start staledisk.Start, member uint64) (latest uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	latest, record := s.known.Judge(start, member)
+	latest, record := s.known.Evaluate(start, member)
 	if !record {
 		return latest, nil
 	}

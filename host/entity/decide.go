@@ -279,7 +279,7 @@ func (d *decider) refusesOutput(err error) error {
 			text = fmt.Sprintf("%s: %d, limit %d", frame.Reason, frame.Got, frame.Limit)
 		}
 	}
-	if d.opts.Level() < sharding.LevelOutputLimits {
+	if d.opts.Level() < sharding.VersionOutputLimits {
 		return &request.GuestFaultError{Message: text}
 	}
 	return fmt.Errorf("%w: %s", sentinel, text)

@@ -27,9 +27,9 @@ func (w *world) sentTo(name string, d request.Delivery) request.Result {
 // somebody waits for its outcome or not. Before the cluster's level has hops
 // nothing is counted.
 func TestChainOfSendsEnds(t *testing.T) {
-	for _, level := range []sharding.Level{sharding.Level1, sharding.Level2} {
+	for _, level := range []sharding.ClusterVersion{sharding.Version1, sharding.Version2} {
 		w := quiet(t)
-		w.core.opts.Level = func() sharding.Level { return level }
+		w.core.opts.Level = func() sharding.ClusterVersion { return level }
 		w.core.opts.EntitySends, w.core.opts.ShardSends = 1000, 1000
 		for hops := uint8(0); hops <= journal.MaxHops+1; hops++ {
 			dead, answered := len(w.messages.deadLetters), len(w.messages.outbox)
@@ -40,7 +40,7 @@ func TestChainOfSendsEnds(t *testing.T) {
 			if res := w.sentTo("send", d); res.Err != nil {
 				t.Fatal(res.Err)
 			}
-			if hops >= journal.MaxHops && level >= sharding.LevelHops {
+			if hops >= journal.MaxHops && level >= sharding.VersionHops {
 				if len(w.messages.deadLetters) != dead+1 || len(w.messages.outbox) != answered {
 					t.Errorf("%d hops: %d dead letters, %d sends more", hops, len(w.messages.deadLetters)-dead, len(w.messages.outbox)-answered)
 				}
@@ -51,7 +51,7 @@ func TestChainOfSendsEnds(t *testing.T) {
 			}
 			src, err := journal.DecodeMessageSource(w.log[len(w.log)-1].Section(journal.SectionSource))
 			want := hops + 1
-			if level < sharding.LevelHops {
+			if level < sharding.VersionHops {
 				want = 0
 			}
 			if err != nil || src.Hops != want || src.Number != uint64(hops)+1 {

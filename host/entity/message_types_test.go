@@ -146,7 +146,7 @@ func TestMessagesAreNotAccepted(t *testing.T) {
 // to it whoever answers, and the records say which message that is.
 func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.Level = func() sharding.Level { return sharding.LevelAnswers }
+	w.core.opts.Level = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }
 	w.typ.IsForeign = func(name string) bool { return name == "stranger" }
 	deliver := func(source string, number uint64, onReply string, answer bool) *asked {
 		from, to := sharding.EntityID{Type: source, ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}

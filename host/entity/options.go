@@ -57,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 	Now    func() time.Time // the wall clock; time.Now when nil
 
-	Level func() sharding.Level // the cluster's, for what is written; nil: sharding.Level1
+	Level func() sharding.ClusterVersion // the cluster's, for what is written; nil: sharding.Level1
 
 	Window         window.Limits // of remembered commands; the same on every node
 	EntityInFlight int           // requests waiting on one entity, default 1,024
@@ -109,7 +109,7 @@ func (o Options) WithDefaults() Options {
 		}
 	}
 	if o.Level == nil {
-		o.Level = sharding.FirstLevel
+		o.Level = sharding.FirstVersion
 	}
 	if o.MaxTimers == nil {
 		o.MaxTimers = func(string) int { return DefaultMaxTimers }

@@ -23,7 +23,7 @@ import (
 func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 	return journal.MessageSource{
 		Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After, Hops: d.Lane.Hops,
-		Answers: d.OnReply != "" && b.opts.Level() >= sharding.LevelAnswers,
+		Answers: d.OnReply != "" && b.opts.Level() >= sharding.VersionMessageReplies,
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *shard) sentBy(d *request.Delivery) int64 {
 // that is too long ends as a dead letter: even a refusal that goes back could
 // lead on.
 func (b *base) countHops(d *request.Delivery) {
-	if b.opts.Level() < sharding.LevelHops {
+	if b.opts.Level() < sharding.VersionHops {
 		return
 	}
 	if d.Lane.Hops = min(d.Hops, journal.MaxHops) + 1; d.Hops >= journal.MaxHops {

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-func maxLevel() sharding.Level { return sharding.MaxLevel }
+func maxLevel() sharding.ClusterVersion { return sharding.MaxVersion }
 
 // unstorable are outputs that keep the contract and cannot be stored, each with
 // what callers get.

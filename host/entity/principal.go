@@ -22,8 +22,8 @@ func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 
 // Recorded is what the record of a request keeps of who made it; nothing where
 // the type does not ask for that, or the cluster's level has it not.
-func (t *Type) Recorded(r *request.Request, level sharding.Level) []byte {
-	if !t.RecordPrincipal || r.Principal == nil || level < sharding.LevelRecordPrincipal {
+func (t *Type) Recorded(r *request.Request, level sharding.ClusterVersion) []byte {
+	if !t.RecordPrincipal || r.Principal == nil || level < sharding.VersionRecordPrincipal {
 		return nil
 	}
 	return r.Principal.Encoded()

@@ -50,18 +50,18 @@ func TestRecordsKeepWhoCalled(t *testing.T) {
 	var chain journal.Hash
 	for i, c := range []struct {
 		asks  bool
-		level sharding.Level
+		level sharding.ClusterVersion
 		of    *principal.Principal
 		want  []byte
 	}{
-		{true, sharding.LevelRecordPrincipal, bo, bo.Encoded()},
-		{true, sharding.LevelRecordPrincipal, nil, nil},
-		{true, sharding.LevelRecordPrincipal - 1, bo, nil},
-		{false, sharding.LevelRecordPrincipal, bo, nil},
+		{true, sharding.VersionRecordPrincipal, bo, bo.Encoded()},
+		{true, sharding.VersionRecordPrincipal, nil, nil},
+		{true, sharding.VersionRecordPrincipal - 1, bo, nil},
+		{false, sharding.VersionRecordPrincipal, bo, nil},
 	} {
 		w := quiet(t)
 		w.typ.RecordPrincipal = c.asks
-		w.core.opts.Level = func() sharding.Level { return c.level }
+		w.core.opts.Level = func() sharding.ClusterVersion { return c.level }
 		if res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: "c", Principal: c.of}); res.Err != nil {
 			t.Fatal(res.Err)
 		}

@@ -13,9 +13,9 @@ import (
 func TestTheLeaderProves(t *testing.T) {
 	w := quiet(t)
 	w.elapse(time.Hour) // the zero time is that of no proof
-	level := sharding.Level1
-	w.core.opts.Level = func() sharding.Level { return level }
-	proof := journal.Proof{Index: 1024, Digest: journal.RowsDigest{7}}
+	level := sharding.Version1
+	w.core.opts.Level = func() sharding.ClusterVersion { return level }
+	proof := journal.Proof{Index: 1024, Checksum: journal.RowsDigest{7}}
 	taken := func() (proofs []journal.Proof) {
 		w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: w.term, Number: 1 << 40, Proof: &proof})
 		w.core.endTurn()
@@ -35,7 +35,7 @@ func TestTheLeaderProves(t *testing.T) {
 	if got := taken(); len(got) != 0 {
 		t.Fatalf("at the first level: %v", got)
 	}
-	level = sharding.Level2
+	level = sharding.Version2
 	if got := taken(); len(got) != 1 || got[0] != proof {
 		t.Fatalf("%v, want %v", got, proof)
 	}

@@ -14,7 +14,7 @@ const proofEvery = 10 * time.Second
 // prove puts the digest of the shard's rows into its log, for the other
 // replicas to compare with theirs. One that is lost is not missed.
 func (s *shard) prove(p *journal.Proof) {
-	if p == nil || s.state != leading || s.opts.Level() < sharding.LevelProofs {
+	if p == nil || s.state != leading || s.opts.Level() < sharding.VersionConsistencyChecks {
 		return
 	}
 	if !s.provenAt.IsZero() && s.now.Sub(s.provenAt) < proofEvery {
@@ -29,7 +29,7 @@ func (s *shard) prove(p *journal.Proof) {
 // under way that does a slice of it: by one that does nothing else. Its outcome
 // leads to the next.
 func (s *shard) work(owing bool) {
-	if owing && s.state == leading && s.log.Idle() && s.opts.Level() >= sharding.LevelPaced {
+	if owing && s.state == leading && s.log.Idle() && s.opts.Level() >= sharding.VersionPacedWork {
 		s.propose(proposal{}, journal.AppendPacedHeader(nil, s.opts.Level(), journal.EntryWork, s.term, s.log.Next()))
 	}
 }

@@ -133,7 +133,7 @@ func (l *shardLog[E]) index(number uint64) int {
 
 // AddRecord puts a command's record into the open batch, which is for a cluster
 // of the level.
-func (l *shardLog[E]) AddRecord(level sharding.Level, term sharding.Term, record []byte, c proposedCommand[E]) {
+func (l *shardLog[E]) AddRecord(level sharding.ClusterVersion, term sharding.Term, record []byte, c proposedCommand[E]) {
 	if l.batch.data == nil { // most entries hold one record, and stay in memory for a while
 		l.batch.data = journal.AppendPacedHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), level, journal.EntryRecords, term, l.next)
 	}

@@ -20,16 +20,16 @@ func TestRecordsKeepTheirTrace(t *testing.T) {
 	var chain journal.Hash
 	var reply string
 	for i, c := range []struct {
-		level sharding.Level
+		level sharding.ClusterVersion
 		in    *request.Trace
 		keeps bool
 	}{
-		{sharding.LevelRecordTrace, &request.Trace{TraceContext: in}, true},
-		{sharding.LevelRecordTrace, nil, false},
-		{sharding.LevelRecordTrace - 1, &request.Trace{TraceContext: in}, false},
+		{sharding.VersionRecordTrace, &request.Trace{TraceContext: in}, true},
+		{sharding.VersionRecordTrace, nil, false},
+		{sharding.VersionRecordTrace - 1, &request.Trace{TraceContext: in}, false},
 	} {
 		w := quiet(t)
-		w.core.opts.Level = func() sharding.Level { return c.level }
+		w.core.opts.Level = func() sharding.ClusterVersion { return c.level }
 		res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: "c", Trace: c.in})
 		if res.Err != nil {
 			t.Fatal(res.Err)
@@ -122,7 +122,7 @@ func TestTimersAreTraced(t *testing.T) {
 		"set without, no span": {nil, nil, nil},
 	} {
 		a := pacedAlarms(t, 1, 0, c.spans...)
-		a.core.opts.Level = func() sharding.Level { return sharding.LevelRecordTrace }
+		a.core.opts.Level = func() sharding.ClusterVersion { return sharding.VersionRecordTrace }
 		a.slow = 5 * time.Millisecond
 		a.set(1)
 		a.timers[1][0].Trace = c.set

@@ -69,7 +69,7 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Local == nil || opts.Leaders == nil || opts.Shards < 1 {
 		return nil, errors.New("forward: shards, this node's region and the leaders are needed")
 	}
-	opts.Locate = opts.Locate.Or(opts.Shards)
+	opts.Locate = opts.Locate.OrDefault(opts.Shards)
 	for _, n := range []struct {
 		value    *int
 		standard int

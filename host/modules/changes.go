@@ -32,7 +32,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Binding
 
 // by has a command keep who has it done, where the cluster keeps that.
 func by(view *meta.View, who string, command []byte) []byte {
-	if who == "" || view.Level() < sharding.LevelChanges {
+	if who == "" || view.ClusterVersion() < sharding.VersionChanges {
 		return command
 	}
 	return meta.By(command, who)

@@ -57,7 +57,7 @@ func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.
 	// Nodes of the release before check nothing, and could not carry what is
 	// refused.
 	in.Forms.Checked = func() bool {
-		return t.metadata.View().Level() >= sharding.LevelSchemas && t.settings.Checked(name, checked)
+		return t.metadata.View().ClusterVersion() >= sharding.VersionSchemas && t.settings.Checked(name, checked)
 	}
 	in.Settings = func() string { return t.settings.Values(name) }
 	return in

@@ -88,9 +88,9 @@ func refused(err error) error {
 func order(view *meta.View, b meta.Binding, a Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
-	case view.Level() >= sharding.LevelSnapshotProofs && len(a.Restored.Truncated) > 0:
+	case view.ClusterVersion() >= sharding.VersionSnapshotProofs && len(a.Restored.Truncated) > 0:
 		return meta.BindRestored(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.Restored)
-	case view.Level() >= sharding.LevelBindOver:
+	case view.ClusterVersion() >= sharding.VersionBindOver:
 		return meta.BindForced(a.EntityType, digest, at, b.Revision, (*meta.Limits)(a.Limits), a.ForcedBy)
 	case a.Limits != nil:
 		return meta.BindLimited(a.EntityType, digest, at, meta.Limits(*a.Limits))
@@ -144,7 +144,7 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 // made after this one. What is bound then over the revision that was looked at
 // ends the holds.
 func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
-	if view.Level() < sharding.LevelHolds {
+	if view.ClusterVersion() < sharding.VersionHolds {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdTime)

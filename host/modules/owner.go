@@ -37,8 +37,8 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 		if err := allow(ctx, was); err != nil {
 			return err
 		}
-		if level := s.metadata.View().Level(); level < sharding.LevelOwners {
-			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster raise-level", level, sharding.LevelOwners)}
+		if level := s.metadata.View().ClusterVersion(); level < sharding.VersionOwners {
+			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster raise-level", level, sharding.VersionOwners)}
 		}
 		_, err = s.metadata.Do(ctx, meta.PutTypeOwner(entityType, meta.Ownership{Was: was, Is: owner}))
 		if err == nil {
@@ -74,7 +74,7 @@ func ownership(ctx context.Context, view *meta.View, b meta.Binding, entityType 
 	}
 	m, _ := view.Module(meta.Digest(digest))
 	owner, err := allow(ctx, Rebinding{EntityType: entityType, Owner: b.Owner, Types: m.EntityTypes})
-	if err != nil || view.Level() < sharding.LevelOwners {
+	if err != nil || view.ClusterVersion() < sharding.VersionOwners {
 		return nil, err
 	}
 	return &meta.Ownership{Was: b.Owner, Is: owner}, nil

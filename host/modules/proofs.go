@@ -125,8 +125,8 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 			p.snapshots = false
 		case !p.force:
 			return nil, refused
-		case p.metadata.View().Level() < sharding.LevelSnapshotProofs:
-			refused.Reason += fmt.Sprintf("; that is forced from level %d of the cluster on, before it the module would load these snapshots: hostd cluster raise-level", sharding.LevelSnapshotProofs)
+		case p.metadata.View().ClusterVersion() < sharding.VersionSnapshotProofs:
+			refused.Reason += fmt.Sprintf("; that is forced from level %d of the cluster on, before it the module would load these snapshots: hostd cluster raise-level", sharding.VersionSnapshotProofs)
 			return nil, refused
 		default:
 			p.forcedBy, p.needed = p.by, false
@@ -203,7 +203,7 @@ func (all proofs) last(ctx context.Context, h *holds, view *meta.View) (forcedBy
 // last makes the second look, while the type is held, and records what it has
 // found. It says who forces the module without a proof.
 func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy string, err error) {
-	holdable := view.Level() >= sharding.LevelHolds && !p.b.Rollout.Active() || view.Level() >= sharding.LevelSnapshotProofs
+	holdable := view.ClusterVersion() >= sharding.VersionHolds && !p.b.Rollout.Active() || view.ClusterVersion() >= sharding.VersionSnapshotProofs
 	if !p.needed || !holdable {
 		return p.forcedBy, nil
 	}
@@ -217,7 +217,7 @@ func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy s
 	if err != nil || p.forcedBy != "" {
 		return p.forcedBy, err
 	}
-	if view.Level() < sharding.LevelSnapshotProofs || len(found.GetSnapshotsOf()) == 0 && !p.snapshots && !p.always {
+	if view.ClusterVersion() < sharding.VersionSnapshotProofs || len(found.GetSnapshotsOf()) == 0 && !p.snapshots && !p.always {
 		return "", nil
 	}
 	return "", p.record(ctx, view, found)

@@ -40,7 +40,7 @@ func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(
 		return err
 	}
 	_, err = s.metadata.Do(ctx, meta.RemoveModule(meta.Digest(digest)))
-	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrLevel) {
+	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrClusterVersion) {
 		return &status.RefusedError{Reason: err.Error()}
 	}
 	if err != nil {

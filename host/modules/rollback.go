@@ -35,8 +35,8 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	switch {
 	case err != nil:
 		return Rollback{}, err
-	case view.Level() < sharding.LevelRollbackOf:
-		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollbackOf)}
+	case view.ClusterVersion() < sharding.VersionRollbackOf:
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.ClusterVersion(), sharding.VersionRollbackOf)}
 	case b.TookBack == revision:
 		return now, s.modules.ServedEverywhere(ctx, b.Revision)
 	case b.Rollout.Verifying():

@@ -103,8 +103,8 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 			return err
 		}
 		view := r.metadata.View()
-		if view.Level() < sharding.LevelRollouts {
-			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster raise-level", view.Level(), sharding.LevelRollouts)
+		if view.ClusterVersion() < sharding.VersionRollouts {
+			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster raise-level", view.ClusterVersion(), sharding.VersionRollouts)
 		}
 		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
 			return refused(err)
@@ -215,7 +215,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 		}
 	}
 	next.By = b.By
-	if view.Level() >= sharding.LevelSnapshotProofs {
+	if view.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		next.Accept = next.Accept || b.Truncated.Accept
 	}
 	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))

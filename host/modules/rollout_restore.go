@@ -26,7 +26,7 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 		}
 		_, err := r.rebind(ctx, journal.Digest(next.Digest), func(context.Context) ([]byte, error) {
 			put := meta.PutRollout{EntityType: entityType, Over: b.Revision, Rollout: &next}
-			if view.Level() >= sharding.LevelSnapshotProofs {
+			if view.ClusterVersion() >= sharding.VersionSnapshotProofs {
 				put.Truncated = proved
 			}
 			return by(view, next.By, r.puts(kind, []meta.PutRollout{put})), nil

@@ -47,7 +47,7 @@ func TestRolloutsOfOtherClustersBegin(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		run(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1}, meta.Member{Node: "n1", Address: "127.0.0.1:7070", Status: meta.StatusUp, Speaks: sharding.Speaks}))
+		run(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1}, meta.Member{Node: "n1", Address: "127.0.0.1:7070", Status: meta.StatusUp, Speaks: sharding.SupportedVersions}))
 		for _, d := range []meta.Digest{older, newer} {
 			run(meta.PutModule(meta.Module{Digest: d, Size: 1, Name: "m", Version: "1.0", EntityTypes: []string{"note"}}))
 		}

@@ -268,7 +268,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 		}
 	}
 	out := map[string]*modulev1.FitResponse{}
-	proves := r.metadata.View().Level() >= sharding.LevelSnapshotProofs
+	proves := r.metadata.View().ClusterVersion() >= sharding.VersionSnapshotProofs
 	for _, g := range going {
 		q := FitQuery{
 			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, WrittenNotBy: olderThan(g), First: g.Rollout.First, Within: g.Rollout.Part, Fence: fence, Truncated: proves,

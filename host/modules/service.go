@@ -79,7 +79,7 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 		Digest: meta.Digest(digest), Size: int64(len(wasm)), Name: m.Manifest().Name, Version: m.Manifest().Version,
 		UploadedAt: time.Now().UnixNano(),
 	}
-	if s.metadata.View().Level() >= sharding.LevelRemoveModule {
+	if s.metadata.View().ClusterVersion() >= sharding.VersionRemoveModule {
 		mod.Uploader = u.By
 	}
 	for _, t := range m.Manifest().EntityTypes {

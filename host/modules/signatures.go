@@ -115,8 +115,8 @@ func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) er
 // whatever the module says of itself: before it is compiled.
 func (s *Service) possible(u Upload) error {
 	view := s.metadata.View()
-	if level := view.Level(); len(u.Signature) > 0 && level < sharding.LevelSignatures {
-		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSignatures, level)}
+	if level := view.ClusterVersion(); len(u.Signature) > 0 && level < sharding.VersionSignatures {
+		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionSignatures, level)}
 	}
 	if s.modules.trust.Mode() != signing.Require {
 		return nil

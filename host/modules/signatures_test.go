@@ -57,7 +57,7 @@ func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
 	}
 	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), newSettings(), d, abi.DefaultLimits(), new(GuestLines), logger)
 	w.mod = meta.Module{Digest: meta.Digest{1}, Size: 1, Name: "m", Version: "1", EntityTypes: []string{"a"}, UploadedAt: 1}
-	w.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1, CreatedAt: 1}, meta.Member{Node: "n1", Address: "a:1", Status: meta.StatusUp, Speaks: sharding.Speaks}),
+	w.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1, CreatedAt: 1}, meta.Member{Node: "n1", Address: "a:1", Status: meta.StatusUp, Speaks: sharding.SupportedVersions}),
 		meta.PutModule(w.mod), meta.Bind("a", w.mod.Digest, 1))
 	return w
 }

@@ -24,9 +24,11 @@ func (s *Service) takes(m *manifest.Manifest) error {
 
 // speaks refuses a module whose manifest asks for what nodes of an earlier
 // release would pass over: they would serve it, and keep none of it.
-func (s *Service) speaks(m *manifest.Manifest) error { return speaks(s.metadata.View().Level(), m) }
+func (s *Service) speaks(m *manifest.Manifest) error {
+	return speaks(s.metadata.View().ClusterVersion(), m)
+}
 
-func speaks(level sharding.Level, m *manifest.Manifest) error {
+func speaks(level sharding.ClusterVersion, m *manifest.Manifest) error {
 	for i := range m.EntityTypes {
 		what, of := asks(&m.EntityTypes[i])
 		if level < of {
@@ -34,11 +36,11 @@ func speaks(level sharding.Level, m *manifest.Manifest) error {
 		}
 	}
 	switch {
-	case level >= sharding.LevelSchemas:
+	case level >= sharding.VersionSchemas:
 	case m.HasSchemas():
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionSchemas, level)}
 	case m.Size() > earlierBytes:
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster raise-level", m.Size(), earlierBytes, sharding.LevelSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster raise-level", m.Size(), earlierBytes, sharding.VersionSchemas, level)}
 	}
 	return nil
 }
@@ -47,23 +49,23 @@ func speaks(level sharding.Level, m *manifest.Manifest) error {
 const earlierBytes = 64 << 10
 
 // asks is the level that a cluster needs to keep what a type's manifest says.
-func asks(t *manifest.EntityType) (what string, of sharding.Level) {
+func asks(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
 	for i := range t.Commands {
 		if t.Commands[i].Internal {
-			return "marks commands internal", sharding.LevelInternal
+			return "marks commands internal", sharding.VersionInternal
 		}
 	}
 	if t.Sends != nil || t.AcceptsFrom != nil {
-		return "says to or from which types it sends", sharding.LevelSends
+		return "says to or from which types it sends", sharding.VersionSends
 	}
 	if t.RecordPrincipal {
-		return "keeps who made its commands", sharding.LevelRecordPrincipal
+		return "keeps who made its commands", sharding.VersionRecordPrincipal
 	}
 	if t.ReadsStates != nil && t.Kind == manifest.EventSourced {
-		return "lists the forms of states in snapshots", sharding.LevelSnapshotStates
+		return "lists the forms of states in snapshots", sharding.VersionSnapshotStates
 	}
 	if t.ReadsStates != nil || t.Kind == manifest.DurableState && t.StateVersion > 1 {
-		return "numbers the forms of its states", sharding.LevelStateVersions
+		return "numbers the forms of its states", sharding.VersionStateVersions
 	}
-	return "", sharding.FirstLevel()
+	return "", sharding.FirstVersion()
 }

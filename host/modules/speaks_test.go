@@ -24,10 +24,10 @@ func TestInternalCommandsNeedTheLevel(t *testing.T) {
 	}
 	marked, open := of(`{"name":"step","internal":true}`), of(`{"name":"step","internal":false}`)
 	var refused *status.RefusedError
-	if err := speaks(sharding.LevelInternal-1, marked); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "saga marks commands internal") {
+	if err := speaks(sharding.VersionInternal-1, marked); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "saga marks commands internal") {
 		t.Errorf("below the level: %v", err)
 	}
-	for name, err := range map[string]error{"at the level": speaks(sharding.LevelInternal, marked), "without a mark": speaks(sharding.Level1, open)} {
+	for name, err := range map[string]error{"at the level": speaks(sharding.VersionInternal, marked), "without a mark": speaks(sharding.Version1, open)} {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -43,10 +43,10 @@ func TestSendsNeedTheLevel(t *testing.T) {
 			t.Fatal(err)
 		}
 		var refused *status.RefusedError
-		if err := speaks(sharding.LevelSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
+		if err := speaks(sharding.VersionSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
-		if err := speaks(sharding.LevelSends, m); err != nil {
+		if err := speaks(sharding.VersionSends, m); err != nil {
 			t.Errorf("%s at the level: %v", member, err)
 		}
 	}
@@ -67,10 +67,10 @@ func TestSchemasNeedTheLevel(t *testing.T) {
 		"has schemas": of(`,"queries":[{"name":"q","reply":true}]`, ""), "the manifest has schemas": of("", `,"$defs":{"a":true}`), "more than 65536 are of level": long,
 	} {
 		var refused *status.RefusedError
-		if err := speaks(sharding.LevelSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {
+		if err := speaks(sharding.VersionSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {
 			t.Errorf("%s, below the level: %v", name, err)
 		}
-		if err := speaks(sharding.LevelSchemas, m); err != nil {
+		if err := speaks(sharding.VersionSchemas, m); err != nil {
 			t.Errorf("%s, at the level: %v", name, err)
 		}
 	}
@@ -84,10 +84,10 @@ func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *status.RefusedError
-	if err := speaks(sharding.LevelRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
+	if err := speaks(sharding.VersionRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
 		t.Errorf("below the level: %v", err)
 	}
-	if err := speaks(sharding.LevelRecordPrincipal, m); err != nil {
+	if err := speaks(sharding.VersionRecordPrincipal, m); err != nil {
 		t.Errorf("at the level: %v", err)
 	}
 	if text, err := json.Marshal(m); err != nil || !strings.Contains(string(text), `"recordPrincipal":true`) {
@@ -108,15 +108,15 @@ func TestStateVersionsNeedTheLevel(t *testing.T) {
 	}
 	for _, member := range []string{`"kind":"durable-state","stateVersion":2`, `"kind":"durable-state","readsStates":[{"version":2}]`} {
 		var refused *status.RefusedError
-		if err := speaks(sharding.LevelStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
+		if err := speaks(sharding.VersionStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
-		if err := speaks(sharding.LevelStateVersions, of(member)); err != nil {
+		if err := speaks(sharding.VersionStateVersions, of(member)); err != nil {
 			t.Errorf("%s at the level: %v", member, err)
 		}
 	}
 	for _, member := range []string{`"kind":"durable-state","stateVersion":1`, `"kind":"event-sourced","stateVersion":2`} {
-		if err := speaks(sharding.Level1, of(member)); err != nil {
+		if err := speaks(sharding.Version1, of(member)); err != nil {
 			t.Errorf("%s: %v", member, err)
 		}
 	}

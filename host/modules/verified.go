@@ -42,7 +42,7 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyR
 		Digest: meta.Digest(r.Digest), Revision: r.Revision, At: r.At.UnixNano(), By: r.By, All: r.All, Snapshots: snapshots, Entities: r.Entities, Events: r.Events,
 		Differences: r.Differences, Faults: r.Faults, Uncompared: r.Uncompared, Cut: r.Cut,
 	}))
-	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrLevel) || errors.Is(err, meta.ErrUnknownModule) || errors.Is(err, meta.ErrUnknownType) {
+	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrClusterVersion) || errors.Is(err, meta.ErrUnknownModule) || errors.Is(err, meta.ErrUnknownType) {
 		return &status.RefusedError{Reason: err.Error()}
 	}
 	return err

@@ -55,7 +55,7 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m
 		return Activated{Revision: b.Revision, Verifying: true}, true, nil
 	}
 	// Entities that stay with the module of an earlier rollout are in its place.
-	if !a.Prove || !a.Later || view.Level() < sharding.LevelVerifying || b.Rollout.Serving() {
+	if !a.Prove || !a.Later || view.ClusterVersion() < sharding.VersionVerifyingRollouts || b.Rollout.Serving() {
 		return now, false, nil
 	}
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {

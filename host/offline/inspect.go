@@ -23,14 +23,14 @@ const remainsVersion = 1
 
 // remains is the file that Inspect writes: what one stopped node records.
 type remains struct {
-	Version     int              `json:"version"`
-	Node        sharding.NodeID  `json:"nodeId"`
-	Disk        string           `json:"diskId"`
-	Incarnation uint64           `json:"incarnation"`
-	Cluster     string           `json:"clusterId"`
-	Shards      uint32           `json:"shards"`
-	Level       sharding.Level   `json:"level,omitempty"`
-	Replicas    []replicaRemains `json:"replicas"`
+	Version     int                     `json:"version"`
+	Node        sharding.NodeID         `json:"nodeId"`
+	Disk        string                  `json:"diskId"`
+	Incarnation uint64                  `json:"incarnation"`
+	Cluster     string                  `json:"clusterId"`
+	Shards      uint32                  `json:"shards"`
+	Level       sharding.ClusterVersion `json:"level,omitempty"`
+	Replicas    []replicaRemains        `json:"replicas"`
 	// Removed is the highest id of a replica that was removed from the node.
 	Removed sharding.ReplicaID `json:"removed,omitempty"`
 	// Revision is the highest binding revision that a shard has run under here.
@@ -230,7 +230,7 @@ func (r *remains) nodeRemains(view *meta.View) coordinator.NodeRemains {
 		m = meta.Member{Node: r.Node, Address: "unknown", Status: meta.StatusUp} // until it says it itself
 	}
 	m.Disk, m.Incarnation = r.Disk, r.Incarnation
-	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, Level: r.Level, Member: m, Removed: r.Removed, Revision: r.Revision}
+	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, ClusterVersion: r.Level, Member: m, Removed: r.Removed, Revision: r.Revision}
 	for _, c := range r.Replicas {
 		out.Replicas = append(out.Replicas, coordinator.ReplicaRemains{
 			Shard: c.Shard, Replica: c.Replica, Term: c.Term, Applied: c.Index,

@@ -69,7 +69,7 @@ func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 	if err := moveAside(dir, moving, out); err != nil {
 		return err
 	}
-	fresh := datadir.Identity{Format: sharding.Level1, Node: old.Node, Disk: datadir.RandomID(), Incarnation: old.Incarnation, Rejoin: old.Cluster, Known: old.Known, Renewed: old.Renewed}
+	fresh := datadir.Identity{Format: sharding.Version1, Node: old.Node, Disk: datadir.RandomID(), Incarnation: old.Incarnation, Rejoin: old.Cluster, Known: old.Known, Renewed: old.Renewed}
 	if byItself {
 		fresh.Renewed = now.UnixMilli()
 	}

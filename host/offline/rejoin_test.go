@@ -17,7 +17,7 @@ import (
 // and what it had is still there.
 func TestRejoin(t *testing.T) {
 	dir := t.TempDir()
-	old := datadir.Identity{Format: sharding.Level1, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4}
+	old := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4}
 	if err := old.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestRejoinIsInterrupted(t *testing.T) {
 	moved := []string{"node.json", "snapshots", "store", "wal"}
 	for done := range len(moved) + 2 {
 		dir := t.TempDir()
-		old := datadir.Identity{Format: sharding.Level1, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4, Journal: true}
+		old := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4, Journal: true}
 		if err := old.Write(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestRejoinIsInterrupted(t *testing.T) {
 			}
 		}
 		if done > len(moved) {
-			fresh := datadir.Identity{Format: sharding.Level1, Node: "n2", Disk: "newdisk", Incarnation: 7, Rejoin: "c"}
+			fresh := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "newdisk", Incarnation: 7, Rejoin: "c"}
 			if err := fresh.Write(dir); err != nil {
 				t.Fatal(err)
 			}

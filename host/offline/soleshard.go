@@ -42,7 +42,7 @@ func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.W
 		return err
 	}
 	defer lock.Close()
-	if id.Format < sharding.LevelRecoverShard {
+	if id.Format < sharding.VersionRecoverShard {
 		return fmt.Errorf("the data directory is of level %d: raise the level of the cluster first, by 'hostd cluster raise-level'", id.Format)
 	}
 	rec, _, err := soundData(ctx, dir)

@@ -113,24 +113,24 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 // PrepareLevel asks a node what it speaks, and to make its data directory one
 // of the level where that is not 0. A node of the first release, which does not
 // know the call, is one that speaks sharding.Level1: ErrFormat.
-func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sharding.Level) (*peerv1.PrepareLevelResponse, error) {
+func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(level)})
 	var remote *connect.Error
 	if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented {
-		return nil, fmt.Errorf("%w: node %s speaks %v", ErrFormat, node, sharding.Levels{})
+		return nil, fmt.Errorf("%w: node %s supports %v", ErrFormat, node, sharding.VersionRange{})
 	}
 	return res, err
 }
 
 // Speaks is what a node said last that it speaks; false where it was not heard.
-func (p *Peers) Speaks(node sharding.NodeID) (sharding.Levels, bool) {
+func (p *Peers) Speaks(node sharding.NodeID) (sharding.VersionRange, bool) {
 	q := (*p.table.Load())[node]
 	if q == nil {
-		return sharding.Levels{}, false
+		return sharding.VersionRange{}, false
 	}
 	said := q.speaks.Load()
 	if said == nil {
-		return sharding.Levels{}, false
+		return sharding.VersionRange{}, false
 	}
 	return *said, true
 }
@@ -183,14 +183,14 @@ func (p *Peers) Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.Sh
 
 // CompareRows tells a node the digest of this node's replica of a shard, and
 // returns that of its own at the index; false where it has none.
-func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own sharding.Proof) (theirs sharding.RowsDigest, ok bool, err error) {
+func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own sharding.ReplicaChecksum) (theirs sharding.RowsChecksum, ok bool, err error) {
 	r, err := call(ctx, p, node, peerv1connect.PeerServiceClient.CompareRows, &peerv1.CompareRowsRequest{
-		ShardId: uint32(shard), Index: own.Index, Digest: own.Digest[:],
+		ShardId: uint32(shard), Index: own.Index, Digest: own.Checksum[:],
 	})
 	if err != nil || len(r.GetDigest()) != len(theirs) {
 		return theirs, false, err
 	}
-	return sharding.RowsDigest(r.GetDigest()), true, nil
+	return sharding.RowsChecksum(r.GetDigest()), true, nil
 }
 
 // HandOver asks a node at once to give leaderships away.

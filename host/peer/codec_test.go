@@ -133,7 +133,7 @@ func TestFormat(t *testing.T) {
 	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234}.write(header)
 	out.WriteString("Hello\n")
 	header.Write(&out)
-	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234, Speaks: sharding.Levels{Min: 1, Max: 2}}.write(header)
+	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234, Speaks: sharding.VersionRange{Min: 1, Max: 2}}.write(header)
 	out.WriteString("Hello of a node that speaks levels 1 and 2\n")
 	header.Write(&out)
 	got := strings.ReplaceAll(out.String(), "\r\n", "\n")
@@ -158,16 +158,16 @@ func TestHelloIsChecked(t *testing.T) {
 		Hello{Cluster: "c", Node: "n", Incarnation: 3}.write(h)
 		return h
 	}
-	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3, sharding.Levels{Min: 1, Max: 1}, false}) {
+	if h, err := readHello(good()); err != nil || h != (Hello{"c", "n", 3, sharding.VersionRange{Min: 1, Max: 1}, false}) {
 		t.Errorf("%v, %v", h, err)
 	}
 	for _, c := range []struct {
 		format, levels string
-		want           sharding.Levels
+		want           sharding.VersionRange
 	}{
-		{"1", "", sharding.Levels{Min: 1, Max: 1}}, // the first release
-		{"1", "1-2", sharding.Levels{Min: 1, Max: 2}},
-		{"2", "2-7", sharding.Levels{Min: 2, Max: 7}}, // one that has given level 1 up
+		{"1", "", sharding.VersionRange{Min: 1, Max: 1}}, // the first release
+		{"1", "1-2", sharding.VersionRange{Min: 1, Max: 2}},
+		{"2", "2-7", sharding.VersionRange{Min: 2, Max: 7}}, // one that has given level 1 up
 	} {
 		h := good()
 		h.Set(headerFormat, c.format)

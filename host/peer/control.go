@@ -38,7 +38,7 @@ type Control interface {
 	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
 	// PrepareLevel says what the node speaks, and makes its data directory one
 	// of the level where that is not 0. ErrRefused: it does not speak it.
-	PrepareLevel(ctx context.Context, level sharding.Level) (*peerv1.PrepareLevelResponse, error)
+	PrepareLevel(ctx context.Context, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error)
 	// Reach says which of some members the node does not reach where they serve
 	// nodes alone.
 	Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*peerv1.Unreached, error)
@@ -55,7 +55,7 @@ type Control interface {
 	Sizes(ctx context.Context) ([]*peerv1.ShardSize, error)
 	// CompareRows takes the digest of the caller's replica of a shard, and
 	// returns this node's own at the index; false where there is none.
-	CompareRows(ctx context.Context, shard sharding.ShardID, theirs sharding.Proof) (own sharding.RowsDigest, ok bool, err error)
+	CompareRows(ctx context.Context, shard sharding.ShardID, theirs sharding.ReplicaChecksum) (own sharding.RowsChecksum, ok bool, err error)
 	// HandOver gives leaderships away as far as that can be done at once.
 	HandOver(ctx context.Context, transfers []*peerv1.Transfer) error
 	// Prepare fetches a module, from holder where that is not empty, and
@@ -104,7 +104,7 @@ func (NoControl) Join(context.Context, *peerv1.JoinRequest) (*peerv1.JoinRespons
 }
 
 // PrepareLevel implements Control.
-func (NoControl) PrepareLevel(context.Context, sharding.Level) (*peerv1.PrepareLevelResponse, error) {
+func (NoControl) PrepareLevel(context.Context, sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	return nil, errNoControl
 }
 
@@ -131,7 +131,7 @@ func (NoControl) Renew(context.Context, sharding.NodeID) error { return errNoCon
 func (NoControl) Sizes(context.Context) ([]*peerv1.ShardSize, error) { return nil, errNoControl }
 
 // CompareRows implements Control.
-func (NoControl) CompareRows(context.Context, sharding.ShardID, sharding.Proof) (own sharding.RowsDigest, ok bool, err error) {
+func (NoControl) CompareRows(context.Context, sharding.ShardID, sharding.ReplicaChecksum) (own sharding.RowsChecksum, ok bool, err error) {
 	return own, false, errNoControl
 }
 
@@ -203,7 +203,7 @@ func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.Joi
 
 func (s *controlService) PrepareLevel(ctx context.Context, r *connect.Request[peerv1.PrepareLevelRequest]) (*connect.Response[peerv1.PrepareLevelResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PrepareLevelResponse, error) {
-		return s.peers.opts.Control.PrepareLevel(ctx, sharding.Level(r.Msg.GetLevel()))
+		return s.peers.opts.Control.PrepareLevel(ctx, sharding.ClusterVersion(r.Msg.GetLevel()))
 	})
 }
 
@@ -265,8 +265,8 @@ func (s *controlService) Sizes(ctx context.Context, _ *connect.Request[peerv1.Si
 
 func (s *controlService) CompareRows(ctx context.Context, r *connect.Request[peerv1.CompareRowsRequest]) (*connect.Response[peerv1.CompareRowsResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.CompareRowsResponse, error) {
-		theirs := sharding.Proof{Index: r.Msg.GetIndex()}
-		if copy(theirs.Digest[:], r.Msg.GetDigest()) != len(theirs.Digest) || len(r.Msg.GetDigest()) != len(theirs.Digest) {
+		theirs := sharding.ReplicaChecksum{Index: r.Msg.GetIndex()}
+		if copy(theirs.Checksum[:], r.Msg.GetDigest()) != len(theirs.Checksum) || len(r.Msg.GetDigest()) != len(theirs.Checksum) {
 			return nil, fmt.Errorf("%w: a digest of %d bytes", ErrRefused, len(r.Msg.GetDigest()))
 		}
 		own, ok, err := s.peers.opts.Control.CompareRows(ctx, sharding.ShardID(r.Msg.GetShardId()), theirs)

@@ -107,7 +107,7 @@ func TestControlCalls(t *testing.T) {
 		t.Errorf("a node joined for another: %v", err)
 	}
 	result, err := a.Propose(ctx, "b", []byte("this"))
-	if err != nil || string(result) != "did this" || c.caller != (peer.Hello{Cluster: "test", Node: "a", Incarnation: 1, Speaks: sharding.Speaks}) {
+	if err != nil || string(result) != "did this" || c.caller != (peer.Hello{Cluster: "test", Node: "a", Incarnation: 1, Speaks: sharding.SupportedVersions}) {
 		t.Errorf("propose: %q, %v, from %v", result, err, c.caller)
 	}
 	if index, err := a.ReadMeta(ctx, "b"); err != nil || index != 42 {
@@ -328,7 +328,9 @@ func TestCloseEndsTransfers(t *testing.T) {
 func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 	var level atomic.Uint32
 	level.Store(1)
-	at := func(o *peer.Options) { o.Level = func() sharding.Level { return sharding.Level(level.Load()) } }
+	at := func(o *peer.Options) {
+		o.Level = func() sharding.ClusterVersion { return sharding.ClusterVersion(level.Load()) }
+	}
 	c := &control{blobs: map[peer.Digest][]byte{}}
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a", at)
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", at, func(o *peer.Options) { o.Control = c })
@@ -371,8 +373,8 @@ func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 		format, levels string
 		want           string // empty: it is answered
 	}{
-		{1, "1", "", ""}, {1, "1", "1-2", ""}, {1, "2", "2-3", "cluster is at level 1, node c speaks levels 2 to 3"},
-		{2, "1", "", "cluster is at level 2, node c speaks level 1"}, {2, "1", "1-2", ""}, {2, "2", "2-3", ""},
+		{1, "1", "", ""}, {1, "1", "1-2", ""}, {1, "2", "2-3", "cluster is at version 1, node c supports cluster versions 2 to 3"},
+		{2, "1", "", "cluster is at version 2, node c supports cluster version 1"}, {2, "1", "1-2", ""}, {2, "2", "2-3", ""},
 	} {
 		level.Store(tt.at)
 		got := call(tt.format, tt.levels)
@@ -384,7 +386,7 @@ func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 	if _, err := a.ReadMeta(t.Context(), "b"); err != nil {
 		t.Errorf("among nodes of this release: %v", err)
 	}
-	if said, ok := a.Speaks("b"); !ok || said != sharding.Speaks {
+	if said, ok := a.Speaks("b"); !ok || said != sharding.SupportedVersions {
 		t.Errorf("b speaks %v, %v", said, ok)
 	}
 }

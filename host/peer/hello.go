@@ -32,7 +32,7 @@ type Hello struct {
 	Cluster     string
 	Node        sharding.NodeID
 	Incarnation uint64
-	Speaks      sharding.Levels
+	Speaks      sharding.VersionRange
 	// Proven says that the node's certificate names it.
 	Proven bool
 }
@@ -47,7 +47,7 @@ func identify(says, node string, proven bool) error {
 }
 
 func (h Hello) write(to http.Header) {
-	speaks := h.Speaks.Known()
+	speaks := h.Speaks.WithDefault()
 	to[headerFormat] = []string{strconv.FormatUint(uint64(speaks.Min), 10)}
 	to[headerLevels] = []string{fmt.Sprintf("%d-%d", speaks.Min, speaks.Max)}
 	if h.Cluster != "" {
@@ -74,23 +74,23 @@ func readHello(from http.Header) (Hello, error) {
 
 // readLevels takes the range that a node speaks, from one of the first release
 // its one format.
-func readLevels(from http.Header) (l sharding.Levels, err error) {
+func readLevels(from http.Header) (l sharding.VersionRange, err error) {
 	least, most := from.Get(headerFormat), from.Get(headerFormat)
 	if text := from.Get(headerLevels); text != "" {
 		least, most, _ = strings.Cut(text, "-")
 	}
 	for _, f := range []struct {
-		level *sharding.Level
+		level *sharding.ClusterVersion
 		text  string
 	}{{&l.Min, least}, {&l.Max, most}} {
 		n, err := strconv.ParseUint(f.text, 10, 32)
 		if err != nil || n == 0 {
 			return l, fmt.Errorf("%w: %.20q to %.20q", ErrFormat, least, most)
 		}
-		*f.level = sharding.Level(n)
+		*f.level = sharding.ClusterVersion(n)
 	}
-	if l.Validate() != nil || l.Max < sharding.MinLevel || l.Min > sharding.MaxLevel {
-		return l, fmt.Errorf("%w: %v, this node speaks %v", ErrFormat, l, sharding.Speaks)
+	if l.Validate() != nil || l.Max < sharding.MinVersion || l.Min > sharding.MaxVersion {
+		return l, fmt.Errorf("%w: %v, this node supports %v", ErrFormat, l, sharding.SupportedVersions)
 	}
 	return l, nil
 }
@@ -105,7 +105,7 @@ func CallerOf(ctx context.Context) Hello {
 
 // hello is what this node says of itself.
 func (p *Peers) hello() Hello {
-	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.incarnation.Load(), Speaks: sharding.Speaks}
+	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.incarnation.Load(), Speaks: sharding.SupportedVersions}
 }
 
 // accept judges a hello that arrived from another node, and returns the node.
@@ -127,8 +127,8 @@ func (p *Peers) judge(h Hello) error {
 	if h.Node == p.opts.Self {
 		return fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, h.Node)
 	}
-	if level := p.opts.Level(); !h.Speaks.Has(level) {
-		return fmt.Errorf("%w: the cluster is at level %d, node %s speaks %v: it needs another release", ErrFormat, level, h.Node, h.Speaks)
+	if level := p.opts.Level(); !h.Speaks.Contains(level) {
+		return fmt.Errorf("%w: the cluster is at version %d, node %s supports %v: it needs a different release", ErrFormat, level, h.Node, h.Speaks)
 	}
 	return p.mayStart(h)
 }

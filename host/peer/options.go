@@ -34,9 +34,9 @@ type Options struct {
 	Incarnation uint64
 	Cluster     string
 
-	// Level is the cluster's level: nodes that do not speak it are refused. Nil:
+	// ClusterVersion is the cluster's level: nodes that do not speak it are refused. Nil:
 	// sharding.Level1.
-	Level func() sharding.Level
+	Level func() sharding.ClusterVersion
 
 	// Network dials.
 	Network network.Network
@@ -125,7 +125,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.Level == nil {
-		o.Level = sharding.FirstLevel
+		o.Level = sharding.FirstVersion
 	}
 	if o.Wall == nil {
 		o.Wall = time.Now

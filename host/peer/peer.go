@@ -20,7 +20,7 @@ type peer struct {
 	incarnation atomic.Uint64 // that was heard last
 	renewed     atomic.Bool   // it has started anew since the last look
 	signs       Signs         // what arrived of it
-	speaks      atomic.Pointer[sharding.Levels]
+	speaks      atomic.Pointer[sharding.VersionRange]
 	timing      timing
 	state       atomic.Int32  // written by watch alone
 	lost        bool          // it was heard once and is silent; of watch alone

@@ -47,7 +47,7 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 		t.Fatal(err)
 	}
 	w := &shadowWorld{t: t, watches: trial.NewWatches()}
-	if w.machine, err = eventlog.Open(st, 0, eventlog.Options{Level: func() sharding.Level { return sharding.Level2 }}); err != nil {
+	if w.machine, err = eventlog.Open(st, 0, eventlog.Options{ClusterVersion: func() sharding.ClusterVersion { return sharding.Version2 }}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.machine.SetRecoveryTargets(nil); err != nil {

@@ -37,8 +37,8 @@ const (
 type UpcastOptions struct {
 	Types   *modules.Types
 	Modules *modules.Distribution
-	// Level is that of the cluster.
-	Level func() sharding.Level
+	// ClusterVersion is that of the cluster.
+	Level func() sharding.ClusterVersion
 	// Busy reports that requests wait for lanes: what is upcast waits for them.
 	Busy func() bool
 }
@@ -47,7 +47,7 @@ type UpcastOptions struct {
 // entities read them as: each beside the lanes, in instances of their own. It
 // is safe for concurrent use.
 type Upcasts struct {
-	level  func() sharding.Level
+	level  func() sharding.ClusterVersion
 	active func(entityType string) *modules.Served
 	serves func(sharding.EntityID) *modules.Served
 	module func(context.Context, journal.Digest) (*guest.Module, error)
@@ -95,8 +95,8 @@ type upcaster struct {
 // readers though it has older forms, and in a cluster that may have nodes that
 // do not know of it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
-	if level := u.level(); level < sharding.LevelUpcasts {
-		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.LevelUpcasts, level)}
+	if level := u.level(); level < sharding.VersionUpcasts {
+		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionUpcasts, level)}
 	}
 	s := u.active(entityType)
 	if s == nil {

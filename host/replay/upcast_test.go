@@ -73,7 +73,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 		return &modules.Served{Type: entity.Type{Name: name, Digest: m.Digest()}}
 	}
 	w.Upcasts = &Upcasts{
-		level: func() sharding.Level { return sharding.Level2 }, active: serves,
+		level: func() sharding.ClusterVersion { return sharding.Version2 }, active: serves,
 		serves: func(id sharding.EntityID) *modules.Served { return serves(id.Type) },
 		module: func(ctx context.Context, _ journal.Digest) (*guest.Module, error) {
 			if w.opening != nil {

@@ -14,8 +14,8 @@ type Trace struct{ journal.TraceContext }
 
 // Recorded is what the record of a request keeps of its trace; nil where there
 // is none, or the cluster's level has it not.
-func (t *Trace) Recorded(level sharding.Level) *journal.TraceContext {
-	if t == nil || level < sharding.LevelRecordTrace {
+func (t *Trace) Recorded(level sharding.ClusterVersion) *journal.TraceContext {
+	if t == nil || level < sharding.VersionRecordTrace {
 		return nil
 	}
 	return &t.TraceContext

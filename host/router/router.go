@@ -104,7 +104,7 @@ func New(opts Options) (*Router, error) {
 	if opts.Remote == nil {
 		opts.Remote = nowhere{}
 	}
-	opts.Locate = opts.Locate.Or(opts.Shards)
+	opts.Locate = opts.Locate.OrDefault(opts.Shards)
 	r := &Router{
 		opts: opts,
 		self: target{node: opts.Self, self: true},

@@ -38,7 +38,7 @@ func (s *view) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
 func (s *view) Candidates(sharding.ShardID) []sharding.NodeID { return s.candidates }
 
 func (s *view) Missing(sharding.ShardID) sharding.Missing {
-	return sharding.Missing{Unheard: s.unheard}
+	return sharding.Missing{Unreachable: s.unheard}
 }
 
 func (s *view) Quorum(sharding.ShardID) bool {

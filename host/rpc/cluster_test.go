@@ -174,7 +174,7 @@ func TestOrders(t *testing.T) {
 	}
 	_, said := s.post(t, clusterPath+"RaiseLevel", `{"level":3,"dryRun":true}`)
 	node := func(n int) string {
-		return fmt.Sprintf(`{"nodeId":"n%d","version":"test","minLevel":1,"maxLevel":2,"obstacle":"node n%d speaks levels 1 to 2"}`, n, n)
+		return fmt.Sprintf(`{"nodeId":"n%d","version":"test","minLevel":1,"maxLevel":2,"obstacle":"node n%d supports cluster versions 1 to 2"}`, n, n)
 	}
 	wantJSON(t, said, `{"level":1,"wanted":3,"nodes":[`+node(1)+`,`+node(2)+`,`+node(3)+`]}`)
 	_, said = s.post(t, clusterPath+"RaiseLevel", `{"level":2}`)

@@ -31,7 +31,7 @@ type Overview struct {
 	Quorum      bool            // of the metadata group
 	ShardCount  uint32
 	ClusterID   string
-	Level       sharding.Level
+	Level       sharding.ClusterVersion
 	Policy      Policy
 	ShardKeys   []ShardKey // ordered by type
 	// PendingOrders were accepted and are not carried out yet.
@@ -55,9 +55,9 @@ type Member struct {
 	Leaders, Replicas uint32
 	Draining          bool
 	Version, Zone     string
-	Skew              time.Duration      // of its clock
-	Trouble           *clusterv1.Trouble // nil where it is given leaderships
-	Speaks            sharding.Levels    // zero where it is not known
+	Skew              time.Duration         // of its clock
+	Trouble           *clusterv1.Trouble    // nil where it is given leaderships
+	Speaks            sharding.VersionRange // zero where it is not known
 }
 
 // Shard is one shard.

@@ -18,13 +18,13 @@ type Levels interface {
 	// nothing is raised, where a member does not speak the level, does not
 	// answer, or is not reached where the level has nodes served; the report
 	// comes with the error.
-	RaiseLevel(ctx context.Context, level sharding.Level, dryRun bool) (LevelReport, error)
+	RaiseLevel(ctx context.Context, level sharding.ClusterVersion, dryRun bool) (LevelReport, error)
 }
 
 // LevelReport is the level of the cluster and what its members speak.
 type LevelReport struct {
-	Level  sharding.Level // now
-	Wanted sharding.Level
+	Level  sharding.ClusterVersion // now
+	Wanted sharding.ClusterVersion
 	Nodes  []NodeLevels // by name
 }
 
@@ -32,7 +32,7 @@ type LevelReport struct {
 type NodeLevels struct {
 	Node    sharding.NodeID
 	Version string // its release, empty where it is not known
-	Speaks  sharding.Levels
+	Speaks  sharding.VersionRange
 	// Obstacle says why the level cannot be raised because of the node; empty
 	// where it can.
 	Obstacle string
@@ -46,7 +46,7 @@ type levelService struct {
 
 // RaiseLevel raises the level of the cluster.
 func (s *levelService) RaiseLevel(ctx context.Context, req *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error) {
-	r, err := s.levels.RaiseLevel(ctx, sharding.Level(req.Msg.GetLevel()), req.Msg.GetDryRun())
+	r, err := s.levels.RaiseLevel(ctx, sharding.ClusterVersion(req.Msg.GetLevel()), req.Msg.GetDryRun())
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}

@@ -266,7 +266,7 @@ func checkRecord(v *journal.RecordView, term sharding.Term) error {
 // commit makes the judged records visible and moves the shard past the entry.
 func (m *Machine) commit(sh *shard, e *journal.Committed) {
 	size, steps := 0, m.timers.Steps()
-	fingerprints := m.opts.Level() >= sharding.LevelFingerprints
+	fingerprints := m.opts.ClusterVersion() >= sharding.VersionFingerprints
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.judged {

@@ -26,7 +26,7 @@ func BenchmarkApplySteps(b *testing.B) {
 			gone.Flags = journal.FlagTombstone
 			measured = append(measured, benchEntry(&gone))
 			for range 40 {
-				measured = append(measured, journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryWork, 1, 1))
+				measured = append(measured, journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntryWork, 1, 1))
 			}
 			return [][]byte{benchEntry(&set)}, measured
 		}},
@@ -50,9 +50,9 @@ func BenchmarkApplySteps(b *testing.B) {
 				before, last = append(before, benchEntry(&r)), r
 			}
 			snap := journal.Snapshot{Entity: last.Entity, Sequence: 128, Hash: chain.After(&last), Window: 128, Keep: 1, Retain: 1, State: []byte("s")}
-			measured = append(measured, journal.AppendSnapshot(journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntrySnapshot, 1, 1), &snap))
+			measured = append(measured, journal.AppendSnapshot(journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntrySnapshot, 1, 1), &snap))
 			for range 30 {
-				measured = append(measured, journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryWork, 1, 1))
+				measured = append(measured, journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntryWork, 1, 1))
 			}
 			return before, measured
 		}},
@@ -116,5 +116,5 @@ func benchTimers(n int) journal.Record {
 }
 
 func benchEntry(r *journal.Record) []byte {
-	return journal.AppendRecord(journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryRecords, 1, 1), r)
+	return journal.AppendRecord(journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntryRecords, 1, 1), r)
 }

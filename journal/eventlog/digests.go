@@ -41,7 +41,7 @@ func (m *Machine) takeDigest(sh *shard) *journal.Proof {
 	if len(d.taken) == digestsKept {
 		d.taken = slices.Delete(d.taken, 0, 1)
 	}
-	d.taken = append(d.taken, journal.Proof{Index: sh.applied.Index, Digest: sh.rows.Sums().Digest()})
+	d.taken = append(d.taken, journal.Proof{Index: sh.applied.Index, Checksum: sh.rows.Sums().Digest()})
 	p := d.taken[len(d.taken)-1]
 	return &p
 }
@@ -79,7 +79,7 @@ func (r *Reader) Compared(id sharding.ShardID, index uint64) (d journal.RowsDige
 	if sh := r.shards[id]; sh != nil && sh.unreadable() == nil {
 		for _, own := range sh.digests.compared {
 			if own.Index == index {
-				return own.Digest, true
+				return own.Checksum, true
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func TestReplicasTakeTheSameDigests(t *testing.T) {
 			opts.Differs = differs
 			return replica{openMachine(t, st, 0, opts), st}
 		}
-		a, b := begin(eventlog.Options{MaxHeads: 2, PackBytes: 300, Seed: 1}), begin(eventlog.Options{Level: sharding.FirstLevel, Seed: 2})
+		a, b := begin(eventlog.Options{MaxHeads: 2, PackBytes: 300, Seed: 1}), begin(eventlog.Options{ClusterVersion: sharding.FirstVersion, Seed: 2})
 		all := []replica{a, b}
 		var last *journal.Proof
 		taken := 0
@@ -72,7 +72,7 @@ func TestReplicasTakeTheSameDigests(t *testing.T) {
 		c := journal.Committed{Index: index + 1, Term: term, Data: proofEntry(term, last)}
 		for i, r := range all {
 			checkVerdict(t, apply1(r.m, 1, c), nil)
-			if own, ok := r.m.Compared(1, last.Index); !ok || own != last.Digest {
+			if own, ok := r.m.Compared(1, last.Index); !ok || own != last.Checksum {
 				t.Errorf("replica %d says it has %v %v", i, own, ok)
 			}
 		}
@@ -88,7 +88,7 @@ func TestAReplicaThatDiffersSaysSo(t *testing.T) {
 	var log []journal.Committed
 	good := openMachine(t, openStore(t, filepath.Join(t.TempDir(), "good"), smallStore), 0, eventlog.Options{})
 	st := openStore(t, filepath.Join(t.TempDir(), "bad"), smallStore)
-	bad := openMachine(t, st, 0, eventlog.Options{Level: sharding.FirstLevel})
+	bad := openMachine(t, st, 0, eventlog.Options{ClusterVersion: sharding.FirstVersion})
 	var proof *journal.Proof
 	for range 1100 {
 		_, c, _ := src.next()
@@ -119,15 +119,15 @@ func TestAReplicaThatDiffersSaysSo(t *testing.T) {
 	end := log[len(log)-1]
 	c := journal.Committed{Index: end.Index + 1, Term: end.Term, Data: proofEntry(end.Term, proof)}
 	checkVerdict(t, apply1(m, 1, c), nil)
-	if len(told) != 1 || told[0].Shard != 1 || told[0].Own.Index != proof.Index || told[0].Own.Digest == proof.Digest {
+	if len(told) != 1 || told[0].Shard != 1 || told[0].Own.Index != proof.Index || told[0].Own.Checksum == proof.Checksum {
 		t.Fatalf("told %+v, the leader has %+v", told, proof)
 	}
-	if own, ok := m.Compared(1, proof.Index); !ok || own != told[0].Own.Digest || m.Stopped(1) != nil {
+	if own, ok := m.Compared(1, proof.Index); !ok || own != told[0].Own.Checksum || m.Stopped(1) != nil {
 		t.Fatalf("it says it has %v %v, stopped %v", own, ok, m.Stopped(1))
 	}
 	c.Index++
 	checkVerdict(t, apply1(good, 1, journal.Committed{Index: end.Index + 1, Term: end.Term, Data: proofEntry(end.Term, proof)}), nil)
-	if own, _ := good.Compared(1, proof.Index); own != proof.Digest {
+	if own, _ := good.Compared(1, proof.Index); own != proof.Checksum {
 		t.Fatal("the healthy replica differs from itself")
 	}
 }

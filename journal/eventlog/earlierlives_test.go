@@ -75,7 +75,7 @@ func TestReplicasRemoveTheSameRows(t *testing.T) {
 func (a *alarms) work() (owing bool) {
 	a.Helper()
 	a.index++
-	v := apply1(a.m, 1, journal.Committed{Index: a.index, Term: 1, Data: journal.AppendPacedHeader(nil, sharding.MaxLevel, journal.EntryWork, 1, 1)})
+	v := apply1(a.m, 1, journal.Committed{Index: a.index, Term: 1, Data: journal.AppendPacedHeader(nil, sharding.MaxVersion, journal.EntryWork, 1, 1)})
 	if v.Err != nil {
 		a.Fatal(v.Err)
 	}
@@ -83,7 +83,7 @@ func (a *alarms) work() (owing bool) {
 }
 
 // remove deletes the entity, by an entry of a level.
-func (a *alarms) remove(level sharding.Level) {
+func (a *alarms) remove(level sharding.ClusterVersion) {
 	a.Helper()
 	a.index++
 	gone := record(a.id, 0, a.prev, 0)
@@ -116,7 +116,7 @@ func TestTimersOfEarlierLivesAreGone(t *testing.T) {
 			if flushed {
 				flush(t, a.m, st)
 			}
-			a.remove(sharding.LevelPaced)
+			a.remove(sharding.VersionPacedWork)
 			left := n - slice // the entry itself removes some
 			a.want(left)
 			verifyStore(t, st)
@@ -138,7 +138,7 @@ func TestTimersOfEarlierLivesAreGone(t *testing.T) {
 			a.fire(7, "t0999")
 			a.want(0, "t0001", "z")
 			a.set(9, timerNames(40)...)
-			a.remove(sharding.LevelPaced) // the second life, as a whole
+			a.remove(sharding.VersionPacedWork) // the second life, as a whole
 			a.want(0)
 			verifyStore(t, st)
 		})
@@ -151,7 +151,7 @@ func TestDeletionOfEarlierLevels(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
 	a.set(5, timerNames(300)...)
-	a.remove(sharding.Level2)
+	a.remove(sharding.Version2)
 	a.want(0)
 	info, err := a.m.Info(1, sharding.EntityID{Type: "t", ID: "a"})
 	if err != nil || info.Left != 0 || info.Life != 0 {
@@ -167,7 +167,7 @@ func TestTimerOfEarlierLifeDoesNotFire(t *testing.T) {
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
 	a.set(5, timerNames(800)...)
 	flush(t, a.m, st)
-	a.remove(sharding.LevelPaced)
+	a.remove(sharding.VersionPacedWork)
 	a.index++
 	r := record("a", 0, a.prev, 0)
 	r.Sections = []journal.Section{{Kind: journal.SectionSource, Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte("t0799"), Due: 5})}}
@@ -188,7 +188,7 @@ func TestTimerRoomCountsInMemory(t *testing.T) {
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxHeads: 1}), st: st, id: "a"}
 	e := sharding.EntityID{Type: "t", ID: "a"}
 	a.set(5, timerNames(100)...)
-	a.remove(sharding.LevelPaced)
+	a.remove(sharding.VersionPacedWork)
 	a.set(5, timerNames(200)...)
 	names := [][]byte{[]byte("t0150"), []byte("t0150"), []byte("t0200"), []byte("new")}
 	for _, evicted := range []bool{false, true} {

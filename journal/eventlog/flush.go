@@ -66,7 +66,7 @@ func (m *Machine) TakeBatch() *Batch {
 	}
 	b := &m.batch
 	m.sumHeads(nil)
-	summed := m.opts.Level() >= sharding.LevelSums
+	summed := m.opts.ClusterVersion() >= sharding.VersionRowChecksums
 	m.lockLong()
 	defer m.unlockLong()
 	b.heads, b.shards = b.heads[:0], b.shards[:0]

@@ -91,8 +91,8 @@ func (r *generationsRun) crash() {
 		t.Fatalf("%s: %v", name, err)
 	}
 	m, err := eventlog.Open(st, r.recorded, eventlog.Options{
-		Level:    maxLevel,
-		MaxHeads: 30, PackBytes: 900, Generations: []statefile.Generation{{Shard: 1, Generation: r.generation, Install: r.began}},
+		ClusterVersion: maxLevel,
+		MaxHeads:       30, PackBytes: 900, Generations: []statefile.Generation{{Shard: 1, Generation: r.generation, Install: r.began}},
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -24,7 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files instead of com
 func TestStoredBytes(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{
-		Metadata: &registry{pairs: make(map[string]string)}, Level: sharding.FirstLevel,
+		Metadata: &registry{pairs: make(map[string]string)}, ClusterVersion: sharding.FirstVersion,
 	})
 	var chain journal.Chain
 	first := record("alice", 0, journal.Hash{}, 2)
@@ -70,7 +70,7 @@ func TestStoredBytes(t *testing.T) {
 	lives.Sections = []journal.Section{{Kind: journal.SectionTimers, Data: many}}
 	lives.Flags = journal.FlagTombstone
 	paced := func(r *journal.Record) []byte {
-		return journal.AppendRecord(journal.AppendPacedHeader(nil, sharding.LevelPaced, journal.EntryRecords, 1, 1), r)
+		return journal.AppendRecord(journal.AppendPacedHeader(nil, sharding.VersionPacedWork, journal.EntryRecords, 1, 1), r)
 	}
 	if v := apply1(m, 260, journal.Committed{Index: 1, Term: 1, Data: paced(&lives)}); v.Err != nil || v.Owing {
 		t.Fatal(v.Err, v.Owing)

@@ -30,12 +30,12 @@ func openStore(t testing.TB, dir string, opts store.Options) *store.Store {
 	return st
 }
 
-func maxLevel() sharding.Level { return sharding.MaxLevel }
+func maxLevel() sharding.ClusterVersion { return sharding.MaxVersion }
 
 func openMachine(t testing.TB, st *store.Store, watermark uint64, opts eventlog.Options) *eventlog.Machine {
 	t.Helper()
-	if opts.Level == nil {
-		opts.Level = maxLevel
+	if opts.ClusterVersion == nil {
+		opts.ClusterVersion = maxLevel
 	}
 	m, err := eventlog.Open(st, watermark, opts)
 	if err != nil {

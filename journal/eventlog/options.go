@@ -44,9 +44,9 @@ type Options struct {
 	// starts within a pack reads it whole; a larger pack costs less to write.
 	// Default 64 KiB.
 	PackBytes int
-	// Level gives the cluster's level, for what is written; see sharding.Level.
+	// ClusterVersion gives the cluster's level, for what is written; see sharding.ClusterVersion.
 	// Nil: sharding.Level1.
-	Level func() sharding.Level
+	ClusterVersion func() sharding.ClusterVersion
 	// Stopped is told, from the applying goroutine, that a shard has stopped on
 	// this node. It must not block. Default: nobody is.
 	Stopped func(Stopped)
@@ -75,8 +75,8 @@ func (o Options) withDefaults() Options {
 	if o.Differs == nil {
 		o.Differs = func(Difference) {}
 	}
-	if o.Level == nil {
-		o.Level = sharding.FirstLevel
+	if o.ClusterVersion == nil {
+		o.ClusterVersion = sharding.FirstVersion
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

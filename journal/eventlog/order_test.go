@@ -14,10 +14,10 @@ import (
 
 // historyOf applies one entry for each payload, two records each, and a no-op
 // behind each entry. It writes to the store after each entry, or never.
-func historyOf(t *testing.T, level sharding.Level, flushes bool, payloads ...string) (*eventlog.Machine, *store.Store) {
+func historyOf(t *testing.T, level sharding.ClusterVersion, flushes bool, payloads ...string) (*eventlog.Machine, *store.Store) {
 	t.Helper()
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
-	m := openMachine(t, st, 0, eventlog.Options{Level: func() sharding.Level { return level }})
+	m := openMachine(t, st, 0, eventlog.Options{ClusterVersion: func() sharding.ClusterVersion { return level }})
 	var chain journal.Chain
 	heads := map[string]journal.Hash{}
 	for i, payload := range payloads {
@@ -71,8 +71,8 @@ func fingerprintAt(t *testing.T, m *eventlog.Machine, p eventlog.OrderPlace) uin
 // and only then.
 func TestReadersOfAnotherHistoryAreRefused(t *testing.T) {
 	for _, flushes := range []bool{false, true} {
-		one, _ := historyOf(t, sharding.MaxLevel, flushes, "1", "2", "3")
-		other, _ := historyOf(t, sharding.MaxLevel, !flushes, "1", "x", "3")
+		one, _ := historyOf(t, sharding.MaxVersion, flushes, "1", "2", "3")
+		other, _ := historyOf(t, sharding.MaxVersion, !flushes, "1", "x", "3")
 		for _, p := range places(3) {
 			known := fingerprintAt(t, one, p)
 			if known == 0 {
@@ -91,9 +91,9 @@ func TestReadersOfAnotherHistoryAreRefused(t *testing.T) {
 // installed from, a replica names each place as the others do.
 func TestReplicasGiveTheSameFingerprints(t *testing.T) {
 	payloads := []string{"1", "2", "3", "4"}
-	fresh, _ := historyOf(t, sharding.MaxLevel, false, payloads...)
-	written, _ := historyOf(t, sharding.MaxLevel, true, payloads...)
-	half, st := historyOf(t, sharding.MaxLevel, false, payloads...)
+	fresh, _ := historyOf(t, sharding.MaxVersion, false, payloads...)
+	written, _ := historyOf(t, sharding.MaxVersion, true, payloads...)
+	half, st := historyOf(t, sharding.MaxVersion, false, payloads...)
 	flush(t, half, st)
 	to := openStore(t, filepath.Join(t.TempDir(), "to"), store.Options{})
 	installed := openMachine(t, to, 0, eventlog.Options{})
@@ -117,7 +117,7 @@ func TestReplicasGiveTheSameFingerprints(t *testing.T) {
 // reads them, and agree with any reader.
 func TestRowsOfEarlierLevelsHaveNoFingerprint(t *testing.T) {
 	for _, flushes := range []bool{false, true} {
-		m, _ := historyOf(t, sharding.Level2, flushes, "1", "2")
+		m, _ := historyOf(t, sharding.Version2, flushes, "1", "2")
 		for _, p := range places(2) {
 			if p == (eventlog.OrderPlace{At: journal.Position{Index: 1}}) {
 				continue // no row is before it

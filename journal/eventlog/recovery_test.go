@@ -142,8 +142,8 @@ type journalRun struct {
 	dir      string
 	st       *store.Store
 	m        *eventlog.Machine
-	level    func() sharding.Level // nil: the first
-	recorded []uint64              // watermarks that a cut may have recorded last
+	level    func() sharding.ClusterVersion // nil: the first
+	recorded []uint64                       // watermarks that a cut may have recorded last
 	durable  map[sharding.ShardID]uint64
 }
 
@@ -152,7 +152,7 @@ func (r *journalRun) open(watermark uint64) {
 	opts := smallStore
 	opts.Watermark = watermark
 	r.st = openStore(r.t, r.dir, opts)
-	m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxHeads: 30, PackBytes: 2000, Level: r.level})
+	m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxHeads: 30, PackBytes: 2000, ClusterVersion: r.level})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestRecoverAtEveryBatch(t *testing.T) {
 	for seed := uint64(0); seed < want || stats.lagging == 0 && seed < want+8; seed++ {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()
-		run := &journalRun{t: t, dir: filepath.Join(base, "live"), level: func() sharding.Level { return sharding.Level1 + sharding.Level(src.rng.IntN(2)) }}
+		run := &journalRun{t: t, dir: filepath.Join(base, "live"), level: func() sharding.ClusterVersion { return sharding.Version1 + sharding.ClusterVersion(src.rng.IntN(2)) }}
 		run.open(0)
 		if err := run.m.SetRecoveryTargets(nil); err != nil {
 			t.Fatal(err)

@@ -64,7 +64,7 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 		}
 	}
 	level := s.level()
-	if level >= sharding.LevelPaced && s.rng.IntN(12) == 0 {
+	if level >= sharding.VersionPacedWork && s.rng.IntN(12) == 0 {
 		return journal.AppendPacedHeader(nil, level, journal.EntryWork, fence, s.number)
 	}
 	b := journal.AppendPacedHeader(nil, level, journal.EntryRecords, fence, s.number)
@@ -99,8 +99,8 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 }
 
 // level is that of a cluster which had entries of each.
-func (s *source) level() sharding.Level {
-	return sharding.Level2 + sharding.Level(min(1, s.rng.IntN(4)))
+func (s *source) level() sharding.ClusterVersion {
+	return sharding.Version2 + sharding.ClusterVersion(min(1, s.rng.IntN(4)))
 }
 
 // bindings is an entry with a revision that is higher than the shard's, or not.

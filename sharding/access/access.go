@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// Bounds of what is kept. A change over one of them is ErrInvalid.
+// Limits. A change that exceeds one of them fails with ErrInvalid.
 const (
-	MaxRoles        = 256 // beside those that are built in
+	MaxRoles        = 256 // not counting built-in roles
 	MaxBindings     = 4096
-	MaxBytes        = 1 << 20 // of all roles and bindings, as Size counts them
-	MaxRules        = 64      // of a role
-	MaxRuleEntries  = 64      // of each list of a rule
-	MaxBindingRoles = 16      // of a binding
-	MaxNameBytes    = 64      // of a role's name
-	MaxSubjectBytes = 288     // with its kind
+	MaxBytes        = 1 << 20 // total of all roles and bindings, as counted by Size
+	MaxRules        = 64      // per role
+	MaxRuleEntries  = 64      // per list of a rule
+	MaxBindingRoles = 16      // per binding
+	MaxNameBytes    = 64      // length of a role name
+	MaxSubjectBytes = 288     // including its kind
 	MaxPatternBytes = 256
 )
 
-// ErrInvalid: a role or a binding is malformed, or is over a bound.
+// ErrInvalid is returned for a role, binding, quota or token that is malformed
+// or exceeds a limit.
 var ErrInvalid = errors.New("access")
 
-// Verbs that a rule may name. They are those of hostd.auth.v1, but for SELF,
-// which nobody is refused.
+// Verbs that a rule can name: those of hostd.auth.v1, except SELF, which is
+// always allowed.
 const (
 	Invoke   = "invoke"
 	Query    = "query"
@@ -37,60 +38,63 @@ const (
 	Security = "security"
 )
 
-// Verbs are all of them.
+// Verbs lists all verbs.
 var Verbs = []string{Invoke, Query, Read, Operate, Deploy, Download, Settings, Admin, Export, Security}
 
-// Any is every verb in a rule that allows, and every text in a pattern.
+// Any matches every verb in an allow rule, and any text in a pattern.
 const Any = "*"
 
-// Effect is what a rule does to the calls that it matches.
+// Effect says whether a rule allows or denies the calls that it matches.
 type Effect string
 
-// The effects. Whatever is denied is refused, whatever allows it.
+// The effects. A matching deny rule always wins over allow rules.
 const (
 	Allow Effect = "allow"
 	Deny  Effect = "deny"
 )
 
-// Rule matches calls: by every list that it has.
+// Rule matches a call if each of its non-empty lists matches.
 type Rule struct {
 	Effect Effect   `json:"effect"`
 	Verbs  []string `json:"verbs"`
-	// Types are names of entity types, or beginnings of them with * at the end.
-	// Empty is all, and calls that are about no type.
+	// Types are entity type names, or prefixes of them followed by *. If empty,
+	// the rule matches all types, and calls that concern no type.
 	Types []string `json:"types,omitempty"`
-	// IDPrefixes begin the ids of entities; one of Variables in one stands for the
-	// caller. Empty is all, and calls that are about no entity.
+	// IDPrefixes are prefixes of entity ids; a variable (see Variables) in a
+	// prefix stands for the caller. If empty, the rule matches all ids, and
+	// calls that concern no entity.
 	IDPrefixes []string `json:"idPrefixes,omitempty"`
-	// Commands are names of commands and queries, or beginnings of them with * at
-	// the end. Empty is all, and calls without one.
+	// Commands are names of commands and queries, or prefixes of them followed
+	// by *. If empty, the rule matches all commands, and calls without one.
 	Commands []string `json:"commands,omitempty"`
 }
 
-// What stands for the caller in a prefix of ids.
+// Variables for the caller in id prefixes.
 const (
-	// PrincipalVariable is the caller's kind and name, such as jwt:alice; from
-	// sharding.LevelPrincipalVariable on.
+	// PrincipalVariable expands to the caller's kind and name, such as
+	// jwt:alice. It requires sharding.VersionPrincipalVariable.
 	PrincipalVariable = "${principal}"
-	// NameVariable is the caller's name alone. Two callers of different kinds may
-	// have the same, so a role with it is only for subjects of one kind.
+	// NameVariable expands to the caller's name alone. Because callers of
+	// different kinds may share a name, a role that uses it may be bound to
+	// subjects of one kind only.
 	NameVariable = "${principal.name}"
 )
 
-// Variables are all that there are.
+// Variables lists all variables.
 var Variables = [...]string{PrincipalVariable, NameVariable}
 
-// Role is a list of rules with a name, and what it says of quotas.
+// Role is a named list of rules, with optional quotas.
 type Role struct {
 	Name   string `json:"name"`
 	Rules  []Rule `json:"rules,omitempty"`
 	Quotas Quotas `json:"quotas,omitzero"`
-	// Revision is that of all roles and bindings when this one was put; 0 of one
-	// that is built in.
+	// Revision is the revision of the set of roles and bindings at which this
+	// role was last written; 0 for built-in roles.
 	Revision uint64 `json:"revision,omitempty"`
 }
 
-// Kinds of subjects, before the colon. Anonymous has no colon and no name.
+// Subject kinds, the part of a subject before the colon. KindAnonymous is used
+// alone, without a colon or a name.
 const (
 	KindToken       = "token"
 	KindJWT         = "jwt"
@@ -99,7 +103,7 @@ const (
 	KindAnonymous   = "anonymous"
 )
 
-// Binding gives a subject roles. A subject has one binding at most.
+// Binding assigns roles to a subject. A subject has at most one binding.
 type Binding struct {
 	// Subject is token:NAME, jwt:NAME, certificate:NAME, group:NAME or
 	// anonymous.
@@ -108,15 +112,15 @@ type Binding struct {
 	Revision uint64   `json:"revision,omitempty"`
 }
 
-// RoleAdmin is the role that may do everything. While no binding has it, roles
-// decide nothing.
+// RoleAdmin is the role that may do everything. As long as no binding includes
+// it, role checks are off.
 const RoleAdmin = "admin"
 
-// allows is a rule of a role that is built in.
+// allows returns the rules of a built-in role that allows the verbs.
 func allows(verbs ...string) []Rule { return []Rule{{Effect: Allow, Verbs: verbs}} }
 
-// BuiltIn are the roles that every cluster has, by name. They are made anew for
-// each caller.
+// BuiltIn returns the roles that every cluster has, sorted by name. Each call
+// returns a new slice.
 func BuiltIn() []Role {
 	return []Role{
 		{Name: RoleAdmin, Rules: allows(Any), Quotas: UnlimitedQuotas()},
@@ -127,22 +131,22 @@ func BuiltIn() []Role {
 	}
 }
 
-// IsBuiltIn reports whether a role of that name is built in.
+// IsBuiltIn reports whether the name is that of a built-in role.
 func IsBuiltIn(name string) bool {
 	return slices.ContainsFunc(BuiltIn(), func(r Role) bool { return r.Name == name })
 }
 
-// SplitSubject returns the kind and the name of a subject.
+// SplitSubject splits a subject into its kind and its name.
 func SplitSubject(subject string) (kind, name string) {
 	kind, name, _ = strings.Cut(subject, ":")
 	return kind, name
 }
 
-// BindsAdmin reports whether the binding has RoleAdmin.
+// BindsAdmin reports whether the binding includes RoleAdmin.
 func (b Binding) BindsAdmin() bool { return slices.Contains(b.Roles, RoleAdmin) }
 
-// entryBytes is what each text of a role or a binding counts for beside its own
-// bytes.
+// entryBytes is the fixed overhead counted for each string of a role or
+// binding.
 const entryBytes = 16
 
 func sizeOf(texts []string) int {
@@ -153,7 +157,7 @@ func sizeOf(texts []string) int {
 	return n
 }
 
-// Size is what the role counts for in MaxBytes.
+// Size returns the bytes that the role counts toward MaxBytes.
 func (r Role) Size() int {
 	n := len(r.Name) + entryBytes
 	for _, rule := range r.Rules {
@@ -165,18 +169,18 @@ func (r Role) Size() int {
 	return n
 }
 
-// Size is what the binding counts for in MaxBytes.
+// Size returns the bytes that the binding counts toward MaxBytes.
 func (b Binding) Size() int { return len(b.Subject) + entryBytes + sizeOf(b.Roles) }
 
-// Uses reports whether a prefix of the role has the variable.
+// Uses reports whether an id prefix of the role contains the variable.
 func (r Role) Uses(variable string) bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool {
 		return slices.ContainsFunc(rule.IDPrefixes, func(p string) bool { return strings.Contains(p, variable) })
 	})
 }
 
-// CallerKind is the kind of the callers that a subject names: those of a group
-// have signed tokens.
+// CallerKind returns the kind of caller that a subject matches. Groups come
+// from the claims of JWTs, so for a group that is KindJWT.
 func CallerKind(subject string) string {
 	if kind, _ := SplitSubject(subject); kind != KindGroup {
 		return kind

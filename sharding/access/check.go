@@ -11,16 +11,16 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
-// Check says whether the role may be kept: ErrInvalid.
+// Check returns an error wrapping ErrInvalid if the role is invalid.
 func (r Role) Check() error {
 	if err := CheckRoleName(r.Name); err != nil {
 		return err
 	}
 	if IsBuiltIn(r.Name) {
-		return invalid("the role %s is built in and stays as it is", r.Name)
+		return invalid("the role %s is built in and cannot be changed", r.Name)
 	}
 	if len(r.Rules) == 0 && r.Quotas == (Quotas{}) || len(r.Rules) > MaxRules {
-		return invalid("a role of %d rules, 1 to %d are allowed, or none beside quotas", len(r.Rules), MaxRules)
+		return invalid("a role has %d rules, 1 to %d are allowed, or none if it has quotas", len(r.Rules), MaxRules)
 	}
 	if err := r.Quotas.check(); err != nil {
 		return err
@@ -33,7 +33,8 @@ func (r Role) Check() error {
 	return nil
 }
 
-// CheckRoleName refuses what is no name of a role.
+// CheckRoleName returns an error wrapping ErrInvalid if the name is not a valid
+// role name.
 func CheckRoleName(name string) error {
 	if name == "" || len(name) > MaxNameBytes {
 		return invalid("the name of a role has %d bytes, 1 to %d are allowed", len(name), MaxNameBytes)
@@ -51,10 +52,10 @@ func typeByte(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
 
 func (r Rule) check() error {
 	if r.Effect != Allow && r.Effect != Deny {
-		return invalid("the effect is %.40q: allow or deny", string(r.Effect))
+		return invalid("the effect must be allow or deny, got %.40q", string(r.Effect))
 	}
 	if len(r.Verbs) == 0 {
-		return invalid("no verbs: a rule names those that it is for")
+		return invalid("a rule must name at least one verb")
 	}
 	for what, list := range r.lists() {
 		if len(list) > MaxRuleEntries {
@@ -64,16 +65,17 @@ func (r Rule) check() error {
 	for _, v := range r.Verbs {
 		switch {
 		case r.Effect == Deny && (v == Any || v == Security):
-			// Who may give roles could not take this back.
+			// Denying all verbs or the security verb could lock out whoever
+			// manages roles, and they could then not revert it.
 			return invalid("%q cannot be denied: take the role away that allows it", v)
 		case v != Any && !slices.Contains(Verbs, v):
-			return invalid("there is no verb %.40q: %s, or * for all", v, strings.Join(Verbs, ", "))
+			return invalid("unknown verb %.40q: use %s, or * for all", v, strings.Join(Verbs, ", "))
 		}
 	}
 	for _, p := range r.Types {
 		name := strings.TrimSuffix(p, Any)
 		if p == "" || len(p) > MaxPatternBytes || strings.ContainsFunc(name, func(c rune) bool { return c >= utf8.RuneSelf || !typeByte(byte(c)) }) {
-			return invalid("the type %.80q is not the name of one, nor the beginning of one with * at the end", p)
+			return invalid("the type pattern %.80q is neither an entity type name nor a prefix of one followed by *", p)
 		}
 	}
 	for _, p := range r.IDPrefixes {
@@ -89,15 +91,16 @@ func (r Rule) check() error {
 	return nil
 }
 
-// lists yields the lists of the rule by what they have.
+// lists yields each list of the rule with its JSON name.
 func (r Rule) lists() func(yield func(string, []string) bool) {
 	return func(yield func(string, []string) bool) {
 		_ = yield("verbs", r.Verbs) && yield("types", r.Types) && yield("idPrefixes", r.IDPrefixes) && yield("commands", r.Commands)
 	}
 }
 
-// CheckPrefix refuses what is no prefix of ids. A variable needs something
-// behind it: the ids of al would be those of alice otherwise.
+// CheckPrefix returns an error wrapping ErrInvalid if p is not a valid id
+// prefix. A variable must be followed by a separator: without one, the prefix
+// of al would also match the ids of alice.
 func CheckPrefix(p string) error {
 	if err := checkText("prefix of ids", p); err != nil {
 		return err
@@ -107,7 +110,7 @@ func CheckPrefix(p string) error {
 		switch {
 		case !has:
 		case strings.Contains(before, "${") || strings.Contains(after, "${"):
-			return invalid("the prefix %.80q has two variables", p)
+			return invalid("the prefix %.80q has more than one variable", p)
 		case after == "":
 			return invalid("the prefix %.80q ends with %s: put a separator after it, such as /", p, variable)
 		default:
@@ -115,54 +118,55 @@ func CheckPrefix(p string) error {
 		}
 	}
 	if strings.Contains(p, "${") {
-		return invalid("the prefix %.80q has a variable that is neither %s nor %s", p, PrincipalVariable, NameVariable)
+		return invalid("the prefix %.80q has an unknown variable: use %s or %s", p, PrincipalVariable, NameVariable)
 	}
 	return nil
 }
 
-// Check says whether the binding may be kept: ErrInvalid. Whether its roles
-// exist is not known here.
+// Check returns an error wrapping ErrInvalid if the binding is invalid. It does
+// not check whether the roles exist.
 func (b Binding) Check() error {
 	if err := CheckSubject(b.Subject); err != nil {
 		return err
 	}
 	if len(b.Roles) == 0 || len(b.Roles) > MaxBindingRoles {
-		return invalid("a binding of %d roles, 1 to %d are allowed", len(b.Roles), MaxBindingRoles)
+		return invalid("a binding has %d roles, 1 to %d are allowed", len(b.Roles), MaxBindingRoles)
 	}
 	for i, name := range b.Roles {
 		if err := CheckRoleName(name); err != nil {
 			return err
 		}
 		if slices.Contains(b.Roles[:i], name) {
-			return invalid("the role %s is there twice", name)
+			return invalid("the role %s is listed twice", name)
 		}
 	}
 	if b.Subject == KindAnonymous && b.BindsAdmin() {
-		return invalid("the anonymous cannot be %s", RoleAdmin)
+		return invalid("anonymous callers cannot have the role %s", RoleAdmin)
 	}
 	return nil
 }
 
-// CheckSubject refuses what is no subject.
+// CheckSubject returns an error wrapping ErrInvalid if the subject is
+// malformed.
 func CheckSubject(subject string) error {
 	if len(subject) > MaxSubjectBytes {
-		return invalid("a subject of %d bytes, at most %d are allowed", len(subject), MaxSubjectBytes)
+		return invalid("a subject has %d bytes, at most %d are allowed", len(subject), MaxSubjectBytes)
 	}
 	kind, name := SplitSubject(subject)
 	switch {
 	case subject == KindAnonymous:
 		return nil
 	case kind != KindToken && kind != KindJWT && kind != KindCertificate && kind != KindGroup || name == "":
-		return invalid("the subject %.80q is none: token:NAME, jwt:NAME, certificate:NAME, group:NAME or anonymous", subject)
+		return invalid("invalid subject %.80q: use token:NAME, jwt:NAME, certificate:NAME, group:NAME or anonymous", subject)
 	}
 	return printable("subject", subject)
 }
 
-// CheckOwner refuses what owns nothing: who calls without a credential is
-// nobody.
+// CheckOwner returns an error wrapping ErrInvalid if the subject cannot own a
+// type. The anonymous subject cannot, because anybody could act as it.
 func CheckOwner(subject string) error {
 	if subject == KindAnonymous {
-		return invalid("who calls without a credential owns nothing")
+		return invalid("anonymous callers cannot own a type")
 	}
 	return CheckSubject(subject)
 }
@@ -174,7 +178,8 @@ func checkText(what, text string) error {
 	return printable(what, text)
 }
 
-// printable asks nothing of the tables of Unicode.
+// printable checks that the text is UTF-8 without control characters. It uses
+// no Unicode tables, which differ between Go releases.
 func printable(what, text string) error {
 	if !utf8.ValidString(text) {
 		return invalid("the %s is not UTF-8", what)

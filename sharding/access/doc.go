@@ -1,6 +1,5 @@
-// Package access is the vocabulary of who may do what: verbs, rules, roles and
-// the bindings of roles to subjects, with the bounds of each. The metadata
-// shard keeps them, and every replica must judge them alike: it is pure, and
-// asks nothing of tables that differ between releases of Go. It decides
-// nothing.
+// Package access defines roles: verbs, rules, roles, role bindings and their
+// limits. The metadata shard stores them and every replica must accept or
+// reject them identically, so the package is pure and uses no tables that
+// differ between Go releases. It does not make access decisions.
 package access

@@ -2,40 +2,40 @@ package access
 
 import "fmt"
 
-// Quota is something of which a caller has no more than its roles allow, on
-// each node.
+// Quota is a resource whose use by a caller is limited on each node according
+// to the caller's roles.
 type Quota uint8
 
-// The quotas. Those of a second are of what is carried out, the others of what
-// is there at a time.
+// The quotas. Per-second quotas limit work that is executed; the others limit
+// how many exist at a time.
 const (
 	CommandsPerSecond Quota = iota // commands and queries
 	FuelPerSecond
-	BytesPerSecond // of payloads: of commands, of queries and of their replies
+	BytesPerSecond // payload bytes of commands, queries and their replies
 	OpenStreams
-	Connections // whose certificate names the caller
+	Connections // connections whose certificate names the caller
 	Uploads
-	CompileSeconds // of the processor, in a minute
+	CompileSeconds // processor time per minute
 )
 
-// QuotaNames are those that operators and callers read, by Quota.
+// QuotaNames are the names shown to operators and callers, indexed by Quota.
 var QuotaNames = [...]string{
 	CommandsPerSecond: "commands-per-second", FuelPerSecond: "fuel-per-second", BytesPerSecond: "bytes-per-second",
 	OpenStreams: "streams", Connections: "connections", Uploads: "uploads", CompileSeconds: "compile-seconds-per-minute",
 }
 
-// NumQuotas is how many there are.
+// NumQuotas is the number of quotas.
 const NumQuotas = len(QuotaNames)
 
 func (q Quota) String() string { return QuotaNames[q] }
 
-// Unlimited is a quota that bounds nothing.
+// Unlimited is the value of a quota without a limit.
 const Unlimited = -1
 
-// MaxQuota is the largest number of a quota.
+// MaxQuota is the maximum value of a quota.
 const MaxQuota = 1 << 50
 
-// Quotas are what a role says of the quotas of those who have it: 0 is nothing.
+// Quotas are the quotas that a role sets. 0 leaves a quota unset.
 type Quotas struct {
 	CommandsPerSecond int64 `json:"commandsPerSecond,omitempty"`
 	FuelPerSecond     int64 `json:"fuelPerSecond,omitempty"`
@@ -46,19 +46,20 @@ type Quotas struct {
 	CompileSeconds    int64 `json:"compileSecondsPerMinute,omitempty"`
 }
 
-// fields are the numbers, by Quota.
+// fields returns pointers to the values, indexed by Quota.
 func (q *Quotas) fields() [NumQuotas]*int64 {
 	return [...]*int64{&q.CommandsPerSecond, &q.FuelPerSecond, &q.BytesPerSecond, &q.Streams, &q.Connections, &q.Uploads, &q.CompileSeconds}
 }
 
-// Of is what is said of a quota: 0 is nothing.
-func (q Quotas) Of(which Quota) int64 { return *q.fields()[which] }
+// Get returns the value of a quota, 0 if it is unset.
+func (q Quotas) Get(which Quota) int64 { return *q.fields()[which] }
 
-// Set says something of a quota.
+// Set sets a quota.
 func (q *Quotas) Set(which Quota, most int64) { *q.fields()[which] = most }
 
-// What callers have of whose roles none says anything of a quota, and what all
-// the anonymous have together beside callers that have a credential.
+// Defaults for callers none of whose roles sets the quota. The Anonymous values
+// are shared by all anonymous callers of a node and apply if other callers have
+// credentials.
 const (
 	DefaultStreams        = 64
 	DefaultConnections    = 128
@@ -70,7 +71,7 @@ const (
 	AnonymousBytes    = 8 << 20
 )
 
-// DefaultQuotas are those of a caller of whose roles none says anything.
+// DefaultQuotas returns the quotas of a caller none of whose roles sets any.
 func DefaultQuotas() Quotas {
 	return Quotas{
 		CommandsPerSecond: Unlimited, FuelPerSecond: Unlimited, BytesPerSecond: Unlimited,
@@ -78,14 +79,15 @@ func DefaultQuotas() Quotas {
 	}
 }
 
-// AnonymousQuotas are of all the anonymous together, beside others.
+// AnonymousQuotas returns the quotas that all anonymous callers share, if other
+// callers have credentials.
 func AnonymousQuotas() Quotas {
 	q := DefaultQuotas()
 	q.CommandsPerSecond, q.FuelPerSecond, q.BytesPerSecond = AnonymousCommands, AnonymousFuel, AnonymousBytes
 	return q
 }
 
-// UnlimitedQuotas bound nothing.
+// UnlimitedQuotas returns quotas without limits.
 func UnlimitedQuotas() Quotas {
 	var q Quotas
 	for _, n := range q.fields() {
@@ -97,13 +99,13 @@ func UnlimitedQuotas() Quotas {
 func (q Quotas) check() error {
 	for which, n := range q.fields() {
 		if *n < Unlimited || *n > MaxQuota {
-			return invalid("the quota %s is %d: 1 to %d, %d for no bound, or 0 to say nothing of it", QuotaNames[which], *n, int64(MaxQuota), Unlimited)
+			return invalid("the quota %s must be 1 to %[3]d, %[4]d for unlimited, or 0 to leave it unset, got %[2]d", QuotaNames[which], *n, int64(MaxQuota), Unlimited)
 		}
 	}
 	return nil
 }
 
-// QuotaText is how a number of a quota is written.
+// QuotaText formats the value of a quota.
 func QuotaText(most int64) string {
 	if most == Unlimited {
 		return "unlimited"

@@ -6,69 +6,72 @@ import (
 	"strings"
 )
 
-// Bounds of tokens.
+// Limits on tokens.
 const (
 	MaxTokens         = 1024
 	MaxTokenNameBytes = 128
 )
 
-// TokenHash is the SHA-256 of a token. Nobody makes a token of it.
+// TokenHash is the SHA-256 hash of a token. The token cannot be recovered from
+// it.
 type TokenHash [sha256.Size]byte
 
 // HashToken hashes a token.
 func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
 
-// MarshalText implements encoding.TextMarshaler: hexadecimal digits.
+// MarshalText implements encoding.TextMarshaler. The text is hexadecimal.
 func (h TokenHash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (h *TokenHash) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(h)) {
-		return invalid("a hash has %d hexadecimal digits, this has %d", hex.EncodedLen(len(h)), len(text))
+		return invalid("a token hash has %d hexadecimal digits, got %d", hex.EncodedLen(len(h)), len(text))
 	}
 	if _, err := hex.Decode(h[:], text); err != nil {
-		return invalid("the hash is not hexadecimal")
+		return invalid("the token hash is not hexadecimal")
 	}
 	return nil
 }
 
-// Token is what is kept of a token: nothing by which anybody could show it.
+// Token is the stored form of a token. It contains the hash but not the secret.
 type Token struct {
-	Name string    `json:"name"` // its bearer's; token:NAME is the subject
+	Name string    `json:"name"` // name of the bearer; the subject is token:NAME
 	Hash TokenHash `json:"hash"`
-	// Expires is when it ends, in unix seconds; 0 is never.
+	// Expires is the expiry time in Unix seconds; 0 means never.
 	Expires int64 `json:"expires,omitempty"`
-	// Made is when it was made, in unix nanoseconds.
-	Made int64 `json:"made,omitempty"`
-	// Revision is that of all roles, bindings and tokens when it was put.
+	// CreatedAt is the creation time in Unix nanoseconds.
+	CreatedAt int64 `json:"made,omitempty"`
+	// Revision is the revision of the set of roles, bindings and tokens at
+	// which this token was written.
 	Revision uint64 `json:"revision,omitempty"`
 }
 
-// Subject is the token's bearer.
+// Subject returns the subject of the token's bearer.
 func (t Token) Subject() string { return KindToken + ":" + t.Name }
 
-// Check says whether the token may be kept: ErrInvalid.
+// Check returns an error wrapping ErrInvalid if the token is invalid.
 func (t Token) Check() error {
 	switch err := CheckTokenName(t.Name); {
 	case err != nil:
 		return err
 	case t.Hash == TokenHash{} || t.Hash == HashToken(""):
-		return invalid("the hash is of no token")
-	case t.Expires < 0 || t.Made < 0:
-		return invalid("the time of a token is before 1970")
+		return invalid("the token hash is empty or the hash of an empty token")
+	case t.Expires < 0 || t.CreatedAt < 0:
+		return invalid("the times of a token must not be before 1970")
 	}
 	return nil
 }
 
-// CheckTokenName refuses what is no name of a token.
+// CheckTokenName returns an error wrapping ErrInvalid if the name is not a
+// valid token name.
 func CheckTokenName(name string) error {
 	if name == "" || len(name) > MaxTokenNameBytes {
-		return invalid("the name of a token has 1 to %d bytes, this has %d", MaxTokenNameBytes, len(name))
+		return invalid("the name of a token must have 1 to %d bytes, got %d", MaxTokenNameBytes, len(name))
 	}
 	for i := range len(name) {
 		c := name[i]
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._@-", c) >= 0) {
-			return invalid("the name of a token has letters, digits and ._@- only")
+			return invalid("the name of a token may have only letters, digits and ._@-")
 		}
 	}
 	return nil

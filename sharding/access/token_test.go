@@ -8,7 +8,7 @@ import (
 )
 
 func TestTokensAreBounded(t *testing.T) {
-	good := Token{Name: "ci@example.org", Hash: HashToken("hst_a"), Expires: 9, Made: 7}
+	good := Token{Name: "ci@example.org", Hash: HashToken("hst_a"), Expires: 9, CreatedAt: 7}
 	for name, tt := range map[string]struct {
 		change func(*Token)
 		good   bool
@@ -23,7 +23,7 @@ func TestTokensAreBounded(t *testing.T) {
 		"no hash":      {func(t *Token) { t.Hash = TokenHash{} }, false},
 		"of nothing":   {func(t *Token) { t.Hash = HashToken("") }, false},
 		"end":          {func(t *Token) { t.Expires = -1 }, false},
-		"beginning":    {func(t *Token) { t.Made = -1 }, false},
+		"beginning":    {func(t *Token) { t.CreatedAt = -1 }, false},
 	} {
 		token := good
 		tt.change(&token)

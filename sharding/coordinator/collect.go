@@ -13,7 +13,7 @@ const collectEvery = 10 * time.Second
 // collect has modules removed that nothing has needed for long. Where it finds
 // some, the next step looks again: a command changes few.
 func (s *stepView) collect() {
-	if s.view.Level() < sharding.LevelModuleRetention || s.now.Sub(s.collected) < collectEvery {
+	if s.view.ClusterVersion() < sharding.VersionModuleRetention || s.now.Sub(s.collected) < collectEvery {
 		return
 	}
 	if at := s.now.UnixNano(); s.view.StaleModules(at) {

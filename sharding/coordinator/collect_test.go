@@ -18,12 +18,12 @@ type collecting struct {
 	index uint64
 }
 
-func newCollecting(t *testing.T, level sharding.Level) *collecting {
+func newCollecting(t *testing.T, level sharding.ClusterVersion) *collecting {
 	t.Helper()
 	c := &collecting{t: t, state: meta.New(), coord: coordinator.New(coordinator.Options{}), now: time.Unix(1_700_000_000, 0)}
 	founder := meta.Member{Node: "n1", Address: "n1:1", Status: meta.StatusUp, Disk: "d", Incarnation: 1}
-	if level > sharding.Level1 {
-		founder.Speaks = sharding.Levels{Min: 1, Max: level}
+	if level > sharding.Version1 {
+		founder.Speaks = sharding.VersionRange{Min: 1, Max: level}
 	}
 	c.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1}, founder))
 	return c
@@ -61,7 +61,7 @@ func (c *collecting) module(n byte) meta.Module {
 // TestUnneededModulesAreCollected: the coordinator has modules removed that
 // nothing needs, when they were not for as long as is set, and not before.
 func TestUnneededModulesAreCollected(t *testing.T) {
-	c := newCollecting(t, sharding.LevelModuleRetention)
+	c := newCollecting(t, sharding.VersionModuleRetention)
 	c.do(meta.PutSetting(meta.SettingModuleRetention, []byte("100s")))
 	c.pass(time.Minute)
 	c.do(meta.PutModule(c.module(1)), meta.PutModule(c.module(2)), meta.PutModule(c.module(3)), meta.Bind("a", meta.Digest{1}, 1), meta.Bind("a", meta.Digest{2}, 1))
@@ -97,7 +97,7 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 
 // TestNothingIsCollectedAtLevel1: nor is anything noted.
 func TestNothingIsCollectedAtLevel1(t *testing.T) {
-	c := newCollecting(t, sharding.Level1)
+	c := newCollecting(t, sharding.Version1)
 	c.do(meta.PutModule(c.module(1)))
 	if n := c.pass(40 * 24 * time.Hour / 1000); n != 0 {
 		t.Errorf("%d commands", n)

@@ -121,7 +121,7 @@ func (s *stepView) place() {
 		if len(on) < votes {
 			break
 		}
-		s.state.Add(newShard(id, on))
+		s.state.AddShard(newShard(id, on))
 		batch = append(batch, meta.PlaceOn{Shard: id, Nodes: on})
 		if len(batch) == placeBatch {
 			s.command(meta.Place(batch...))

@@ -180,10 +180,10 @@ func TestLeaveOfANodeThatDies(t *testing.T) {
 	w.until(t, "whole", w.whole)
 	var speakers []meta.Speaker
 	for _, h := range w.hosts {
-		speakers = append(speakers, meta.Speaker{Node: h.id, Incarnation: h.incarnation, Speaks: sharding.Levels{Min: 1, Max: sharding.LevelLeaving}})
+		speakers = append(speakers, meta.Speaker{Node: h.id, Incarnation: h.incarnation, Speaks: sharding.VersionRange{Min: 1, Max: sharding.VersionLeaving}})
 	}
-	w.propose(meta.RaiseLevel(sharding.LevelLeaving, speakers...))
-	w.until(t, "raised", func() bool { return w.state.Level() == sharding.LevelLeaving })
+	w.propose(meta.RaiseClusterVersion(sharding.VersionLeaving, speakers...))
+	w.until(t, "raised", func() bool { return w.state.ClusterVersion() == sharding.VersionLeaving })
 	const drain, first, again = 1 << 40, 1<<40 + 1, 1<<40 + 2
 	w.operations = append(w.operations, coordinator.Operation{ID: drain, Kind: coordinator.OperationDrain, Node: w.hosts[3].id}) // nothing replaces n2
 	w.until(t, "drained", func() bool { return w.done[drain].Done })

@@ -25,11 +25,11 @@ type Remains struct {
 
 // NodeRemains is what one node records.
 type NodeRemains struct {
-	Cluster  string         // cluster id
-	Level    sharding.Level // of its data directory, 0 from a release that knows of none
-	Shards   uint32
-	Member   meta.Member // its status is passed over
-	Replicas []ReplicaRemains
+	Cluster        string                  // cluster id
+	ClusterVersion sharding.ClusterVersion // of its data directory, 0 from a release that knows of none
+	Shards         uint32
+	Member         meta.Member // its status is passed over
+	Replicas       []ReplicaRemains
 	// Removed is the highest id of a replica that was removed from the node, 0
 	// for none.
 	Removed sharding.ReplicaID
@@ -97,7 +97,7 @@ func Rebuild(r Remains) (*meta.State, error) {
 		Shard: sharding.MetaShard, First: []sharding.ReplicaID{next},
 		Replicas: []meta.Replica{{ID: next, Node: r.Founder, State: meta.ReplicaVoter}},
 	})
-	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.level(), b.members(), placements)
+	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.clusterVersion(), b.members(), placements)
 }
 
 // rebuild gathers the records by shard.
@@ -215,10 +215,10 @@ func sameMembers(a, o ReplicaRemains) bool {
 // members are the nodes that were found, all up, and those that the metadata
 // knew beside them, down until they join again.
 // level is one that the cluster had: each member's directory is raised before.
-func (b *rebuild) level() sharding.Level {
-	lowest := sharding.MaxLevel
+func (b *rebuild) clusterVersion() sharding.ClusterVersion {
+	lowest := sharding.MaxVersion
 	for _, n := range b.remains.Nodes {
-		lowest = min(lowest, max(n.Level, sharding.Level1))
+		lowest = min(lowest, max(n.ClusterVersion, sharding.Version1))
 	}
 	return lowest
 }

@@ -156,18 +156,18 @@ func shape(v *meta.View, s sharding.ShardID) (out string) {
 // A level is in every directory before it is the cluster's.
 func TestRebuiltMetadataKeepsTheLevel(t *testing.T) {
 	for _, tt := range []struct {
-		directories [3]sharding.Level
-		want        sharding.Level
+		directories [3]sharding.ClusterVersion
+		want        sharding.ClusterVersion
 	}{
-		{[3]sharding.Level{0, 0, 0}, 1}, {[3]sharding.Level{2, 1, 2}, 1}, {[3]sharding.Level{2, 2, 2}, 2},
+		{[3]sharding.ClusterVersion{0, 0, 0}, 1}, {[3]sharding.ClusterVersion{2, 1, 2}, 1}, {[3]sharding.ClusterVersion{2, 2, 2}, 2},
 	} {
 		r := remains()
 		for i := range r.Nodes {
-			r.Nodes[i].Level = tt.directories[i]
+			r.Nodes[i].ClusterVersion = tt.directories[i]
 		}
 		s, err := coordinator.Rebuild(r)
-		if err != nil || s.Level() != tt.want {
-			t.Errorf("of directories of levels %v: level %d, %v", tt.directories, s.Level(), err)
+		if err != nil || s.ClusterVersion() != tt.want {
+			t.Errorf("of directories of levels %v: level %d, %v", tt.directories, s.ClusterVersion(), err)
 		}
 	}
 }

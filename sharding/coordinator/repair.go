@@ -314,7 +314,7 @@ func (s *stepView) build(sh *shard, on []sharding.NodeID) bool {
 	if len(add) == 0 {
 		return false
 	}
-	s.state.Put(sh.index, slices.Concat(s.state.Shards[sh.index].Replicas, add))
+	s.state.SetReplicas(sh.index, slices.Concat(s.state.Shards[sh.index].Replicas, add))
 	s.change(sh, meta.Change{Add: add})
 	return true
 }

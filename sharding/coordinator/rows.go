@@ -5,7 +5,7 @@ import "github.com/hostd/hostd/sharding"
 // RowsVote is what one voter of a shard says of its rows as of some index.
 type RowsVote struct {
 	Known  bool
-	Digest sharding.RowsDigest
+	Digest sharding.RowsChecksum
 }
 
 // RowsStanding is what a replica learns of its rows from the voters'.
@@ -25,8 +25,8 @@ const (
 
 // JudgeRows says how a replica with a digest stands to the votes of all voters
 // of its shard, its own included where it is one.
-func JudgeRows(own sharding.RowsDigest, votes []RowsVote) RowsStanding {
-	count, known := make(map[sharding.RowsDigest]int), 0
+func JudgeRows(own sharding.RowsChecksum, votes []RowsVote) RowsStanding {
+	count, known := make(map[sharding.RowsChecksum]int), 0
 	for _, v := range votes {
 		if !v.Known {
 			continue

@@ -28,10 +28,10 @@ func TestJudgeRows(t *testing.T) {
 	} {
 		var all []RowsVote
 		for _, v := range []byte(votes) {
-			all = append(all, RowsVote{Known: v != '?', Digest: sharding.RowsDigest{v}})
+			all = append(all, RowsVote{Known: v != '?', Digest: sharding.RowsChecksum{v}})
 		}
 		for own, standing := range want {
-			if got := JudgeRows(sharding.RowsDigest{own}, all); got != standing {
+			if got := JudgeRows(sharding.RowsChecksum{own}, all); got != standing {
 				t.Errorf("%c of %q: %d, want %d", own, votes, got, standing)
 			}
 		}

@@ -388,7 +388,7 @@ func TestAMinorityTakesNobodyForDead(t *testing.T) {
 func TestThePolicySaysWhenANodeIsDead(t *testing.T) {
 	c := coordinator.New(coordinator.Options{DeadAfter: time.Second})
 	s := meta.New()
-	founder := meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1, Speaks: sharding.Speaks}
+	founder := meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1, Speaks: sharding.SupportedVersions}
 	apply(t, s, meta.CreateClusterUnder(meta.Policy{Replication: 3, MinMembers: 1, DeadAfter: time.Minute}, meta.Cluster{ID: "c", Format: 1, Shards: 1}, founder))
 	for _, n := range []sharding.NodeID{"n2", "n3"} {
 		m := founder

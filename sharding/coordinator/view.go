@@ -416,7 +416,7 @@ func (s *stepView) lookForSurplus() {
 		to, ordered := s.movedTo(sh.Shard)
 		if sh.surplus(s) {
 			sh.victim = s.opts.Strategy.Evict(s.state, st.Replicas, to)
-			s.state.Put(sh.index, slices.DeleteFunc(slices.Clone(st.Replicas), func(id sharding.NodeID) bool { return id == sh.victim }))
+			s.state.SetReplicas(sh.index, slices.DeleteFunc(slices.Clone(st.Replicas), func(id sharding.NodeID) bool { return id == sh.victim }))
 		}
 		if at, pinned := s.pins[sh.Shard]; pinned && sh.lead != nil && sh.leader.Node != at {
 			delete(s.pins, sh.Shard)

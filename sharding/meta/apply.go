@@ -63,7 +63,7 @@ func (t *transition) apply(body []byte) (Result, error) {
 	case c.Op == opPutPolicy && c.Policy != nil:
 		return Result{}, t.changePolicy(c.Was, *c.Policy)
 	case c.Op == opRaiseLevel && c.Raise != nil:
-		return Result{}, t.raiseLevel(*c.Raise)
+		return Result{}, t.raiseClusterVersion(*c.Raise)
 	case c.Op == opRecoverShard && c.Recover != nil:
 		return t.recoverShard(*c.Recover)
 	case c.Op == opPutRole || c.Op == opDeleteRole || c.Op == opPutRoleBinding || c.Op == opDeleteRoleBinding:
@@ -97,8 +97,8 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 	if err := checkMember(founder); err != nil {
 		return err
 	}
-	if founder.Speaks.Known().Max > sharding.Level1 {
-		if err := t.setLevel(founder.Speaks.Max); err != nil {
+	if founder.Speaks.WithDefault().Max > sharding.Version1 {
+		if err := t.setClusterVersion(founder.Speaks.Max); err != nil {
 			return err
 		}
 	}
@@ -115,8 +115,8 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 	if policy == nil {
 		return nil
 	}
-	if t.view.Level() < sharding.LevelPolicy {
-		return fmt.Errorf("%w: a cluster of level %d is created without a policy", ErrLevel, t.view.Level())
+	if t.view.ClusterVersion() < sharding.VersionPolicy {
+		return fmt.Errorf("%w: a cluster of level %d is created without a policy", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	return t.putPolicy(*policy)
 }
@@ -125,8 +125,8 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 // changes made at once would undo the other.
 func (t *transition) changePolicy(was *Policy, p Policy) error {
 	if was != nil {
-		if t.view.Level() < sharding.LevelPolicy {
-			return fmt.Errorf("%w: the policy of a cluster of level %d is put as a whole", ErrLevel, t.view.Level())
+		if t.view.ClusterVersion() < sharding.VersionPolicy {
+			return fmt.Errorf("%w: the policy of a cluster of level %d is put as a whole", ErrClusterVersion, t.view.ClusterVersion())
 		}
 		var now Policy
 		if t.view.policy != nil {
@@ -143,8 +143,8 @@ func (t *transition) putPolicy(p Policy) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if p.DeadAfter != 0 && t.view.Level() < sharding.LevelPolicy {
-		return fmt.Errorf("%w: the policy of a cluster of level %d has no deadAfter", ErrLevel, t.view.Level())
+	if p.DeadAfter != 0 && t.view.ClusterVersion() < sharding.VersionPolicy {
+		return fmt.Errorf("%w: the policy of a cluster of level %d has no deadAfter", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	if t.view.policy == nil || *t.view.policy != p {
 		t.view.policy = &p

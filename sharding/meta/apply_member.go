@@ -147,7 +147,7 @@ func (t *transition) setStatus(s statusSet) error {
 		return fmt.Errorf("%w: node %s is %s and cannot become %.40q", ErrConflict, m.Node, m.Status, string(s.Status))
 	}
 	switch {
-	case t.view.Level() < sharding.LevelLeaving:
+	case t.view.ClusterVersion() < sharding.VersionLeaving:
 	case s.Status == StatusLeaving:
 		m.Leaving = true
 	case s.Status == StatusUp && m.Leaving && m.Status == StatusDown:

@@ -63,12 +63,12 @@ func (t *transition) keepModule(m Module) {
 // checkSignature bounds a signature. What it is worth depends on the keys that
 // a node trusts, so that no replica may ask.
 func (t *transition) checkSignature(m Module) error {
-	level := t.view.Level()
+	level := t.view.ClusterVersion()
 	switch {
 	case len(m.Signature) == 0:
 		return nil
-	case level < sharding.LevelSignatures:
-		return fmt.Errorf("%w: signatures of modules are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelSignatures, level)
+	case level < sharding.VersionSignatures:
+		return fmt.Errorf("%w: signatures of modules are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionSignatures, level)
 	case len(m.Signature) > MaxSignatureBytes:
 		return fmt.Errorf("%w: a signature of %d bytes, at most %d are allowed", ErrInvalid, len(m.Signature), MaxSignatureBytes)
 	}
@@ -91,7 +91,7 @@ func (m *Module) checkShardKeys() error {
 		if err := rule.Validate(); err != nil {
 			return fmt.Errorf("%w: entity type %s: %w", ErrInvalid, typ, err)
 		}
-		rules[typ] = rule.Of(typ)
+		rules[typ] = rule.Normalize(typ)
 	}
 	if len(rules) != len(m.ShardKeys) {
 		return fmt.Errorf("%w: a shard key is of a type that the module does not name", ErrInvalid)
@@ -102,8 +102,8 @@ func (m *Module) checkShardKeys() error {
 
 func (t *transition) bind(c command) (Result, error) {
 	entityType, digest, over, limits, forcedBy := c.EntityType, *c.Digest, c.Over, c.Limits, ""
-	if over != nil && t.view.Level() < sharding.LevelBindOver {
-		return Result{}, fmt.Errorf("%w: a binding of level %d names no revision", ErrLevel, t.view.Level())
+	if over != nil && t.view.ClusterVersion() < sharding.VersionBindOver {
+		return Result{}, fmt.Errorf("%w: a binding of level %d names no revision", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	if over != nil {
 		forcedBy = over.ForcedBy
@@ -137,18 +137,18 @@ func (t *transition) bind(c command) (Result, error) {
 	snapshots, truncated := t.view.snapshotsFor(b, digest), t.view.truncatedFor(b, digest)
 	assumed := b.Digest == digest && b.Assumed
 	if over != nil && len(over.Truncated) > 0 {
-		if level := t.view.Level(); level < sharding.LevelSnapshotProofs {
-			return Result{}, fmt.Errorf("%w: a binding of level %d names no snapshots", ErrLevel, level)
+		if level := t.view.ClusterVersion(); level < sharding.VersionSnapshotProofs {
+			return Result{}, fmt.Errorf("%w: a binding of level %d names no snapshots", ErrClusterVersion, level)
 		}
 		if len(over.Truncated) > MaxTruncatedModules {
 			return Result{}, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(over.Truncated), MaxTruncatedModules)
 		}
 		truncated, assumed = union(truncated, over.Truncated), assumed || over.Assumed
 	}
-	proved := t.view.Level() >= sharding.LevelSnapshotProofs && (!bound || b.Digest != digest || b.Proved)
+	proved := t.view.ClusterVersion() >= sharding.VersionSnapshotProofs && (!bound || b.Digest != digest || b.Proved)
 	same := limits == nil || *limits == b.Limits
 	if limits != nil {
-		if err := checkLimits(*limits, t.view.Level()); err != nil {
+		if err := checkLimits(*limits, t.view.ClusterVersion()); err != nil {
 			return Result{}, err
 		}
 		b.Limits = *limits
@@ -183,11 +183,11 @@ func (t *transition) bind(c command) (Result, error) {
 // says how that came about.
 func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 	t.view.counters.Revision++
-	if t.view.Level() >= sharding.LevelSnapshotProofs {
+	if t.view.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		to = b.settled(to)
 	}
 	to.Revision = t.view.counters.Revision
-	if why.Kind != "" && t.view.Level() >= sharding.LevelChanges {
+	if why.Kind != "" && t.view.ClusterVersion() >= sharding.VersionChanges {
 		before := t.view.bindings[b.EntityType]
 		b.Changes = before.changed(to, why)
 	}

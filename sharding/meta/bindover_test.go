@@ -13,8 +13,8 @@ func TestBindingsInThePlaceOfAnother(t *testing.T) {
 	s := created(t)
 	one, two, three := meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a"))
 	run(t, s, one, two, three)
-	refused(t, s, meta.ErrLevel, meta.BindOver("a", digest(1), 1, 0, nil))
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	refused(t, s, meta.ErrClusterVersion, meta.BindOver("a", digest(1), 1, 0, nil))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(1), 1, 1, nil))
 	for range 2 { // the second is the retry of who got no answer
 		if r := run(t, s, meta.BindOver("a", digest(1), 1, 0, nil)); r.Revision != 1 {
@@ -26,7 +26,7 @@ func TestBindingsInThePlaceOfAnother(t *testing.T) {
 		t.Errorf("bound under revision %d", r.Revision)
 	}
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 3, 1, nil))
-	if b, _ := s.View().Binding("a"); b.Digest != digest(2) || s.View().Level() != sharding.Level2 {
+	if b, _ := s.View().Binding("a"); b.Digest != digest(2) || s.View().ClusterVersion() != sharding.Version2 {
 		t.Errorf("%s serves", b.Digest)
 	}
 	// Who forced it is kept, and not for another module.

@@ -15,7 +15,7 @@ const (
 	ChangeActivate ChangeKind = "activate"
 	ChangeLimits   ChangeKind = "limits" // of the type, for the same module
 	ChangeRollback ChangeKind = "rollback"
-	// Those of rollouts; from sharding.LevelRollouts on.
+	// Those of rollouts; from sharding.VersionRollouts on.
 	ChangeCanary  ChangeKind = "canary"  // another module serves a part
 	ChangePromote ChangeKind = "promote" // and all from then on
 	ChangeAbort   ChangeKind = "abort"   // and nothing any more, or what stays
@@ -40,7 +40,7 @@ type BindingChange struct {
 }
 
 // Log returns the changes that led to the binding, oldest first. Of the time
-// before sharding.LevelChanges these are the activations that no rollback has
+// before sharding.VersionChanges these are the activations that no rollback has
 // taken back, without who made them. It is not modified.
 func (b *Binding) Log() []BindingChange {
 	if len(b.Changes) > 0 || b.Revision == 0 {
@@ -74,7 +74,7 @@ func (b *Binding) changed(to Bound, why BindingChange) []BindingChange {
 }
 
 // By makes a command of Bind, BindLimited, BindOver or Rollback one that keeps
-// who has it done, at most MaxForcedByBytes. It is of sharding.LevelChanges.
+// who has it done, at most MaxForcedByBytes. It is of sharding.VersionChanges.
 func By(command []byte, who string) []byte {
 	c, err := decode(command)
 	if err != nil {
@@ -85,8 +85,8 @@ func By(command []byte, who string) []byte {
 }
 
 func (t *transition) checkBy(who string) error {
-	if level := t.view.Level(); who != "" && level < sharding.LevelChanges {
-		return fmt.Errorf("%w: a binding of level %d does not keep who made it", ErrLevel, level)
+	if level := t.view.ClusterVersion(); who != "" && level < sharding.VersionChanges {
+		return fmt.Errorf("%w: a binding of level %d does not keep who made it", ErrClusterVersion, level)
 	}
 	return checkText("by", who, MaxForcedByBytes)
 }

@@ -31,8 +31,8 @@ func logged(s *meta.State) string {
 func TestChangesAreKept(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
-	refused(t, s, meta.ErrLevel, meta.By(meta.Bind("a", digest(2), 2), "token:ann"))
-	refused(t, s, meta.ErrLevel, meta.By(meta.Rollback("a", 2), "token:ann"))
+	refused(t, s, meta.ErrClusterVersion, meta.By(meta.Bind("a", digest(2), 2), "token:ann"))
+	refused(t, s, meta.ErrClusterVersion, meta.By(meta.Rollback("a", 2), "token:ann"))
 	run(t, s, meta.Bind("a", digest(2), 2))
 	if b, _ := s.View().Binding("a"); len(b.Changes) > 0 {
 		t.Errorf("level 1 keeps %v", b.Changes)
@@ -41,7 +41,7 @@ func TestChangesAreKept(t *testing.T) {
 	if got := logged(s); got != before {
 		t.Errorf("of level 1: %s", got)
 	}
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	if got := logged(s); got != before {
 		t.Errorf("of level 1, at level 2: %s", got)
 	}

@@ -63,12 +63,12 @@ func checkMember(m Member) error {
 const maxLimit = 1 << 40
 
 // CheckLimits says whether a type may be bound with the limits: ErrInvalid, or
-// ErrLevel for those that a higher level has.
-func (v *View) CheckLimits(l Limits) error { return checkLimits(l, v.Level()) }
+// ErrClusterVersion for those that a higher level has.
+func (v *View) CheckLimits(l Limits) error { return checkLimits(l, v.ClusterVersion()) }
 
-func checkLimits(l Limits, level sharding.Level) error {
-	if (l.FuelPerSecond != 0 || l.BytesPerSecond != 0) && level < sharding.LevelBudgets {
-		return fmt.Errorf("%w: limits of fuel and bytes in a second are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelBudgets, level)
+func checkLimits(l Limits, level sharding.ClusterVersion) error {
+	if (l.FuelPerSecond != 0 || l.BytesPerSecond != 0) && level < sharding.VersionBudgets {
+		return fmt.Errorf("%w: limits of fuel and bytes in a second are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionBudgets, level)
 	}
 	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes, l.MemoryBytes, l.TypeMemoryBytes, l.RatePerSecond, l.FuelPerSecond, l.BytesPerSecond} {
 		if v < 0 || v > maxLimit {

@@ -16,7 +16,7 @@ const maxCollected = 64
 
 // CollectModules makes the command that notes since when modules are not
 // needed, and has those forgotten that were not for ModuleRetention, from
-// sharding.LevelModuleRetention on. at is now, in unix nanoseconds. It changes
+// sharding.VersionModuleRetention on. at is now, in unix nanoseconds. It changes
 // few at a time: where StaleModules holds of the view after it, it is to be
 // made again. The result names those that it removed.
 func CollectModules(at int64) []byte { return encode(command{Op: opCollectModules, At: at}) }
@@ -71,7 +71,7 @@ func (b *Binding) reads() []Digest {
 
 // readBy is an entity type of which a module loads snapshots of this one.
 func (v *View) readBy(digest Digest) (entityType string, ok bool) {
-	if v.Level() < sharding.LevelSnapshotStates {
+	if v.ClusterVersion() < sharding.VersionSnapshotStates {
 		return "", false
 	}
 	for _, b := range v.Bindings() {
@@ -90,7 +90,7 @@ func (v *View) needed() map[Digest]bool {
 		for _, digest := range b.digests() {
 			out[digest] = true
 		}
-		if v.Level() >= sharding.LevelSnapshotStates {
+		if v.ClusterVersion() >= sharding.VersionSnapshotStates {
 			for _, digest := range b.reads() {
 				out[digest] = true
 			}
@@ -119,8 +119,8 @@ func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) 
 }
 
 func (t *transition) collectModules(at int64) (Result, error) {
-	if level := t.view.Level(); level < sharding.LevelModuleRetention {
-		return Result{}, fmt.Errorf("%w: the collection of modules is of level %d, the cluster is at level %d", ErrLevel, sharding.LevelModuleRetention, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionModuleRetention {
+		return Result{}, fmt.Errorf("%w: the collection of modules is of level %d, the cluster is at level %d", ErrClusterVersion, sharding.VersionModuleRetention, level)
 	}
 	if at <= 0 {
 		return Result{}, fmt.Errorf("%w: modules are collected at no time", ErrInvalid)

@@ -176,7 +176,7 @@ func TestModulesAreCollectedAFewAtATime(t *testing.T) {
 
 func TestCollectionIsOfLevel2(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
-	refused(t, s, meta.ErrLevel, meta.CollectModules(1))
+	refused(t, s, meta.ErrClusterVersion, meta.CollectModules(1))
 	refused(t, level2(t), meta.ErrInvalid, meta.CollectModules(0))
 }
 

@@ -57,26 +57,26 @@ var operations = []string{
 // command is the bytes of one metadata command: a JSON object whose members
 // besides v and op are those of the operation.
 type command struct {
-	Version    int         `json:"v"`
-	Op         string      `json:"op"`
-	Cluster    *Cluster    `json:"cluster,omitempty"`
-	Founder    *Member     `json:"founder,omitempty"`
-	Member     *Member     `json:"member,omitempty"`
-	Place      []PlaceOn   `json:"place,omitempty"`
-	Module     *Module     `json:"module,omitempty"`
-	EntityType string      `json:"entityType,omitempty"`
-	Digest     *Digest     `json:"digest,omitempty"`
-	At         int64       `json:"at,omitempty"`
-	Revision   uint64      `json:"revision,omitempty"`
-	Limits     *Limits     `json:"limits,omitempty"`
-	Over       *overSet    `json:"over,omitempty"` // from level 2 on
-	Setting    *settingSet `json:"setting,omitempty"`
-	Status     *statusSet  `json:"status,omitempty"`
-	Change     *Change     `json:"change,omitempty"`
-	Policy     *Policy     `json:"policy,omitempty"`
-	Was        *Policy     `json:"was,omitempty"`
-	Raise      *levelSet   `json:"raise,omitempty"`
-	Recover    *recoverSet `json:"recover,omitempty"`
+	Version    int                  `json:"v"`
+	Op         string               `json:"op"`
+	Cluster    *Cluster             `json:"cluster,omitempty"`
+	Founder    *Member              `json:"founder,omitempty"`
+	Member     *Member              `json:"member,omitempty"`
+	Place      []PlaceOn            `json:"place,omitempty"`
+	Module     *Module              `json:"module,omitempty"`
+	EntityType string               `json:"entityType,omitempty"`
+	Digest     *Digest              `json:"digest,omitempty"`
+	At         int64                `json:"at,omitempty"`
+	Revision   uint64               `json:"revision,omitempty"`
+	Limits     *Limits              `json:"limits,omitempty"`
+	Over       *overSet             `json:"over,omitempty"` // from level 2 on
+	Setting    *settingSet          `json:"setting,omitempty"`
+	Status     *statusSet           `json:"status,omitempty"`
+	Change     *Change              `json:"change,omitempty"`
+	Policy     *Policy              `json:"policy,omitempty"`
+	Was        *Policy              `json:"was,omitempty"`
+	Raise      *clusterVersionRaise `json:"raise,omitempty"`
+	Recover    *recoverSet          `json:"recover,omitempty"`
 
 	bindingCommand
 	accessCommand
@@ -158,7 +158,7 @@ func CreateCluster(c Cluster, founder Member) []byte {
 }
 
 // CreateClusterUnder is CreateCluster with the policy that the cluster begins
-// with; the founder speaks sharding.LevelPolicy.
+// with; the founder speaks sharding.VersionPolicy.
 func CreateClusterUnder(p Policy, c Cluster, founder Member) []byte {
 	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder, Policy: &p})
 }
@@ -231,7 +231,7 @@ func ChangeReplicas(c Change) []byte { return encode(command{Op: opChange, Chang
 // PutPolicy makes the command that sets the cluster's policy.
 func PutPolicy(p Policy) []byte { return encode(command{Op: opPutPolicy, Policy: &p}) }
 
-// ChangePolicy is PutPolicy for a cluster of sharding.LevelPolicy whose policy
+// ChangePolicy is PutPolicy for a cluster of sharding.VersionPolicy whose policy
 // is still was, the zero Policy for none. Where it is another by now, and not p
 // already, it is ErrConflict.
 func ChangePolicy(was, p Policy) []byte {
@@ -249,11 +249,11 @@ func Place(on ...PlaceOn) []byte { return encode(command{Op: opPlace, Place: on}
 
 // PutModule makes the command that makes an uploaded module known. A module
 // that is known already is left as it is, but that a signature, from
-// sharding.LevelSignatures on, takes the place of the one that it has.
+// sharding.VersionSignatures on, takes the place of the one that it has.
 func PutModule(m Module) []byte { return encode(command{Op: opPutModule, Module: &m}) }
 
 // RemoveModule makes the command that has a module forgotten, from
-// sharding.LevelRemoveModule on. One that serves a type, or that a rollback may
+// sharding.VersionRemoveModule on. One that serves a type, or that a rollback may
 // come back to, is ErrConflict; one that is not known is accepted.
 func RemoveModule(digest Digest) []byte {
 	return encode(command{Op: opRemoveModule, Digest: &digest})
@@ -272,7 +272,7 @@ func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Limits: &l})
 }
 
-// BindOver is Bind, or BindLimited with limits, from sharding.LevelBindOver on,
+// BindOver is Bind, or BindLimited with limits, from sharding.VersionBindOver on,
 // while the type is served under the revision over, 0 for a type that nothing
 // serves. What was decided by looking at that revision is so never bound in the
 // place of another: it is ErrConflict, unless all is as the command asks.
@@ -281,7 +281,7 @@ func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits
 }
 
 // BindRestored is BindOver of what served a type in another cluster, from
-// sharding.LevelSnapshotProofs on: what was proved there of the modules whose
+// sharding.VersionSnapshotProofs on: what was proved there of the modules whose
 // snapshots stand for truncated histories holds here, because the entities come
 // with it.
 func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r Restored) []byte {
@@ -301,7 +301,7 @@ func Rollback(entityType string, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at})
 }
 
-// RollbackOf is Rollback, from sharding.LevelRollbackOf on, while the type is
+// RollbackOf is Rollback, from sharding.VersionRollbackOf on, while the type is
 // served under the revision. Where it was taken back already, by this command
 // or one like it, it changes nothing; where anything else happened it is
 // ErrConflict.
@@ -343,8 +343,8 @@ func Check(body []byte) error {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case err != nil:
 		return err
-	case c.Raise != nil && c.Raise.Level > sharding.MaxLevel:
-		return fmt.Errorf("%w: level %d, this release speaks %v", ErrInvalid, c.Raise.Level, sharding.Speaks)
+	case c.Raise != nil && c.Raise.Level > sharding.MaxVersion:
+		return fmt.Errorf("%w: level %d, this release speaks %v", ErrInvalid, c.Raise.Level, sharding.SupportedVersions)
 	}
 	return nil
 }

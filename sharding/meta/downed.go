@@ -26,7 +26,7 @@ type downedStart struct {
 }
 
 // Downed returns the starts that operators put down and that are no members any
-// more, by node. The metadata keeps them from sharding.LevelDowned on. A later
+// more, by node. The metadata keeps them from sharding.VersionDownedStarts on. A later
 // start of the node that joins removes its own.
 func (v *View) Downed() []DownedStart {
 	out := make([]DownedStart, 0, len(v.downed))
@@ -60,7 +60,7 @@ func (v *View) admitsStart(m Member) error {
 
 // rememberDowned keeps the start of a member that is removed.
 func (t *transition) rememberDowned(node sharding.NodeID, incarnation uint64) {
-	if t.view.Level() < sharding.LevelDowned {
+	if t.view.ClusterVersion() < sharding.VersionDownedStarts {
 		return
 	}
 	put(&t.view.downed, node, incarnation)

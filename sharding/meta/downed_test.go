@@ -14,7 +14,7 @@ import (
 func withDowned(t *testing.T) *meta.State {
 	t.Helper()
 	s := created(t)
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	remove(t, s, speaking("n2", 5, 1, 2))
 	return s
 }
@@ -66,7 +66,7 @@ func TestStartsThatWerePutDownStayOut(t *testing.T) {
 // Who was taken for dead by the coordinator comes back by itself.
 func TestOnlyTheWordOfAnOperatorIsKept(t *testing.T) {
 	s := created(t)
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	j := run(t, s, meta.Join(speaking("n2", 5, 1, 2))).Joined
 	run(t, s, meta.SetStatus("n2", 5, meta.StatusDown))
 	run(t, s, meta.Retire(sharding.MetaShard, j.Replica))
@@ -87,7 +87,7 @@ func TestStartsThatWerePutDownAreKeptFromLevel2On(t *testing.T) {
 
 func TestStartsThatWerePutDownAreBounded(t *testing.T) {
 	s := created(t)
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	for i := range meta.MaxDowned + 2 {
 		name := fmt.Sprintf("m%04d", i)
 		remove(t, s, speaking(name, uint64(i+1), 1, 2))

@@ -7,7 +7,7 @@ import (
 )
 
 // HoldType makes the command that keeps all entities of a type, also those that
-// do not exist yet, from leaving records, from sharding.LevelHolds on and while
+// do not exist yet, from leaving records, from sharding.VersionHolds on and while
 // the type is served under the revision over; it is ErrConflict else, and while
 // a rollout is under way. The binding is the same, the revision of the result
 // is the one since which it is held.
@@ -33,7 +33,7 @@ func holdType(t *transition, entityType string, over uint64) (Result, error) {
 		return Result{}, err
 	case b.Revision != over:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over)
-	case b.Rollout.Active() && t.view.Level() < sharding.LevelSnapshotProofs:
+	case b.Rollout.Active() && t.view.ClusterVersion() < sharding.VersionSnapshotProofs:
 		return Result{}, fmt.Errorf("%w: another module is on its way to serve %s: promote or abort it first", ErrConflict, entityType)
 	case b.Held != 0:
 		return Result{Revision: b.Held}, nil
@@ -59,8 +59,8 @@ func releaseType(t *transition, entityType string, held uint64) (Result, error) 
 
 // holdable is the binding of a type that is held, or may be.
 func holdable(v *View, entityType string) (Binding, error) {
-	if level := v.Level(); level < sharding.LevelHolds {
-		return Binding{}, fmt.Errorf("%w: a type is held from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelHolds, level)
+	if level := v.ClusterVersion(); level < sharding.VersionHolds {
+		return Binding{}, fmt.Errorf("%w: a type is held from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionHolds, level)
 	}
 	b, bound := v.bindings[entityType]
 	if !bound {

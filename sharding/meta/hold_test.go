@@ -10,8 +10,8 @@ import (
 // held type was held all the time; a hold that is released is not.
 func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1)}
-	refused(t, created(t, modules...), meta.ErrLevel, meta.HoldType("a", 1))
-	refused(t, created(t, modules...), meta.ErrLevel, meta.ReleaseType("a", 1))
+	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.HoldType("a", 1))
+	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.ReleaseType("a", 1))
 	s := level2(t, modules...)
 	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }
 	held := func(want uint64) {
@@ -64,7 +64,7 @@ func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 	held(0)
 	run(t, s, meta.PutRollouts(meta.ChangeCanary, 9, putRollout("a", binding().Revision, func(r *meta.Rollout) { r.Digest = digest(2) })))
 	refused(t, s, meta.ErrConflict, meta.HoldType("a", binding().Revision))
-	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)))
 	run(t, s, meta.HoldType("a", binding().Revision))
 	held(s.View().Revision())
 }

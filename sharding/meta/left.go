@@ -48,7 +48,7 @@ func (v *View) hasLeftWith(node sharding.NodeID, disk string) bool {
 
 // HasLeft reports whether a node was a member and is none any more: an order to
 // leave is carried out then, and not one for a node that never was. The metadata
-// keeps it from sharding.LevelLeft on, until the node joins again.
+// keeps it from sharding.VersionFormerMembers on, until the node joins again.
 func (v *View) HasLeft(node sharding.NodeID) bool {
 	_, left := v.left[node]
 	_, down := v.downed[node]
@@ -57,7 +57,7 @@ func (v *View) HasLeft(node sharding.NodeID) bool {
 
 // rememberLeft keeps that a member is removed.
 func (t *transition) rememberLeft(m Member) {
-	if t.view.Level() < sharding.LevelLeft {
+	if t.view.ClusterVersion() < sharding.VersionFormerMembers {
 		return
 	}
 	left := leftNode{Incarnation: m.Incarnation}

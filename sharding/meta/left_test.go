@@ -22,10 +22,10 @@ func leave(t *testing.T, s *meta.State, m meta.Member) {
 // TestNodesThatHaveLeftAreKnown: until they join again, over a restart, and from
 // the level on.
 func TestNodesThatHaveLeftAreKnown(t *testing.T) {
-	for level, want := range map[sharding.Level]bool{sharding.Level2: false, sharding.LevelLeft: true} {
+	for level, want := range map[sharding.ClusterVersion]bool{sharding.Version2: false, sharding.VersionFormerMembers: true} {
 		s := created(t)
-		run(t, s, meta.RaiseLevel(level, speaker("n1", 0, sharding.MaxLevel)))
-		leave(t, s, speaking("n2", 5, 1, sharding.MaxLevel))
+		run(t, s, meta.RaiseClusterVersion(level, speaker("n1", 0, sharding.MaxVersion)))
+		leave(t, s, speaking("n2", 5, 1, sharding.MaxVersion))
 		if got := s.View().HasLeft("n2"); got != want || s.View().HasLeft("n1") || s.View().HasLeft("n3") {
 			t.Errorf("level %d: n2 has left: %v", level, got)
 		}
@@ -36,7 +36,7 @@ func TestNodesThatHaveLeftAreKnown(t *testing.T) {
 		if got := restored.View().HasLeft("n2"); got != want {
 			t.Errorf("level %d, restored: n2 has left: %v", level, got)
 		}
-		again := speaking("n2", 6, 1, sharding.MaxLevel)
+		again := speaking("n2", 6, 1, sharding.MaxVersion)
 		again.Disk = "another"
 		run(t, restored, meta.Join(again))
 		if restored.View().HasLeft("n2") {
@@ -47,9 +47,9 @@ func TestNodesThatHaveLeftAreKnown(t *testing.T) {
 
 func TestNodesThatHaveLeftAreBounded(t *testing.T) {
 	s := created(t)
-	run(t, s, meta.RaiseLevel(sharding.LevelLeft, speaker("n1", 0, sharding.MaxLevel)))
+	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))
 	for i := range meta.MaxLeft + 2 {
-		leave(t, s, speaking(fmt.Sprintf("m%04d", i), uint64(i+1), 1, sharding.MaxLevel))
+		leave(t, s, speaking(fmt.Sprintf("m%04d", i), uint64(i+1), 1, sharding.MaxVersion))
 	}
 	for name, want := range map[sharding.NodeID]bool{"m0000": false, "m0001": false, "m0002": true, "m1025": true} {
 		if s.View().HasLeft(name) != want {
@@ -66,8 +66,8 @@ func TestNodesThatHaveLeftAreBounded(t *testing.T) {
 // being dead joins with the one that it has.
 func TestNodeThatLeftDoesNotJoinWithItsDisk(t *testing.T) {
 	s := created(t)
-	run(t, s, meta.RaiseLevel(sharding.LevelLeft, speaker("n1", 0, sharding.MaxLevel)))
-	n2, n3 := speaking("n2", 5, 1, sharding.MaxLevel), speaking("n3", 5, 1, sharding.MaxLevel)
+	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))
+	n2, n3 := speaking("n2", 5, 1, sharding.MaxVersion), speaking("n3", 5, 1, sharding.MaxVersion)
 	leave(t, s, n2)
 	j := run(t, s, meta.Join(n3)).Joined
 	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown), meta.Retire(sharding.MetaShard, j.Replica), meta.Forget(sharding.MetaShard, j.Replica), meta.RemoveMember("n3"))

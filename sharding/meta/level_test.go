@@ -13,29 +13,29 @@ import (
 )
 
 // speaking is a node whose release speaks the levels.
-func speaking(name string, incarnation uint64, least, most sharding.Level) meta.Member {
+func speaking(name string, incarnation uint64, least, most sharding.ClusterVersion) meta.Member {
 	m := node(name, name, incarnation)
-	m.Speaks = sharding.Levels{Min: least, Max: most}
+	m.Speaks = sharding.VersionRange{Min: least, Max: most}
 	return m
 }
 
-func speaker(node sharding.NodeID, incarnation uint64, most sharding.Level) meta.Speaker {
-	return meta.Speaker{Node: node, Incarnation: incarnation, Speaks: sharding.Levels{Min: 1, Max: most}}
+func speaker(node sharding.NodeID, incarnation uint64, most sharding.ClusterVersion) meta.Speaker {
+	return meta.Speaker{Node: node, Incarnation: incarnation, Speaks: sharding.VersionRange{Min: 1, Max: most}}
 }
 
 func TestClusterBeginsAtTheFoundersLevel(t *testing.T) {
 	old := created(t)
-	if old.Level() != 1 {
-		t.Errorf("founded by the release before: level %d", old.Level())
+	if old.ClusterVersion() != 1 {
+		t.Errorf("founded by the release before: level %d", old.ClusterVersion())
 	}
 	f := founder
-	f.Speaks = sharding.Speaks
+	f.Speaks = sharding.SupportedVersions
 	s := meta.New()
 	run(t, s, meta.CreateCluster(cluster, f))
-	if s.Level() != sharding.MaxLevel {
-		t.Errorf("founded by this release: level %d", s.Level())
+	if s.ClusterVersion() != sharding.MaxVersion {
+		t.Errorf("founded by this release: level %d", s.ClusterVersion())
 	}
-	f.Speaks = sharding.Levels{Min: 1, Max: sharding.MaxLevel + 1}
+	f.Speaks = sharding.VersionRange{Min: 1, Max: sharding.MaxVersion + 1}
 	if _, _, err := meta.New().Apply(1, meta.CreateCluster(cluster, f)); !errors.Is(err, meta.ErrUnsupported) {
 		t.Errorf("founded by a later release: %v", err)
 	}
@@ -54,10 +54,10 @@ func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
 		{"one does not speak it", []meta.Speaker{all[0], speaker("n2", 1, 1), all[2]}, "n2 speaks level 1"},
 		{"one says nothing", []meta.Speaker{all[0], {Node: "n2", Incarnation: 1}, all[2]}, "n2 speaks level 1"},
 		{"one has another start", []meta.Speaker{all[0], speaker("n2", 2, 2), all[2]}, "start 1 of node n2 is the one that the cluster knows, start 2 said"},
-		{"a range that is none", []meta.Speaker{all[0], all[1], {Node: "n3", Incarnation: 1, Speaks: sharding.Levels{Min: 3, Max: 2}}}, "n3 speaks"},
+		{"a range that is none", []meta.Speaker{all[0], all[1], {Node: "n3", Incarnation: 1, Speaks: sharding.VersionRange{Min: 3, Max: 2}}}, "n3 speaks"},
 	} {
-		command := meta.RaiseLevel(2, tt.by...)
-		refused(t, s, meta.ErrLevel, command)
+		command := meta.RaiseClusterVersion(2, tt.by...)
+		refused(t, s, meta.ErrClusterVersion, command)
 		_, result, _ := s.Apply(s.View().Index()+1, command)
 		if _, err := meta.DecodeResult(result); !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v, which does not say %q", tt.name, err, tt.says)
@@ -65,23 +65,23 @@ func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
 	}
 	// One that is down counts: it may come back.
 	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown))
-	refused(t, s, meta.ErrLevel, meta.RaiseLevel(2, all[:2]...))
+	refused(t, s, meta.ErrClusterVersion, meta.RaiseClusterVersion(2, all[:2]...))
 
-	if r := run(t, s, meta.RaiseLevel(2, all...)); !r.Changed || s.Level() != 2 {
-		t.Fatalf("raised: %+v, level %d", r, s.Level())
+	if r := run(t, s, meta.RaiseClusterVersion(2, all...)); !r.Changed || s.ClusterVersion() != 2 {
+		t.Fatalf("raised: %+v, level %d", r, s.ClusterVersion())
 	}
 	for _, m := range s.View().Members() {
-		if !m.Speaks.Has(2) {
+		if !m.Speaks.Contains(2) {
 			t.Errorf("node %s is kept as speaking %v", m.Node, m.Speaks)
 		}
 	}
-	if r := run(t, s, meta.RaiseLevel(2)); r.Changed {
+	if r := run(t, s, meta.RaiseClusterVersion(2)); r.Changed {
 		t.Error("raising it again changed something")
 	}
-	refused(t, s, meta.ErrLevel, meta.RaiseLevel(1, all...))
+	refused(t, s, meta.ErrClusterVersion, meta.RaiseClusterVersion(1, all...))
 	loaded := meta.New()
-	if err := loaded.Load(9, s.Dump()); err != nil || loaded.Level() != 2 {
-		t.Errorf("loaded: level %d, %v", loaded.Level(), err)
+	if err := loaded.Load(9, s.Dump()); err != nil || loaded.ClusterVersion() != 2 {
+		t.Errorf("loaded: level %d, %v", loaded.ClusterVersion(), err)
 	}
 }
 
@@ -89,33 +89,33 @@ func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
 	s := created(t)
 	// At level 1 what a node speaks cannot be kept: replicas of the release
 	// before refuse such a command too.
-	refused(t, s, meta.ErrLevel, meta.Join(speaking("n2", 1, 1, 2)))
+	refused(t, s, meta.ErrClusterVersion, meta.Join(speaking("n2", 1, 1, 2)))
 	run(t, s, s.View().Join(speaking("n2", 1, 1, 2)))
-	if m, _ := s.View().Member("n2"); m.Speaks != (sharding.Levels{}) {
+	if m, _ := s.View().Member("n2"); m.Speaks != (sharding.VersionRange{}) {
 		t.Errorf("level 1 keeps %v", m.Speaks)
 	}
 	// Nor where it serves other nodes.
 	apart := node("n2", "n2", 1)
 	apart.PeerAddress = "n2:2"
-	refused(t, s, meta.ErrLevel, meta.Join(apart))
+	refused(t, s, meta.ErrClusterVersion, meta.Join(apart))
 	run(t, s, s.View().Join(apart))
 	if m, _ := s.View().Member("n2"); m.PeerAddress != "" || m.PeersAt() != m.Address {
 		t.Errorf("level 1 keeps %+v", m)
 	}
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2), speaker("n2", 1, 2)))
-	apart.Speaks = sharding.Levels{Min: 1, Max: 2}
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2), speaker("n2", 1, 2)))
+	apart.Speaks = sharding.VersionRange{Min: 1, Max: 2}
 	if r := run(t, s, s.View().Join(apart)); !r.Changed || r.Joined.Fresh {
 		t.Errorf("level 2 does not take where the start that it knows serves other nodes: %+v", r)
 	}
 	if m, _ := s.View().Member("n2"); m.PeersAt() != "n2:2" {
 		t.Errorf("level 2 keeps %+v", m)
 	}
-	refused(t, s, meta.ErrLevel, s.View().Join(node("n3", "c", 1)))
-	refused(t, s, meta.ErrLevel, s.View().Join(node("n2", "n2", 2)))
-	refused(t, s, meta.ErrLevel, meta.PutMember(founder))
-	refused(t, s, meta.ErrLevel, s.View().Join(speaking("n3", 1, 3, 4)))
+	refused(t, s, meta.ErrClusterVersion, s.View().Join(node("n3", "c", 1)))
+	refused(t, s, meta.ErrClusterVersion, s.View().Join(node("n2", "n2", 2)))
+	refused(t, s, meta.ErrClusterVersion, meta.PutMember(founder))
+	refused(t, s, meta.ErrClusterVersion, s.View().Join(speaking("n3", 1, 3, 4)))
 	refused(t, s, meta.ErrInvalid, s.View().Join(speaking("n3", 1, 2, 1)))
-	if j := run(t, s, s.View().Join(speaking("n3", 1, 2, 3))).Joined; j.Member.Speaks != (sharding.Levels{Min: 2, Max: 3}) {
+	if j := run(t, s, s.View().Join(speaking("n3", 1, 2, 3))).Joined; j.Member.Speaks != (sharding.VersionRange{Min: 2, Max: 3}) {
 		t.Errorf("admitted as %+v", j.Member)
 	}
 }
@@ -123,12 +123,12 @@ func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
 func TestLimitsOfAHigherLevelAreRefused(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
 	for _, l := range []meta.Limits{{FuelPerSecond: 1}, {BytesPerSecond: 1}} {
-		refused(t, s, meta.ErrLevel, meta.BindLimited("a", digest(1), 7, l))
-		if err := s.View().CheckLimits(l); !errors.Is(err, meta.ErrLevel) {
+		refused(t, s, meta.ErrClusterVersion, meta.BindLimited("a", digest(1), 7, l))
+		if err := s.View().CheckLimits(l); !errors.Is(err, meta.ErrClusterVersion) {
 			t.Errorf("%+v may be bound: %v", l, err)
 		}
 	}
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	for i, l := range []meta.Limits{{FuelPerSecond: 1}, {BytesPerSecond: 1}} {
 		if r := run(t, s, meta.BindLimited("a", digest(1), 7, l)); r.Revision != uint64(i+1) {
 			t.Errorf("%+v is revision %d", l, r.Revision)
@@ -150,7 +150,7 @@ func TestCommandsOfLaterReleasesStop(t *testing.T) {
 		`{"v":1,"op":"set_status","status":{"node":"n1","status":"asleep"}}`,
 		`{"v":1,"op":"split_shard","change":{"shard":1}}`,
 		`{"v":2,"op":"place","place":[{"shard":1,"nodes":["n1"]}]}`,
-		fmt.Sprintf(`{"v":1,"op":"raise_level","raise":{"level":%[1]d,"speakers":[{"node":"n1","incarnation":0,"speaks":{"min":1,"max":%[1]d}}]}}`, sharding.MaxLevel+1),
+		fmt.Sprintf(`{"v":1,"op":"raise_level","raise":{"level":%[1]d,"speakers":[{"node":"n1","incarnation":0,"speaks":{"min":1,"max":%[1]d}}]}}`, sharding.MaxVersion+1),
 		`{"v":1,"op":"rollback","entityType":"a","force":true}`,
 		`{"v":1,"op":"rollback","entityType":"a"}{}`,
 		``, `{`, `null`, `{}`,
@@ -186,7 +186,7 @@ func TestStateOfALaterReleaseIsNamed(t *testing.T) {
 		{"shard/0000000001", `{"v":1,"value":{"shard":1,"replicas":[{"id":1,"node":"n1","state":"witness"}]}}`},
 		{"shard/0000000001", `{"v":1,"value":{"shard":1,"replicas":[{"id":1,"node":"n1","weight":1}]}}`},
 		{"setting/k", `{"v":3,"value":{}}`}, {"setting/k", `{"v":2,"value":{"revision":1,"by":"me"}}`},
-		{"level", fmt.Sprintf(`{"v":1,"value":{"level":%d}}`, sharding.MaxLevel+1)},
+		{"level", fmt.Sprintf(`{"v":1,"value":{"level":%d}}`, sharding.MaxVersion+1)},
 		{"counters", `{"v":1,"value":{"nextReplica":1,"revision":0},"sum":"x"}`},
 	} {
 		s := created(t)
@@ -204,7 +204,7 @@ func TestGoldenLevel2(t *testing.T) {
 	s, out := meta.New(), strings.Builder{}
 	for i, body := range [][]byte{
 		meta.CreateCluster(cluster, founder),
-		meta.RaiseLevel(2, speaker("n1", 0, 2)),
+		meta.RaiseClusterVersion(2, speaker("n1", 0, 2)),
 		meta.Join(speaking("n2", 3, 1, 2)),
 		meta.Join(node("n3", "c", 1)),
 		meta.Down("n2"),
@@ -247,11 +247,11 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.PutModule(uploaded(0xad, "token:ci")),
 		meta.RemoveModule(digest(0xad)),
 		meta.RemoveModule(digest(0xab)),
-		meta.PutFirstToken(access.Token{Name: "root", Hash: access.HashToken("hst_root"), Made: 1_700_000_000_000_000_000}, access.RoleAdmin),
-		meta.PutFirstToken(access.Token{Name: "me", Hash: access.HashToken("hst_me"), Made: 1_700_000_000_000_000_000}, access.RoleAdmin),
+		meta.PutFirstToken(access.Token{Name: "root", Hash: access.HashToken("hst_root"), CreatedAt: 1_700_000_000_000_000_000}, access.RoleAdmin),
+		meta.PutFirstToken(access.Token{Name: "me", Hash: access.HashToken("hst_me"), CreatedAt: 1_700_000_000_000_000_000}, access.RoleAdmin),
 		meta.PutFirstRoleBinding(access.Binding{Subject: "group:ops", Roles: []string{access.RoleAdmin}}),
-		meta.PutToken(access.Token{Name: "ci", Hash: access.HashToken("hst_ci"), Expires: 1_700_000_060, Made: 1_700_000_000_000_000_000}, "viewer", "invoker"),
-		meta.PutToken(access.Token{Name: "cd", Hash: access.HashToken("hst_cd"), Made: 1_700_003_661_000_000_000}, "viewer"),
+		meta.PutToken(access.Token{Name: "ci", Hash: access.HashToken("hst_ci"), Expires: 1_700_000_060, CreatedAt: 1_700_000_000_000_000_000}, "viewer", "invoker"),
+		meta.PutToken(access.Token{Name: "cd", Hash: access.HashToken("hst_cd"), CreatedAt: 1_700_003_661_000_000_000}, "viewer"),
 		meta.DeleteToken("cd"),
 		meta.DeleteToken("root"),
 		meta.PutModule(module(0xae, "account")),
@@ -286,7 +286,7 @@ func TestGoldenLevel3(t *testing.T) {
 	s, out := meta.New(), strings.Builder{}
 	for i, body := range [][]byte{
 		meta.CreateCluster(cluster, founder),
-		meta.RaiseLevel(3, speaker("n1", 0, 3)),
+		meta.RaiseClusterVersion(3, speaker("n1", 0, 3)),
 		meta.PutModule(module(0xab, "left")),
 		meta.PutModule(module(0xac, "left")),
 		meta.Bind("left", digest(0xab), 9),

@@ -51,7 +51,7 @@ type Member struct {
 	Node    sharding.NodeID `json:"node"`
 	Address string          `json:"address"` // host:port that clients reach it at
 	// PeerAddress is where other nodes reach it. The metadata keeps it from
-	// sharding.LevelPeerAddress on; empty, it is Address.
+	// sharding.VersionPeerAddress on; empty, it is Address.
 	PeerAddress string       `json:"peerAddress,omitempty"`
 	Status      MemberStatus `json:"status"`
 	// Disk is drawn when the data directory is made: the same node with
@@ -72,17 +72,17 @@ type Member struct {
 	Draining bool `json:"draining,omitempty"`
 	// Leaving is an operator's word that the node is to leave. It holds until it is
 	// taken back, also while the node is down, over a new start and on another
-	// disk. The metadata keeps it from sharding.LevelLeaving on.
+	// disk. The metadata keeps it from sharding.VersionLeaving on.
 	Leaving bool `json:"leaving,omitempty"`
 	// Speaks are the levels that the node's release can write and read. The
-	// metadata keeps them from sharding.LevelMemberSpeaks on.
-	Speaks sharding.Levels `json:"speaks,omitzero"`
+	// metadata keeps them from sharding.VersionMemberSpeaks on.
+	Speaks sharding.VersionRange `json:"speaks,omitzero"`
 }
 
 // PeersAt is where other nodes reach the member.
 func (m Member) PeersAt() string { return cmp.Or(m.PeerAddress, m.Address) }
 
-// Has reports whether the member has the role.
+// Contains reports whether the member has the role.
 func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
 
 // Equal compares all fields.

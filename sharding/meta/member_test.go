@@ -318,10 +318,10 @@ func TestAnOrderToLeaveHolds(t *testing.T) {
 		m.Disk = disk
 		return m
 	}
-	leaving := func(t *testing.T, level sharding.Level) *meta.State {
+	leaving := func(t *testing.T, level sharding.ClusterVersion) *meta.State {
 		s := created(t)
 		if level > 1 {
-			run(t, s, meta.RaiseLevel(level, speaker("n1", 0, level)))
+			run(t, s, meta.RaiseClusterVersion(level, speaker("n1", 0, level)))
 		} else {
 			start = func(incarnation uint64, disk string) meta.Member {
 				m := node("n2", "n2", incarnation)

@@ -131,15 +131,15 @@ type Module struct {
 	UploadedAt  int64    `json:"uploadedAt"`  // unix nanoseconds
 	// ShardKeys has the rules of those types that declare one.
 	ShardKeys map[string]sharding.KeyRule `json:"shardKeys,omitempty"`
-	// Signature is of who vouches for the module; from sharding.LevelSignatures
+	// Signature is of who vouches for the module; from sharding.VersionSignatures
 	// on. Who that is nodes judge, each for itself.
 	Signature []byte `json:"signature,omitempty"`
 	// Uploader is the subject that uploaded the module first, where nodes ask who
-	// calls; from sharding.LevelRemoveModule on.
+	// calls; from sharding.VersionRemoveModule on.
 	Uploader string `json:"uploader,omitempty"`
 	// UnusedSince is when the coordinator first found that nothing needs the
 	// module, in unix nanoseconds; 0 where something does, or that was not looked
-	// at yet. From sharding.LevelModuleRetention on.
+	// at yet. From sharding.VersionModuleRetention on.
 	UnusedSince int64 `json:"unusedSince,omitempty"`
 }
 
@@ -154,19 +154,19 @@ type Bound struct {
 	// ForcedBy is who bound it although it did not fit what was stored.
 	ForcedBy string `json:"forcedBy,omitempty"`
 	// Snapshots are the modules, oldest first, whose snapshots it loads as its
-	// own, at most MaxSnapshotModules; from sharding.LevelVerified on.
+	// own, at most MaxSnapshotModules; from sharding.VersionVerificationResults on.
 	Snapshots []Digest `json:"snapshots,omitempty"`
 	// Truncated are the modules whose snapshots it loads if the first events of an
 	// entity are gone, at most MaxTruncatedModules: it was proved on all such
 	// entities that it reads their states. Proved says that nothing else was
 	// assumed later, unless Assumed does: then some of the list are from before
 	// there were proofs. See Binding.TruncatedModules. All three from
-	// sharding.LevelSnapshotProofs on.
+	// sharding.VersionSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
 	Assumed   bool     `json:"assumed,omitempty"`
 	// First is the part that it served first, where it came by a Rollout; nil
-	// where it came at once. From sharding.LevelRollouts on.
+	// where it came at once. From sharding.VersionRollouts on.
 	First *Part `json:"first,omitempty"`
 }
 
@@ -185,7 +185,7 @@ type Limits struct {
 	// Commands a second on each node.
 	RatePerSecond int64 `json:"ratePerSecond,omitempty"`
 	// Fuel and bytes of the records of commands, a second on each node; from
-	// sharding.LevelBudgets on.
+	// sharding.VersionBudgets on.
 	FuelPerSecond  int64 `json:"fuelPerSecond,omitempty"`
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 }
@@ -201,15 +201,15 @@ type Binding struct {
 	// it first.
 	ShardKey sharding.KeyRule `json:"shardKey,omitzero"`
 	// Owner is the subject that says which module serves the type, beside admins;
-	// empty: nobody yet. From sharding.LevelOwners on.
+	// empty: nobody yet. From sharding.VersionOwners on.
 	Owner string `json:"owner,omitempty"`
 	// Changes are those that led to the binding, the last MaxBindingChanges of
-	// them; from sharding.LevelChanges on, see Log. Not modified.
+	// them; from sharding.VersionChanges on, see Log. Not modified.
 	Changes []BindingChange `json:"changes,omitempty"`
 	// Rollout is of the module that is on its way to serve the type, nil for none;
-	// from sharding.LevelRollouts on.
+	// from sharding.VersionRollouts on.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Held is the revision since which the type is held, see HoldType; 0: it is
-	// not. From sharding.LevelHolds on.
+	// not. From sharding.VersionHolds on.
 	Held uint64 `json:"held,omitempty"`
 }

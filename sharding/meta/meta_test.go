@@ -158,8 +158,8 @@ func TestRollbackOfARevision(t *testing.T) {
 	commands := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")),
 		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("a", digest(3), 3)}
 	first := created(t, commands...)
-	refused(t, first, meta.ErrLevel, meta.RollbackOf("a", 3, 4))
-	s := created(t, append([][]byte{meta.RaiseLevel(2, speaker("n1", 0, 2))}, commands...)...)
+	refused(t, first, meta.ErrClusterVersion, meta.RollbackOf("a", 3, 4))
+	s := created(t, append([][]byte{meta.RaiseClusterVersion(2, speaker("n1", 0, 2))}, commands...)...)
 	index := uint64(20)
 	rollback := func(revision uint64) (meta.Result, error) {
 		index++

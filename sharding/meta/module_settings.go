@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Settings about modules; from sharding.LevelModuleRetention on. One that is
+// Settings about modules; from sharding.VersionModuleRetention on. One that is
 // not set, or that CheckModuleSetting would refuse, is its default.
 const (
 	// SettingModuleRetention is how long a module stays that nothing needs: a
@@ -20,7 +20,7 @@ const (
 	SettingModuleBytes    = "module-quota-bytes"
 	SettingModuleUploader = "module-quota-uploader"
 	// SettingModuleUploaderBytes is how many bytes the modules of one uploader may
-	// have; from sharding.LevelUploaderBytes on.
+	// have; from sharding.VersionUploaderBytes on.
 	SettingModuleUploaderBytes = "module-quota-uploader-bytes"
 )
 

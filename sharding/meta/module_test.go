@@ -17,7 +17,7 @@ func signed(m meta.Module, n byte) meta.Module {
 
 func TestSignaturesAreOfLevel2(t *testing.T) {
 	s := created(t)
-	refused(t, s, meta.ErrLevel, meta.PutModule(signed(module(1, "a"), 1)))
+	refused(t, s, meta.ErrClusterVersion, meta.PutModule(signed(module(1, "a"), 1)))
 	if len(s.View().Modules()) != 0 {
 		t.Error("the module is kept without its signature")
 	}
@@ -61,8 +61,8 @@ func uploaded(n byte, by string) meta.Module {
 
 func TestModulesAreRemoved(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
-	refused(t, s, meta.ErrLevel, meta.RemoveModule(digest(1)))
-	refused(t, s, meta.ErrLevel, meta.PutModule(uploaded(2, "token:ci")))
+	refused(t, s, meta.ErrClusterVersion, meta.RemoveModule(digest(1)))
+	refused(t, s, meta.ErrClusterVersion, meta.PutModule(uploaded(2, "token:ci")))
 	s = level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // it serves
 	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(1))) // a rollback comes back to it
@@ -113,7 +113,7 @@ func TestBytesOfAnUploaderAreBounded(t *testing.T) {
 	run(t, earlier, of(3, "token:ci", 1))
 
 	s := meta.New()
-	run(t, s, meta.CreateCluster(cluster, founder), meta.RaiseLevel(3, speaker("n1", 0, 3)), of(1, "token:ci", half), of(2, "token:ci", half))
+	run(t, s, meta.CreateCluster(cluster, founder), meta.RaiseClusterVersion(3, speaker("n1", 0, 3)), of(1, "token:ci", half), of(2, "token:ci", half))
 	if use := s.View().ModuleUse("token:ci"); use.BytesOfOne != 2*half || s.View().ModuleUse("token:other").BytesOfOne != 0 {
 		t.Errorf("it has %+v", use)
 	}

@@ -16,7 +16,7 @@ type Ownership struct {
 
 // Owned makes a command of Bind, BindLimited or RollbackOf one that fails with
 // ErrConflict unless the type is still o.Was's, and that makes it o.Is's. It is
-// of sharding.LevelOwners.
+// of sharding.VersionOwners.
 func Owned(command []byte, o Ownership) []byte {
 	c, err := decode(command)
 	if err != nil {
@@ -27,7 +27,7 @@ func Owned(command []byte, o Ownership) []byte {
 }
 
 // PutTypeOwner makes the command that gives a bound type another owner, from
-// sharding.LevelOwners on; none where o.Is is empty. ErrConflict means that the
+// sharding.VersionOwners on; none where o.Is is empty. ErrConflict means that the
 // type is not o.Was's any more.
 func PutTypeOwner(entityType string, o Ownership) []byte {
 	return encode(command{Op: opPutTypeOwner, EntityType: entityType, bindingCommand: bindingCommand{Owner: &o}})
@@ -38,8 +38,8 @@ func (t *transition) own(b *Binding, o *Ownership) error {
 	if o == nil {
 		return nil
 	}
-	if level := t.view.Level(); level < sharding.LevelOwners {
-		return fmt.Errorf("%w: owners of types are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelOwners, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionOwners {
+		return fmt.Errorf("%w: owners of types are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionOwners, level)
 	}
 	if b.Owner != o.Was {
 		return fmt.Errorf("%w: entity type %.64q has another owner than it had", ErrConflict, b.EntityType)
@@ -76,7 +76,7 @@ func (t *transition) keep(b Binding) {
 // says.
 func (v *View) IsForeign(to, from string) bool {
 	owner := v.bindings[to].Owner
-	return owner != "" && v.bindings[from].Owner != owner && v.Level() >= sharding.LevelAnswers && v.SomebodyAdmin()
+	return owner != "" && v.bindings[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.SomebodyAdmin()
 }
 
 // ownedBy is the first entity type that belongs to a subject; empty: none.

@@ -21,7 +21,7 @@ func TestOwnersAreOfLevel2(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1), meta.PutModule(module(2, "a")), meta.Bind("a", digest(2), 2))
 	takes := meta.Ownership{Is: "token:ci"}
 	for _, command := range [][]byte{meta.Owned(meta.Bind("a", digest(1), 2), takes), meta.Owned(meta.Rollback("a", 3), takes), meta.PutTypeOwner("a", takes)} {
-		refused(t, s, meta.ErrLevel, command)
+		refused(t, s, meta.ErrClusterVersion, command)
 	}
 	if ownerOf(t, s, "a") != "" {
 		t.Error("it has an owner")
@@ -78,7 +78,7 @@ func TestTypesHaveOwners(t *testing.T) {
 // TestTypesOfOtherOwnersAreForeign: once roles decide, and from level 3 on, to
 // types that have an owner.
 func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
-	s := created(t, meta.RaiseLevel(2, speaker("n1", 0, 3)),
+	s := created(t, meta.RaiseClusterVersion(2, speaker("n1", 0, 3)),
 		meta.PutModule(module(1, "a", "b", "c", "free")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2), meta.Bind("c", digest(1), 3), meta.Bind("free", digest(1), 4),
 		meta.PutTypeOwner("a", meta.Ownership{Is: "token:ann"}), meta.PutTypeOwner("b", meta.Ownership{Is: "token:bo"}), meta.PutTypeOwner("c", meta.Ownership{Is: "token:ann"}))
 	look := func(when string, want map[[2]string]bool) {
@@ -98,6 +98,6 @@ func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
 	look("nobody is admin", nil)
 	run(t, s, meta.PutRoleBinding(access.Binding{Subject: "token:root", Roles: []string{access.RoleAdmin}}))
 	look("at level 2", nil)
-	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)))
 	look("at level 3", foreign)
 }

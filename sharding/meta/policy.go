@@ -17,7 +17,7 @@ type Policy struct {
 	// alone. Repair and draining go on without.
 	Rebalance bool `json:"rebalance"`
 	// DeadAfter is how long a node must be out of reach to be taken for dead; 0 is
-	// what the coordinator is configured with. From sharding.LevelPolicy on.
+	// what the coordinator is configured with. From sharding.VersionPolicy on.
 	DeadAfter time.Duration `json:"deadAfter,omitempty"`
 }
 

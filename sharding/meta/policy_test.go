@@ -11,7 +11,7 @@ import (
 // A cluster begins with the policy of its founder, whole or not at all.
 func TestClusterIsCreatedUnderAPolicy(t *testing.T) {
 	f := founder
-	f.Speaks = sharding.Speaks
+	f.Speaks = sharding.SupportedVersions
 	want := meta.Policy{Replication: 5, MinMembers: 4, Rebalance: true, DeadAfter: time.Minute}
 	s := meta.New()
 	bad := want
@@ -31,15 +31,15 @@ func TestClusterIsCreatedUnderAPolicy(t *testing.T) {
 	if run(t, s, meta.CreateClusterUnder(want, cluster, f)).Changed {
 		t.Error("the same command again changed something")
 	}
-	refused(t, meta.New(), meta.ErrLevel, meta.CreateClusterUnder(want, cluster, founder))
+	refused(t, meta.New(), meta.ErrClusterVersion, meta.CreateClusterUnder(want, cluster, founder))
 }
 
 // The release before could not read deadAfter.
 func TestDeadAfterIsOfLevel2(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1, DeadAfter: time.Minute}
-	refused(t, s, meta.ErrLevel, meta.PutPolicy(p))
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	refused(t, s, meta.ErrClusterVersion, meta.PutPolicy(p))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	run(t, s, meta.PutPolicy(p))
 	p.DeadAfter = meta.MaxDeadAfter + 1
 	refused(t, s, meta.ErrInvalid, meta.PutPolicy(p))
@@ -50,8 +50,8 @@ func TestDeadAfterIsOfLevel2(t *testing.T) {
 func TestChangeOfAnotherPolicyIsRefused(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1}
-	refused(t, s, meta.ErrLevel, meta.ChangePolicy(meta.Policy{}, p))
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	refused(t, s, meta.ErrClusterVersion, meta.ChangePolicy(meta.Policy{}, p))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	first, second := p, p
 	first.Replication, second.MinMembers = 5, 2
 	run(t, s, meta.ChangePolicy(meta.Policy{}, first))

@@ -14,7 +14,7 @@ import (
 // later bindings are above it. level is the lowest of all nodes' directories,
 // which were raised before the cluster's. It is loaded elsewhere with Dump and
 // Load. What breaks a rule of the metadata is ErrInvalid.
-func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.Level, members []Member, placements []Placement) (*State, error) {
+func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.ClusterVersion, members []Member, placements []Placement) (*State, error) {
 	v := *base.View()
 	if v.created && v.cluster != c {
 		return nil, fmt.Errorf("%w: cluster %s, the metadata is of %s", ErrInvalid, c.ID, v.cluster.ID)
@@ -25,7 +25,7 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 	v.index, v.cluster, v.created = 0, c, true
 	v.counters.NextReplica = max(next, v.counters.NextReplica)
 	v.counters.Revision = max(revision, v.counters.Revision)
-	if level = max(level, v.Level()); level > sharding.Level1 {
+	if level = max(level, v.ClusterVersion()); level > sharding.Version1 {
 		v.level = level
 	}
 	v.members, v.placements = map[sharding.NodeID]Member{}, map[sharding.ShardID]Placement{}

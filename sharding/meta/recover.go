@@ -27,8 +27,8 @@ func RecoverShard(shard sharding.ShardID, replica sharding.ReplicaID) []byte {
 // Recoverable says why RecoverShard would be refused in this view, nil if it
 // would not.
 func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) error {
-	if v.Level() < sharding.LevelRecoverShard {
-		return fmt.Errorf("%w: a cluster of level %d does not let a shard go on with one replica", ErrLevel, v.Level())
+	if v.ClusterVersion() < sharding.VersionRecoverShard {
+		return fmt.Errorf("%w: a cluster of level %d does not let a shard go on with one replica", ErrClusterVersion, v.ClusterVersion())
 	}
 	if shard == sharding.MetaShard {
 		return fmt.Errorf("%w: the metadata shard is rebuilt instead", ErrInvalid)

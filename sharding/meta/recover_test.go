@@ -11,7 +11,7 @@ import (
 func TestRecoverShard(t *testing.T) {
 	four := func(t *testing.T) *meta.State { // shard 1 has 4@n1 5@n2 6@n3
 		s := three(t)
-		run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2), speaker("n2", 1, 2), speaker("n3", 1, 2)))
+		run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2), speaker("n2", 1, 2), speaker("n3", 1, 2)))
 		run(t, s, meta.Join(speaking("n4", 1, 1, 2)), meta.SetStatus("n4", 0, meta.StatusUp))
 		return s
 	}
@@ -66,5 +66,5 @@ func TestRecoverShard(t *testing.T) {
 			}
 		})
 	}
-	refused(t, three(t), meta.ErrLevel, meta.RecoverShard(1, 4))
+	refused(t, three(t), meta.ErrClusterVersion, meta.RecoverShard(1, 4))
 }

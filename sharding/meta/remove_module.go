@@ -10,10 +10,10 @@ import (
 // roomForModule holds the modules of the cluster, and those of one uploader, to
 // their bounds. What a cluster had before it knew of them stays.
 func (t *transition) roomForModule(m Module) error {
-	level := t.view.Level()
-	if level < sharding.LevelRemoveModule {
+	level := t.view.ClusterVersion()
+	if level < sharding.VersionRemoveModule {
 		if m.Uploader != "" {
-			return fmt.Errorf("%w: uploaders of modules are of level %d, the cluster is at level %d", ErrLevel, sharding.LevelRemoveModule, level)
+			return fmt.Errorf("%w: uploaders of modules are of level %d, the cluster is at level %d", ErrClusterVersion, sharding.VersionRemoveModule, level)
 		}
 		if len(t.view.modules) >= MaxModules {
 			return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
@@ -31,15 +31,15 @@ func (t *transition) roomForModule(m Module) error {
 		return fmt.Errorf("%w: the modules of the cluster have %d bytes, this one has %d, at most %d are allowed (%s)", ErrQuota, use.Bytes, m.Size, most.Bytes, SettingModuleBytes)
 	case use.OfOne >= most.OfOne:
 		return fmt.Errorf("%w: %d modules of the cluster are of the same uploader, at most %d are allowed (%s)", ErrQuota, use.OfOne, most.OfOne, SettingModuleUploader)
-	case level >= sharding.LevelUploaderBytes && m.Uploader != "" && m.Size > most.BytesOfOne-use.BytesOfOne:
+	case level >= sharding.VersionUploaderBytes && m.Uploader != "" && m.Size > most.BytesOfOne-use.BytesOfOne:
 		return fmt.Errorf("%w: the modules of the same uploader have %d bytes, this one has %d, at most %d are allowed (%s)", ErrQuota, use.BytesOfOne, m.Size, most.BytesOfOne, SettingModuleUploaderBytes)
 	}
 	return nil
 }
 
 func (t *transition) removeModule(digest Digest) error {
-	if level := t.view.Level(); level < sharding.LevelRemoveModule {
-		return fmt.Errorf("%w: the removal of modules is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelRemoveModule, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionRemoveModule {
+		return fmt.Errorf("%w: the removal of modules is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRemoveModule, level)
 	}
 	if _, known := t.view.modules[digest]; !known {
 		return nil

@@ -86,7 +86,7 @@ type Placement struct {
 	Changed uint64 `json:"changed,omitempty"`
 	// Recovered is the replica that the shard went on with when an operator gave
 	// up the majority of its voters; 0: that never happened. From
-	// sharding.LevelRecoverShard on.
+	// sharding.VersionRecoverShard on.
 	Recovered sharding.ReplicaID `json:"recovered,omitempty"`
 }
 

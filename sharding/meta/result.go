@@ -46,7 +46,7 @@ var resultCodes = []struct {
 	{"no_previous", ErrNoPrevious},
 	{"conflict", ErrConflict},
 	{"shard_key", ErrShardKey},
-	{"level", ErrLevel},
+	{"level", ErrClusterVersion},
 	{"quota", ErrQuota},
 	{"put_down", ErrPutDown}, // after that of ErrConflict, which it is too
 	{"left", ErrLeft},        // likewise

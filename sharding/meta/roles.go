@@ -19,7 +19,7 @@ type roleBindingDelete struct {
 	Subject string `json:"subject"`
 }
 
-// PutRole makes the command that keeps a role, from sharding.LevelRoles on, in
+// PutRole makes the command that keeps a role, from sharding.VersionRoles on, in
 // the place of the one of that name. Its revision is passed over.
 func PutRole(r access.Role) []byte {
 	return encode(command{Op: opPutRole, accessCommand: accessCommand{Role: &r}})
@@ -32,7 +32,7 @@ func DeleteRole(name string) []byte {
 }
 
 // PutRoleBinding makes the command that gives a subject roles, from
-// sharding.LevelRoles on, in the place of those that it has. A role that does
+// sharding.VersionRoles on, in the place of those that it has. A role that does
 // not exist is ErrConflict, and so is to take access.RoleAdmin from the last
 // subject that has it.
 func PutRoleBinding(b access.Binding) []byte {
@@ -74,8 +74,8 @@ func (v *View) roleBytes() int {
 
 // applyRole carries out the commands about roles.
 func (t *transition) applyRole(c command) (Result, error) {
-	if level := t.view.Level(); level < sharding.LevelRoles {
-		return Result{}, fmt.Errorf("%w: roles are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelRoles, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionRoles {
+		return Result{}, fmt.Errorf("%w: roles are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRoles, level)
 	}
 	switch {
 	case c.Op == opPutRole && c.Role != nil:
@@ -177,9 +177,9 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 // callers would have the same ids: token:alice and jwt:alice have one name. with
 // is a binding that is to have the role, beside those that do.
 func (v *View) checkVariables(r access.Role, with access.Binding) error {
-	if v.Level() < sharding.LevelPrincipalVariable {
+	if v.ClusterVersion() < sharding.VersionPrincipalVariable {
 		if r.Uses(access.PrincipalVariable) {
-			return fmt.Errorf("%w: %s is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, access.PrincipalVariable, sharding.LevelPrincipalVariable, v.Level())
+			return fmt.Errorf("%w: %s is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, access.PrincipalVariable, sharding.VersionPrincipalVariable, v.ClusterVersion())
 		}
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // level2 is a cluster of one node that may keep roles.
 func level2(t *testing.T, commands ...[]byte) *meta.State {
 	t.Helper()
-	s := created(t, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	s := created(t, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	run(t, s, commands...)
 	return s
 }
@@ -32,7 +32,7 @@ func bound(subject string, roles ...string) []byte {
 func TestRolesAreOfLevel2(t *testing.T) {
 	s := created(t)
 	for _, command := range [][]byte{meta.PutRole(clerk("a")), meta.DeleteRole("clerk"), bound("token:a", access.RoleAdmin), meta.DeleteRoleBinding("token:a")} {
-		refused(t, s, meta.ErrLevel, command)
+		refused(t, s, meta.ErrClusterVersion, command)
 	}
 }
 
@@ -225,10 +225,10 @@ func TestNameVariableIsForOneKind(t *testing.T) {
 		return access.Role{Name: "own", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Query}, IDPrefixes: []string{prefix}}}}
 	}
 	before := level2(t)
-	refused(t, before, meta.ErrLevel, meta.PutRole(own("${principal}/")))
+	refused(t, before, meta.ErrClusterVersion, meta.PutRole(own("${principal}/")))
 	run(t, before, meta.PutRole(own("${principal.name}/")), bound("token:alice", "own"), bound("jwt:alice", "own"))
 
-	s := level2(t, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	s := level2(t, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)))
 	run(t, s, meta.PutRole(own("${principal.name}/")), bound("token:alice", "own"), bound("token:bob", "own"))
 	refused(t, s, meta.ErrConflict, bound("jwt:alice", "own"))
 	refused(t, s, meta.ErrConflict, bound("group:team", "own"))

@@ -22,7 +22,7 @@ type TakeBack struct {
 	Owner      *Ownership `json:"owner,omitempty"` // as Owned has it
 }
 
-// RollbackWith is RollbackOf, from sharding.LevelRollbackWith on, that takes
+// RollbackWith is RollbackOf, from sharding.VersionRollbackWith on, that takes
 // revisions of other types back with it, all or none, and keeps who forced it,
 // at most MaxForcedByBytes.
 func RollbackWith(entityType string, revision uint64, at int64, forcedBy string, also ...TakeBack) []byte {
@@ -40,8 +40,8 @@ func (t *transition) rollback(c command) (Result, error) {
 	}
 	var with backSet
 	if c.Back != nil {
-		if level := t.view.Level(); level < sharding.LevelRollbackWith {
-			return Result{}, fmt.Errorf("%w: a rollback at level %d is of one type, and not forced", ErrLevel, level)
+		if level := t.view.ClusterVersion(); level < sharding.VersionRollbackWith {
+			return Result{}, fmt.Errorf("%w: a rollback at level %d is of one type, and not forced", ErrClusterVersion, level)
 		}
 		with = *c.Back
 	}
@@ -82,8 +82,8 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 	case !bound:
 		return b, false, fmt.Errorf("%w: %.64q", ErrUnknownType, what.EntityType)
 	case what.Revision == 0:
-	case t.view.Level() < sharding.LevelRollbackOf:
-		return b, false, fmt.Errorf("%w: a rollback at level %d names no revision", ErrLevel, t.view.Level())
+	case t.view.ClusterVersion() < sharding.VersionRollbackOf:
+		return b, false, fmt.Errorf("%w: a rollback at level %d names no revision", ErrClusterVersion, t.view.ClusterVersion())
 	case b.TookBack == what.Revision:
 		return b, true, nil
 	case b.Revision != what.Revision:
@@ -108,7 +108,7 @@ func (t *transition) goBack(b Binding, revision uint64, at int64, forcedBy strin
 	previous.At, previous.TookBack, previous.ForcedBy = at, revision, cmp.Or(forcedBy, previous.ForcedBy)
 	now := b
 	b.History, b.Rollout = slices.Clone(b.History[:last]), nil
-	if t.view.Level() >= sharding.LevelSnapshotProofs {
+	if t.view.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		previous = now.unproved(b.settled(previous))
 		previous.Truncated = union(previous.Truncated, t.view.truncatedFor(now, previous.Digest))
 	}

@@ -17,7 +17,7 @@ func serving(s *meta.State, entityType string) (digest byte, revision uint64) {
 // retry changes nothing.
 func TestRollbacksOfSeveralTypes(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 1)}
-	refused(t, created(t, append(modules, meta.Bind("a", digest(2), 2))...), meta.ErrLevel, meta.RollbackWith("a", 3, 3, "token:ann"))
+	refused(t, created(t, append(modules, meta.Bind("a", digest(2), 2))...), meta.ErrClusterVersion, meta.RollbackWith("a", 3, 3, "token:ann"))
 	s := level2(t, modules...)
 	run(t, s, meta.Bind("a", digest(2), 2), meta.Bind("b", digest(2), 2))
 	both := meta.RollbackWith("a", 3, 3, "token:ann", meta.TakeBack{EntityType: "b", Revision: 4})

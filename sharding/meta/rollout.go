@@ -55,7 +55,7 @@ const (
 	RolloutAborted RolloutState = "aborted"
 	// RolloutVerifying: its module serves no entity until it is proved to read the
 	// snapshots of all truncated histories; then it serves all. From
-	// sharding.LevelVerifying on.
+	// sharding.VersionVerifyingRollouts on.
 	RolloutVerifying RolloutState = "verifying"
 	// RolloutRefused: it is over because the module did not fit, and is kept for
 	// its note until another module is activated.
@@ -114,11 +114,11 @@ type Rollout struct {
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
 	// Accept: other states than before are meant, in each step. From
-	// sharding.LevelSnapshotProofs on.
+	// sharding.VersionSnapshotProofs on.
 	Accept bool `json:"accept,omitempty"`
 	// Of one that is verified: Force activates the module although it does not
 	// fit, without a proof, and Limits are the type's from then on; nil leaves
-	// them. From sharding.LevelVerifying on.
+	// them. From sharding.VersionVerifyingRollouts on.
 	Force  bool    `json:"force,omitempty"`
 	Limits *Limits `json:"limits,omitempty"`
 	// ForcedBy is who began it although its module does not fit what is stored,
@@ -153,7 +153,7 @@ type PutRollout struct {
 	// ForcedBy is who has it end although the older module fails on entities.
 	ForcedBy string `json:"forcedBy,omitempty"`
 	// Truncated is what was proved in the cluster that the rollout began in, see
-	// BindRestored; from sharding.LevelSnapshotProofs on.
+	// BindRestored; from sharding.VersionSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 }
 
@@ -164,7 +164,7 @@ type rolloutSet struct {
 }
 
 // PutRollouts makes the command that puts rollouts of types that go together,
-// all or none, from sharding.LevelRollouts on. kind is what the logs of the
+// all or none, from sharding.VersionRollouts on. kind is what the logs of the
 // bindings say of it, empty for nothing. It is ErrConflict where one of them is
 // served under another revision by now, or where an entity would go back to the
 // older module without that having been looked at. at is in unix nanoseconds.
@@ -174,8 +174,8 @@ func PutRollouts(kind ChangeKind, at int64, put ...PutRollout) []byte {
 
 // putRollouts carries such a command out.
 func putRollouts(t *transition, c command) (Result, error) {
-	if level := t.view.Level(); level < sharding.LevelRollouts {
-		return Result{}, fmt.Errorf("%w: a module that serves a part of a type is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelRollouts, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionRollouts {
+		return Result{}, fmt.Errorf("%w: a module that serves a part of a type is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRollouts, level)
 	}
 	set := *c.Rollouts
 	if err := t.checkBy(c.By); err != nil {
@@ -216,13 +216,13 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 	if b.Rollout != nil {
 		was = *b.Rollout
 	}
-	switch level := t.view.Level(); {
+	switch level := t.view.ClusterVersion(); {
 	case !bound:
 		return b, fmt.Errorf("%w: %.64q", ErrUnknownType, p.EntityType)
 	case len(p.Truncated) > MaxTruncatedModules:
 		return b, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(p.Truncated), MaxTruncatedModules)
-	case level < sharding.LevelSnapshotProofs && (len(p.Truncated) > 0 || p.Rollout != nil && p.Rollout.Accept):
-		return b, fmt.Errorf("%w: a rollout of level %d names no snapshots", ErrLevel, level)
+	case level < sharding.VersionSnapshotProofs && (len(p.Truncated) > 0 || p.Rollout != nil && p.Rollout.Accept):
+		return b, fmt.Errorf("%w: a rollout of level %d names no snapshots", ErrClusterVersion, level)
 	case b.Revision != p.Over:
 		return b, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, p.EntityType, b.Revision, p.Over)
 	case p.Rollout == nil && b.Rollout == nil:
@@ -335,7 +335,7 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		} else if next.Began == 0 {
 			next.Began = t.view.counters.Revision + 1
 			next.Snapshots = t.view.snapshotsFor(b, next.Digest)
-			next.Truncated, next.Proved = union(t.view.truncatedFor(b, next.Digest), p.Truncated), t.view.Level() >= sharding.LevelSnapshotProofs
+			next.Truncated, next.Proved = union(t.view.truncatedFor(b, next.Digest), p.Truncated), t.view.ClusterVersion() >= sharding.VersionSnapshotProofs
 		} else if was.Digest == next.Digest { // what was proved since counts
 			next.Snapshots, next.Truncated, next.Proved = was.Snapshots, union(was.Truncated, t.view.truncatedFor(b, next.Digest)), was.Proved
 		}

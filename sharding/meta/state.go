@@ -26,17 +26,17 @@ import (
 //	token/NAME         access.Token
 //	setting/KEY        version 1: the bytes; version 2: the bytes and a revision
 const (
-	keyCluster    = "cluster"
-	keyCounters   = "counters"
-	keyPolicy     = "policy"
-	keyLevel      = "level"
-	prefixMember  = "member/"
-	prefixDowned  = "down/"
-	prefixLeft    = "left/"
-	prefixShard   = "shard/"
-	prefixModule  = "module/"
-	prefixBinding = "binding/"
-	prefixSetting = "setting/"
+	keyCluster        = "cluster"
+	keyCounters       = "counters"
+	keyPolicy         = "policy"
+	keyClusterVersion = "level"
+	prefixMember      = "member/"
+	prefixDowned      = "down/"
+	prefixLeft        = "left/"
+	prefixShard       = "shard/"
+	prefixModule      = "module/"
+	prefixBinding     = "binding/"
+	prefixSetting     = "setting/"
 
 	prefixRole        = "role/"
 	prefixRoleBinding = "rolebinding/"

@@ -28,8 +28,8 @@ func (v *View) dump() []KV {
 		add(keyCluster, wrap(v.cluster))
 		add(keyCounters, wrap(v.counters))
 	}
-	if v.level > sharding.Level1 {
-		add(keyLevel, wrap(levelSet{Level: v.level}))
+	if v.level > sharding.Version1 {
+		add(keyClusterVersion, wrap(clusterVersionRaise{Level: v.level}))
 	}
 	for _, m := range v.Members() {
 		add(prefixMember+string(m.Node), wrap(m))
@@ -102,8 +102,8 @@ func (v *View) restore(key string, value []byte) error {
 	case keyPolicy:
 		v.policy = new(Policy)
 		return unwrap(value, v.policy)
-	case keyLevel:
-		return v.restoreLevel(value)
+	case keyClusterVersion:
+		return v.restoreClusterVersion(value)
 	case prefixMember:
 		return v.restoreMember(sharding.NodeID(name), value)
 	case prefixDowned:

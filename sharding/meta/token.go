@@ -27,7 +27,7 @@ type tokenDelete struct {
 const keptExpired = time.Hour
 
 // PutToken makes the command that keeps a token and gives its bearer roles, at
-// once, from sharding.LevelTokens on. Its revision is passed over. The same
+// once, from sharding.VersionTokens on. Its revision is passed over. The same
 // command again is accepted. ErrConflict is a name or a hash that is kept
 // already, a subject that has roles already or owns an entity type, a role that
 // is none, and a token that expires where nobody else would be admin. Tokens
@@ -42,7 +42,7 @@ func PutFirstToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}, First: true}})
 }
 
-// PutFirstRoleBinding is PutRoleBinding, from sharding.LevelTokens on, that is
+// PutFirstRoleBinding is PutRoleBinding, from sharding.VersionTokens on, that is
 // ErrConflict once somebody is admin.
 func PutFirstRoleBinding(b access.Binding) []byte {
 	return encode(command{Op: opPutRoleBinding, accessCommand: accessCommand{RoleBinding: &b, First: true}})
@@ -66,8 +66,8 @@ func (v *View) Token(name string) (access.Token, bool) {
 
 // applyToken carries out the commands about tokens.
 func (t *transition) applyToken(c command) (Result, error) {
-	if level := t.view.Level(); level < sharding.LevelTokens {
-		return Result{}, fmt.Errorf("%w: tokens are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelTokens, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionTokens {
+		return Result{}, fmt.Errorf("%w: tokens are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionTokens, level)
 	}
 	switch {
 	case c.Op == opPutToken && c.TokenPut != nil:
@@ -99,7 +99,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	if owned := t.view.ownedBy(b.Subject); owned != "" {
 		return Result{}, fmt.Errorf("%w: %s owns the entity type %.64q, from an earlier token of that name or another one: give its types to others first, or to nobody, with hostd type owner, or give the token another name", ErrConflict, b.Subject, owned)
 	}
-	expired := t.view.expired(token.Made)
+	expired := t.view.expired(token.CreatedAt)
 	for _, other := range t.view.tokens {
 		if other.Hash == token.Hash && !slices.Contains(expired, other.Name) {
 			return Result{}, fmt.Errorf("%w: the token is kept already, as %s", ErrConflict, other.Name)

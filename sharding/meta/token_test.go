@@ -15,14 +15,14 @@ import (
 
 // token is one of the name whose secret is its name, made at a second.
 func token(name string, made, expires int64) access.Token {
-	return access.Token{Name: name, Hash: access.HashToken(name), Expires: expires, Made: made * int64(time.Second)}
+	return access.Token{Name: name, Hash: access.HashToken(name), Expires: expires, CreatedAt: made * int64(time.Second)}
 }
 
 func TestTokensAreOfLevel2(t *testing.T) {
 	s := created(t)
 	for _, command := range [][]byte{meta.PutToken(token("a", 1, 0), "viewer"), meta.PutFirstToken(token("a", 1, 0), access.RoleAdmin), meta.DeleteToken("a"),
 		meta.PutFirstRoleBinding(access.Binding{Subject: "group:ops", Roles: []string{access.RoleAdmin}})} {
-		refused(t, s, meta.ErrLevel, command)
+		refused(t, s, meta.ErrClusterVersion, command)
 	}
 }
 

@@ -27,7 +27,7 @@ const MaxTruncatedModules = 64
 // TruncatedModules are the modules whose snapshots the module of the binding
 // loads if the first events of an entity are gone.
 //
-// Before sharding.LevelSnapshotProofs nothing was recorded, and the module
+// Before sharding.VersionSnapshotProofs nothing was recorded, and the module
 // loaded the snapshots of any other. A binding from that time keeps those of
 // the modules that had served the type before: their entities have been served
 // from these snapshots ever since, and would all fail after the upgrade. The
@@ -107,7 +107,7 @@ func (to Bound) without(modules ...Digest) Bound {
 
 // LoadsByProof reports that a module has loaded the snapshots of others only by
 // proof as long as it has served a type, or entities of it. It is false of a
-// module that served before sharding.LevelSnapshotProofs, when any snapshot was
+// module that served before sharding.VersionSnapshotProofs, when any snapshot was
 // loaded whose module was not known better, and of one that the metadata knows
 // too little about: it keeps the last bindings only.
 func (v *View) LoadsByProof(entityType string, digest Digest) bool {
@@ -149,7 +149,7 @@ func (b *Binding) unproved(to Bound) Bound {
 // takenBack is b's module once the entities of a rollout go back to it: of the
 // newer module's snapshots it loads those that were proved now.
 func (t *transition) takenBack(b Binding, newer Digest) Bound {
-	if t.view.Level() < sharding.LevelSnapshotProofs {
+	if t.view.ClusterVersion() < sharding.VersionSnapshotProofs {
 		return b.Bound
 	}
 	to := b.settled(b.Bound).without(newer)

@@ -10,7 +10,7 @@ import (
 
 func level3(t *testing.T, commands ...[]byte) *meta.State {
 	t.Helper()
-	s := created(t, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	s := created(t, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)))
 	run(t, s, commands...)
 	return s
 }
@@ -61,7 +61,7 @@ func TestSnapshotsNeedAProof(t *testing.T) {
 	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
 		t.Fatal(err)
 	}
-	refused(t, level2(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1)), meta.ErrLevel, proved(s, 1, 2))
+	refused(t, level2(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1)), meta.ErrClusterVersion, proved(s, 1, 2))
 }
 
 // TestProofsDoNotHoldForWhatComesLater: a binding from before does not load
@@ -131,7 +131,7 @@ func TestRolloutsNeedAProof(t *testing.T) {
 func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	readsTruncated(t, s, 1)
-	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)))
+	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)))
 	readsTruncated(t, s, 1)
 	run(t, s, meta.HoldType("a", 2), meta.ReleaseType("a", 3))
 	readsTruncated(t, s, 1)
@@ -157,7 +157,7 @@ func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
 		}
 	}
 	check("before", false, false, false)
-	run(t, s, meta.RaiseLevel(3, speaker("n1", 0, 3)), meta.HoldType("a", 2), meta.ReleaseType("a", 3))
+	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)), meta.HoldType("a", 2), meta.ReleaseType("a", 3))
 	check("under another revision", false, false, false)
 	run(t, s, proved(s, 3, 2), meta.Bind("a", digest(3), 3))
 	check("another one serves", false, false, true)

@@ -39,12 +39,12 @@ type Verified struct {
 	// Truncated are the modules whose snapshots stand for all entities whose first
 	// events are gone and which the module cannot build from a snapshot of its
 	// own. It makes the same states of them, or other states were accepted. From
-	// sharding.LevelSnapshotProofs on, at most MaxTruncatedModules.
+	// sharding.VersionSnapshotProofs on, at most MaxTruncatedModules.
 	Truncated []Digest `json:"truncated,omitempty"`
 	// Proved: nothing was written between the comparison and the next binding, so
 	// that Snapshots and Truncated hold for all snapshots that there are. A
 	// verification while commands run does not prove that. From
-	// sharding.LevelSnapshotProofs on.
+	// sharding.VersionSnapshotProofs on.
 	Proved bool `json:"proved,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type verifiedList struct {
 }
 
 // PutVerified makes the command that keeps what came of a verification, from
-// sharding.LevelVerified on, in the place of the one before of the same module.
+// sharding.VersionVerificationResults on, in the place of the one before of the same module.
 // It is ErrConflict where the type is served under another revision by now.
 func PutVerified(entityType string, v Verified) []byte {
 	return encode(command{Op: opPutVerified, EntityType: entityType, bindingCommand: bindingCommand{Verified: &v}})
@@ -71,14 +71,14 @@ func (v *View) Verified(entityType string, digest Digest) (Verified, bool) {
 }
 
 func putVerified(t *transition, entityType string, v Verified) error {
-	if level := t.view.Level(); level < sharding.LevelVerified {
-		return fmt.Errorf("%w: what came of a verification is kept from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelVerified, level)
+	if level := t.view.ClusterVersion(); level < sharding.VersionVerificationResults {
+		return fmt.Errorf("%w: what came of a verification is kept from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionVerificationResults, level)
 	}
 	if err := checkText("by", v.By, MaxForcedByBytes); err != nil {
 		return err
 	}
-	if level := t.view.Level(); (len(v.Truncated) > 0 || v.Proved) && level < sharding.LevelSnapshotProofs {
-		return fmt.Errorf("%w: proofs of snapshots are kept from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelSnapshotProofs, level)
+	if level := t.view.ClusterVersion(); (len(v.Truncated) > 0 || v.Proved) && level < sharding.VersionSnapshotProofs {
+		return fmt.Errorf("%w: proofs of snapshots are kept from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionSnapshotProofs, level)
 	}
 	if len(v.Truncated) > MaxTruncatedModules {
 		return fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(v.Truncated), MaxTruncatedModules)
@@ -113,7 +113,7 @@ func (v *View) snapshotsFor(b Binding, digest Digest) []Digest {
 		return b.Snapshots // other limits
 	}
 	one, ok := v.Verified(b.EntityType, digest)
-	if !ok || !one.Snapshots || one.Revision != b.Revision || !one.Proved && v.Level() >= sharding.LevelSnapshotProofs {
+	if !ok || !one.Snapshots || one.Revision != b.Revision || !one.Proved && v.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		return nil
 	}
 	out := slices.DeleteFunc(append(slices.Clone(b.Snapshots), b.Digest), func(d Digest) bool { return d == digest })

@@ -19,8 +19,8 @@ func TestVerifiedModules(t *testing.T) {
 	verified := func(n byte, revision uint64) []byte {
 		return meta.PutVerified("a", meta.Verified{Digest: digest(n), Revision: revision, Entities: 7, All: true, By: "token:ann"})
 	}
-	refused(t, s, meta.ErrLevel, verified(2, 1))
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)))
+	refused(t, s, meta.ErrClusterVersion, verified(2, 1))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	refused(t, s, meta.ErrConflict, verified(2, 2))
 	refused(t, s, meta.ErrUnknownType, meta.PutVerified("b", meta.Verified{Digest: digest(99)}))
 	refused(t, s, meta.ErrUnknownType, meta.PutVerified("a", meta.Verified{Digest: digest(99), Revision: 1}))
@@ -66,7 +66,7 @@ func TestSnapshotsOfModulesBefore(t *testing.T) {
 	for n := range byte(most) {
 		run(t, s, meta.PutModule(module(n+1, "a")))
 	}
-	run(t, s, meta.RaiseLevel(2, speaker("n1", 0, 2)), meta.Bind("a", digest(1), 1))
+	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)), meta.Bind("a", digest(1), 1))
 	loads := func(want ...byte) {
 		t.Helper()
 		b, _ := s.View().Binding("a")

@@ -37,14 +37,14 @@ func (b *Binding) verifies() string {
 // checkVerifying refuses a rollout that is verified, or was refused, and has
 // what only a module that serves a part has, or the other way round.
 func (r *Rollout) checkVerifying(v *View, b Binding) error {
-	level := v.Level()
+	level := v.ClusterVersion()
 	switch {
 	case r.Serving() && (r.Force || r.Limits != nil):
 		return fmt.Errorf("%w: a module that serves a part of %.64q is not forced, and changes no limits", ErrInvalid, b.EntityType)
 	case r.Serving():
 		return nil
-	case level < sharding.LevelVerifying:
-		return fmt.Errorf("%w: a rollout is verified from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrLevel, sharding.LevelVerifying, level)
+	case level < sharding.VersionVerifyingRollouts:
+		return fmt.Errorf("%w: a rollout is verified from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionVerifyingRollouts, level)
 	case r.Part != Part{} || r.First != Part{} || len(r.Stay) > 0 || len(r.Steps) > 0 || r.Pause != 0 || r.DueAt != 0 || r.Rules != "":
 		return fmt.Errorf("%w: a module that is verified serves a part of %.64q", ErrInvalid, b.EntityType)
 	case !slices.Equal(r.Types, []string{b.EntityType}):

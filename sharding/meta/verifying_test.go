@@ -175,5 +175,5 @@ func TestVerifiedRolloutsAreBounded(t *testing.T) {
 		refused(t, c.State, meta.ErrInvalid, meta.PutRollouts("", 9, putRollout("a", c.binding().Revision, wrong)))
 	}
 	older := newCanary(t)
-	refused(t, older.State, meta.ErrLevel, meta.PutRollouts("", 9, putRollout("a", older.binding().Revision, verifying(2, unchanged))))
+	refused(t, older.State, meta.ErrClusterVersion, meta.PutRollouts("", 9, putRollout("a", older.binding().Revision, verifying(2, unchanged))))
 }

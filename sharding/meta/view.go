@@ -16,8 +16,8 @@ type View struct {
 	cluster    Cluster
 	created    bool
 	counters   counters
-	policy     *Policy        // nil until set
-	level      sharding.Level // 0 until raised
+	policy     *Policy                 // nil until set
+	level      sharding.ClusterVersion // 0 until raised
 	members    map[sharding.NodeID]Member
 	downed     map[sharding.NodeID]uint64   // incarnations, of no members
 	left       map[sharding.NodeID]leftNode // no members, that nobody put down

@@ -8,20 +8,25 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Rebalance implements Strategy. Moves of replicas come first.
+// Rebalance implements Strategy. It plans replica moves first, then leadership
+// transfers.
 //
-// A replica moves where it leaves a shared zone, else from the node with most
-// replicas to one with fewer by the threshold, never into a fuller zone: the
-// pair (shared zones, sum of squared loads) falls with every move, so moves
-// end, and a node that joins an even cluster is given its share and no more.
+// Replicas: a move either separates replicas that share a zone, or goes from
+// the node with the most replicas to a node that has fewer by at least the
+// threshold, and never into a zone with more replicas of the shard. Every move
+// lowers the pair (zone conflicts, sum of squared loads), so the loop
+// terminates, and a node that joins a balanced cluster receives its share and
+// no more.
 //
-// Leaderships follow the shortest chain of hand-overs from the fullest node
-// that ends at one emptier by the threshold: where no such chain is left the
-// loads are as even as the voters allow (Harvey et al., Semi-matchings for
-// bipartite graphs and load balancing, 2006).
+// Leaderships: a leader can only move to a voter of its shard, so the target
+// may not be reachable in one transfer. Rebalance looks for the shortest chain
+// of transfers from the node with the most leaderships to one with fewer by the
+// threshold. If no such chain is left, leaderships are as even as the placement
+// of voters allows (Harvey et al., Semi-matchings for bipartite graphs and load
+// balancing, 2006).
 func (l LeastLeaders) Rebalance(s *State) []Move {
 	b := balance{load: loadOf(s), threshold: l.threshold()}
-	if b.even(s) {
+	if b.isBalanced(s) {
 		return nil
 	}
 	b.index(s)
@@ -41,21 +46,21 @@ func (l LeastLeaders) Rebalance(s *State) []Move {
 		}
 		leaders = append(leaders, chain...)
 	}
-	// The end of a chain comes first, so that a part of it is of use too.
+	// The end of a chain comes first, so that a truncated chain still helps.
 	return append(out, leaders[:min(len(leaders), l.maxMoves())]...)
 }
 
-// balance is a state that moves are tried on.
+// balance is the working copy of a state to which planned moves are applied.
 type balance struct {
 	*load
 	threshold int
 	shards    []Shard
-	on, led   map[sharding.NodeID][]int // indexes in shards: those with a replica, those that it leads
+	on, led   map[sharding.NodeID][]int // indexes into shards: shards with a replica on the node, shards led by the node
 }
 
-// even says that nothing can be better: no two nodes are apart by the
-// threshold, and no replicas share a zone.
-func (b *balance) even(s *State) bool {
+// isBalanced reports that no move can improve the state: no two nodes differ by
+// the threshold and no replicas of a shard share a zone.
+func (b *balance) isBalanced(s *State) bool {
 	apart := func(count map[sharding.NodeID]int, counts func(Node) bool) bool {
 		least, most := math.MaxInt, 0
 		for _, n := range b.nodes {
@@ -66,10 +71,10 @@ func (b *balance) even(s *State) bool {
 		return most-least >= b.threshold && least <= most
 	}
 	return !apart(b.replicas, func(n Node) bool { return n.Hosts }) && !apart(b.leaders, func(n Node) bool { return n.Leads }) &&
-		!(b.zones && slices.ContainsFunc(s.Shards, func(sh Shard) bool { return b.crowd(sh.Replicas) > 0 }))
+		!(b.sharedZones && slices.ContainsFunc(s.Shards, func(sh Shard) bool { return b.zoneConflicts(sh.Replicas) > 0 }))
 }
 
-// index copies the shards, by id, and notes which nodes have them.
+// index copies the shards, sorted by id, and indexes them by node.
 func (b *balance) index(s *State) {
 	b.shards = slices.Clone(s.Shards)
 	slices.SortFunc(b.shards, func(x, y Shard) int { return cmp.Compare(x.ID, y.ID) })
@@ -85,12 +90,12 @@ func (b *balance) index(s *State) {
 	}
 }
 
-// nextReplica finds the next move of a replica and carries it out.
+// nextReplica finds the next replica move and applies it.
 func (b *balance) nextReplica() (Move, bool) {
-	if m, found := b.spread(); found {
+	if m, found := b.nextSpreadMove(); found {
 		return m, true
 	}
-	full := b.hosts()
+	full := b.hostIDs()
 	empty := slices.Clone(full)
 	slices.SortStableFunc(full, func(x, y sharding.NodeID) int { return cmp.Compare(b.replicas[y], b.replicas[x]) })
 	slices.SortStableFunc(empty, func(x, y sharding.NodeID) int { return cmp.Compare(b.replicas[x], b.replicas[y]) })
@@ -102,7 +107,7 @@ func (b *balance) nextReplica() (Move, bool) {
 			if b.replicas[from]-b.replicas[to] < b.threshold {
 				break
 			}
-			if i := b.cargo(from, to); i >= 0 {
+			if i := b.movableShard(from, to); i >= 0 {
 				return b.move(i, from, to), true
 			}
 		}
@@ -110,14 +115,14 @@ func (b *balance) nextReplica() (Move, bool) {
 	return Move{}, false
 }
 
-// cargo is the index of a shard whose replica may move, best one that from
-// does not lead; -1 if there is none.
-func (b *balance) cargo(from, to sharding.NodeID) int {
+// movableShard returns the index of a shard whose replica may move, preferably
+// one that from does not lead, or -1 if there is none.
+func (b *balance) movableShard(from, to sharding.NodeID) int {
 	best := -1
 	for _, i := range b.on[from] {
 		s := &b.shards[i]
 		if s.Pinned || slices.Contains(s.Replicas, to) ||
-			b.crowd(with(s.Replicas, from, to)) > b.crowd(s.Replicas) {
+			b.zoneConflicts(replaceNode(s.Replicas, from, to)) > b.zoneConflicts(s.Replicas) {
 			continue
 		}
 		if s.Leader != from {
@@ -130,22 +135,23 @@ func (b *balance) cargo(from, to sharding.NodeID) int {
 	return best
 }
 
-// spread finds a shard whose replicas share a zone more than they must.
-func (b *balance) spread() (Move, bool) {
+// nextSpreadMove finds a shard with more replicas in one zone than necessary,
+// and applies the move that spreads them best.
+func (b *balance) nextSpreadMove() (Move, bool) {
 	for i := range b.shards {
 		s := &b.shards[i]
-		crowd := b.crowd(s.Replicas)
+		crowd := b.zoneConflicts(s.Replicas)
 		if s.Pinned || crowd == 0 {
 			continue
 		}
 		var best Move
 		least, found := crowd, false
 		for _, from := range s.Replicas {
-			for _, to := range b.hosts() {
+			for _, to := range b.hostIDs() {
 				if slices.Contains(s.Replicas, to) {
 					continue
 				}
-				c := b.crowd(with(s.Replicas, from, to))
+				c := b.zoneConflicts(replaceNode(s.Replicas, from, to))
 				if c < least || found && c == least && b.replicas[to]-b.replicas[from] < b.replicas[best.To]-b.replicas[best.From] {
 					least, found = c, true
 					best = Move{From: from, To: to}
@@ -161,15 +167,15 @@ func (b *balance) spread() (Move, bool) {
 
 func (b *balance) move(shard int, from, to sharding.NodeID) Move {
 	s := &b.shards[shard]
-	s.Replicas = with(s.Replicas, from, to)
-	s.Pinned, s.PinnedLeader = true, true // one thing at a time
+	s.Replicas = replaceNode(s.Replicas, from, to)
+	s.Pinned, s.PinnedLeader = true, true // at most one move per shard
 	b.on[from] = slices.DeleteFunc(b.on[from], func(i int) bool { return i == shard })
 	b.replicas[from]--
 	b.replicas[to]++
 	return Move{Shard: s.ID, From: from, To: to}
 }
 
-func (b *balance) hosts() (out []sharding.NodeID) {
+func (b *balance) hostIDs() (out []sharding.NodeID) {
 	for _, n := range b.nodes {
 		if n.Hosts {
 			out = append(out, n.ID)
@@ -178,7 +184,7 @@ func (b *balance) hosts() (out []sharding.NodeID) {
 	return out
 }
 
-// nextLeaders finds the next chain of hand-overs and carries it out.
+// nextLeaders finds the next chain of leadership transfers and applies it.
 func (b *balance) nextLeaders() []Move {
 	var from []sharding.NodeID
 	for _, n := range b.nodes {
@@ -198,9 +204,9 @@ func (b *balance) nextLeaders() []Move {
 	return nil
 }
 
-// chain looks, breadth first, for the nearest node that is emptier than start
-// by the threshold, over hand-overs that are possible, and carries the chain
-// to the emptiest of them out.
+// chain searches breadth first, along possible transfers, for the nearest node
+// that has fewer leaderships than start by the threshold. If several are
+// equally near, it picks the one with the fewest, and applies the chain.
 func (b *balance) chain(start sharding.NodeID) []Move {
 	step := map[sharding.NodeID]Move{start: {}}
 	leads := map[sharding.NodeID]bool{}
@@ -234,7 +240,7 @@ func (b *balance) chain(start sharding.NodeID) []Move {
 	return nil
 }
 
-// handOver carries out the chain that ends at end.
+// handOver applies the chain that ends at end.
 func (b *balance) handOver(start, end sharding.NodeID, step map[sharding.NodeID]Move) []Move {
 	var chain []Move
 	for at := end; at != start; at = step[at].From {
@@ -242,7 +248,7 @@ func (b *balance) handOver(start, end sharding.NodeID, step map[sharding.NodeID]
 		chain = append(chain, m)
 		i, _ := slices.BinarySearchFunc(b.shards, m.Shard, func(s Shard, id sharding.ShardID) int { return cmp.Compare(s.ID, id) })
 		s := &b.shards[i]
-		s.Able = with(s.Able, m.To, m.From)
+		s.Able = replaceNode(s.Able, m.To, m.From)
 		s.Leader, s.PinnedLeader = m.To, true
 		b.led[m.From] = slices.DeleteFunc(b.led[m.From], func(led int) bool { return led == i })
 	}

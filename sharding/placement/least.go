@@ -7,16 +7,16 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// LeastLeaders gives replicas to the nodes with the fewest replicas, then the
-// fewest leaderships, spreads each shard over zones before anything else, and
-// evens leaderships and replicas out. Ties fall to the smaller node id.
+// LeastLeaders first spreads the replicas of each shard over zones, then
+// prefers the nodes with the fewest replicas, then those with the fewest
+// leaderships. Rebalance evens out both. Ties go to the smaller node id.
 type LeastLeaders struct {
-	// Threshold is the smallest difference between two nodes, in leaderships or
-	// replicas, that is worth a move; default and least 2: a smaller difference
-	// only changes sides.
+	// Threshold is the smallest difference in leaderships or replicas between
+	// two nodes that justifies a move. The default and the minimum are 2: with
+	// a difference of 1, a move would only swap the two nodes.
 	Threshold int
-	// MaxMoves bounds the moves of replicas, and those of leaderships, that
-	// one Rebalance returns; default 64.
+	// MaxMoves limits the replica moves, and separately the leadership
+	// transfers, that one Rebalance returns. The default is 64.
 	MaxMoves int
 }
 
@@ -32,11 +32,11 @@ func (l LeastLeaders) maxMoves() int {
 // Allocate implements Strategy.
 func (l LeastLeaders) Allocate(s *State, have []sharding.NodeID, n int) []sharding.NodeID {
 	t := s.tally()
-	all := t.places(have)
+	all := t.indexesOf(have)
 	for range n {
 		best := -1
 		for _, at := range t.order {
-			if s.Nodes[at].Hosts && !slices.Contains(all, at) && (best < 0 || t.cheaper(all, at, best)) {
+			if s.Nodes[at].Hosts && !slices.Contains(all, at) && (best < 0 || t.isBetterHome(all, at, best)) {
 				best = at
 			}
 		}
@@ -50,30 +50,31 @@ func (l LeastLeaders) Allocate(s *State, have []sharding.NodeID, n int) []shardi
 		chosen = append(chosen, s.Nodes[at].ID)
 	}
 	slices.SortStableFunc(chosen, func(a, b sharding.NodeID) int {
-		x, y := t.at(a), t.at(b)
+		x, y := t.indexOf(a), t.indexOf(b)
 		return cmp.Or(cmp.Compare(t.leaders[x], t.leaders[y]), cmp.Compare(t.replicas[x], t.replicas[y]), cmp.Compare(a, b))
 	})
 	return chosen
 }
 
-// cheaper says that a is the better home for one more replica of a shard than
-// b, whose name is smaller.
-func (t *tally) cheaper(have []int, a, b int) bool {
+// isBetterHome reports whether node a is a better place than node b for one
+// more replica of a shard. b has the smaller id and wins ties.
+func (t *tally) isBetterHome(have []int, a, b int) bool {
 	return cmp.Or(
-		cmp.Compare(t.neighbours(a, have), t.neighbours(b, have)),
+		cmp.Compare(t.zoneNeighbours(a, have), t.zoneNeighbours(b, have)),
 		cmp.Compare(t.replicas[a], t.replicas[b]),
 		cmp.Compare(t.leaders[a], t.leaders[b]),
 	) < 0
 }
 
-// Evict implements Strategy. A node that may not host goes first, then the one
-// whose zone is fullest, then the one with most replicas; between equals it is
-// the newest replica that goes, which costs least.
+// Evict implements Strategy. It prefers a node that may not host replicas, then
+// the node whose zone has most replicas of the shard, then the node with the
+// most replicas. Among equals it evicts the newest replica, which is the
+// cheapest to lose.
 func (l LeastLeaders) Evict(s *State, have, keep []sharding.NodeID) sharding.NodeID {
 	t := s.tally()
-	all, best := t.places(have), -1
+	all, best := t.indexesOf(have), -1
 	for i := len(have) - 1; i >= 0; i-- {
-		if !slices.Contains(keep, have[i]) && (best < 0 || t.dearer(s, all, all[i], all[best])) {
+		if !slices.Contains(keep, have[i]) && (best < 0 || t.isBetterWithout(s, all, all[i], all[best])) {
 			best = i
 		}
 	}
@@ -83,17 +84,18 @@ func (l LeastLeaders) Evict(s *State, have, keep []sharding.NodeID) sharding.Nod
 	return have[best]
 }
 
-// dearer says that a shard is better without a than without b.
-func (t *tally) dearer(s *State, have []int, a, b int) bool {
+// isBetterWithout reports whether the shard is better off without a than
+// without b.
+func (t *tally) isBetterWithout(s *State, have []int, a, b int) bool {
 	return cmp.Or(
-		cmp.Compare(stranger(s, a), stranger(s, b)),
-		cmp.Compare(t.neighbours(a, have), t.neighbours(b, have)),
+		cmp.Compare(ineligible(s, a), ineligible(s, b)),
+		cmp.Compare(t.zoneNeighbours(a, have), t.zoneNeighbours(b, have)),
 		cmp.Compare(t.replicas[a], t.replicas[b]),
 	) > 0
 }
 
-// stranger is 1 for a node that may not be given replicas.
-func stranger(s *State, at int) int {
+// ineligible returns 1 if the node may not be given replicas, and 0 otherwise.
+func ineligible(s *State, at int) int {
 	if at < len(s.Nodes) && s.Nodes[at].Hosts {
 		return 0
 	}

@@ -1,7 +1,7 @@
-// Package placement decides where replicas and leaders of shards best live. It
-// is pure: a state goes in, node names and moves come out, and equal states
-// give equal answers. It never acts, keeps nothing between calls, and starts no
-// goroutine; package coordinator acts on what it says.
+// Package placement decides on which nodes the replicas and leaders of shards
+// should be. It is pure: it maps a state to node ids and moves, and equal
+// states give equal results. It keeps nothing between calls and starts no
+// goroutine. Package coordinator carries out what it decides.
 package placement
 
 import (
@@ -14,7 +14,8 @@ import (
 // Node is a node as placement sees it.
 type Node struct {
 	ID sharding.NodeID
-	// Zone names what fails together; a node without one is a zone of its own.
+	// Zone is the failure domain of the node. A node without one is a zone of
+	// its own.
 	Zone string
 	// Hosts says that the node may be given replicas, Leads that it may be
 	// given leaderships.
@@ -24,60 +25,63 @@ type Node struct {
 // Shard is a shard with a placement.
 type Shard struct {
 	ID sharding.ShardID
-	// Replicas are the nodes that hold it, oldest replica first, with those
-	// that are being built and without those that are leaving.
+	// Replicas are the nodes that hold the shard, oldest replica first,
+	// including replicas that are being built and excluding those that are
+	// leaving.
 	Replicas []sharding.NodeID
-	// Leader is the node that leads it, empty if none is known. Able are the
-	// other nodes that could take the lead at once.
+	// Leader is the node that leads the shard, empty if unknown. Able are the
+	// other nodes that could take over leadership immediately.
 	Leader sharding.NodeID
 	Able   []sharding.NodeID
-	// Pinned says that its replicas are not to be moved now, PinnedLeader the
-	// same of its leader. They count all the same.
+	// Pinned says that the replicas must not be moved now, PinnedLeader that
+	// the leader must not. Pinned shards still count toward the load.
 	Pinned, PinnedLeader bool
 }
 
-// State is what placement decides upon. Allocate and Evict count its shards
-// once, at the first question: after that the nodes keep their names and zones,
-// the replicas change by Put, and shards are added by Add. It belongs to one
-// goroutine at a time.
+// State is the input of a Strategy. Allocate and Evict count the shards on
+// first use. After that, the ids and zones of Nodes must not change, and the
+// shards may only be changed with SetReplicas and AddShard. A State belongs to
+// one goroutine at a time.
 type State struct {
 	Nodes  []Node
 	Shards []Shard
 
-	counted *tally
+	cachedTally *tally
 }
 
-// Move is a replica, or a leadership, that should be elsewhere.
+// Move moves a replica or, if Leader is set, a leadership from one node to
+// another.
 type Move struct {
 	Shard    sharding.ShardID
 	From, To sharding.NodeID
 	Leader   bool
 }
 
-// Strategy is a way to place. Implementations are pure and deterministic, and
-// change nothing that they are given.
+// Strategy decides where replicas and leaders go. Implementations are pure and
+// deterministic and do not modify their arguments.
 type Strategy interface {
-	// Allocate names up to n hosts for further replicas of a shard that has
-	// those on the nodes have; the best leader comes first. Fewer than n means
-	// that there are no more.
+	// Allocate returns up to n nodes for further replicas of a shard that
+	// already has replicas on the nodes in have. The best leader comes first.
+	// It returns fewer than n if no more nodes are eligible.
 	Allocate(s *State, have []sharding.NodeID, n int) []sharding.NodeID
-	// Evict names the node among have, a shard's, oldest replica first, that
-	// the shard is best without; never one of keep. It is empty if all are to
-	// be kept.
+	// Evict returns the node in have from which the shard's replica should be
+	// removed, never one of keep. have lists the shard's nodes, oldest replica
+	// first. It returns the empty string if all must be kept.
 	Evict(s *State, have, keep []sharding.NodeID) sharding.NodeID
-	// Rebalance names the moves that bring the state nearest to balance, most
-	// useful first, at most as many as the strategy bounds, and none in a
-	// state that is balanced. Carrying out all of them and asking again ends.
+	// Rebalance returns the moves that bring the state closest to balance, most
+	// useful first, up to the limit of the strategy. It returns none if the
+	// state is balanced. Repeatedly applying all moves and calling Rebalance
+	// again must terminate.
 	Rebalance(s *State) []Move
 }
 
-// load counts what each node has.
+// load counts replicas and leaderships per node.
 type load struct {
-	nodes    []Node // by id
-	zone     map[sharding.NodeID]string
-	zones    bool // some nodes share a zone
-	replicas map[sharding.NodeID]int
-	leaders  map[sharding.NodeID]int
+	nodes       []Node // sorted by id
+	zone        map[sharding.NodeID]string
+	sharedZones bool // at least two nodes share a zone
+	replicas    map[sharding.NodeID]int
+	leaders     map[sharding.NodeID]int
 }
 
 func loadOf(s *State) *load {
@@ -90,7 +94,7 @@ func loadOf(s *State) *load {
 	for _, n := range l.nodes {
 		zone := zoneOf(n)
 		l.zone[n.ID] = zone
-		l.zones = l.zones || named[zone]
+		l.sharedZones = l.sharedZones || named[zone]
 		named[zone] = true
 	}
 	for i := range s.Shards {
@@ -104,8 +108,8 @@ func loadOf(s *State) *load {
 	return l
 }
 
-// zoneOf separates the zones that were named from those that nodes are alone
-// in.
+// zoneOf returns the zone of a node. Named zones and the implicit zones of
+// single nodes have different prefixes, so that they cannot collide.
 func zoneOf(n Node) string {
 	if n.Zone == "" {
 		return "node/" + string(n.ID)
@@ -113,10 +117,10 @@ func zoneOf(n Node) string {
 	return "zone/" + n.Zone
 }
 
-// crowd is the number of pairs of replicas that share a zone.
-func (l *load) crowd(nodes []sharding.NodeID) (pairs int) {
-	if !l.zones {
-		return 0 // nor do replicas share a node
+// zoneConflicts returns the number of pairs of replicas that share a zone.
+func (l *load) zoneConflicts(nodes []sharding.NodeID) (pairs int) {
+	if !l.sharedZones {
+		return 0 // replicas never share a node
 	}
 	for i, a := range nodes {
 		for _, b := range nodes[:i] {
@@ -128,9 +132,9 @@ func (l *load) crowd(nodes []sharding.NodeID) (pairs int) {
 	return pairs
 }
 
-// with returns the nodes with to in the place of from; an empty name stands
-// for nobody.
-func with(nodes []sharding.NodeID, from, to sharding.NodeID) []sharding.NodeID {
+// replaceNode returns a copy of nodes with to instead of from. Either may be
+// empty to only add or only remove.
+func replaceNode(nodes []sharding.NodeID, from, to sharding.NodeID) []sharding.NodeID {
 	out := make([]sharding.NodeID, 0, len(nodes)+1)
 	for _, n := range nodes {
 		if n != from {

@@ -148,7 +148,7 @@ func cluster(hosts, shards, copies int) *placement.State {
 	}
 	for i := range shards {
 		on := placement.LeastLeaders{}.Allocate(s, nil, copies)
-		s.Add(placement.Shard{ID: sharding.ShardID(i + 1), Replicas: on, Leader: on[0], Able: slices.Clone(on[1:])})
+		s.AddShard(placement.Shard{ID: sharding.ShardID(i + 1), Replicas: on, Leader: on[0], Able: slices.Clone(on[1:])})
 	}
 	return s
 }

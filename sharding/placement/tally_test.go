@@ -28,11 +28,11 @@ func TestCountsFollowTheShards(t *testing.T) {
 			switch at := rng.IntN(3 + len(s.Nodes)); {
 			case at == 0:
 				on := some()
-				s.Add(placement.Shard{ID: sharding.ShardID(1000 + step), Replicas: on, Leader: on[0]})
+				s.AddShard(placement.Shard{ID: sharding.ShardID(1000 + step), Replicas: on, Leader: on[0]})
 			case at > 2:
 				s.Nodes[at-3].Hosts = rng.IntN(4) > 0
 			case len(s.Shards) > 0:
-				s.Put(rng.IntN(len(s.Shards)), some())
+				s.SetReplicas(rng.IntN(len(s.Shards)), some())
 			}
 			anew := &placement.State{Nodes: s.Nodes, Shards: s.Shards}
 			have, n := some(), rng.IntN(4)

@@ -165,7 +165,7 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster, 
 	case anonymous:
 	case hello, member:
 		r.Header.Set("Hostd-Format", "1")
-		r.Header.Set("Hostd-Levels", fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max))
+		r.Header.Set("Hostd-Levels", fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max))
 		r.Header.Set("Hostd-Node", "n9")
 		if as == member {
 			r.Header.Set("Hostd-Node", joined)

@@ -93,7 +93,7 @@ func (l *lane) snapshot() {
 		return
 	}
 	l.number++
-	data := journal.AppendPacedHeader(nil, sharding.MaxLevel, journal.EntrySnapshot, l.term, l.number)
+	data := journal.AppendPacedHeader(nil, sharding.MaxVersion, journal.EntrySnapshot, l.term, l.number)
 	s := journal.Snapshot{
 		Entity: chainEntity(name), Sequence: e.sequence, Hash: e.hash, Module: e.module, Window: 1 + journal.Sequence(w.rng.Uint64N(uint64(e.sequence))),
 		Keep: uint8(1 + w.rng.IntN(2)), Retain: uint64(w.rng.IntN(8)), State: []byte("state"),

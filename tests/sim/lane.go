@@ -194,7 +194,7 @@ func (l *lane) propose() {
 		return
 	}
 	l.number++
-	data := journal.AppendPacedHeader(nil, sharding.MaxLevel, journal.EntryRecords, l.term, l.number)
+	data := journal.AppendPacedHeader(nil, sharding.MaxVersion, journal.EntryRecords, l.term, l.number)
 	var ids []journal.CommandID
 	for _, c := range l.batch {
 		data = l.append(data, c)

@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // node is one simulated process with its disk.
@@ -65,7 +65,7 @@ type node struct {
 	// Of a world whose disks go back in time. trial: others have not vouched for
 	// this start yet. behind: its disk is an older one.
 	starts starts
-	trial  *probation.Probation
+	trial  *staledisk.Check
 	copied *copied
 	behind bool
 }

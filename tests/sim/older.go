@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
-	"github.com/hostd/hostd/sharding/probation"
+	"github.com/hostd/hostd/sharding/staledisk"
 )
 
 // older is what disks that go back in time are drawn from. Now and then a node
@@ -35,7 +35,7 @@ func (w *World) chooseOlder() {
 // starts is what a node's directory has of its starts and of those of others.
 type starts struct {
 	vouched, asked uint64
-	witness        probation.Witness // never modified
+	witness        staledisk.Witness // never modified
 }
 
 // copied is all that a stopped node has on its disk.
@@ -68,11 +68,11 @@ func (n *node) beginProbation() {
 	if s.asked <= s.vouched {
 		s.asked = max(n.gov.incarnation, s.vouched+1) + n.w.older.rng.Uint64N(perStep/10)
 	}
-	n.trial = probation.New(n.asks(), n.gov.view.Index(), metaVoters(n.gov.view))
+	n.trial = staledisk.New(n.asks(), n.gov.view.Index(), metaVoters(n.gov.view))
 }
 
-func (n *node) asks() probation.Start {
-	return probation.Start{Node: n.w.name(n.id), Vouched: n.starts.vouched, Asked: n.starts.asked}
+func (n *node) asks() staledisk.Start {
+	return staledisk.Start{Node: n.w.name(n.id), Attested: n.starts.vouched, Requested: n.starts.asked}
 }
 
 func metaVoters(view *meta.View) (nodes []sharding.NodeID) {
@@ -96,16 +96,16 @@ func (n *node) prove() {
 		if i == n.id || !other.up || other.paused > w.step || w.cut[[2]int{i, n.id}] || w.cut[[2]int{n.id, i}] {
 			continue
 		}
-		latest, record := other.starts.witness.Judge(n.asks(), other.knows(n))
+		latest, record := other.starts.witness.Evaluate(n.asks(), other.knows(n))
 		if record {
 			other.starts.witness = other.starts.witness.Record(n.asks())
 		}
 		if w.healing || w.older.rng.IntN(5) > 0 {
-			n.trial.Take(probation.Answer{From: w.name(i), Latest: latest, Index: other.gov.view.Index(), Voters: metaVoters(other.gov.view)})
+			n.trial.AddAnswer(staledisk.Answer{From: w.name(i), Latest: latest, Index: other.gov.view.Index(), Voters: metaVoters(other.gov.view)})
 		}
 	}
-	switch n.trial.Verdict() {
-	case probation.Passed:
+	switch n.trial.Result() {
+	case staledisk.Passed:
 		w.note("vouched %d %d", n.id, n.starts.asked)
 		if n.behind {
 			w.fail("I10: node %d may vote, and its disk is an older copy: all others know what it has forgotten", n.id)
@@ -114,7 +114,7 @@ func (n *node) prove() {
 		n.starts.vouched = max(n.starts.vouched, n.starts.asked, n.gov.incarnation)
 		n.trial = nil
 		n.driver.Core().Release()
-	case probation.Older:
+	case staledisk.Stale:
 		w.note("older %d", n.id)
 		if !n.behind {
 			w.fail("node %d takes its disk for an older copy of itself, and it is none: %+v", n.id, n.asks())

@@ -71,7 +71,7 @@ func (w *World) found() {
 func (n *node) describe() meta.Member {
 	return meta.Member{
 		Node: n.w.name(n.id), Address: fmt.Sprintf("10.0.0.%d:7000", n.id+1), Disk: fmt.Sprintf("disk%d-%d", n.id, n.gov.disk),
-		Incarnation: n.gov.incarnation, Roles: []string{"host"}, Speaks: sharding.Speaks,
+		Incarnation: n.gov.incarnation, Roles: []string{"host"}, Speaks: sharding.SupportedVersions,
 	}
 }
 

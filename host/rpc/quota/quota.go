@@ -92,7 +92,7 @@ func New(o Options) *Quotas {
 
 func limits(of access.Quotas) (out authz.Limits) {
 	for i := range out {
-		out[i] = authz.Limit{Most: of.Of(access.Quota(i)), Role: byDefault}
+		out[i] = authz.Limit{Most: of.Get(access.Quota(i)), Role: byDefault}
 	}
 	return out
 }

@@ -219,7 +219,7 @@ func (s *Service) ListTokens(context.Context, *connect.Request[clusterv1.ListTok
 	}
 	out := &clusterv1.ListTokensResponse{Revision: revision}
 	for _, t := range kept {
-		m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, MadeAt: timestamppb.New(time.Unix(0, t.Made)), Revision: t.Revision, Expired: t.Expired}
+		m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, MadeAt: timestamppb.New(time.Unix(0, t.CreatedAt)), Revision: t.Revision, Expired: t.Expired}
 		if t.Expires != 0 {
 			m.ExpiresAt = timestamppb.New(time.Unix(t.Expires, 0))
 		}

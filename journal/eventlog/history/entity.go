@@ -22,7 +22,7 @@ type Record struct {
 	Seq         journal.Sequence // of the entity after the record
 	Raw         []byte
 	KeyBytes    uint32 // of the entity's name as keys hold it
-	Fingerprint uint32 // of the chain after the record; 0 below sharding.LevelFingerprints
+	Fingerprint uint32 // of the chain after the record; 0 below sharding.VersionFingerprints
 	Next        *Record
 }
 

@@ -31,7 +31,7 @@ import (
 const peerPath = "/hostd.peer.v1.PeerService/"
 
 // levels are those that a node of this release says that it speaks.
-var levels = fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max)
+var levels = fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max)
 
 // impostor calls nodes as another node would, with what anybody is told.
 type impostor struct {
@@ -210,7 +210,7 @@ func TestForgedAdmissions(t *testing.T) {
 		if status, text := i.call(leader, "n3", m.GetIncarnation(), "Join", &peerv1.JoinRequest{Member: m}, &peerv1.JoinResponse{}); status == http.StatusOK {
 			t.Errorf("%s joins: %s", name, text)
 		}
-		command := meta.Join(meta.Member{Node: "n3", Address: m.GetAddress(), PeerAddress: m.GetPeerAddress(), Incarnation: m.GetIncarnation(), Disk: m.GetDiskId(), Speaks: sharding.Speaks})
+		command := meta.Join(meta.Member{Node: "n3", Address: m.GetAddress(), PeerAddress: m.GetPeerAddress(), Incarnation: m.GetIncarnation(), Disk: m.GetDiskId(), Speaks: sharding.SupportedVersions})
 		status, text := i.call(leader, speaker, i.member(speaker).GetIncarnation(), "Propose", &peerv1.ProposeRequest{Command: command}, &peerv1.ProposeResponse{})
 		if status == http.StatusOK {
 			t.Errorf("%s is proposed: %s", name, text)

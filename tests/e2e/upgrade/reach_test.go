@@ -169,7 +169,7 @@ func TestRaiseNeedsPeersToBeReached(t *testing.T) {
 	d.leadTo(strings.TrimPrefix(behind.PeerAPI(), "http://"))
 	raiseLevel(t, n1)
 	c.Await("every node knows of the level", func() bool {
-		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetLevel() != uint32(sharding.MaxLevel) })
+		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetLevel() != uint32(sharding.MaxVersion) })
 	})
 	c.Restart(1) // it finds the node behind the door
 	c.AwaitSpread()

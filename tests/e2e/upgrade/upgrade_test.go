@@ -179,11 +179,11 @@ func (w *world) refusesToRaise(node int, inTheWay string) {
 		w.t.Fatalf("what the members speak: %v, %v", said, err)
 	}
 	for _, n := range said.GetNodes() {
-		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxLevel() == uint32(sharding.MaxLevel)) {
+		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxLevel() == uint32(sharding.MaxVersion)) {
 			w.t.Errorf("of %s: %v", n.GetNodeId(), n)
 		}
 	}
-	if _, err := c.RaiseLevel(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "speaks level 1") {
+	if _, err := c.RaiseLevel(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "supports cluster version 1") {
 		w.t.Fatalf("raised while %s runs the release before: %v", inTheWay, err)
 	}
 	if level := w.Overview(node).GetLevel(); level != 1 {
@@ -196,7 +196,7 @@ func (w *world) raise(node int) {
 	raiseLevel(w.t, w.Node(node))
 	w.Await("every node knows of the level", func() bool {
 		for i := range nodes {
-			if w.Overview(i).GetLevel() != uint32(sharding.MaxLevel) {
+			if w.Overview(i).GetLevel() != uint32(sharding.MaxVersion) {
 				return false
 			}
 		}
@@ -211,7 +211,7 @@ func raiseLevel(t *testing.T, by *testkit.Node) {
 	c := by.Client(client.Options{Timeout: testkit.Patience})
 	by.Until("the level is raised", func() error {
 		said, err := c.RaiseLevel(t.Context(), 0, false)
-		if err == nil && said.GetLevel() != uint32(sharding.MaxLevel) {
+		if err == nil && said.GetLevel() != uint32(sharding.MaxVersion) {
 			t.Fatalf("raised to level %d", said.GetLevel())
 		}
 		return err
@@ -249,7 +249,7 @@ func (w *world) neverBack(node int) {
 	w.t.Helper()
 	w.Stop(node)
 	w.Node(node).Use(w.old)
-	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), fmt.Sprintf("format %d", sharding.MaxLevel)) {
+	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), fmt.Sprintf("format %d", sharding.MaxVersion)) {
 		w.t.Fatalf("the release before opened a directory of a level that it does not speak: %v\n%s", err, w.Node(node).Log())
 	}
 	w.Node(node).Use(w.new)

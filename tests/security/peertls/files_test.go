@@ -155,7 +155,7 @@ func callAs(t testing.TB, config *tls.Config, url, path, node, cluster string) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{"Content-Type": "text/none", "Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max), "Hostd-Node": node, "Hostd-Incarnation": "1", "Hostd-Cluster": cluster} {
+	for name, value := range map[string]string{"Content-Type": "text/none", "Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max), "Hostd-Node": node, "Hostd-Incarnation": "1", "Hostd-Cluster": cluster} {
 		r.Header.Set(name, value)
 	}
 	res, err := transport.RoundTrip(r)

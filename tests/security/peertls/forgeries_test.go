@@ -44,7 +44,7 @@ func forgers(t *testing.T) (w *world, f forger, forging int) {
 // hello are the headers of the forger's own calls.
 func (f forger) hello(to http.Header) {
 	for name, value := range map[string]string{
-		"Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max), "Hostd-Node": f.node,
+		"Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max), "Hostd-Node": f.node,
 		"Hostd-Incarnation": strconv.FormatUint(f.starts[f.node], 10), "Hostd-Cluster": f.cluster,
 	} {
 		to.Set(name, value)

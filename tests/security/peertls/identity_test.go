@@ -73,7 +73,7 @@ func (f forger) call(to *testkit.Node, as string, incarnation uint64, path strin
 			return err
 		}
 		for name, value := range map[string]string{
-			"Content-Type": "application/json", "Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max),
+			"Content-Type": "application/json", "Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max),
 			"Hostd-Node": as, "Hostd-Incarnation": strconv.FormatUint(incarnation, 10), "Hostd-Cluster": f.cluster,
 		} {
 			r.Header.Set(name, value)
@@ -126,7 +126,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		t.Fatalf("members %v", before)
 	}
 	soon := uint64(time.Now().Add(59 * time.Minute).UnixMilli())
-	forged := meta.Member{Node: "n3", Address: w.Node(1).Address(), PeerAddress: strings.TrimPrefix(w.Node(1).PeerAPI(), "http://"), Incarnation: soon, Disk: "d", Speaks: sharding.Speaks}
+	forged := meta.Member{Node: "n3", Address: w.Node(1).Address(), PeerAddress: strings.TrimPrefix(w.Node(1).PeerAPI(), "http://"), Incarnation: soon, Disk: "d", Speaks: sharding.SupportedVersions}
 	asked := &peerv1.Member{NodeId: "n3", Address: forged.Address, PeerAddress: forged.PeerAddress, Incarnation: soon, DiskId: "d"}
 	const identity, refused = "WRONG_IDENTITY", "KIND_REFUSED"
 	for _, i := range []int{0, 1, 2} {
@@ -200,7 +200,7 @@ func (a answering) serve(t *testing.T, of authority, certified string) (address 
 	mux := http.NewServeMux()
 	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range map[string]string{
-			"Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.Speaks.Min, sharding.Speaks.Max),
+			"Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max),
 			"Hostd-Node": a.hello, "Hostd-Incarnation": strconv.FormatUint(a.start, 10), "Hostd-Cluster": "c",
 		} {
 			w.Header().Set(name, value)

@@ -231,14 +231,14 @@ func (c *Cluster) Initialize() (rpc.Founding, error) {
 }
 
 // RaiseLevel implements rpc.Levels: every member speaks levels 1 and 2.
-func (c *Cluster) RaiseLevel(_ context.Context, level sharding.Level, dryRun bool) (rpc.LevelReport, error) {
+func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, dryRun bool) (rpc.LevelReport, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := rpc.LevelReport{Level: 1, Wanted: max(level, 1)}
 	for _, m := range c.members {
-		n := rpc.NodeLevels{Node: m.ID, Version: m.Version, Speaks: sharding.Levels{Min: 1, Max: 2}}
-		if !n.Speaks.Has(r.Wanted) {
-			n.Obstacle = fmt.Sprintf("node %s speaks %v", m.ID, n.Speaks)
+		n := rpc.NodeLevels{Node: m.ID, Version: m.Version, Speaks: sharding.VersionRange{Min: 1, Max: 2}}
+		if !n.Speaks.Contains(r.Wanted) {
+			n.Obstacle = fmt.Sprintf("node %s supports %v", m.ID, n.Speaks)
 		}
 		r.Nodes = append(r.Nodes, n)
 	}

@@ -26,7 +26,7 @@ type Kept struct {
 func NewKept() *Kept {
 	k := &Kept{state: meta.New()}
 	_, _, err := k.state.Apply(1, meta.CreateCluster(meta.Cluster{ID: "c1", Format: 1, Shards: 4, CreatedAt: 1},
-		meta.Member{Node: "n1", Address: "127.0.0.1:1", Status: meta.StatusUp, Speaks: sharding.Speaks}))
+		meta.Member{Node: "n1", Address: "127.0.0.1:1", Status: meta.StatusUp, Speaks: sharding.SupportedVersions}))
 	if err != nil {
 		panic(err)
 	}
@@ -113,7 +113,7 @@ func (k *Kept) Tokens() ([]roles.Token, uint64, error) {
 
 // PutToken implements rpc.Roles.
 func (k *Kept) PutToken(_ context.Context, t access.Token, roles []string) (uint64, error) {
-	t.Made = 1
+	t.CreatedAt = 1
 	return k.do(meta.PutToken(t, roles...))
 }
 

@@ -1,4 +1,4 @@
-package founding
+package bootstrap
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ type simulated struct {
 	absent  bool // it never starts
 	start   uint64
 	up      bool
-	core    *Founder
+	core    *Candidate
 	ordered bool // by an operator, since it started
-	disk    Pledge
+	disk    Vote
 	cluster string
 	// The round under way.
-	attempt Pledge
+	attempt Vote
 	open    bool
 	number  int
 	asked   []int
@@ -31,7 +31,7 @@ type simulated struct {
 type message struct {
 	at, from, to, number int
 	ask                  bool
-	pledge               Pledge
+	pledge               Vote
 	back                 bool
 	said                 Answer
 }
@@ -121,7 +121,7 @@ func (s *nodes) trouble() {
 			n.up = false
 			holders := s.others(n)
 			if s.r.IntN(3) == 0 && (holders > len(s.nodes)/2 || holders > 0 && s.expect == 0 && !s.orders) {
-				n.cluster, n.disk, s.wiped = "", Pledge{}, true
+				n.cluster, n.disk, s.wiped = "", Vote{}, true
 			}
 		}
 	}
@@ -156,8 +156,8 @@ func (s *nodes) deliver() {
 		case l.ask:
 			said := Answer{Node: n.name, Cluster: n.cluster}
 			if n.cluster == "" {
-				said.To = n.core.Asked(l.pledge, l.back)
-				n.disk = n.core.Given()
+				said.VotedFor = n.core.HandleRequest(l.pledge, l.back)
+				n.disk = n.core.Vote()
 			}
 			s.send(message{from: l.to, to: l.from, number: l.number, said: said})
 		case n.open && l.number == n.number && n.cluster == "":
@@ -195,9 +195,9 @@ func (s *nodes) act(i int) {
 		return // it waits for answers
 	}
 	ask, back := n.core.Begin(n.wants || n.ordered, n.ordered)
-	n.disk = n.core.Given()
+	n.disk = n.core.Vote()
 	n.number++
-	n.open, n.asked, n.answers, n.attempt = true, nil, map[int]Answer{}, Pledge{}
+	n.open, n.asked, n.answers, n.attempt = true, nil, map[int]Answer{}, Vote{}
 	if !back {
 		n.attempt = ask
 	}

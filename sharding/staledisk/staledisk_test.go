@@ -1,4 +1,4 @@
-package probation
+package staledisk
 
 import (
 	"math/rand/v2"
@@ -9,35 +9,35 @@ import (
 
 func TestMajorityPasses(t *testing.T) {
 	voters := []sharding.NodeID{"n1", "n2", "n3"}
-	s := Start{Node: "n1", Vouched: 5, Asked: 9}
+	s := Start{Node: "n1", Attested: 5, Requested: 9}
 	for _, c := range []struct {
 		name    string
 		voters  []sharding.NodeID
 		answers []Answer
-		want    Verdict
+		want    Result
 	}{
-		{"nobody answers", voters, nil, Waiting},
+		{"nobody answers", voters, nil, Pending},
 		{"one of two others knows none", voters, []Answer{{From: "n2"}}, Passed},
-		{"who is no voter does not count", voters, []Answer{{From: "n4"}, {From: "n5"}}, Waiting},
+		{"who is no voter does not count", voters, []Answer{{From: "n4"}, {From: "n5"}}, Pending},
 		{"the start before is known", voters, []Answer{{From: "n3", Latest: 5}}, Passed},
 		{"this start is known", voters, []Answer{{From: "n3", Latest: 9}}, Passed},
-		{"a later one is known", voters, []Answer{{From: "n3", Latest: 6}}, Older},
-		{"a later one than this is known", voters, []Answer{{From: "n3", Latest: 10}}, Older},
-		{"who is no voter knows a later one", voters, []Answer{{From: "n4", Latest: 6}}, Older},
-		{"the voters are others now", voters, []Answer{{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}}, Waiting},
+		{"a later one is known", voters, []Answer{{From: "n3", Latest: 6}}, Stale},
+		{"a later one than this is known", voters, []Answer{{From: "n3", Latest: 10}}, Stale},
+		{"who is no voter knows a later one", voters, []Answer{{From: "n4", Latest: 6}}, Stale},
+		{"the voters are others now", voters, []Answer{{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}}, Pending},
 		{"of those a majority answers", voters, []Answer{
 			{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}, {From: "n5", Index: 3, Voters: voters},
 		}, Passed},
 		{"it alone votes", []sharding.NodeID{"n1"}, nil, Passed},
-		{"no voter is known", nil, []Answer{{From: "n2"}}, Waiting},
+		{"no voter is known", nil, []Answer{{From: "n2"}}, Pending},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := New(s, 6, c.voters)
 			for _, a := range c.answers {
-				p.Take(a)
+				p.AddAnswer(a)
 			}
-			if p.Verdict() != c.want {
-				t.Errorf("got %v, want %v", p.Verdict(), c.want)
+			if p.Result() != c.want {
+				t.Errorf("got %v, want %v", p.Result(), c.want)
 			}
 		})
 	}
@@ -75,25 +75,25 @@ func TestOlderCopiesAreFound(t *testing.T) {
 			if d.asked <= d.vouched {
 				d.asked = d.clock
 			}
-			s := Start{Node: subject, Vouched: d.vouched, Asked: d.asked}
+			s := Start{Node: subject, Attested: d.vouched, Requested: d.asked}
 			p, told := New(s, 1, names), false
 			for _, i := range r.Perm(len(names) - 1) {
 				from := names[i+1]
 				knew := witnesses[from][subject] == voted // it is the last that it has recorded
-				known, record := witnesses[from].Judge(s, 0)
+				known, record := witnesses[from].Evaluate(s, 0)
 				if record {
 					witnesses[from] = witnesses[from].Record(s)
 				}
 				if r.IntN(4) == 0 {
 					continue // the answer is lost
 				}
-				told = told || knew && p.Verdict() == Waiting
-				p.Take(Answer{From: from, Latest: known})
+				told = told || knew && p.Result() == Pending
+				p.AddAnswer(Answer{From: from, Latest: known})
 				if r.IntN(10) == 0 {
 					break // it crashes
 				}
 			}
-			switch p.Verdict() {
+			switch p.Result() {
 			case Passed:
 				if older && told {
 					t.Fatalf("seed %d: an older copy passed: %+v, voted %v", seed, *d, voted)
@@ -103,7 +103,7 @@ func TestOlderCopiesAreFound(t *testing.T) {
 				}
 				d.vouched = d.clock
 				voted, restored = d.asked, false
-			case Older:
+			case Stale:
 				if !restored && !older {
 					t.Fatalf("seed %d: %+v was taken for an older copy, voted %v", seed, *d, voted)
 				}
