@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// The map from an entity to its shard is part of the format: these never
-// change.
+// The mapping from an entity to its shard is part of the format, so these
+// values never change.
 func TestShardOfIsTheSameForEver(t *testing.T) {
 	for _, c := range []struct {
 		entity EntityID
@@ -33,7 +33,7 @@ func TestShardOfIsTheSameForEver(t *testing.T) {
 	}
 }
 
-// ShardOf is FNV-1a of the type, a zero byte and the id, mixed.
+// ShardOf is FNV-1a over the type, a zero byte and the id, with a final mix.
 func TestShardOfAgreesWithTheLibrary(t *testing.T) {
 	for i := range 1000 {
 		e := EntityID{fmt.Sprintf("t%d", i%7), fmt.Sprintf("id-%d", i)}
@@ -99,7 +99,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzID: what is accepted can be a part of a key, and has one shard.
+// FuzzID checks that an accepted id can be part of a key and maps to one shard.
 func FuzzID(f *testing.F) {
 	for _, s := range []string{"a", "\x00", "ä", "\xc3", " ", "a\u0300", strings.Repeat("é", 128)} {
 		f.Add(s, uint32(7))

@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// simulated is a node: its process, and what is on its disk.
+// simulated is a node: its process and its disk.
 type simulated struct {
 	name    sharding.NodeID
-	wants   bool // by its configuration
+	wants   bool // configured to bootstrap
 	absent  bool // it never starts
 	start   uint64
 	up      bool
@@ -19,7 +19,7 @@ type simulated struct {
 	ordered bool // by an operator, since it started
 	disk    Vote
 	cluster string
-	// The round under way.
+	// The current round.
 	attempt Vote
 	open    bool
 	number  int
@@ -27,7 +27,7 @@ type simulated struct {
 	answers map[int]Answer
 }
 
-// message is a question, or an answer to one.
+// message is a request or an answer.
 type message struct {
 	at, from, to, number int
 	ask                  bool
@@ -36,12 +36,13 @@ type message struct {
 	said                 Answer
 }
 
-// nodes are some that look for a cluster. Each has all others as seeds.
+// nodes is a set of nodes that look for a cluster. Each has all others as
+// seeds.
 type nodes struct {
 	r        *rand.Rand
 	nodes    []*simulated
-	expect   int  // how many each waits for; a name may not show it all others then
-	orders   bool // an operator orders some to found
+	expect   int  // nodes that each waits for; if set, name resolution may not return all other nodes
+	orders   bool // an operator orders some nodes to bootstrap
 	loss     float64
 	messages []message
 	step     int
@@ -50,7 +51,7 @@ type nodes struct {
 	wiped    bool
 }
 
-// The first steps of nodes are troubled; after them everything works.
+// In the first steps nodes and messages fail; after that everything works.
 const (
 	troubled = 600
 	allSteps = 1200
@@ -64,9 +65,9 @@ func newNodes(seed uint64) *nodes {
 		s.expect = size/2 + 1 + r.IntN(size-size/2)
 	}
 	if s.orders && s.expect > 0 {
-		s.expect = size // of fewer there could be two majorities
+		s.expect = size // with a lower value there could be two majorities
 	}
-	// Of those that are ordered to, a minority may be missing for ever.
+	// If an operator orders the bootstrap, a minority may be missing forever.
 	absent := 0
 	if s.orders && r.IntN(2) == 0 {
 		absent = r.IntN((size + 1) / 2)
@@ -85,7 +86,7 @@ func newNodes(seed uint64) *nodes {
 
 func (s *nodes) quiet() bool { return s.step > troubled }
 
-// send sends a message, which may be lost, doubled and late.
+// send sends a message, which may be lost, duplicated or delayed.
 func (s *nodes) send(l message) {
 	for range 1 + s.r.IntN(2)*s.r.IntN(2) {
 		if s.r.Float64() >= s.loss || s.quiet() {
@@ -95,7 +96,7 @@ func (s *nodes) send(l message) {
 	}
 }
 
-// others is how many nodes beside one belong to a cluster.
+// others returns how many other nodes belong to a cluster.
 func (s *nodes) others(n *simulated) (holders int) {
 	for _, o := range s.nodes {
 		if o != n && o.cluster != "" {
@@ -105,10 +106,10 @@ func (s *nodes) others(n *simulated) (holders int) {
 	return holders
 }
 
-// trouble starts nodes, crashes them, and has some lose their disks, which
-// leaves them what they were told. Who is ordered to found hears only a
-// majority, so one that has the cluster has to be among any: that many keep
-// their disks.
+// trouble starts and crashes nodes, and lets some lose their disks, which also
+// forgets their votes. An ordered node needs only a majority of answers, so a
+// member of the cluster must be in every majority: that many nodes keep their
+// disks.
 func (s *nodes) trouble() {
 	for _, n := range s.nodes {
 		switch {
@@ -127,8 +128,8 @@ func (s *nodes) trouble() {
 	}
 }
 
-// operate has an operator order nodes to found: some on the way, several at
-// once among them, and in the end one or two of those that are there.
+// operate lets an operator order nodes to bootstrap: some along the way,
+// several of them concurrently, and at the end one or two of the running nodes.
 func (s *nodes) operate() {
 	last := s.step == troubled+50
 	if !s.orders || !last && s.r.IntN(100) > 0 {
@@ -143,7 +144,7 @@ func (s *nodes) operate() {
 	}
 }
 
-// deliver hands over the messages that are due.
+// deliver delivers the due messages.
 func (s *nodes) deliver() {
 	due := s.messages
 	s.messages = nil
@@ -170,7 +171,7 @@ func (s *nodes) deliver() {
 	}
 }
 
-// act has a node go on with its round, or begin the next.
+// act continues a node's round or starts the next one.
 func (s *nodes) act(i int) {
 	n := s.nodes[i]
 	if !n.up || n.cluster != "" || s.r.IntN(4) > 0 {
@@ -183,7 +184,7 @@ func (s *nodes) act(i int) {
 		}
 		if n.core.Decide(n.attempt, s.expect, answers) {
 			if !s.quiet() && s.r.IntN(8) == 0 {
-				n.up = false // before the cluster is on its disk
+				n.up = false // before the cluster is stored
 				return
 			}
 			n.cluster = fmt.Sprint(n.name, "@", n.start)
@@ -192,7 +193,7 @@ func (s *nodes) act(i int) {
 		}
 	}
 	if n.open && s.r.IntN(10) > 0 {
-		return // it waits for answers
+		return // waiting for answers
 	}
 	ask, back := n.core.Begin(n.wants || n.ordered, n.ordered)
 	n.disk = n.core.Vote()
@@ -209,10 +210,9 @@ func (s *nodes) act(i int) {
 	}
 }
 
-// Nodes of which some are told to found, by their configuration or by an
-// operator who may order several at once, start in any order, crash, lose their
-// disks, and hear each other or do not: there are never two clusters, and one
-// in the end.
+// Some nodes are configured or ordered to bootstrap, possibly several at once.
+// They start in any order, crash, lose their disks and messages. There are
+// never two clusters, and exactly one in the end.
 func TestNeverTwoClusters(t *testing.T) {
 	founded, contested, ordered, without := 0, 0, 0, 0
 	for seed := range uint64(6000) {

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// BenchmarkStep is a step in a balanced cluster with nothing to do, for which
-// every node has just reported.
+// BenchmarkStep measures a step with nothing to do in a balanced cluster in
+// which every node has just reported.
 func BenchmarkStep(b *testing.B) {
 	for _, size := range []struct{ nodes, shards int }{{3, 256}, {3, 4096}, {20, 4096}, {100, 4096}} {
 		b.Run(fmt.Sprintf("%dx%d", size.nodes, size.shards), func(b *testing.B) {
@@ -30,13 +30,13 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// balanced is a cluster of so many nodes and shards, three replicas each, in
-// which all is where it belongs.
+// balanced returns a balanced cluster with three replicas per shard.
 func balanced(nodes, shards int) (*coordinator.Coordinator, coordinator.Input, *meta.State) {
 	return balancedOf(nodes, shards, 3)
 }
 
-// balancedOf is balanced with other replicas for each shard; none places none.
+// balancedOf is balanced with a different number of replicas; with 0, no shard
+// is placed.
 func balancedOf(nodes, shards, replicas int) (*coordinator.Coordinator, coordinator.Input, *meta.State) {
 	s := meta.New()
 	cluster := meta.Cluster{ID: "c", Format: 1, Shards: uint32(shards)}
@@ -90,8 +90,8 @@ func balancedOf(nodes, shards, replicas int) (*coordinator.Coordinator, coordina
 	return coordinator.New(coordinator.Options{}), in, s
 }
 
-// first is the node that leads shard i; the next two have its other replicas.
-// No node has more than one replica and one leadership more than another.
+// first returns the node that leads shard i; the next two hold its other
+// replicas. Replicas and leaderships per node differ by at most one.
 func first(i, nodes int) int {
 	if nodes%3 == 0 {
 		return i % nodes
@@ -99,8 +99,8 @@ func first(i, nodes int) int {
 	return 3 * i % nodes
 }
 
-// BenchmarkStepOfADeath is a step in a cluster one of whose nodes is down: its
-// shards wait for their turn to be built elsewhere.
+// BenchmarkStepAfterNodeDeath measures a step in a cluster with a dead node,
+// whose shards are waiting to be rebuilt elsewhere.
 func BenchmarkStepOfADeath(b *testing.B) {
 	for _, nodes := range []int{5, 100} {
 		b.Run(fmt.Sprintf("%dx4096", nodes), func(b *testing.B) {
@@ -123,7 +123,7 @@ func BenchmarkStepOfADeath(b *testing.B) {
 	}
 }
 
-// BenchmarkStepOfAPlacement is the step that places all shards of a new
+// BenchmarkStepPlacement measures the step that places all shards of a new
 // cluster.
 func BenchmarkStepOfAPlacement(b *testing.B) {
 	for _, nodes := range []int{3, 100} {
@@ -138,8 +138,8 @@ func BenchmarkStepOfAPlacement(b *testing.B) {
 	}
 }
 
-// BenchmarkStepOfLessReplication is the step after which each shard has two
-// replicas less.
+// BenchmarkStepLowerReplication measures the step that removes two replicas of
+// each shard.
 func BenchmarkStepOfLessReplication(b *testing.B) {
 	for _, nodes := range []int{5, 100} {
 		b.Run(fmt.Sprintf("%dx4096", nodes), func(b *testing.B) {

@@ -7,11 +7,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// collectEvery is how often it is looked for modules that nothing needs.
+// collectEvery is how often to look for unused modules.
 const collectEvery = 10 * time.Second
 
-// collect has modules removed that nothing has needed for long. Where it finds
-// some, the next step looks again: a command changes few.
+// collect removes modules that have been unused for long enough. A command
+// changes only a few, so if there are any, the next step looks again.
 func (s *stepView) collect() {
 	if s.view.ClusterVersion() < sharding.VersionModuleRetention || s.now.Sub(s.collected) < collectEvery {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// collecting is a cluster of one node, with its coordinator.
+// collecting is a single-node cluster with its coordinator.
 type collecting struct {
 	t     *testing.T
 	state *meta.State
@@ -43,7 +43,7 @@ func (c *collecting) do(commands ...[]byte) {
 	}
 }
 
-// pass steps the clock on, a step a second, and carries out what is decided.
+// pass advances the clock with one step per second and applies the commands.
 func (c *collecting) pass(d time.Duration) (commands int) {
 	c.t.Helper()
 	for end := c.now.Add(d); c.now.Before(end); c.now = c.now.Add(time.Second) {
@@ -58,8 +58,8 @@ func (c *collecting) module(n byte) meta.Module {
 	return meta.Module{Digest: meta.Digest{n}, Size: 1, Name: "m", EntityTypes: []string{"a"}, UploadedAt: int64(n)}
 }
 
-// TestUnneededModulesAreCollected: the coordinator has modules removed that
-// nothing needs, when they were not for as long as is set, and not before.
+// The coordinator removes modules after they have been unused for the retention
+// period, not before.
 func TestUnneededModulesAreCollected(t *testing.T) {
 	c := newCollecting(t, sharding.VersionModuleRetention)
 	c.do(meta.PutSetting(meta.SettingModuleRetention, []byte("100s")))
@@ -73,7 +73,7 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 	if !known || m.UnusedSince < pushed || m.UnusedSince > pushed+int64(10*time.Second) {
 		t.Fatalf("it is not needed since %d, was pushed at %d: %v", m.UnusedSince, pushed, known)
 	}
-	// Another coordinator goes on.
+	// A new coordinator continues.
 	c.coord = coordinator.New(coordinator.Options{})
 	if n := c.pass(30 * time.Second); n != 1 {
 		t.Errorf("%d commands remove one module", n)
@@ -95,7 +95,7 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 	}
 }
 
-// TestNothingIsCollectedAtLevel1: nor is anything noted.
+// At version 1 modules are neither removed nor marked as unused.
 func TestNothingIsCollectedAtLevel1(t *testing.T) {
 	c := newCollecting(t, sharding.Version1)
 	c.do(meta.PutModule(c.module(1)))

@@ -8,42 +8,47 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Conf is a group's membership as its leader, the replica Self, has applied it.
+// Conf is the membership of a group as its leader, the replica Self, has
+// applied it.
 type Conf struct {
 	Self                       sharding.ReplicaID
 	Voters, Learners, Outgoing []sharding.ReplicaID
-	// Match is how far each member's log agrees with the leader's.
+	// Match is the highest log index up to which each member is known to agree
+	// with the leader.
 	Match  map[sharding.ReplicaID]uint64
 	Commit uint64
-	// Silent are members that do not answer the leader, or are on nodes that its
-	// node does not hear now.
+	// Unreachable are members that do not answer the leader, or whose nodes
+	// this node cannot reach now.
 	Silent []sharding.ReplicaID
-	// Next is the view's NextReplica: a member with an id from there on is
+	// Next is the view's NextReplica. Members with this or a higher id are
 	// newer than the view.
 	Next sharding.ReplicaID
 }
 
-// Change is the next step of a group's membership. Either Transfer names the
-// voter that the leader hands over to, and nothing else is set, or the rest is
-// proposed as one change, a joint one if it has several parts.
+// Change is the next step of a group's membership. Either only Transfer is set,
+// to the voter that should take over leadership, or the other fields are
+// proposed as one membership change, which is a joint one if it has several
+// parts.
 type Change struct {
 	AddLearners, AddVoters, Remove []sharding.ReplicaID
 	Transfer                       sharding.ReplicaID
 }
 
-// Converge returns the next step from the membership to the placement, false
-// if there is none to take now. It is for the leader of the group, in a view
-// of the metadata that it caught up with after it was elected.
+// Converge returns the next step from the current membership to the placement,
+// or false if no step is possible now. The leader of the group calls it with a
+// view of the metadata that it has caught up with since its election.
 //
-// New members begin as learners. When all that are to vote have caught up, one
-// change promotes them, demotes and removes. A vote is taken from nobody
-// before, and never so that fewer than a quorum of the voters that remain are
-// heard and up to date. A leader that is to lose its vote hands over first; if
-// no voter stays beside it, the new ones are promoted beside it before. One
-// that lost its vote all the same, because it was elected while the change was
-// under way, hands over then: it must go on until a voter has learned from it
-// that the change is committed, since the voter may not be able to win an
-// election before.
+// New members start as learners. When all future voters have caught up, a
+// single change promotes, demotes and removes. Until then, no voter loses its
+// vote, and the change requires that a quorum of the remaining voters is
+// reachable and caught up.
+//
+// A leader that is about to lose its vote first transfers leadership. If no
+// current voter stays, the new voters are promoted before that. A leader may
+// still find itself without a vote, if it was elected while the change was in
+// flight. It then continues to lead until a voter has learned from it that the
+// change is committed, because before that the voter may be unable to win an
+// election, and transfers leadership afterwards.
 func Converge(p meta.Placement, c Conf) (Change, bool) {
 	if len(c.Outgoing) > 0 {
 		return Change{}, false
@@ -80,13 +85,13 @@ func (c Change) any() bool {
 	return len(c.AddLearners)+len(c.AddVoters)+len(c.Remove) > 0
 }
 
-// goal is where a membership has to go.
+// goal is the difference between a membership and its placement.
 type goal struct {
-	voters                       []sharding.ReplicaID // in the end
-	missing                      []sharding.ReplicaID // not members yet
+	voters                       []sharding.ReplicaID // voters of the placement
+	missing                      []sharding.ReplicaID // not yet members
 	promote, demote              []sharding.ReplicaID
 	removeVoters, removeLearners []sharding.ReplicaID
-	// newer: the group has a member that the view does not know of yet.
+	// hasNewerMember: the group has a member that is newer than the view.
 	newer bool
 }
 
@@ -113,8 +118,8 @@ func goalOf(p meta.Placement, c Conf) goal {
 			g.demote = append(g.demote, r.ID)
 		}
 	}
-	// A member that was forgotten can only have come back through a view that
-	// was behind.
+	// A member that was already forgotten can only have come back through an
+	// outdated view, so remove it.
 	for _, id := range c.Voters {
 		if _, known := p.Replica(id); !known {
 			g.newer = g.newer || id >= c.Next
@@ -130,21 +135,21 @@ func goalOf(p meta.Placement, c Conf) goal {
 	return g
 }
 
-// drops says whether the replica loses its vote.
+// losesVote reports whether the replica loses its vote.
 func (g *goal) drops(id sharding.ReplicaID) bool { return !slices.Contains(g.voters, id) }
 
-// withoutVotes is the part of the way that touches nobody's vote.
+// removeLearnersOnly returns the part of the change that affects no vote.
 func (g *goal) withoutVotes() (Change, bool) {
 	return Change{Remove: g.removeLearners}, len(g.removeLearners) > 0
 }
 
-// ready says whether the member may be counted on: it is heard and its log is
-// near the leader's.
+// isReady reports whether the member can be relied on: it is reachable and its
+// log is close to the leader's.
 func (c *Conf) ready(id sharding.ReplicaID) bool {
 	return id == c.Self || !slices.Contains(c.Silent, id) && CaughtUp(c.Match[id], c.Commit)
 }
 
-// quorum says whether a majority of the voters may be counted on.
+// hasQuorum reports whether a majority of the voters is ready.
 func (c *Conf) quorum(voters []sharding.ReplicaID) bool {
 	n := 0
 	for _, id := range voters {
@@ -155,7 +160,7 @@ func (c *Conf) quorum(voters []sharding.ReplicaID) bool {
 	return n > len(voters)/2
 }
 
-// heir is the voter that stays and is furthest ahead.
+// transferTarget returns the most advanced voter that keeps its vote.
 func (c *Conf) heir(g goal) (sharding.ReplicaID, bool) {
 	var able []sharding.ReplicaID
 	for _, id := range c.Voters {

@@ -12,7 +12,7 @@ import (
 
 func replicaText(r meta.Replica) string { return fmt.Sprintf("%d@%s:%s", r.ID, r.Node, r.State) }
 
-// placementOf reads "1 2 3l 4x 5v!": voters, learners, leaving, lost.
+// placementOf parses "1 2 3l 4x 5v!": voters, learners, leaving, lost.
 func placementOf(text string) meta.Placement {
 	p := meta.Placement{Shard: 1}
 	for _, w := range strings.Fields(text) {
@@ -31,8 +31,8 @@ func placementOf(text string) meta.Placement {
 	return p
 }
 
-// confOf reads "1 2 3l | 1 4": members, then outgoing ones; "3=7" has match 7,
-// "3?" is silent. All others match the commit index of 1000.
+// confOf parses "1 2 3l | 1 4": members, then outgoing voters. "3=7" has match
+// index 7, and "3?" is unreachable. All others match the commit index of 1000.
 func confOf(text string) coordinator.Conf {
 	c := coordinator.Conf{Self: 1, Commit: 1000, Match: map[sharding.ReplicaID]uint64{}, Next: 10}
 	members, outgoing, _ := strings.Cut(text, "|")

@@ -8,36 +8,38 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// Options configure a Coordinator. Zero fields take the default.
+// Options configure a Coordinator. Zero fields get the default.
 type Options struct {
-	// Strategy says where replicas and leaders belong; default
+	// Strategy decides where replicas and leaders belong; default
 	// placement.LeastLeaders.
 	Strategy placement.Strategy
-	// Replication and MinMembers hold while the metadata has no policy;
-	// defaults meta.DefaultPolicy.
+	// Replication and MinMembers apply while the metadata has no policy;
+	// default meta.DefaultPolicy.
 	Replication, MinMembers int
-	// DeadAfter is how long a node must be out of reach, without a break and
-	// as this coordinator sees it, to be taken for dead, while the policy does not
-	// say; default 5 minutes.
+	// DeadAfter is how long this coordinator must continuously find a node
+	// unreachable before it considers it dead, if the policy does not set it;
+	// default 5 minutes.
 	DeadAfter time.Duration
-	// BackOff is how long a node that was slow, or came back, must give no such
-	// trouble before it is given leaderships again; twice that after the next
-	// time, and so on up to MaxBackOff, which without trouble also forgets it.
-	// Defaults 10 seconds and 10 minutes.
+	// BackOff is how long a node that was slow, or that came back, must be
+	// stable before it is given leaderships again. It doubles each time, up to
+	// MaxBackOff, and is reset after MaxBackOff without trouble. Defaults: 10
+	// seconds and 10 minutes.
 	BackOff, MaxBackOff time.Duration
-	// Fresh is how long a report counts as what is; default 3 seconds, six
-	// reports.
+	// Fresh is how long a report is considered current; default 3 seconds,
+	// which is six reports.
 	Fresh time.Duration
-	// TransferTimeout is the time after which a leadership that did not move is
-	// asked for again; default 3 seconds.
+	// TransferTimeout is how long to wait for a leadership transfer before
+	// requesting it again; default 3 seconds.
 	TransferTimeout time.Duration
-	// OperationTimeout ends an operation that gets nowhere; default 10 minutes.
+	// OperationTimeout ends an operation that makes no progress; default 10
+	// minutes.
 	OperationTimeout time.Duration
-	// MaxMovesInFlight bounds the replicas that are being built at one time,
-	// MaxMovesPerNode those on one node; defaults 64 and 32. Each costs a copy
-	// of its shard on the wire and on disk.
+	// MaxMovesInFlight limits the replicas that are being built at a time in
+	// the cluster, MaxMovesPerNode those on one node; defaults 64 and 32. Each
+	// of them copies its shard over the network and to disk.
 	MaxMovesInFlight, MaxMovesPerNode int
-	// MaxTransfers bounds the leaderships on the move for balance; default 64.
+	// MaxTransfers limits concurrent leadership transfers for balance; default
+	// 64.
 	MaxTransfers int
 }
 
@@ -66,53 +68,56 @@ func or[T comparable](v, def T) T {
 	return v
 }
 
-// Coordinator decides for a cluster while its node leads the metadata shard.
-// What it remembers only saves it from asking twice: a new one, made where the
-// metadata shard is led next, goes on from the metadata and the reports. It
-// belongs to one goroutine at a time.
+// Coordinator makes the decisions for a cluster while its node leads the
+// metadata shard. Its memory only avoids repeated requests: a new Coordinator,
+// wherever the metadata shard is led next, continues from the metadata and the
+// reports. It belongs to one goroutine at a time.
 type Coordinator struct {
 	opts  Options
 	nodes map[sharding.NodeID]*heard
-	// silent is since when a member has been out of reach.
+	// unreachableSince has the time since when each unreachable member has been
+	// out of reach.
 	silent map[sharding.NodeID]time.Time
-	// troubles are of hosts that were slow, or came and went.
+	// troubles are the nodes that were slow, or came and went.
 	troubles map[sharding.NodeID]*trouble
-	// leaders are the nodes that said last that they lead the shard, in the
-	// highest term that anybody said so of; terms are the highest heard of.
+	// leaders has, by shard, the report of the node that last claimed
+	// leadership in the highest term claimed; terms has the highest term
+	// reported by any replica.
 	leaders map[sharding.ShardID]*heard
 	terms   map[sharding.ShardID]sharding.Term
 	fences  map[sharding.ShardID]fence
-	// unled is since when a data shard has had no leader that is known.
+	// leaderlessSince has the time since when each leaderless data shard has
+	// had no known leader.
 	unled map[sharding.ShardID]time.Time
-	// moving are the leaderships asked to move.
+	// pendingTransfers are the leadership transfers that were requested.
 	moving map[sharding.ShardID]handover
-	// pins are the leaderships that an operator moved.
+	// pinnedLeaders are the nodes to which an operator moved leaderships.
 	pins       map[sharding.ShardID]sharding.NodeID
-	operations []*operation // at most MaxOperations, which the caller sees to
-	// placements are those of placed, by shard: sorting them is worth keeping.
+	operations []*operation // at most MaxOperations, which the caller enforces
+	// placements caches the sorted placements of placementsView.
 	placements []meta.Placement
 	placed     *meta.View
-	// collected is when no module was found that nothing needs.
+	// lastCollect is when no unused modules were found last.
 	collected time.Time
 }
 
-// heard is the newest report of a node.
+// receivedReport is the latest report of a node.
 type heard struct {
 	report Report
 	at     time.Time
-	shards map[sharding.ShardID]*ShardReport // of report
-	stops  bool                              // some replica of it has stopped
-	behind bool                              // some replica of it cannot read the log
+	shards map[sharding.ShardID]*ShardReport // indexes report.Shards
+	stops  bool                              // some replica on the node has stopped
+	behind bool                              // some replica on the node cannot read its log
 }
 
-// handover is a leadership that was asked to move.
+// pendingTransfer is a requested leadership transfer.
 type handover struct {
 	to   sharding.NodeID
 	term sharding.Term
 	at   time.Time
 }
 
-// New makes a coordinator that knows nothing yet.
+// New returns a coordinator without any reports.
 func New(o Options) *Coordinator {
 	return &Coordinator{
 		opts: o.withDefaults(), nodes: map[sharding.NodeID]*heard{}, silent: map[sharding.NodeID]time.Time{}, troubles: map[sharding.NodeID]*trouble{},
@@ -121,47 +126,48 @@ func New(o Options) *Coordinator {
 	}
 }
 
-// Input is what a step decides upon.
+// Input is the input of a step.
 type Input struct {
-	// Now never goes back.
+	// Now must not go back.
 	Now time.Time
-	// View is the metadata with every command of earlier plans in it that will
-	// ever take effect: the caller waits for their outcome before it steps
-	// again.
+	// View is the metadata. It must include every command of earlier plans that
+	// will ever take effect, so the caller waits for their outcome before the
+	// next step.
 	View *meta.View
-	// Reports came in since the last step, this node's own among them; one that
-	// was passed in before does no harm.
+	// Reports are those received since the last step, including this node's
+	// own. Duplicates are harmless.
 	Reports []Report
-	// Reachable are the nodes that this one hears, itself included.
+	// Reachable are the nodes that this node can reach, including itself.
 	Reachable map[sharding.NodeID]bool
-	// Operations are new.
+	// Operations are new operations.
 	Operations []Operation
 }
 
-// Plan is what a step wants done. It is the caller's.
+// Plan is the output of a step. It belongs to the caller.
 type Plan struct {
-	// Commands are for the metadata shard, one after the other; one that is
-	// refused is no fault, the next step looks again.
+	// Commands must be proposed to the metadata shard in order. A rejected
+	// command is not an error; the next step decides again.
 	Commands [][]byte
-	// Transfers go to the nodes From, at once or in the answer to their next
-	// report.
+	// Transfers are to be sent to the nodes From, immediately or with the
+	// answer to their next report.
 	Transfers []Transfer
-	// Rejoin are nodes that report but have no part in the metadata shard any
-	// more: they were taken for dead, or were removed. They are told: those that
-	// do not mean to leave call Join.
+	// Rejoin are nodes that report but no longer belong to the metadata shard,
+	// because they were considered dead or were removed. They must be notified
+	// so that they call Join, unless they mean to leave.
 	Rejoin []sharding.NodeID
-	// Troubles are the nodes that are given no leadership for balance, by name.
-	// That is for people to see.
+	// Troubles are the nodes that are given no leaderships for balance, sorted
+	// by id. For display only.
 	Troubles []Trouble
-	// Pending are the accepted orders that are not carried out yet, in a stable
-	// order. That is for people to see.
+	// Pending are the accepted operator requests that are not done yet, in a
+	// stable order. For display only.
 	Pending []Pending
-	// Progress is that of every operation; an operation that is Done is not heard
-	// of again.
+	// Progress has an element for every operation. An operation is not
+	// mentioned again after Done.
 	Progress []Progress
 }
 
-// Step decides. Equal inputs to equal coordinators give equal plans.
+// Step makes the decisions of one step. Coordinators with equal state return
+// equal plans for equal inputs.
 func (c *Coordinator) Step(in Input) Plan {
 	s := c.look(in)
 	if _, created := in.View.Cluster(); !created {

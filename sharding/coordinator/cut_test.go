@@ -12,12 +12,13 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// cutWorld is a cluster of four, coordinated by n1, which does not hear n4.
+// cutWorld is a cluster of four nodes, coordinated by n1, which cannot reach
+// n4.
 type cutWorld struct {
 	c     *coordinator.Coordinator
 	s     *meta.State
 	at    int64
-	heard map[sharding.NodeID][]sharding.NodeID // by who reports
+	heard map[sharding.NodeID][]sharding.NodeID // by reporting node
 }
 
 func newCutWorld(t *testing.T) *cutWorld {
@@ -37,7 +38,7 @@ func newCutWorld(t *testing.T) *cutWorld {
 	return &cutWorld{c: coordinator.New(coordinator.Options{DeadAfter: 10 * time.Second}), s: s, at: 100, heard: map[sharding.NodeID][]sharding.NodeID{}}
 }
 
-// step goes a second on, in which those that are heard report.
+// step advances by one second, in which the reachable nodes report.
 func (w *cutWorld) step() coordinator.Plan {
 	w.at++
 	p, _ := w.s.View().Placement(sharding.MetaShard)
@@ -61,9 +62,9 @@ func (w *cutWorld) step() coordinator.Plan {
 	return w.c.Step(in)
 }
 
-// A node that only the coordinator does not hear is not taken for dead: the
-// leadership of the metadata moves to a node that hears it. A node that nobody
-// hears is dead.
+// A node that only the coordinator cannot reach is not considered dead.
+// Instead, the metadata shard moves to a node that reaches it. A node that no
+// other node reaches is dead.
 func TestNodeCutFromTheCoordinatorAloneIsNotDead(t *testing.T) {
 	all := []sharding.NodeID{"n1", "n2", "n3", "n4"}
 	for _, tt := range []struct {
@@ -103,7 +104,7 @@ func TestNodeCutFromTheCoordinatorAloneIsNotDead(t *testing.T) {
 	}
 }
 
-// A node that is not heard for a moment moves nothing.
+// A node that is unreachable for a moment causes no transfer.
 func TestShortSilenceLeavesTheCoordinator(t *testing.T) {
 	w := newCutWorld(t)
 	w.heard["n2"] = []sharding.NodeID{"n1", "n2", "n3", "n4"}
@@ -114,8 +115,8 @@ func TestShortSilenceLeavesTheCoordinator(t *testing.T) {
 	}
 }
 
-// A node that leaves is a member for as long as a shard counts on the replica that
-// it has lost. Where that shard gets no leader, the order says so.
+// A leaving node stays a member as long as a shard needs its lost replica. If
+// that shard cannot elect a leader, the pending operation says so.
 func TestLeaveSaysThatAShardHasLostItsMajority(t *testing.T) {
 	w := newCutWorld(t)
 	apply(t, w.s, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n3", "n4"}}))

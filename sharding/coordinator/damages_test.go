@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// troubleOf is what the last plan holds against a node.
+// troubleOf returns the node's trouble in the last plan.
 func (w *world) troubleOf(node sharding.NodeID) coordinator.Trouble {
 	for _, t := range w.troubles {
 		if t.Node == node {
@@ -20,8 +20,8 @@ func (w *world) troubleOf(node sharding.NodeID) coordinator.Trouble {
 	return coordinator.Trouble{}
 }
 
-// rebuilt waits until shard 1 has a working voter on the node under a new id,
-// and reports whether that happens before a deadline.
+// rebuilt waits until shard 1 has a working voter on the node with a new id,
+// and reports whether that happens in time.
 func (w *world) rebuilt(t *testing.T, node sharding.NodeID, old sharding.ReplicaID, within time.Duration) bool {
 	t.Helper()
 	for began := w.now; w.now.Sub(began) < within; w.tick() {
@@ -36,10 +36,9 @@ func (w *world) rebuilt(t *testing.T, node sharding.NodeID, old sharding.Replica
 	return false
 }
 
-// A node whose replicas are damaged again and again leads nothing for an hour
-// after the second time, gets its next one later, and the one after that only
-// when an operator says so.
-// Several replicas that are damaged at once are one damage.
+// After the second damage, a node leads nothing for an hour and gets its next
+// replica later. After the third, it gets one only when an operator resumes it.
+// Replicas that are damaged at the same time count once.
 func TestDamagedAgainAndAgain(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -95,7 +94,7 @@ func TestDamagedAgainAndAgain(t *testing.T) {
 	if got := w.troubleOf(node); got.Damages != coordinator.MaxDamages || !got.Until.IsZero() {
 		t.Errorf("after the third damage the plan says %+v", w.troubles)
 	}
-	if p, is := w.pendingFor(coordinator.PendingReplication, -1); !is || !strings.Contains(p.Reason, "replicas on node n2 were damaged again and again") {
+	if p, is := w.pendingFor(coordinator.PendingReplication, -1); !is || !strings.Contains(p.Reason, "replicas on node n2 were repeatedly damaged") {
 		t.Errorf("pending: %+v", w.pending)
 	}
 	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: node}); p.Err == nil {

@@ -7,24 +7,25 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// fence is what has to be seen before a replica that is leaving may go.
+// forgetCheck tracks the conditions under which leaving replicas of a shard may
+// be forgotten.
 type fence struct {
 	term    sharding.Term
-	changed uint64 // of the placement
-	last    uint64 // the leader's log when it first reported in knowledge of that
-	gone    uint64 // the leader's applied index when its group was seen without them; 0 before
+	changed uint64 // Placement.Changed that the leader has seen
+	last    uint64 // last log index of the leader when it first reported that
+	gone    uint64 // applied index of the leader when its membership was first without the replicas; 0 before
 }
 
-// forget drops replicas that have left their group for good. A node deletes
-// what is forgotten, so all of this must hold before:
+// forget drops replicas that have left their group for good. Nodes delete
+// forgotten replicas, so all of the following must hold first:
 //
-//   - The leader went through Converge in a view that has them leaving, and
-//     everything that was in its log then is applied: no change that brings one
-//     of them back is under way.
-//   - Its membership is without them, and not a joint one.
-//   - So is that of every other voter that is not taken for dead. A voter that
-//     has not learned of the change yet would ask the ones that left for their
-//     votes, and without them might never elect a leader.
+//   - The leader has run Converge with a view in which the replicas are leaving,
+//     and has applied everything that was in its log at that time. Therefore no
+//     pending change adds one of them back.
+//   - The leader's membership does not contain them and is not a joint one.
+//   - The same is true for every other voter that is not considered dead. A voter
+//     that does not know of the change yet would ask the removed replicas for
+//     their votes, and could be unable to ever elect a leader without them.
 func (s *stepView) forget(sh *shard) {
 	leaving := sh.IDs(meta.ReplicaLeaving)
 	if len(leaving) == 0 {
@@ -54,8 +55,8 @@ func without(r *ShardReport, ids []sharding.ReplicaID) bool {
 	})
 }
 
-// known says whether every voter that is not taken for dead, and a majority,
-// has applied the group's log up to the index.
+// haveVotersApplied reports whether a majority of the voters, and every voter
+// that is not considered dead, has applied the group's log up to the index.
 func (s *stepView) known(sh *shard, index uint64) bool {
 	knows := 0
 	for _, id := range sh.lead.Voters {

@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// placeBatch bounds the shards that one command places.
+// placeBatch is the maximum number of shards that one command places.
 const placeBatch = 512
 
-// members moves members on in their lives.
+// updateMembers makes the status changes of members.
 func (s *stepView) members() {
 	for _, n := range s.nodes {
 		switch {
@@ -41,8 +41,8 @@ func (s *stepView) setStatus(n *node, status meta.MemberStatus) {
 
 func (s *stepView) command(c []byte) { s.plan.Commands = append(s.plan.Commands, c) }
 
-// follows says whether the node's replica of the metadata shard is in its group
-// and up to date.
+// isFollowing reports whether the node's replica of the metadata shard is a
+// member of its group and caught up.
 func (s *stepView) follows(n *node) bool {
 	for _, sh := range s.shards {
 		if sh.Shard == sharding.MetaShard {
@@ -53,10 +53,11 @@ func (s *stepView) follows(n *node) bool {
 	return false
 }
 
-// dead says whether the node has been out of reach for too long. A coordinator
-// that hears less than a majority of the hosts may be what is cut off, and
-// takes nobody for dead. Nor does it a node that another one hears: it serves
-// and votes, and the cut is between it and the coordinator.
+// isDead reports whether the node has been unreachable for too long. A
+// coordinator that reaches less than a majority of the storage nodes may be
+// partitioned itself, and considers no node dead. Neither does it consider a
+// node dead that another node can reach: that node serves and votes, and only
+// the link to the coordinator is broken.
 func (s *stepView) dead(n *node) bool {
 	since, silent := s.silent[n.Node]
 	if !silent || s.now.Sub(since) < s.policy.DeadAfter {
@@ -71,20 +72,22 @@ func (s *stepView) dead(n *node) bool {
 	return heard > s.hosts/2 && !slices.ContainsFunc(s.nodes, func(o *node) bool { return o.hears(n.Node) })
 }
 
-// hears says whether the node reports now that it hears the other one.
+// hears reports whether the node currently reports that it can reach the other
+// one.
 func (n *node) hears(other sharding.NodeID) bool {
 	return n.fresh && n.Node != other && n.host() && slices.Contains(n.heard.report.Heard, other)
 }
 
-// holds says whether any replica is placed on the node, lost ones included.
+// hasReplicas reports whether any replica is placed on the node, including lost
+// ones.
 func (s *stepView) holds(n *node) bool {
 	return slices.ContainsFunc(s.shards, func(sh *shard) bool {
 		return slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node })
 	})
 }
 
-// outside says whether a node that reports has no part in the metadata shard
-// any more, or runs in a start that has not joined.
+// isOutsider reports whether a reporting node no longer belongs to the metadata
+// shard, or runs a start that has not joined.
 func (s *stepView) outside(id sharding.NodeID, incarnation uint64) bool {
 	n := s.byID[id]
 	if n == nil || n.Incarnation < incarnation {
@@ -98,8 +101,8 @@ func (s *stepView) outside(id sharding.NodeID, incarnation uint64) bool {
 	return !ok || r.State == meta.ReplicaLeaving
 }
 
-// place gives the shards that were never placed their full voter sets, once
-// enough hosts are there.
+// placeShards places all shards that have never been placed, with a full set of
+// voters, as soon as enough storage nodes are available.
 func (s *stepView) place() {
 	able := 0
 	for _, n := range s.nodes {
@@ -133,9 +136,9 @@ func (s *stepView) place() {
 	}
 }
 
-// spare returns the first of the shard's learners that could vote: those on
-// nodes that may lead, then the least crowded zones, then the smaller ids
-// first.
+// promotionCandidates returns up to n of the shard's promotable learners: first
+// those on nodes that are not draining, then those in zones with fewest voters
+// of the shard, then those with smaller node ids.
 func (s *stepView) spare(sh *shard, n int) []sharding.ReplicaID {
 	ripe := slices.Clone(sh.ripe)
 	slices.SortFunc(ripe, func(a, b meta.Replica) int { return cmp.Compare(a.Node, b.Node) })

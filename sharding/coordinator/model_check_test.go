@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// remove deletes a replica as a node does that was told so. The group must not
-// need it, not even if any one node dies now.
+// remove deletes a forgotten replica, as its node does. The group must not need
+// it, even if any single node dies now.
 func (w *world) remove(g *group, r *replica) {
 	var before []bool
 	each := func(check func(i int, h *host)) {
@@ -32,7 +32,7 @@ func (w *world) remove(g *group, r *replica) {
 	})
 }
 
-// judgeChange looks at a change with the eyes of one who sees all.
+// judgeChange checks a change with full knowledge of the world.
 func (w *world) judgeChange(g *group, l *replica, now conf, ch coordinator.Change) {
 	voters := slices.Concat(slices.DeleteFunc(slices.Clone(now.voters), func(id sharding.ReplicaID) bool {
 		return slices.Contains(ch.Remove, id) || slices.Contains(ch.AddLearners, id)
@@ -53,7 +53,7 @@ func (w *world) judgeChange(g *group, l *replica, now conf, ch coordinator.Chang
 	}
 }
 
-// check is what must hold at every moment.
+// check checks the invariants.
 func (w *world) check() {
 	v := w.state.View()
 	for _, p := range v.Placements() {
@@ -85,7 +85,7 @@ func (w *world) check() {
 	}
 }
 
-// draw writes a group down.
+// draw formats a group.
 func (w *world) draw(g *group) string {
 	p, _ := w.state.View().Placement(g.shard)
 	out := fmt.Sprintf("\nshard %d: commit %d, last %d, leader %d, term %d, placement %v, members at commit %+v\n", g.shard, g.commit, g.last, g.leader, g.term, p.Replicas, g.confAtIndex(g.commit))

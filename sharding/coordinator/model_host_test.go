@@ -47,7 +47,7 @@ func (w *world) noteRipe() {
 	}
 }
 
-// run is the host's own loop.
+// run is the host's loop.
 func (w *world) run(h *host) {
 	l := w.metaLead()
 	reaches := l != nil && h.linked()
@@ -71,7 +71,7 @@ func (w *world) run(h *host) {
 	v := w.view(h)
 	if r.applied < h.caught.index || v == nil {
 		if reaches && w.rng.IntN(8) == 0 {
-			w.propose(meta.Join(w.describe(h))) // it may not be counted among the members
+			w.propose(meta.Join(w.describe(h))) // it may not be a member
 		}
 		return
 	}
@@ -90,7 +90,7 @@ func (w *world) run(h *host) {
 	}
 }
 
-// reconcile is the pass that a node makes.
+// reconcile is a node's reconciliation pass.
 func (w *world) reconcile(h *host, v *meta.View, applied uint64, reaches bool) {
 	for _, p := range v.HostedBy(h.id) {
 		g := w.group(p.Shard, p.First)
@@ -170,7 +170,7 @@ func (w *world) hears(h *host, id sharding.NodeID) bool {
 	return o == h || o != nil && h.linked() && o.linked() && !o.gone
 }
 
-// send reports to the coordinator; a report may be late or get lost.
+// send reports to the coordinator; reports may be delayed or lost.
 func (w *world) send(h *host, v *meta.View) {
 	h.seq++
 	r := coordinator.Report{Node: h.id, Incarnation: h.incarnation, Seq: h.seq, View: h.passed, Draining: h.draining, Pace: h.pace}
@@ -219,7 +219,7 @@ func (w *world) send(h *host, v *meta.View) {
 	delete(w.moves, h.id)
 }
 
-// coordinate runs a step where the metadata shard is led.
+// coordinate runs a step on the leader of the metadata shard.
 func (w *world) coordinate() {
 	g := w.groups[0]
 	l := w.metaLead()
@@ -233,7 +233,7 @@ func (w *world) coordinate() {
 		w.stats["coordinators"]++
 	}
 	if g.last != g.commit || l.applied != g.commit || w.views[l.applied] == nil {
-		return // commands of before are not through
+		return // earlier commands are still in flight
 	}
 	in := coordinator.Input{Now: w.now, View: w.views[l.applied], Operations: w.operations, Reachable: map[sharding.NodeID]bool{}}
 	w.operations = nil

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// group is a model of one raft group: one log that all replicas hold prefixes
-// of, memberships that take effect where they are applied, elections that ask
-// the voters of the candidate's own membership, joint changes that the leader
-// leaves by itself.
+// group models a raft group: a single log of which every replica holds a
+// prefix, membership changes that take effect when they are applied, elections
+// among the voters of the candidate's own membership, and joint changes that
+// the leader leaves automatically.
 type group struct {
 	shard    sharding.ShardID
 	first    []sharding.ReplicaID
@@ -23,8 +23,8 @@ type group struct {
 	term     sharding.Term
 	leader   sharding.ReplicaID // 0: none
 	replicas map[sharding.ReplicaID]*replica
-	// ghosts are replicas that their nodes deleted because they were
-	// forgotten, as they were then.
+	// ghosts are replicas that their nodes have deleted after they were
+	// forgotten, in their last state.
 	ghosts map[sharding.ReplicaID]*replica
 	confs  []confAt // by index, the first at 0
 	body   map[uint64][]byte
@@ -42,9 +42,9 @@ type replica struct {
 	id             sharding.ReplicaID
 	node           *host
 	match, applied uint64
-	// heard of the commit index, as far as its log goes.
+	// the commit index that it knows, up to the end of its log
 	known uint64
-	// stopped: it is never elected, and where it is damaged it says nothing.
+	// stopped: it is never elected and, if damaged, never answers.
 	stopped sharding.StopReason
 }
 
@@ -59,7 +59,8 @@ func (g *group) confAtIndex(index uint64) conf {
 	return g.confs[0].conf
 }
 
-// majority of each half of the membership must satisfy ok.
+// majority reports whether ok holds for a majority of each half of the
+// membership.
 func (c conf) majority(ok func(sharding.ReplicaID) bool) bool {
 	half := func(ids []sharding.ReplicaID) bool {
 		n := 0
@@ -77,7 +78,7 @@ func (c conf) votes(id sharding.ReplicaID) bool {
 	return slices.Contains(c.voters, id) || slices.Contains(c.outgoing, id)
 }
 
-// lead returns the leader if it works.
+// lead returns the leader if it is running.
 func (g *group) lead() *replica {
 	r := g.replicas[g.leader]
 	if r == nil || !r.node.up() || r.stopped != sharding.NotStopped {
@@ -86,7 +87,7 @@ func (g *group) lead() *replica {
 	return r
 }
 
-// tick lets the group work a little.
+// tick advances the group a little.
 func (g *group) tick(rng *rand.Rand) {
 	l := g.lead()
 	if l == nil || l.node.cut && !g.confOf(l).majority(func(id sharding.ReplicaID) bool { return g.hears(l, id) }) {
@@ -129,14 +130,14 @@ func (g *group) advance(l *replica) {
 }
 
 func (g *group) applyTo(r *replica) {
-	// A joint membership is known before what comes behind it is committed.
+	// A joint membership is known before later entries are committed.
 	for r.applied < r.known {
 		r.applied++
 	}
 }
 
-// leave ends a joint membership. A leader that lost its vote goes on until it
-// hands over.
+// leave ends a joint membership. A leader that lost its vote continues until it
+// transfers leadership.
 func (g *group) leave(l *replica) {
 	c := g.confOf(l)
 	if len(c.outgoing) > 0 && !g.pending(l) {
@@ -144,12 +145,12 @@ func (g *group) leave(l *replica) {
 	}
 }
 
-// fragile says whether a change is under way, or not known to all members yet,
-// that leaves less than a majority of the voters before it. If the leader is
-// one of those that lose their vote and stops before the others know, nobody
-// may win an election any more: the others still ask those that lost it, and
-// these hold more of the log. Raft as it is implemented, with memberships that
-// take effect where they are applied, has no way out of that.
+// fragile reports whether a change that leaves less than a majority of its
+// previous voters is in flight or not known to all members. If the leader loses
+// its vote in that change and stops before the others know, it may be
+// impossible to elect a leader: the others still ask the removed voters, whose
+// logs are longer. That is inherent in raft with membership changes that take
+// effect when they are applied.
 func (g *group) fragile() bool {
 	for i := 1; i < len(g.confs); i++ {
 		before, after := g.confs[i-1].voters, g.confs[i].voters
@@ -173,7 +174,7 @@ func (g *group) fragile() bool {
 
 func (g *group) pending(l *replica) bool { return g.confs[len(g.confs)-1].index > l.applied }
 
-// append adds an entry; c is nil for one that is no change of membership.
+// append adds an entry; c is nil unless it is a membership change.
 func (g *group) append(c *conf) uint64 {
 	g.last++
 	if c != nil {
@@ -188,8 +189,8 @@ func (g *group) hears(from *replica, id sharding.ReplicaID) bool {
 	return r != nil && r.node.up() && (r == from || r.stopped != sharding.StopDamaged) && (r.node == from.node || !r.node.cut && !from.node.cut)
 }
 
-// elect makes a replica leader that a majority of its own membership would
-// vote for, if there is one.
+// elect makes a replica leader that a majority of its own membership would vote
+// for, if there is one.
 func (g *group) elect(rng *rand.Rand) {
 	var able []*replica
 	for _, r := range g.sorted() {
@@ -206,8 +207,9 @@ func (g *group) sorted() []*replica {
 	return slices.SortedFunc(maps.Values(g.replicas), func(a, b *replica) int { return cmp.Compare(a.id, b.id) })
 }
 
-// electable says whether the replica can win an election. It does not stand
-// before it has applied the changes of members that it knows to be committed.
+// electable reports whether the replica can win an election. It does not
+// campaign before it has applied all membership changes that it knows to be
+// committed.
 func (g *group) electable(r *replica, among map[sharding.ReplicaID]*replica, heard func(*replica) bool) bool {
 	c := g.confAtIndex(max(r.applied, r.known))
 	return r.stopped == sharding.NotStopped && c.votes(r.id) && c.majority(func(id sharding.ReplicaID) bool {
@@ -216,7 +218,7 @@ func (g *group) electable(r *replica, among map[sharding.ReplicaID]*replica, hea
 	})
 }
 
-// crown begins a term: what the new leader does not hold is gone.
+// crown begins a term: entries that the new leader does not have are lost.
 func (g *group) crown(r *replica) {
 	if r.match < g.commit {
 		panic(fmt.Sprintf("shard %d: replica %d became leader without entry %d", g.shard, r.id, g.commit))
@@ -239,7 +241,7 @@ func (g *group) crown(r *replica) {
 	g.append(nil)
 }
 
-// change proposes what Converge asked for, as ChangeMembers does.
+// change proposes the change returned by Converge, like ChangeMembers.
 func (g *group) change(l *replica, ch coordinator.Change) {
 	if g.pending(l) {
 		return
@@ -263,7 +265,7 @@ func (g *group) change(l *replica, ch coordinator.Change) {
 	g.append(&next)
 }
 
-// transfer hands over, if the heir holds the whole log.
+// transfer transfers leadership if the target has the whole log.
 func (g *group) transfer(to sharding.ReplicaID) {
 	l, r := g.lead(), g.replicas[to]
 	if l == nil || r == nil || r == l || !slices.Contains(g.confOf(l).voters, to) || !g.hears(l, to) {
@@ -275,8 +277,8 @@ func (g *group) transfer(to sharding.ReplicaID) {
 	}
 }
 
-// alive says whether a leader can be elected once every node that is not dead
-// for good runs and hears the others.
+// alive reports whether a leader can be elected once all nodes that are not
+// permanently dead are running and connected.
 func (g *group) alive(with map[sharding.ReplicaID]*replica) bool {
 	for _, r := range with {
 		if !r.node.dead && g.electable(r, with, func(v *replica) bool { return !v.node.dead }) {
@@ -286,7 +288,7 @@ func (g *group) alive(with map[sharding.ReplicaID]*replica) bool {
 	return false
 }
 
-// manned says whether a majority of the members that are committed can run.
+// manned reports whether a majority of the committed members can run.
 func (g *group) manned() bool {
 	return g.confAtIndex(g.commit).majority(func(id sharding.ReplicaID) bool {
 		r := g.replicas[id]
@@ -294,5 +296,5 @@ func (g *group) manned() bool {
 	})
 }
 
-// counts says that the replica may vote, now or when its node runs again.
+// counts reports whether the replica can vote, now or when its node runs again.
 func (r *replica) counts() bool { return !r.node.dead && r.stopped != sharding.StopDamaged }

@@ -18,7 +18,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "the one seed to run; 0 for all")
 )
 
-// disturb does to the cluster what the world does to clusters.
+// disturb injects random faults.
 func (w *world) disturb() {
 	h := w.hosts[w.rng.IntN(len(w.hosts))]
 	if h.dead || h.gone {
@@ -62,7 +62,7 @@ func (w *world) disturb() {
 	}
 }
 
-// damage stops a replica of the host, if its group can do without it.
+// damage stops a replica of the host if its group does not need it.
 func (w *world) damage(h *host) {
 	g := w.groups[sharding.ShardID(1+w.rng.IntN(shards))]
 	if g == nil || g.on(h) == nil || g.on(h).stopped != sharding.NotStopped || !w.spares(h) {
@@ -81,12 +81,12 @@ func (w *world) restart(h *host) {
 	clear(h.led)
 	for _, g := range w.groups {
 		if r := g.on(h); r != nil {
-			r.stopped = sharding.NotStopped // until it is found again
+			r.stopped = sharding.NotStopped // until it is detected again
 		}
 	}
 }
 
-// wipe takes the host's disk away.
+// wipe destroys the host's disk.
 func (w *world) wipe(h *host) {
 	h.running = false
 	h.disk++
@@ -104,7 +104,7 @@ func (w *world) wipe(h *host) {
 	}
 }
 
-// spares says whether every group can do without the host for good.
+// spares reports whether no group needs the host.
 func (w *world) spares(h *host) bool {
 	dead := h.dead
 	defer func() { h.dead = dead }()
@@ -120,7 +120,7 @@ func (w *world) spares(h *host) bool {
 		if g == nil || !g.alive(g.replicas) || slices.ContainsFunc(p.First, func(id sharding.ReplicaID) bool { _, made := w.born[id]; return !made }) {
 			return false
 		}
-		for i, c := range g.confs { // a change that is under way may need it
+		for i, c := range g.confs { // a change in flight may need it
 			if i+1 < len(g.confs) && g.confs[i+1].index <= g.oldest() {
 				continue
 			}
@@ -132,7 +132,7 @@ func (w *world) spares(h *host) bool {
 	return hosts >= 3 && w.groups[0].last == w.index && len(w.state.View().Placements()) == shards+1
 }
 
-// oldest is the lowest index that some replica has applied.
+// oldest returns the lowest applied index of all replicas.
 func (g *group) oldest() uint64 {
 	low := g.commit
 	for _, r := range g.replicas {
@@ -141,7 +141,7 @@ func (g *group) oldest() uint64 {
 	return low
 }
 
-// disturbLead lets another replica lead a shard.
+// disturbLead changes the leader of a shard.
 func (w *world) disturbLead(h *host) {
 	for s := range sharding.ShardID(shards + 1) {
 		if g := w.groups[s]; g != nil && w.rng.IntN(3) == 0 && !g.fragile() {
@@ -192,7 +192,7 @@ func (w *world) operate(h *host) {
 	}
 }
 
-// settle ends what is wrong in passing, and says what is wrong for good.
+// settle ends transient faults and returns what remains wrong.
 func (w *world) settle(limit int) string {
 	w.quiet = true
 	for _, h := range w.hosts {
@@ -231,9 +231,9 @@ func (w *world) settle(limit int) string {
 	return why
 }
 
-// stillPending names an order that is listed although nothing is left to do. A
-// cluster that lacks nodes, or has one that cannot read a log, has something
-// left.
+// stillPending returns an operation that is still listed although nothing is
+// left to do. A cluster that lacks nodes, or that has a node that cannot read a
+// log, has something left.
 func (w *world) stillPending() string {
 	hosts := 0
 	for _, m := range w.state.View().Members() {
@@ -252,7 +252,7 @@ func (w *world) stillPending() string {
 	return ""
 }
 
-// unsettled says what the cluster has still to do.
+// unsettled returns what the cluster still has to do.
 func (w *world) unsettled() string {
 	v := w.state.View()
 	hosts := 0
@@ -263,7 +263,7 @@ func (w *world) unsettled() string {
 			return fmt.Sprintf("%s is dead and up", m.Node)
 		case h.dead:
 		case h.leaving && m.Status != meta.StatusLeaving:
-			return "" // the order got lost with its coordinator
+			return "" // the operation was lost with its coordinator
 		case m.Status == meta.StatusUp:
 			hosts++
 		case m.Status != meta.StatusLeaving:
@@ -296,12 +296,12 @@ func (w *world) unsettled() string {
 func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) string {
 	for _, id := range p.IDs(meta.ReplicaLearner) {
 		if r := g.replicas[id]; p.Shard != 0 && r != nil && r.stopped == sharding.StopUnsupported {
-			hosts-- // nothing can be built there
+			hosts-- // no replica can be built there
 		}
 	}
 	for _, m := range v.Members() {
 		if _, on := p.On(m.Node); !on && m.Status == meta.StatusUp && !w.host(m.Node).dead && w.behind(v, m.Node) {
-			hosts-- // it gets no replica before it can read all that it has
+			hosts-- // it gets no replica until it can read its logs
 		}
 	}
 	want := max(1, (min(hosts, 3)-1)/2*2+1)
@@ -329,7 +329,7 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 	return ""
 }
 
-// behind says whether a node has a replica that cannot read its log.
+// behind reports whether a node has a replica that cannot read its log.
 func (w *world) behind(v *meta.View, node sharding.NodeID) bool {
 	for s := sharding.ShardID(1); s <= shards; s++ {
 		p, _ := v.Placement(s)
@@ -341,7 +341,7 @@ func (w *world) behind(v *meta.View, node sharding.NodeID) bool {
 	return false
 }
 
-// uneven says whether leaders are further apart than the threshold.
+// uneven reports whether leaderships differ by more than the threshold.
 func (w *world) uneven(v *meta.View, hosts int, leaders map[sharding.NodeID]int) string {
 	if hosts < 3 {
 		return ""
@@ -385,8 +385,8 @@ func play(seed uint64, m sabotage) (string, *world) {
 	return w.settle(1500), w
 }
 
-// A cluster that everything happens to keeps its promises all the time, and is
-// whole again when things have calmed down.
+// A cluster under random faults keeps its invariants at all times and recovers
+// completely after the faults end.
 func TestModel(t *testing.T) {
 	if *seed != 0 {
 		if fault, w := play(*seed, sabotage{}); fault != "" {
@@ -431,7 +431,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// What is broken on purpose is found.
+// The model detects each planted fault.
 func TestModelFindsSabotage(t *testing.T) {
 	for name, m := range sabotages() {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {

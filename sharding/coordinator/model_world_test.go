@@ -20,16 +20,16 @@ const (
 	maxOnNode = 2
 )
 
-// host is a model of a node.
+// host models a node.
 type host struct {
 	id          sharding.NodeID
 	disk        int
 	incarnation uint64
 	zone        string
 	running     bool
-	cut         bool // hears and is heard by nobody
-	apart       bool // it and the coordinator do not hear each other
-	dead        bool // for good, or its disk was lost
+	cut         bool // disconnected from all nodes
+	apart       bool // disconnected from the coordinator only
+	dead        bool // permanently, or its disk was lost
 	gone        bool // left the cluster
 	leaving     bool
 	member      bool // its start is known to the metadata
@@ -37,8 +37,8 @@ type host struct {
 	seq, passed uint64
 	draining    bool
 	pace        time.Duration
-	// led says since which term it leads a shard, and which metadata it has to
-	// know before it changes members.
+	// led has the term since which it leads each shard, and the metadata index
+	// that it must know before it changes the membership.
 	led map[sharding.ShardID]catch
 }
 
@@ -51,7 +51,7 @@ type catch struct {
 func (h *host) up() bool     { return h.running && !h.dead }
 func (h *host) linked() bool { return h.up() && !h.cut }
 
-// world is a model of a cluster that the coordinator and Converge run in.
+// world models a cluster with a coordinator and Converge.
 type world struct {
 	rng        *rand.Rand
 	now        time.Time
@@ -71,7 +71,7 @@ type world struct {
 	troubles []coordinator.Trouble
 	pending  []coordinator.Pending
 	ripe     map[sharding.ReplicaID]bool // was caught up once
-	baffled  map[sharding.ReplicaID]bool // could not read the log once
+	baffled  map[sharding.ReplicaID]bool // could not read its log once
 	born     map[sharding.ReplicaID]sharding.ShardID
 	builds   int
 	done     map[uint64]coordinator.Progress
@@ -86,13 +86,14 @@ type message struct {
 	report coordinator.Report
 }
 
-// sabotage breaks what the model tests, to see that the model tells.
+// sabotage plants a fault in the tested code, to check that the model detects
+// it.
 type sabotage struct {
-	from     uint64 // a seed shortly before one that tells
+	from     uint64 // a seed shortly before one that detects it
 	converge func(meta.Placement, coordinator.Conf) (coordinator.Change, bool)
 	report   func(*coordinator.Report)
 	plan     func(*world, *coordinator.Plan)
-	stale    bool // leaders converge in whatever view they have
+	stale    bool // leaders converge with outdated views
 }
 
 const shards = 4
@@ -148,8 +149,8 @@ func (w *world) group(s sharding.ShardID, first []sharding.ReplicaID) *group {
 	return g
 }
 
-// create makes a replica on a node. No id is ever made twice: a second one
-// would not know what the first promised.
+// create creates a replica on a node. No id may be created twice, because the
+// second replica would not know the votes of the first.
 func (w *world) create(h *host, g *group, id sharding.ReplicaID) {
 	if s, was := w.born[id]; was {
 		w.fail("replica %d of shard %d was made before, of shard %d", id, g.shard, s)
@@ -158,7 +159,7 @@ func (w *world) create(h *host, g *group, id sharding.ReplicaID) {
 	g.replicas[id] = &replica{id: id, node: h}
 }
 
-// on returns the host's replica of a shard; it has one at most.
+// on returns the host's replica of a shard; there is at most one.
 func (g *group) on(h *host) *replica {
 	for _, r := range g.replicas {
 		if r.node == h {
@@ -168,7 +169,8 @@ func (g *group) on(h *host) *replica {
 	return nil
 }
 
-// metaLead is the leader of the metadata shard, if it has applied all.
+// metaLead returns the leader of the metadata shard if it has applied
+// everything.
 func (w *world) metaLead() *replica {
 	l := w.groups[0].lead()
 	if l == nil || !l.node.linked() {
@@ -184,7 +186,7 @@ func (w *world) propose(command []byte) {
 	}
 }
 
-// commit applies the metadata log as far as it is committed.
+// commit applies the committed part of the metadata log.
 func (w *world) commit() {
 	g := w.groups[0]
 	for w.index < g.commit {
@@ -225,7 +227,7 @@ func (w *world) applied(before *meta.View, body, result []byte) {
 	w.builds = builds
 }
 
-// joined is the answer to Join, which may get lost.
+// joined handles the result of Join, which may get lost.
 func (w *world) joined(j *meta.Joined) {
 	h := w.host(j.Member.Node)
 	if h == nil || !h.linked() || j.Member.Incarnation != h.incarnation || j.Member.Disk != w.describe(h).Disk || w.rng.IntN(8) == 0 {
@@ -239,7 +241,7 @@ func (w *world) joined(j *meta.Joined) {
 	}
 	if g.replicas[j.Replica] == nil {
 		w.create(h, g, j.Replica)
-		h.caught = catch{} // it begins with views of before it was made
+		h.caught = catch{} // it starts with views from before it existed
 	}
 }
 
@@ -252,7 +254,7 @@ func (w *world) host(id sharding.NodeID) *host {
 	return nil
 }
 
-// view is the metadata as the host has applied it, nil if it has none.
+// view returns the metadata as the host has applied it, nil if it has none.
 func (w *world) view(h *host) *meta.View {
 	if r := w.groups[0].on(h); r != nil {
 		return w.views[r.applied]

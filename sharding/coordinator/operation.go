@@ -10,43 +10,44 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// OperationKind says what an operator asks for.
+// OperationKind is the kind of an operator's request.
 type OperationKind int
 
-// The operations. What Drain, Resume, Leave and Down ask for is written into
-// the metadata and goes on whoever coordinates; the others end with the
-// coordinator that took them.
+// The operations. Drain, Resume, Leave, Down and Renew are written to the
+// metadata and continue under any coordinator. The others end with the
+// coordinator that accepted them.
 const (
-	// OperationMove: Node is to lead Shard. If it holds no replica that votes, one
-	// is moved there first. Balance alone does not undo it while Node leads.
+	// OperationMove: Node should lead Shard. If the node has no voter of the
+	// shard, one is moved there first. Balancing does not undo the move while
+	// Node leads.
 	OperationMove OperationKind = iota + 1
-	// OperationDrain: Node is to lead nothing until it starts anew or is resumed.
-	// It is done when all is handed over that another node votes in; Remaining
-	// then counts the rest.
+	// OperationDrain: Node should lead nothing until it restarts or is resumed.
+	// It is done when all leaderships have been transferred for which another
+	// voter exists; Remaining then counts the others.
 	OperationDrain
-	// OperationResume takes OperationDrain back, and OperationLeave as long as the
-	// node is a member.
+	// OperationResume cancels OperationDrain, and OperationLeave if the node is
+	// still a member.
 	OperationResume
-	// OperationLeave: Node is to leave the cluster. It is done when the node is no
-	// member any more.
+	// OperationLeave: Node should leave the cluster. It is done when the node
+	// is no longer a member.
 	OperationLeave
-	// OperationDown: Node is to be taken for dead now.
+	// OperationDown: Node should be considered dead immediately.
 	OperationDown
-	// OperationRebalance: replicas and leaders are to be evened out, even where
-	// the policy has rebalancing off.
+	// OperationRebalance: replicas and leaderships should be balanced, even if
+	// the policy disables rebalancing.
 	OperationRebalance
-	// OperationRenew: Node's data is damaged, and it is to give it up and be
-	// filled by the others. It is refused where that could lose something; else
-	// the node is taken for dead, as by OperationDown, and may put its data aside.
+	// OperationRenew: Node's data is damaged and should be discarded and copied
+	// from other nodes again. It is rejected if that could lose data. Otherwise
+	// the node is considered dead, as with OperationDown, and may set its data
+	// aside.
 	OperationRenew
 )
 
-// MaxOperations bounds the operations that are not done at one time. Each is
-// looked at in every step.
+// MaxOperations limits the unfinished operations. Each step visits all of them.
 const MaxOperations = 1024
 
-// Operation is what an operator asks for. The caller numbers its operations;
-// numbers are not used again.
+// Operation is an operator's request. The caller assigns ids, which must not be
+// reused.
 type Operation struct {
 	ID    uint64
 	Kind  OperationKind
@@ -54,7 +55,7 @@ type Operation struct {
 	Node  sharding.NodeID
 }
 
-// String is for logs.
+// String returns a description for logs.
 func (o Operation) String() string {
 	switch o.Kind {
 	case OperationMove:
@@ -64,49 +65,51 @@ func (o Operation) String() string {
 	case OperationResume:
 		return fmt.Sprintf("resume node %s", o.Node)
 	case OperationLeave:
-		return fmt.Sprintf("let node %s leave", o.Node)
+		return fmt.Sprintf("remove node %s", o.Node)
 	case OperationDown:
-		return fmt.Sprintf("put node %s down", o.Node)
+		return fmt.Sprintf("declare node %s down", o.Node)
 	case OperationRebalance:
 		return "rebalance"
 	case OperationRenew:
 		return fmt.Sprintf("renew the data of node %s", o.Node)
 	}
-	return fmt.Sprintf("order of kind %d", o.Kind)
+	return fmt.Sprintf("operation of kind %d", o.Kind)
 }
 
-// Progress is how far an operation is.
+// Progress is the progress of an operation.
 type Progress struct {
 	ID   uint64
 	Done bool
-	// Stands: what the operation asks for does not end with this coordinator, as
-	// far as it ever will. It is so in the metadata where that keeps the
-	// operation.
+	// Durable: the operation no longer depends on this coordinator, as far as
+	// it ever will. If its kind is kept in the metadata, it has been written
+	// there.
 	Stands bool
-	// Err is why a Done operation was not carried out: ErrRefused or ErrTimeout,
-	// wrapped.
+	// Err is why a Done operation was not carried out. It wraps ErrRefused or
+	// ErrTimeout.
 	Err error
-	// Remaining counts what is left: leaderships to move, replicas to move or
-	// to build.
+	// Remaining counts the remaining leadership transfers, or replicas to move
+	// or build.
 	Remaining int
 }
 
 // Errors of operations.
 var (
-	// ErrRefused: the operation cannot be carried out in the cluster as it is.
-	ErrRefused = errors.New("coordinator: order refused")
-	// ErrTimeout: the operation got nowhere for too long. What it began is brought
-	// to an end or taken back by itself.
-	ErrTimeout = errors.New("coordinator: order not carried out in time")
+	// ErrRefused: the operation is not possible in the current state of the
+	// cluster.
+	ErrRefused = errors.New("coordinator: operation refused")
+	// ErrTimeout: the operation made no progress for too long. Steps that it
+	// started are still completed or undone.
+	ErrTimeout = errors.New("coordinator: operation timed out")
 )
 
-// operation is one under way.
+// operation is an accepted operation.
 type operation struct {
 	Operation
-	since time.Time // of its last progress
-	left  int       // Remaining as of then
-	stood bool      // Stands was said
-	// quiet counts the steps in a row in which a rebalance had nothing to do.
+	since time.Time // time of its last progress
+	left  int       // Remaining at that time
+	stood bool      // Durable was reported
+	// idleSteps counts the consecutive steps in which a rebalance had nothing
+	// to do.
 	quiet int
 	done  *Progress
 }
@@ -115,8 +118,8 @@ func (o *operation) refuse(format string, args ...any) {
 	o.done = &Progress{ID: o.ID, Done: true, Err: fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))}
 }
 
-// takeOperations begins new operations. A second operation to move a shard
-// replaces the first.
+// takeOperations accepts new operations. A new operation to move a shard
+// replaces an earlier one for the same shard.
 func (s *stepView) takeOperations(operations []Operation) {
 	for _, o := range s.operations {
 		s.insist(o)
@@ -124,7 +127,7 @@ func (s *stepView) takeOperations(operations []Operation) {
 	for _, o := range operations {
 		for _, other := range s.operations {
 			if o.Kind == OperationMove && other.Kind == OperationMove && other.Shard == o.Shard && other.done == nil {
-				other.refuse("another order moves shard %d to node %s", o.Shard, o.Node)
+				other.refuse("replaced by an operation that moves shard %d to node %s", o.Shard, o.Node)
 			}
 		}
 		taken := &operation{Operation: o, since: s.now}
@@ -134,43 +137,43 @@ func (s *stepView) takeOperations(operations []Operation) {
 	}
 }
 
-// begin judges a new operation.
+// beginOperation checks a new operation and rejects it if it is impossible.
 func (s *stepView) begin(o *operation) {
 	n := s.byID[o.Node]
 	if n == nil && (o.Kind == OperationLeave || o.Kind == OperationRenew) {
-		return // it has left, and holds nothing
+		return // the node has left already and holds nothing
 	}
 	if n == nil && o.Kind != OperationRebalance {
-		o.refuse("node %s is no member", o.Node)
+		o.refuse("node %s is not a member", o.Node)
 		return
 	}
 	switch o.Kind {
 	case OperationResume:
 		s.forgive(n.Node)
 		if n.Status == meta.StatusDown {
-			o.refuse("node %s is down: it joins as a new one when it is started", o.Node)
+			o.refuse("node %s is down: start it to let it join again", o.Node)
 		}
 		for _, other := range s.operations {
 			if other.Node == o.Node && (other.Kind == OperationDrain || other.Kind == OperationLeave) && other.done == nil {
-				other.refuse("node %s is resumed", o.Node)
+				other.refuse("node %s was resumed", o.Node)
 			}
 		}
 	case OperationLeave:
 		if n.Status == meta.StatusDown && !n.Leaving {
 			p, _ := s.pendingOf(n)
-			o.refuse("node %s is down and is removed once no shard counts on it; %d still do: %s", o.Node, p.Remaining, p.Reason)
+			o.refuse("node %s is down and will be removed once no shard needs it; %d still do: %s", o.Node, p.Remaining, p.Reason)
 		}
 		o.keepLast(n, s.nodes)
 	case OperationRenew:
 		if n.Status == meta.StatusDown && n.Downed {
-			return // it was told so before, and asks again
+			return // accepted earlier, and requested again
 		}
 		if why := s.renewable(n); why != "" {
 			o.refuse("%s", why)
 		}
 	case OperationRebalance:
 		if s.unrest != "" {
-			o.refuse("replicas do not move for balance now: %s", s.unrest)
+			o.refuse("rebalancing is not possible now: %s", s.unrest)
 			return
 		}
 		clear(s.pins)
@@ -178,11 +181,12 @@ func (s *stepView) begin(o *operation) {
 		o.keepLast(n, s.nodes)
 	case OperationMove, OperationDrain:
 	default:
-		o.refuse("order of kind %d", o.Kind)
+		o.refuse("unknown operation kind %d", o.Kind)
 	}
 }
 
-// keepLast refuses to give up the one of the nodes that may hold data.
+// rejectLastHost rejects the operation if it would give up the last node that
+// can hold data.
 func (o *operation) keepLast(n *node, nodes []*node) {
 	for _, other := range nodes {
 		if other != n && other.host() {
@@ -190,11 +194,12 @@ func (o *operation) keepLast(n *node, nodes []*node) {
 		}
 	}
 	if n.host() {
-		o.refuse("node %s is the last that is up and holds data: add another first", o.Node)
+		o.refuse("node %s is the last storage node that is up: add another one first", o.Node)
 	}
 }
 
-// insist writes down what an operation asks for, until it stands.
+// writeOperation issues the metadata commands of an operation, until it is
+// durable.
 func (s *stepView) insist(o *operation) {
 	n := s.byID[o.Node]
 	if n == nil || o.done != nil || o.stood {
@@ -207,7 +212,7 @@ func (s *stepView) insist(o *operation) {
 		if !n.Draining {
 			s.command(meta.SetDraining(n.Node, n.Incarnation, true))
 		}
-		n.Draining = true // what follows acts as if that were done
+		n.Draining = true // the rest of the step acts as if the command had been applied
 		s.closeTo(n)
 	case OperationResume:
 		if n.Draining {
@@ -227,7 +232,7 @@ func (s *stepView) insist(o *operation) {
 	}
 }
 
-// closeTo lets the strategy give the node nothing more.
+// closeNode stops the strategy from placing anything on the node.
 func (s *stepView) closeTo(n *node) {
 	for i := range s.state.Nodes {
 		if s.state.Nodes[i].ID == n.Node {
@@ -236,7 +241,7 @@ func (s *stepView) closeTo(n *node) {
 	}
 }
 
-// followOperations takes the next steps of operations to move.
+// followOperations takes the next steps of move operations.
 func (s *stepView) followOperations() {
 	for _, o := range s.operations {
 		if o.done == nil && o.Kind == OperationMove {
@@ -249,7 +254,7 @@ func (s *stepView) followMove(o *operation) {
 	n, sh := s.byID[o.Node], s.shard(o.Shard)
 	switch {
 	case n == nil || !n.host():
-		o.refuse("node %s may not hold shard %d", o.Node, o.Shard)
+		o.refuse("node %s cannot hold shard %d", o.Node, o.Shard)
 		return
 	case sh == nil:
 		o.refuse("shard %d is not placed", o.Shard)
@@ -261,7 +266,7 @@ func (s *stepView) followMove(o *operation) {
 		o.refuse("the disk of node %s is full", o.Node)
 		return
 	case n.rejected:
-		o.refuse("replicas on node %s were damaged again and again: look at its disk and memory, then 'hostd node resume %s'", o.Node, o.Node)
+		o.refuse("replicas on node %s were repeatedly damaged: check its disk and memory, then run 'hostd node resume %s'", o.Node, o.Node)
 		return
 	case sh.lead == nil || sh.busy:
 		return
@@ -270,7 +275,7 @@ func (s *stepView) followMove(o *operation) {
 	away, moving := s.moving[o.Shard]
 	switch {
 	case sh.leader == n && moving && away.to != o.Node:
-		// Once the hand-over is through, or given up, it is seen who leads.
+		// Wait until the pending transfer has completed or timed out.
 	case sh.leader == n:
 		o.done = &Progress{ID: o.ID, Done: true}
 		s.pins[o.Shard] = o.Node
@@ -283,7 +288,8 @@ func (s *stepView) followMove(o *operation) {
 	}
 }
 
-// exchange gives the learner the vote of another replica, which stays.
+// swapVote promotes the learner and demotes another replica, which stays as a
+// learner.
 func (s *stepView) exchange(sh *shard, learner meta.Replica) {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
@@ -296,7 +302,7 @@ func (s *stepView) exchange(sh *shard, learner meta.Replica) {
 	}
 }
 
-// report says how far the operations are, and drops those that are done.
+// report reports the progress of all operations and drops finished ones.
 func (s *stepView) report() {
 	for _, o := range s.operations {
 		p := Progress{ID: o.ID}
@@ -308,7 +314,7 @@ func (s *stepView) report() {
 				o.left, o.since = p.Remaining, s.now
 			}
 			if !p.Done && s.now.Sub(o.since) > s.opts.OperationTimeout {
-				p.Done, p.Err = true, fmt.Errorf("%w: %d steps are left", ErrTimeout, p.Remaining)
+				p.Done, p.Err = true, fmt.Errorf("%w: %d steps remaining", ErrTimeout, p.Remaining)
 			}
 			o.stood = o.stood || p.Stands || p.Done
 			p.Stands = o.stood
@@ -333,7 +339,7 @@ func (s *stepView) progress(o *operation) Progress {
 		}
 		all, movable := s.leading(o.Node)
 		unseen, _ := s.unseen(n)
-		idle, ended := movable+unseen == 0 && n.heard != nil, o.stood && !m.Draining // ended by a new start
+		idle, ended := movable+unseen == 0 && n.heard != nil, o.stood && !m.Draining // a restart ended the drain
 		return Progress{ID: o.ID, Remaining: all + unseen, Stands: m.Draining, Done: m.Draining && idle || ended}
 	case OperationResume:
 		p.Done = !member || m.Status != meta.StatusLeaving && !m.Draining

@@ -8,12 +8,12 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// PendingKind says what kind of order is pending.
+// PendingKind is the kind of a pending request.
 type PendingKind string
 
-// The orders that take time.
+// Requests that take time.
 const (
-	PendingReplication PendingKind = "replication" // shards have other replicas than the policy wants
+	PendingReplication PendingKind = "replication" // shards do not have the replicas required by the policy
 	PendingLeave       PendingKind = "leave"
 	PendingDown        PendingKind = "down"
 	PendingDrain       PendingKind = "drain"
@@ -21,24 +21,24 @@ const (
 	PendingRebalance   PendingKind = "rebalance"
 )
 
-// PendingKinds are all of them.
+// PendingKinds lists all kinds.
 var PendingKinds = []PendingKind{PendingReplication, PendingLeave, PendingDown, PendingDrain, PendingMove, PendingRebalance}
 
-// Pending is an order that was accepted and is not carried out yet. It is made
-// from the metadata and the reports, so every coordinator finds the same ones;
-// only moves and rebalancing end with the coordinator that took them.
+// Pending is an accepted operator request that is not done yet. It is derived
+// from the metadata and the reports, so every coordinator finds the same ones.
+// Only moves and rebalancing end with the coordinator that accepted them.
 type Pending struct {
 	Kind  PendingKind
-	Node  sharding.NodeID  // that the order names; empty if it names none
-	Shard sharding.ShardID // of a move
-	// Remaining counts the shards that the order still has to change; at least 1.
+	Node  sharding.NodeID  // node of the request; empty if it has none
+	Shard sharding.ShardID // shard of a move
+	// Remaining is the number of shards that still have to change; at least 1.
 	Remaining int
-	// Reason says what holds the order up, or what is being done.
+	// Reason says what blocks the request, or what is being done.
 	Reason string
 }
 
-// findPending lists the orders that are not carried out yet: the policy's, then
-// those about nodes by name, then those about shards.
+// findPending lists the pending requests: first replication, then requests for
+// nodes sorted by id, then those for shards.
 func (s *stepView) findPending() {
 	s.plan.Pending = append(s.plan.Pending, s.pendingReplication()...)
 	for _, n := range s.nodes {
@@ -51,7 +51,7 @@ func (s *stepView) findPending() {
 		case OperationMove:
 			p := Pending{Kind: PendingMove, Node: o.Node, Shard: o.Shard, Remaining: 1, Reason: "the leadership is being transferred"}
 			if sh, n := s.shard(o.Shard), s.byID[o.Node]; n != nil && !n.works() {
-				p.Reason = fmt.Sprintf("the coordinator hears nothing of node %s", o.Node)
+				p.Reason = fmt.Sprintf("the coordinator cannot reach node %s", o.Node)
 			} else if sh != nil {
 				if r, holds := sh.On(o.Node); sh.lead == nil || !holds || r.State != meta.ReplicaVoter {
 					p.Reason = s.holdUp(sh)
@@ -70,8 +70,9 @@ func (s *stepView) findPending() {
 	}
 }
 
-// pendingReplication counts the shards that have other replicas than the policy
-// wants. A cluster of one member has nowhere to put more, and is told nothing.
+// pendingReplication counts the shards that do not have the replicas required
+// by the policy. With a single member there is no place for more replicas, so
+// nothing is reported.
 func (s *stepView) pendingReplication() []Pending {
 	if len(s.nodes) < 2 {
 		return nil
@@ -95,7 +96,7 @@ func (s *stepView) pendingReplication() []Pending {
 	return []Pending{p}
 }
 
-// pendingOf is what was ordered of the node and is not done.
+// pendingForNode returns the pending request for the node, if there is one.
 func (s *stepView) pendingOf(n *node) (Pending, bool) {
 	p := Pending{Node: n.Node}
 	switch {
@@ -126,7 +127,8 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 	}
 	var first *shard
 	for _, sh := range s.shards {
-		// A lost replica too: the node is a member until its shard is without it.
+		// Lost replicas count too: the node stays a member until the shard has
+		// dropped them.
 		if !slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node }) {
 			continue
 		}
@@ -135,7 +137,7 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 		}
 	}
 	if first == nil {
-		p.Remaining, p.Reason = 1, "its replicas are gone, it is being removed from the members"
+		p.Remaining, p.Reason = 1, "all its replicas are gone and it is being removed from the members"
 		return p, true
 	}
 	if p.Reason = s.closedHost(first); p.Reason == "" {
@@ -144,7 +146,7 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 	return p, true
 }
 
-// holdUp says what keeps a shard from having the replicas that it should have.
+// blockReason says why a shard does not have the replicas that it should have.
 func (s *stepView) holdUp(sh *shard) string {
 	building := slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool {
 		n := s.byID[r.Node]
@@ -157,20 +159,21 @@ func (s *stepView) holdUp(sh *shard) string {
 	case building:
 		return fmt.Sprintf("a replica of shard %d is being copied", sh.Shard)
 	case missing && s.hosts < s.policy.Replication:
-		return fmt.Sprintf("replication %d needs %d storage nodes that are up, there are %d: add nodes or lower it", s.policy.Replication, s.policy.Replication, s.hosts)
+		return fmt.Sprintf("replication %d needs %d storage nodes, only %d are up: add nodes or lower the replication", s.policy.Replication, s.policy.Replication, s.hosts)
 	case missing && sh.index >= 0 && s.rejectedOn(sh) != "":
-		return fmt.Sprintf("replicas on node %s were damaged again and again: look at its disk and memory, then 'hostd node resume' it", s.rejectedOn(sh))
+		return fmt.Sprintf("replicas on node %s were repeatedly damaged: check its disk and memory, then run 'hostd node resume'", s.rejectedOn(sh))
 	case missing && sh.index >= 0 && len(s.allocate(sh, 1)) == 0:
 		return fmt.Sprintf("no other node can take a replica of shard %d: nodes are full, draining or cannot read its log", sh.Shard)
 	case missing && s.busy():
-		return fmt.Sprintf("shard %d waits until fewer replicas are being copied", sh.Shard)
+		return fmt.Sprintf("shard %d is waiting for other replicas to be copied", sh.Shard)
 	}
-	return fmt.Sprintf("the members of shard %d are being changed", sh.Shard)
+	return fmt.Sprintf("the membership of shard %d is being changed", sh.Shard)
 }
 
-// closedHost says why a host that is up and holds no replica of the shard is given
-// none, if no other one takes it and the shard has fewer than there are hosts for:
-// a node that leaves has to wait for it, whatever the replication.
+// closedHostReason returns why a storage node without a replica of the shard is
+// not given one, if no other node can take one and the shard has fewer replicas
+// than it should. A leaving node must wait for that, whatever the replication
+// is.
 func (s *stepView) closedHost(sh *shard) string {
 	if sh.lead == nil || sh.index < 0 || sh.copies >= s.copies() || len(s.allocate(sh, 1)) > 0 {
 		return ""
@@ -182,15 +185,15 @@ func (s *stepView) closedHost(sh *shard) string {
 		why := ""
 		switch {
 		case !n.linked || !n.fresh:
-			why = "is not heard by the coordinator"
+			why = "cannot be reached by the coordinator"
 		case n.Draining:
-			why = fmt.Sprintf("is drained: 'hostd node resume %s'", n.Node)
+			why = fmt.Sprintf("is drained: run 'hostd node resume %s'", n.Node)
 		case n.draining:
 			why = "is about to stop, or cannot lead"
 		case n.full:
 			why = "has a full disk"
 		case n.rejected:
-			why = fmt.Sprintf("damages its replicas: look at its disk and memory, then 'hostd node resume %s'", n.Node)
+			why = fmt.Sprintf("damages its replicas: check its disk and memory, then run 'hostd node resume %s'", n.Node)
 		case n.behind:
 			why = "cannot read the logs of its shards, which a later release wrote"
 		default:
@@ -201,22 +204,24 @@ func (s *stepView) closedHost(sh *shard) string {
 	return ""
 }
 
-// leaderless says why no leader of the shard is known. One that the coordinator
-// does not hear may lead on: the others hear it.
+// leaderlessReason says why no leader of the shard is known. A leader that the
+// coordinator cannot reach may still be leading, as long as the other voters
+// reach it.
 func (s *stepView) leaderless(sh *shard) string {
 	if lost := sh.LostMajority(); len(lost) > 0 {
 		return (&sharding.NotLeaderError{Shard: sh.Shard, Missing: sharding.Missing{Lost: lost}}).Error()
 	}
 	if last := s.leaders[sh.Shard]; last != nil {
 		if n := s.byID[last.report.Node]; n != nil && !n.fresh {
-			return fmt.Sprintf("the coordinator hears nothing of node %s, which led shard %d last", n.Node, sh.Shard)
+			return fmt.Sprintf("the coordinator cannot reach node %s, which last led shard %d", n.Node, sh.Shard)
 		}
 	}
 	return fmt.Sprintf("shard %d has no leader: a majority of its voters must answer", sh.Shard)
 }
 
-// rejectedOn is the first node that could hold a replica of the shard but gets
-// none, because it damages them; empty if another node can take one.
+// rejectedNode returns the first node that could hold a replica of the shard
+// but gets none because it damages them. It returns the empty string if another
+// node can take one.
 func (s *stepView) rejectedOn(sh *shard) sharding.NodeID {
 	if len(s.allocate(sh, 1)) > 0 {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// pendingFor is the pending order of a kind about a node.
+// pendingFor returns the pending operation of a kind for a node.
 func (w *world) pendingFor(kind coordinator.PendingKind, node int) (coordinator.Pending, bool) {
 	i := slices.IndexFunc(w.pending, func(p coordinator.Pending) bool {
 		return p.Kind == kind && (node < 0 && p.Node == "" || node >= 0 && p.Node == w.hosts[node].id)
@@ -24,8 +24,8 @@ func (w *world) pendingFor(kind coordinator.PendingKind, node int) (coordinator.
 
 func (w *world) nothingPending() bool { return len(w.pending) == 0 }
 
-// An order that the cluster cannot carry out as it is stays pending with its
-// reason until it can.
+// An operation that is currently impossible stays pending, with the reason,
+// until it is possible.
 func TestOrdersArePendingUntilTheyAreDone(t *testing.T) {
 	w := fiveVoters(t)
 	w.until(t, "nothing is pending", w.nothingPending)
@@ -33,7 +33,7 @@ func TestOrdersArePendingUntilTheyAreDone(t *testing.T) {
 	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: "n5"}); p.Err != nil {
 		t.Fatal(p.Err)
 	}
-	needs := "replication 5 needs 5 storage nodes that are up, there are 4"
+	needs := "replication 5 needs 5 storage nodes, only 4 are up"
 	w.until(t, "the order and the policy wait for a node", func() bool {
 		down, isDown := w.pendingFor(coordinator.PendingDown, 4)
 		policy, isPolicy := w.pendingFor(coordinator.PendingReplication, -1)
@@ -46,7 +46,7 @@ func TestOrdersArePendingUntilTheyAreDone(t *testing.T) {
 	w.until(t, "another node took the place", func() bool { return w.nothingPending() && !w.isMember(4) && w.votersEverywhere(5) })
 }
 
-// A policy is pending for as long as shards differ from it, in both directions.
+// A policy is pending while shards differ from it, in both directions.
 func TestPolicyIsPendingUntilShardsMatchIt(t *testing.T) {
 	w := fiveVoters(t)
 	w.until(t, "nothing is pending", w.nothingPending)
@@ -57,8 +57,7 @@ func TestPolicyIsPendingUntilShardsMatchIt(t *testing.T) {
 	}
 }
 
-// A node that leaves and one that is drained are pending until they hold, or
-// lead, nothing.
+// Leaving and draining nodes are pending until they hold, or lead, nothing.
 func TestLeaveAndDrainArePending(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", func() bool { return w.whole() && w.nothingPending() })
@@ -70,7 +69,7 @@ func TestLeaveAndDrainArePending(t *testing.T) {
 	})
 	w.until(t, "left", func() bool { return !w.isMember(3) && w.nothingPending() })
 
-	w.kill(1) // nobody but n1 and n3 is left to lead
+	w.kill(1) // only n1 and n3 are left to lead
 	w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + 1, Kind: coordinator.OperationDrain, Node: "n1"})
 	w.until(t, "drained", func() bool { return w.led("n1") == 0 })
 	w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + 2, Kind: coordinator.OperationDrain, Node: "n3"})
@@ -80,14 +79,14 @@ func TestLeaveAndDrainArePending(t *testing.T) {
 	})
 }
 
-// A node that leads on while the coordinator does not hear it leads nothing only
-// once it, or another leader, has said so.
+// A node that the coordinator cannot reach may still be leading. Its drain is
+// done only after it, or another leader, has reported.
 func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
 	w := calmWorld(t, 5, 3)
 	w.until(t, "whole", w.whole)
 	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && w.led(h.id) > 0 })
 	w.hosts[at].apart = true
-	for range 14 { // no report counts any more
+	for range 14 { // all reports become outdated
 		w.tick()
 	}
 	led := w.led(w.hosts[at].id)
@@ -101,13 +100,13 @@ func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
 		w.tick()
 	}
 	p, is := w.pendingFor(coordinator.PendingDrain, at)
-	if w.done[id].Done || !is || p.Remaining != led || !strings.Contains(p.Reason, "hears nothing of node "+string(w.hosts[at].id)) {
+	if w.done[id].Done || !is || p.Remaining != led || !strings.Contains(p.Reason, "cannot reach node "+string(w.hosts[at].id)) {
 		t.Errorf("it leads %d shards: %+v, pending %v %+v", led, w.done[id], is, p)
 	}
 	w.hosts[at].apart = false
 	w.until(t, "drained", func() bool { return w.done[id].Done && w.led(w.hosts[at].id) == 0 })
 
-	// One that has ended leads nothing once others do.
+	// A dead node leads nothing as soon as others do.
 	w = calmWorld(t, 5, 3)
 	w.until(t, "whole", w.whole)
 	at = slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && w.led(h.id) > 0 })
@@ -116,8 +115,8 @@ func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
 	w.until(t, "drained", func() bool { return w.done[id].Done })
 }
 
-// Nothing is balanced while a node is not heard, and an order to do it does not
-// end as if the cluster were even.
+// Rebalancing waits while a node is unreachable, and an operation to rebalance
+// does not end as if the cluster were balanced.
 func TestRebalanceWhileANodeIsNotHeard(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
@@ -132,7 +131,7 @@ func TestRebalanceWhileANodeIsNotHeard(t *testing.T) {
 		t.Errorf("asked while n4 is not heard: %v", err)
 	}
 
-	// One under way waits.
+	// One that is in progress waits.
 	w = calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: 3}))
@@ -155,7 +154,7 @@ func TestRebalanceWhileANodeIsNotHeard(t *testing.T) {
 	}
 }
 
-// Where a shard is to be led by a node that is not heard, that is the reason.
+// A move to an unreachable node names that as its reason.
 func TestMoveToANodeThatIsNotHeard(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -169,12 +168,12 @@ func TestMoveToANodeThatIsNotHeard(t *testing.T) {
 	for range 14 {
 		w.tick()
 	}
-	if p, is := w.pendingFor(coordinator.PendingMove, at); !is || !strings.Contains(p.Reason, "hears nothing of node "+string(w.hosts[at].id)) {
+	if p, is := w.pendingFor(coordinator.PendingMove, at); !is || !strings.Contains(p.Reason, "cannot reach node "+string(w.hosts[at].id)) {
 		t.Errorf("%v %+v", is, p)
 	}
 }
 
-// An order to leave stands while its node is down, and may be given again.
+// A request to leave stays valid while its node is down, and may be repeated.
 func TestLeaveOfANodeThatDies(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
@@ -209,8 +208,9 @@ func TestLeaveOfANodeThatDies(t *testing.T) {
 	}
 }
 
-// A node that leaves waits for a drained one that could take its replicas: the
-// order says so, and does not ask for nodes that a higher replication would need.
+// If a leaving node waits for a drained one that could take its replicas, the
+// pending operation says so. It does not ask for more nodes, which only a
+// higher replication would need.
 func TestLeaveSaysThatItWaitsForADrainedNode(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", func() bool { return w.whole() && w.nothingPending() })
@@ -225,7 +225,7 @@ func TestLeaveSaysThatItWaitsForADrainedNode(t *testing.T) {
 	w.operations = append(w.operations, coordinator.Operation{ID: 1 << 40, Kind: coordinator.OperationLeave, Node: "n3"})
 	w.until(t, "it waits for n4", func() bool {
 		p, is := w.pendingFor(coordinator.PendingLeave, 2)
-		return is && strings.Contains(p.Reason, "node n4 could take a replica of shard") && strings.Contains(p.Reason, "it is drained: 'hostd node resume n4'")
+		return is && strings.Contains(p.Reason, "node n4 could take a replica of shard") && strings.Contains(p.Reason, "it is drained: run 'hostd node resume n4'")
 	})
 	if p, is := w.pendingFor(coordinator.PendingReplication, -1); !is || !strings.Contains(p.Reason, "replication 5 needs 5 storage nodes") {
 		t.Errorf("replication: %+v", p)

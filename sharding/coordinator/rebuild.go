@@ -11,34 +11,34 @@ import (
 )
 
 // Remains is what is left of a cluster whose metadata shard is damaged beyond
-// its own means. All nodes are stopped.
+// repair. All nodes are stopped.
 type Remains struct {
-	// Cluster is what every node's identity says.
+	// Cluster is the identity stored on every node.
 	Cluster meta.Cluster
-	// Metadata is the newest copy of the metadata that can be read, nil if
-	// there is none: without one, modules, bindings and settings are lost.
+	// Metadata is the latest readable copy of the metadata, nil if there is
+	// none. Without one, modules, bindings and settings are lost.
 	Metadata []meta.KV
 	Nodes    []NodeRemains
-	// Founder is the node that the new metadata shard begins on.
+	// BootstrapNode is the node on which the new metadata shard starts.
 	Founder sharding.NodeID
 }
 
-// NodeRemains is what one node records.
+// NodeRemains is what one node has stored.
 type NodeRemains struct {
 	Cluster        string                  // cluster id
-	ClusterVersion sharding.ClusterVersion // of its data directory, 0 from a release that knows of none
+	ClusterVersion sharding.ClusterVersion // of its data directory, 0 if written by a release without cluster versions
 	Shards         uint32
-	Member         meta.Member // its status is passed over
+	Member         meta.Member // its status is ignored
 	Replicas       []ReplicaRemains
-	// Removed is the highest id of a replica that was removed from the node, 0
-	// for none.
+	// MaxRemovedReplica is the highest id of a replica that was removed from
+	// the node, 0 if none.
 	Removed sharding.ReplicaID
-	// Revision is the highest binding revision under which a shard of the node
-	// has run: its lanes serve no older bindings.
+	// Revision is the highest binding revision that any shard of the node has
+	// run under. Executors reject older bindings.
 	Revision uint64
 }
 
-// ReplicaRemains is what a replica records of itself.
+// ReplicaRemains is what a replica has stored about itself.
 type ReplicaRemains struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
@@ -46,31 +46,30 @@ type ReplicaRemains struct {
 	Applied uint64
 	// The membership as of Applied.
 	Voters, Learners, Outgoing []sharding.ReplicaID
-	// First are the voters that the group began with; empty if the replica
-	// does not know them any more.
+	// First are the first voters of the group; empty if the replica no longer
+	// knows them.
 	First []sharding.ReplicaID
 }
 
 // Errors of Rebuild.
 var (
-	// ErrInconsistent: the records contradict each other, or are of different
-	// clusters. Whatever is made of them could be wrong.
+	// ErrInconsistent: the records contradict each other or belong to different
+	// clusters. Any result could be wrong.
 	ErrInconsistent = errors.New("coordinator: the records contradict each other")
-	// ErrIncomplete: records are missing that decide something: more nodes have
-	// to be looked at.
+	// ErrIncomplete: required records are missing. Inspect more nodes.
 	ErrIncomplete = errors.New("coordinator: records are missing")
 )
 
-// unseenReplicas is left out above the highest replica id that was found: a
-// change of members that no replica has applied yet may name a higher one.
+// replicaIDGap is left unused above the highest replica id found, because a
+// membership change that no replica has applied yet may use a higher id.
 const unseenReplicas = 1 << 20
 
-// Rebuild makes new metadata from what the nodes record, for a metadata shard
-// that begins anew on the founder with one replica under a fresh id. Every
-// shard keeps the replicas that its most advanced one counts as members and
-// that were found; those that were not found leave their groups once the
-// cluster runs. It refuses where a majority of a shard's voters was not found,
-// and where records contradict each other. The other nodes join again.
+// Rebuild reconstructs the metadata from what the nodes have stored. The new
+// metadata shard starts on the bootstrap node with a single replica under a new
+// id. Every shard keeps the replicas that its most advanced replica knows as
+// members and that were found; the others leave their groups once the cluster
+// runs. Rebuild fails if a majority of a shard's voters was not found or if
+// records contradict each other. The other nodes join again.
 func Rebuild(r Remains) (*meta.State, error) {
 	base := meta.New()
 	if r.Metadata != nil {
@@ -100,18 +99,18 @@ func Rebuild(r Remains) (*meta.State, error) {
 	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.clusterVersion(), b.members(), placements)
 }
 
-// rebuild gathers the records by shard.
+// rebuild collects the records by shard.
 type rebuild struct {
 	remains Remains
 	base    *meta.View
 	found   map[sharding.ShardID][]found
 	owner   map[sharding.ReplicaID]sharding.ShardID
 	highest sharding.ReplicaID
-	// revision is the highest of bindings that a shard has run under.
+	// revision is the highest binding revision that any shard has run under.
 	revision uint64
 }
 
-// found is a replica and the node that it was found on.
+// foundReplica is a replica with its node.
 type found struct {
 	ReplicaRemains
 	node sharding.NodeID
@@ -123,21 +122,21 @@ func (b *rebuild) gather() error {
 	for _, n := range b.remains.Nodes {
 		switch {
 		case n.Cluster != b.remains.Cluster.ID || n.Shards != b.remains.Cluster.Shards:
-			return fmt.Errorf("%w: node %s is of cluster %s with %d shards", ErrInconsistent, n.Member.Node, n.Cluster, n.Shards)
+			return fmt.Errorf("%w: node %s belongs to cluster %s with %d shards", ErrInconsistent, n.Member.Node, n.Cluster, n.Shards)
 		case nodes[n.Member.Node]:
-			return fmt.Errorf("%w: node %s is there twice", ErrInconsistent, n.Member.Node)
+			return fmt.Errorf("%w: node %s is listed twice", ErrInconsistent, n.Member.Node)
 		}
 		nodes[n.Member.Node] = true
 		b.highest, b.revision = max(b.highest, n.Removed), max(b.revision, n.Revision)
 		holds := map[sharding.ShardID]bool{}
 		for _, rec := range n.Replicas {
 			if holds[rec.Shard] || at[rec.Replica] || rec.Replica == 0 {
-				return fmt.Errorf("%w: replica %d of shard %d on node %s is there twice", ErrInconsistent, rec.Replica, rec.Shard, n.Member.Node)
+				return fmt.Errorf("%w: replica %d of shard %d on node %s is listed twice", ErrInconsistent, rec.Replica, rec.Shard, n.Member.Node)
 			}
 			holds[rec.Shard], at[rec.Replica] = true, true
 			for _, id := range slices.Concat(rec.Voters, rec.Learners, rec.Outgoing, rec.First, []sharding.ReplicaID{rec.Replica}) {
 				if shard, known := b.owner[id]; known && shard != rec.Shard {
-					return fmt.Errorf("%w: replica %d is of shard %d and of shard %d", ErrInconsistent, id, shard, rec.Shard)
+					return fmt.Errorf("%w: replica %d belongs to shard %d and to shard %d", ErrInconsistent, id, shard, rec.Shard)
 				}
 				b.owner[id] = rec.Shard
 				b.highest = max(b.highest, id)
@@ -146,12 +145,12 @@ func (b *rebuild) gather() error {
 		}
 	}
 	if !nodes[b.remains.Founder] {
-		return fmt.Errorf("%w: node %s is to begin, and nothing is known of it", ErrIncomplete, b.remains.Founder)
+		return fmt.Errorf("%w: there are no records of the bootstrap node %s", ErrIncomplete, b.remains.Founder)
 	}
 	return nil
 }
 
-// shard makes the placement of a shard from its replicas.
+// shard reconstructs the placement of a shard from its replicas.
 func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err error) {
 	replicas := b.found[s]
 	before, known := b.base.Placement(s)
@@ -166,11 +165,11 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 	have := 0
 	for _, f := range replicas {
 		if f.Applied == last.Applied && !sameMembers(f.ReplicaRemains, last.ReplicaRemains) {
-			return p, false, fmt.Errorf("%w: replicas %d and %d of shard %d differ in their members as of index %d", ErrInconsistent, f.Replica, last.Replica, s, f.Applied)
+			return p, false, fmt.Errorf("%w: replicas %d and %d of shard %d disagree on the membership at index %d", ErrInconsistent, f.Replica, last.Replica, s, f.Applied)
 		}
 		if len(f.First) > 0 {
 			if len(p.First) > 0 && !slices.Equal(p.First, f.First) {
-				return p, false, fmt.Errorf("%w: shard %d began with voters %v and with %v", ErrInconsistent, s, p.First, f.First)
+				return p, false, fmt.Errorf("%w: shard %d has different first voters: %v and %v", ErrInconsistent, s, p.First, f.First)
 			}
 			p.First = f.First
 		}
@@ -186,15 +185,16 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 	}
 	switch {
 	case len(p.First) == 0:
-		return p, false, fmt.Errorf("%w: nobody knows what voters shard %d began with", ErrIncomplete, s)
+		return p, false, fmt.Errorf("%w: the first voters of shard %d are unknown", ErrIncomplete, s)
 	case have <= len(last.Voters)/2 || !b.majority(replicas, last.Outgoing):
-		return p, false, fmt.Errorf("%w: of the voters %v and %v of shard %d a majority was not found", ErrIncomplete, last.Voters, last.Outgoing, s)
+		return p, false, fmt.Errorf("%w: a majority of the voters %v and %v of shard %d was not found", ErrIncomplete, last.Voters, last.Outgoing, s)
 	}
 	slices.SortFunc(p.Replicas, func(a, o meta.Replica) int { return cmp.Compare(a.ID, o.ID) })
 	return p, true, nil
 }
 
-// majority says whether a majority of the ids was found; of none, it was.
+// hasMajority reports whether a majority of the ids was found. It is true if
+// ids is empty.
 func (b *rebuild) majority(replicas []found, ids []sharding.ReplicaID) bool {
 	n := 0
 	for _, f := range replicas {
@@ -212,9 +212,9 @@ func sameMembers(a, o ReplicaRemains) bool {
 	return same(a.Voters, o.Voters) && same(a.Learners, o.Learners) && same(a.Outgoing, o.Outgoing)
 }
 
-// members are the nodes that were found, all up, and those that the metadata
-// knew beside them, down until they join again.
-// level is one that the cluster had: each member's directory is raised before.
+// clusterVersion returns a version that the cluster has had. The data directory
+// of each member is upgraded before the cluster, so the lowest version of all
+// directories is one.
 func (b *rebuild) clusterVersion() sharding.ClusterVersion {
 	lowest := sharding.MaxVersion
 	for _, n := range b.remains.Nodes {

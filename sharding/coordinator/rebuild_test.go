@@ -12,8 +12,8 @@ import (
 
 type id = sharding.ReplicaID
 
-// remains is a cluster of three nodes with two shards; the second one is in the
-// middle of a swap of 7 for 9.
+// remains returns the remains of a cluster of three nodes and two shards, the
+// second of which is in the middle of replacing 7 by 9.
 func remains() coordinator.Remains {
 	one := coordinator.ReplicaRemains{Shard: 1, Term: 3, Applied: 10, Voters: []id{4, 5, 6}, First: []id{4}}
 	two := coordinator.ReplicaRemains{Shard: 2, Term: 2, Applied: 20, Voters: []id{8, 9}, Outgoing: []id{7, 8}, First: []id{7, 8}}
@@ -93,8 +93,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// What was rebuilt is metadata like any other: it loads, the other nodes join
-// it, and ids that were handed out before are not handed out again.
+// Rebuilt metadata works like any other: it loads, the other nodes can join,
+// and replica ids are not reused.
 func TestRebuiltMetadataWorks(t *testing.T) {
 	r := remains()
 	old := meta.New()
@@ -153,7 +153,7 @@ func shape(v *meta.View, s sharding.ShardID) (out string) {
 	return out
 }
 
-// A level is in every directory before it is the cluster's.
+// Data directories are upgraded before the cluster version is raised.
 func TestRebuiltMetadataKeepsTheLevel(t *testing.T) {
 	for _, tt := range []struct {
 		directories [3]sharding.ClusterVersion

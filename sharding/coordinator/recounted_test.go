@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// recounted is the strategy of the product, which demands of each answer that a
-// state whose shards nobody has counted yet gives the same.
+// recounted wraps the product's strategy and checks that each result equals
+// that for a state that is counted from scratch.
 type recounted struct{ placement.LeastLeaders }
 
 func (r recounted) Allocate(s *placement.State, have []sharding.NodeID, n int) []sharding.NodeID {

@@ -8,33 +8,36 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// renewable says why the node's data may not be given up now; empty where it
-// may. A node whose data is damaged is taken for dead, comes back with an empty
-// disk and is filled by the others. So nothing is lost as long as each of its
-// shards has a majority without it that is whole, and as long as no other node
-// is missing meanwhile: that the metadata has this one down is what the next
-// one to ask is refused for, whoever coordinates by then. A node that reports
-// and has no damage did not ask: somebody else did in its name.
+// renewObstacle returns why the node's data must not be discarded now, or the
+// empty string.
+//
+// A node with damaged data is considered dead, comes back with an empty disk
+// and copies the data from other nodes. Nothing is lost as long as each of its
+// shards has a healthy majority without the node, and as long as no other node
+// is missing at the same time. The latter also holds across coordinators: the
+// metadata records that this node is down, so the next node that asks is
+// rejected. If the node currently reports no damage, it cannot have made the
+// request itself, so that is rejected too.
 func (s *stepView) renewable(n *node) string {
 	for _, other := range s.nodes {
 		if other != n && other.Status == meta.StatusDown {
-			return fmt.Sprintf("node %s is down: it comes back, or is replaced, first", other.Node)
+			return fmt.Sprintf("node %s is down: it must come back or be replaced first", other.Node)
 		}
 	}
 	for _, sh := range s.shards {
 		if slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Lost && r.Node != n.Node }) {
-			return fmt.Sprintf("shard %d has lost a replica: it is replaced first", sh.Shard)
+			return fmt.Sprintf("shard %d has lost a replica, which must be replaced first", sh.Shard)
 		}
 		if !slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node && !r.Lost }) {
 			continue
 		}
 		switch {
 		case sh.lead == nil:
-			return fmt.Sprintf("shard %d has no leader that is known", sh.Shard)
+			return fmt.Sprintf("shard %d has no known leader", sh.Shard)
 		case sh.leader == n:
 			return fmt.Sprintf("the node leads shard %d", sh.Shard)
 		case len(sh.lead.Outgoing) > 0:
-			return fmt.Sprintf("the members of shard %d are changing", sh.Shard)
+			return fmt.Sprintf("the membership of shard %d is changing", sh.Shard)
 		}
 		whole := 1 // the leader
 		for _, other := range s.heirs(sh) {
@@ -43,16 +46,17 @@ func (s *stepView) renewable(n *node) string {
 			}
 		}
 		if whole <= len(sh.lead.Voters)/2 {
-			return fmt.Sprintf("shard %d has no majority of voters without the node that are caught up and work", sh.Shard)
+			return fmt.Sprintf("without the node, shard %d has no majority of working voters that are caught up", sh.Shard)
 		}
 	}
 	if n.fresh && !n.damaged() {
-		return "the node reports, and no damage"
+		return "the node reports no damage"
 	}
 	return ""
 }
 
-// damaged says whether the node has reported a replica that stopped on damage.
+// hasDamage reports whether the node has reported a replica that stopped
+// because of damage.
 func (n *node) damaged() bool {
 	for _, r := range n.heard.shards {
 		if r.Stopped == sharding.StopDamaged {

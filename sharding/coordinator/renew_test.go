@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestOneNodeIsRenewedAtATime: a node with damaged data may give it up while
-// all others are whole, once it leads nothing; not while another one is away.
+// A node with damaged data may discard it if it leads nothing and all others
+// are healthy, but not while another one is away.
 func TestOneNodeIsRenewedAtATime(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)

@@ -13,8 +13,8 @@ func newShard(id sharding.ShardID, on []sharding.NodeID) placement.Shard {
 	return placement.Shard{ID: id, Replicas: on, Leader: on[0], Pinned: true, PinnedLeader: true}
 }
 
-// repair changes placements, the most urgent first: voters that must go, then
-// shards with too few or too many copies, then balance.
+// repair changes placements, most urgent first: voters that must go, then
+// shards with too few or too many replicas, then balance.
 func (s *stepView) repair() {
 	for _, sh := range s.shards {
 		if len(sh.badVoters) > 0 {
@@ -29,7 +29,7 @@ func (s *stepView) repair() {
 	s.rebalance()
 }
 
-// repairShard takes the next step of one shard, if there is one to take.
+// repairShard takes the next step of one shard, if one is needed.
 func (s *stepView) repairShard(sh *shard) {
 	if sh.index < 0 {
 		s.repairMeta(sh)
@@ -52,8 +52,8 @@ func (s *stepView) repairShard(sh *shard) {
 	}
 }
 
-// relocate has a learner built on another node in the place of one that is
-// stuck, if there is such a node.
+// relocate replaces a learner whose node cannot read the log by a learner on
+// another node, if there is one.
 func (s *stepView) relocate(sh *shard) bool {
 	if s.busy() {
 		return false
@@ -68,7 +68,7 @@ func (s *stepView) relocate(sh *shard) bool {
 	return true
 }
 
-// change asks for a change of the shard; one a step.
+// change requests a change of the shard's placement, at most one per step.
 func (s *stepView) change(sh *shard, c meta.Change) {
 	c.Shard = sh.Shard
 	sh.busy = true
@@ -86,8 +86,8 @@ func ids(replicas []meta.Replica) []sharding.ReplicaID {
 	return out
 }
 
-// replace swaps voters that must go for learners that could vote, and has
-// learners built where there are not enough.
+// replace swaps voters that must go for learners that can be promoted, and
+// builds new learners if there are not enough.
 func (s *stepView) replace(sh *shard) {
 	bad := sh.badVoters
 	if n := min(len(bad), len(sh.ripe)); n > 0 {
@@ -106,11 +106,12 @@ func (s *stepView) replace(sh *shard) {
 	}
 }
 
-// renew lets damaged voters leave that no other node can take the place of:
-// their own node gets another replica then. They do not vote, so that the shard
-// is no worse off meanwhile. One whose node cannot read the log stays: it would
-// stop again, and it votes. One whose node damages what it is given stays until
-// the node may be given another: nothing would come after it.
+// retireDamaged removes damaged voters that no other node can replace, so that
+// their own nodes can get new replicas. Damaged voters do not vote, so the
+// shard is not worse off meanwhile. A voter whose node cannot read the log
+// stays, because it still votes and a new replica would stop in the same way. A
+// voter whose node repeatedly damages replicas stays until the node may be
+// given another one, because otherwise nothing would replace it.
 func (s *stepView) renew(sh *shard) bool {
 	damaged := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
 		n := s.byID[r.Node]
@@ -123,18 +124,18 @@ func (s *stepView) renew(sh *shard) bool {
 	return true
 }
 
-// shrink lets voters leave that nobody can replace: those of nodes that leave,
-// because the cluster becomes smaller, and dead ones where that makes the shard
+// shrink removes voters that no other node can replace: those of leaving nodes,
+// because the cluster becomes smaller, and dead voters if that makes the shard
 // safer.
 //
-// A dead voter still counts in every majority: of five voters with two dead
-// ones, all three others have to answer. Where no node can take its place it
-// leaves if the policy wants no more voters than are alive, or if an operator
-// gave its node up and the shard survives more deaths without it. So five
-// voters with two dead become three, and three with one dead stay three: two
-// would survive no more, and a single voter would hold all acknowledged data
-// alone. A node that is merely dead for long keeps its votes, because it may
-// come back.
+// A dead voter still counts toward the majority: of five voters with two dead,
+// all three live ones must answer. If no node can replace a dead voter, it is
+// removed if the policy wants no more voters than are alive, or if an operator
+// gave up its node and the shard then survives more failures. So five voters
+// with two dead become three. But three voters with one dead stay three: two
+// would survive no more failures, and a single one would be the only holder of
+// acknowledged data. Nodes that are merely dead for a long time keep their
+// votes, because they may come back.
 func (s *stepView) shrink(sh *shard) {
 	stay := s.liveVoters(sh)
 	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool { return !s.mayShrink(sh, r, stay) })
@@ -142,12 +143,13 @@ func (s *stepView) shrink(sh *shard) {
 		return
 	}
 	if len(stay) == 0 || len(stay) < s.copies() {
-		return // there is a host for another copy, it is only out of reach
+		return // a storage node for another replica exists but is unreachable
 	}
 	c := meta.Change{Retire: ids(leave)}
 	if sh.index < 0 || len(stay) <= sh.voters/2 {
-		// The metadata drops no more than a minority of a shard's copies in one
-		// change. Of a data shard the rest leave as learners, which nothing counts on.
+		// The metadata does not allow dropping more than a minority of a
+		// shard's replicas in one change. For a data shard, demote the rest to
+		// learners, which no quorum depends on.
 		c.Retire, c.Demote = nil, c.Retire
 	}
 	if extra := len(stay) - s.votes(); extra > 0 {
@@ -156,8 +158,8 @@ func (s *stepView) shrink(sh *shard) {
 	s.change(sh, c)
 }
 
-// liveVoters are the voters that may stay, the leader first, then those that
-// are caught up.
+// liveVoters returns the voters that can stay: the leader, then those that are
+// caught up, then the others.
 func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 	var live []meta.Replica
 	for _, r := range sh.Replicas {
@@ -178,19 +180,19 @@ func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 	return live
 }
 
-// answers reports whether the replica's node is heard and its log is near the
-// leader's.
+// isResponsive reports whether the replica's node has a current report and its
+// log is close to the leader's.
 func (s *stepView) answers(sh *shard, r meta.Replica) bool {
 	n := s.byID[r.Node]
 	return n != nil && n.fresh && sh.caughtUp(r.ID)
 }
 
-// mayShrink reports whether a voter that must go, and that nobody replaces, may
-// leave without a replacement.
+// canLeaveWithoutReplacement reports whether a voter that must go and cannot be
+// replaced may leave anyway.
 func (s *stepView) mayShrink(sh *shard, r meta.Replica, stay []meta.Replica) bool {
 	n := s.byID[r.Node]
 	if n != nil && !r.Lost && n.Status != meta.StatusDown {
-		return true // its node leaves, and it counts as alive until then
+		return true // its node is leaving and counts as alive until then
 	}
 	alive := 0
 	for _, v := range stay {
@@ -205,14 +207,16 @@ func (s *stepView) mayShrink(sh *shard, r meta.Replica, stay []meta.Replica) boo
 	return alive >= s.policy.Replication || abandoned && tolerance(odd(min(alive, s.policy.Replication)), 0) > tolerance(sh.voters, sh.voters-alive)
 }
 
-// odd is the largest odd number of voters that n replicas can be, at least 1.
+// oddVoters returns the largest odd number that is at most n, and at least 1.
 func odd(n int) int { return max(1, (n-1)/2*2+1) }
 
-// tolerance is how many more deaths a group of so many voters survives with a
-// majority, of which some are dead already; below 0 if it has none now.
+// tolerance returns how many more failures a group survives, given its voters
+// and how many of them are dead. It is negative if the group has no majority
+// now.
 func tolerance(voters, dead int) int { return voters - dead - (voters/2 + 1) }
 
-// promote lets learners vote, all that are wanted in one change.
+// promote promotes learners to reach the desired number of voters in one
+// change.
 func (s *stepView) promote(sh *shard) bool {
 	need := s.votes() - sh.voters
 	if !sh.settled || len(sh.ripe) < need {
@@ -222,9 +226,8 @@ func (s *stepView) promote(sh *shard) bool {
 	return true
 }
 
-// demote takes the votes that the policy does not want any more, not the
-// leader's, and those of replicas that do not answer first: the voters that
-// remain have to be a majority that works.
+// demote takes away excess votes, never the leader's. Unresponsive replicas
+// lose theirs first, because the remaining voters must form a working majority.
 func (s *stepView) demote(sh *shard) {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
@@ -251,8 +254,8 @@ func (s *stepView) demote(sh *shard) {
 	}
 }
 
-// evict lets the copy go that the shard is best without. If that one votes, a
-// learner takes its place, once it can.
+// evict removes the surplus replica that the strategy chose. If it is a voter,
+// a learner is promoted in the same change, as soon as one is ready.
 func (s *stepView) evict(sh *shard) {
 	r, ok := sh.On(sh.victim)
 	if !ok || r.State == meta.ReplicaLeaving {
@@ -274,7 +277,7 @@ func (s *stepView) evict(sh *shard) {
 	s.change(sh, meta.Change{Promote: []sharding.ReplicaID{heir}, Retire: []sharding.ReplicaID{r.ID}})
 }
 
-// grow has copies built where the shard has too few.
+// grow builds replicas for a shard with too few.
 func (s *stepView) grow(sh *shard, n int) {
 	if s.busy() {
 		return
@@ -284,13 +287,13 @@ func (s *stepView) grow(sh *shard, n int) {
 	}
 }
 
-// busy says that no more replicas may be built now: where they would go is not
-// worth asking then, for thousands of shards that wait.
+// isBusy reports whether the limit of concurrent builds is reached. Checking
+// this first avoids evaluating placements for thousands of waiting shards.
 func (s *stepView) busy() bool { return s.building >= s.opts.MaxMovesInFlight }
 
-// allocate names nodes for more copies of the shard, within the bounds of what
-// is built at one time. A node that is at its bound is waited for: another one
-// would be worse for longer.
+// allocate chooses nodes for more replicas of the shard. It may choose nodes
+// that have reached their limit of concurrent builds: waiting for them is
+// better than permanently using a worse node.
 func (s *stepView) allocate(sh *shard, n int) []sharding.NodeID {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
@@ -301,7 +304,8 @@ func (s *stepView) allocate(sh *shard, n int) []sharding.NodeID {
 	return s.opts.Strategy.Allocate(s.state, have, n)
 }
 
-// build asks for learners on those of the nodes that are not at their bound.
+// buildLearners requests learners on those of the nodes that are below their
+// limit.
 func (s *stepView) build(sh *shard, on []sharding.NodeID) bool {
 	var add []sharding.NodeID
 	for _, id := range on {
@@ -319,8 +323,8 @@ func (s *stepView) build(sh *shard, on []sharding.NodeID) bool {
 	return true
 }
 
-// rebalance begins moves for balance alone: of replicas in a cluster that has
-// nothing worse to do, of leaderships where it is known who leads what.
+// rebalance starts moves for balance: replicas only if nothing needs repair,
+// leaderships only if the leaders of all shards are known.
 func (s *stepView) rebalance() {
 	forced := slices.ContainsFunc(s.operations, func(o *operation) bool { return o.Kind == OperationRebalance })
 	if !s.policy.Rebalance && !forced {
@@ -354,10 +358,10 @@ func (s *stepView) shard(id sharding.ShardID) *shard {
 	return nil
 }
 
-// repairMeta keeps the voters of the metadata shard, which every member has a
-// replica of. The replica of a member that goes is its last: until it holds
-// nothing else it has to hear what becomes of the rest, so it loses its vote
-// first and leaves later.
+// repairMeta maintains the voters of the metadata shard, of which every member
+// has a replica. A member that leaves must follow the metadata as long as it
+// holds other replicas. So its replica of the metadata shard first loses its
+// vote and is removed last.
 func (s *stepView) repairMeta(sh *shard) {
 	var last []meta.Replica
 	for _, r := range sh.badLearners {

@@ -7,32 +7,32 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Report is what a node tells the coordinator about itself, every half second
-// and at changes.
+// Report is a node's status report to the coordinator, sent every half second
+// and on changes.
 type Report struct {
 	Node        sharding.NodeID
 	Incarnation uint64
-	// Seq counts the node's reports of this incarnation up. One that is not
-	// above the last is passed over.
+	// Seq numbers the node's reports of this incarnation. A report with a Seq
+	// that is not higher than the last is ignored.
 	Seq uint64
 	// View is the index of the metadata view of the last pass in which the node
-	// went through Converge for all the shards that it leads. It is read before
-	// the statuses that Shards are made of, and 0 before the first pass.
+	// ran Converge for all shards that it leads. It is read before the statuses
+	// in Shards, and 0 before the first pass.
 	View uint64
-	// Shards are the node's replicas for which Wanted holds.
+	// Shards are the node's replicas for which MustReport is true.
 	Shards []ShardReport
-	// Replicas is the number of all replicas on the node.
+	// Replicas is the total number of replicas on the node.
 	Replicas uint32
 	// Draining says that the node is about to stop and wants to lead nothing.
 	Draining bool
-	// Pace is what a step of the node's raft loop takes: the greater of the
-	// moving means of a sync of the log and of how late the loop's ticks are.
+	// Pace is the duration of a step of the node's raft loop: the greater of
+	// the moving averages of log sync time and tick delay.
 	Pace time.Duration
-	// Full says that the node's disk has no room for more. It wants to lead
-	// nothing and to be given no replicas; those that it has vote.
+	// Full says that the node's disk is full. The node should lead nothing and
+	// be given no replicas, but its existing replicas vote.
 	Full bool
-	// Heard are the members that the node hears, itself included. Empty from a
-	// release that does not say.
+	// Reachable are the members that the node can reach, including itself.
+	// Empty in reports of releases that do not send it.
 	Heard []sharding.NodeID
 }
 
@@ -44,35 +44,36 @@ type ShardReport struct {
 	Leader  bool
 	// Commit, Applied and Last are indexes of the replica's log.
 	Commit, Applied, Last uint64
-	// The membership as the replica has applied it, and how far each member's
-	// log agrees. Only a leader needs to say; the others leave them empty.
+	// The membership as the replica has applied it, and the match index of each
+	// member. Only leaders must set them.
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	Match                      map[sharding.ReplicaID]uint64
-	// Stopped says why the replica has stopped, if it has.
+	// Stopped is set if the replica has stopped.
 	Stopped sharding.StopReason
-	// Disputed: it has other rows than another one, and answers nobody. That is
-	// for people to see; nothing is decided by it.
+	// Disputed: the replica's rows differ from those of another replica, and it
+	// serves no requests. For display only.
 	Disputed bool
 }
 
-// Wanted says whether the report of a node has to describe its replica of the
-// shard: if it leads it, and while a replica is leaving, because that one may
-// go only when the voters that stay know of it. One that has stopped is always
-// in it.
+// MustReport reports whether a node's report must include its replica of the
+// shard: if it leads the shard, and while any replica is leaving, because that
+// one may only go after all remaining voters know. Stopped replicas are always
+// included.
 func Wanted(p meta.Placement, leads bool) bool {
 	return leads || len(p.IDs(meta.ReplicaLeaving)) > 0
 }
 
-// Transfer asks the node From to hand the leadership of the shard to To.
+// Transfer requests that node From transfers leadership of the shard to node
+// To.
 type Transfer struct {
 	Shard    sharding.ShardID
 	From, To sharding.NodeID
 }
 
-// CaughtUp says whether a log that agrees up to match is near enough to commit
-// for its replica to vote: a sixteenth behind, and at most 128 entries, which a
-// working replica makes up within a round trip or two. One that never
-// answered has not caught up with anything.
+// IsCaughtUp reports whether a log that matches the leader's up to match is
+// close enough to commit to vote: behind by at most a sixteenth and at most 128
+// entries, which a working replica catches up within a round trip or two. It is
+// false for a replica that has never answered.
 func CaughtUp(match, commit uint64) bool {
 	return match > 0 && match+min(commit/16, 128) >= commit
 }

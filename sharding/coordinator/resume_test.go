@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestDownNodesAreNotResumed: a node that was put down takes on no shards again
-// before it joins anew, and whoever resumes it is told so.
+// A node that was declared down receives no shards before it has joined again,
+// and a request to resume it is rejected with that reason.
 func TestDownNodesAreNotResumed(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -21,8 +21,8 @@ func TestDownNodesAreNotResumed(t *testing.T) {
 	}
 }
 
-// TestTheLastNodeIsNotGivenUp: an order to take out the one node that holds
-// data is refused and changes nothing; so is that for the second of two.
+// A request that would give up the only storage node is rejected and changes
+// nothing. So is one for the second of two.
 func TestTheLastNodeIsNotGivenUp(t *testing.T) {
 	for _, kind := range []coordinator.OperationKind{coordinator.OperationDown, coordinator.OperationLeave} {
 		w := calmWorld(t, 1, 1)

@@ -2,29 +2,31 @@ package coordinator
 
 import "github.com/hostd/hostd/sharding"
 
-// RowsVote is what one voter of a shard says of its rows as of some index.
+// ChecksumVote is one voter's checksum of a shard's rows at some index.
 type RowsVote struct {
 	Known  bool
 	Digest sharding.RowsChecksum
 }
 
-// RowsStanding is what a replica learns of its rows from the voters'.
+// ConsistencyResult is what a replica learns about its own rows from the
+// voters' checksums.
 type RowsStanding uint8
 
 const (
-	// RowsOpen: too few voters have said what they have.
+	// ConsistencyUnknown: too few voters have answered.
 	RowsOpen RowsStanding = iota
-	// RowsRight: a majority of the voters has the same.
+	// Consistent: a majority of the voters has the same checksum as the
+	// replica.
 	RowsRight
-	// RowsWrong: a majority of the voters has the same, and it is something else.
+	// Inconsistent: a majority of the voters agrees on a different checksum.
 	RowsWrong
-	// RowsSplit: all voters have said what they have, and no majority has the
-	// same: nobody knows which is right.
+	// ConsistencyDisputed: all voters have answered and no checksum has a
+	// majority, so it is unknown which rows are correct.
 	RowsSplit
 )
 
-// JudgeRows says how a replica with a digest stands to the votes of all voters
-// of its shard, its own included where it is one.
+// CheckConsistency compares a replica's checksum with the votes of all voters
+// of its shard, including its own if it is a voter.
 func JudgeRows(own sharding.RowsChecksum, votes []RowsVote) RowsStanding {
 	count, known := make(map[sharding.RowsChecksum]int), 0
 	for _, v := range votes {

@@ -6,8 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Only a replica that differs from a majority of all voters, of which each has
-// the same, is wrong; nobody is while a majority may still turn up.
+// A replica is inconsistent only if a majority of all voters agrees on a
+// different checksum. While a majority is still possible, the result is
+// unknown.
 func TestJudgeRows(t *testing.T) {
 	for votes, want := range map[string]map[byte]RowsStanding{
 		"":      {'a': RowsOpen},

@@ -23,8 +23,8 @@ func (w *world) replicate(n int) {
 	w.propose(meta.PutPolicy(meta.Policy{Replication: n, MinMembers: 3, Rebalance: true}))
 }
 
-// votersEverywhere reports whether each group has so many voters, all alive,
-// and its placement the same number.
+// votersEverywhere reports whether each group and its placement have exactly n
+// voters, all alive.
 func (w *world) votersEverywhere(n int) bool {
 	for s := range sharding.ShardID(shards + 1) {
 		g := w.groups[s]
@@ -52,9 +52,9 @@ func (w *world) isMember(i int) bool {
 	return member
 }
 
-// Five voters with two dead ones survive no further death, so the voters of
-// nodes that an operator gave up leave although nothing can replace them. Then
-// the nodes leave the membership, and one more node may die.
+// Five voters with two dead survive no further failure. The voters of nodes
+// that an operator declared down therefore leave, although nothing can replace
+// them. Then the nodes are removed, and one more node may fail.
 func TestDeadVotersOfDownedNodesLeave(t *testing.T) {
 	w := fiveVoters(t)
 	w.kill(3, 4)
@@ -76,8 +76,8 @@ func TestDeadVotersOfDownedNodesLeave(t *testing.T) {
 	})
 }
 
-// With one of five dead the shard survives no more deaths with three voters
-// than with four of five, and more copies are worth more than fewer.
+// With one of five voters dead, the shard would survive no more failures with
+// three voters than with four of five, and more copies are better.
 func TestDeadVoterStaysWhereItsLeavingWinsNothing(t *testing.T) {
 	for _, tt := range []struct{ nodes, replication int }{{3, 3}, {5, 5}} {
 		t.Run(fmt.Sprint(tt.nodes), func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestDeadVoterStaysWhereItsLeavingWinsNothing(t *testing.T) {
 	}
 }
 
-// A lower replication is carried out although two voters are dead, be their
-// nodes down or only out of reach, and it is the dead voters that go.
+// A lower replication takes effect although two voters are dead or unreachable,
+// and removes the dead ones.
 func TestReplicationFallsWithDeadVoters(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -123,8 +123,9 @@ func TestReplicationFallsWithDeadVoters(t *testing.T) {
 	}
 }
 
-// Nodes that leave at once leave, also where they are most of the voters: the
-// metadata refuses to drop most copies of a shard in one change.
+// Nodes can leave at the same time even if they hold most of the voters,
+// although the metadata does not allow dropping most replicas of a shard in one
+// change.
 func TestMostVotersLeaveAtOnce(t *testing.T) {
 	for _, tt := range []struct{ nodes, replication, stay int }{{3, 3, 1}, {5, 5, 2}, {5, 5, 1}, {7, 7, 3}, {3, 1, 1}} {
 		t.Run(fmt.Sprintf("%d of %d stay, replication %d", tt.stay, tt.nodes, tt.replication), func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestMostVotersLeaveAtOnce(t *testing.T) {
 			}
 			taken := -1
 			w.until(t, "the others have left", func() bool {
-				if taken != w.stats["coordinators"] { // an order ends with its coordinator unless it stands
+				if taken != w.stats["coordinators"] { // an operation ends with its coordinator unless it is durable
 					taken = w.stats["coordinators"]
 					for i, h := range w.hosts[tt.stay:] {
 						h.leaving = true

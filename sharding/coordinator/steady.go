@@ -11,57 +11,60 @@ import (
 )
 
 const (
-	// slowFactor is how many times slower than the median of the hosts a node is
-	// that shall not lead, for slowAfter without a break. What takes less than
-	// slowFloor is not slow, whatever the others take.
+	// A node is slow if its pace is slowFactor times the median of all storage
+	// nodes. If it is slow for slowAfter without a break, its leaderships are
+	// moved away. A pace below slowFloor is never slow.
 	slowFactor = 10
 	slowFloor  = 50 * time.Millisecond
 	slowAfter  = 5 * time.Second
 
-	// A replica that stopped on damage, or that had other rows than the others, is
-	// built again. If the next one of the node is damaged too, the node leads
-	// nothing for damageLeads and gets no other one for damageBuilds; after
-	// maxDamages of them it gets none until an operator resumes it, since what
-	// damages them is the node. damageForgotten without another one forgets all.
+	// A replica that stopped because of damage, or that disagreed with the
+	// majority, is rebuilt. If the node's next replica gets damaged too, the
+	// node leads nothing for damageLeads and gets no replicas for damageBuilds.
+	// After maxDamages it gets no replicas until an operator resumes it,
+	// because the node itself must be the cause. After damageForgotten without
+	// damage the count is reset.
 	damageLeads     = time.Hour
 	damageBuilds    = 10 * time.Minute
 	maxDamages      = 3
 	damageForgotten = 24 * time.Hour
 )
 
-// trouble is what a node gave that is slow, or comes and goes:
+// trouble tracks a node that is slow, or that comes and goes:
 //
-//	         slow for slowAfter, or back from an absence
+//	         slow for slowAfter, or back after an absence
 //	steady ─────────────────────────────────────────────▶ unsteady
 //	   ▲                                                     │
 //	   └─── neither for BackOff, twice that the next time ───┘
 //
-// An unsteady node is given no leadership for balance. One that is slow gives
-// those away that it has, except those that an operator moved there. So does one
-// whose replicas are damaged again and again.
+// An unsteady node is given no leadership for balance. A slow node also loses
+// the leaderships that it has, except those that an operator moved there. So
+// does a node that repeatedly damages its replicas.
 type trouble struct {
-	linked  bool // it was heard at the last step
-	planned bool // it wanted to lead nothing when it was heard last
-	away    bool // it was lost, and nothing explains why
+	linked  bool // it was reachable in the last step
+	planned bool // when last reachable, it wanted to lead nothing
+	away    bool // it became unreachable unexpectedly
 	start   uint64
-	// slow is since when it has been slow without a break; zero: it is not.
+	// slow is since when it has been continuously slow; zero if it is not.
 	slow     time.Time
-	last     time.Time // of its trouble
-	strikes  int       // times that it became unsteady, or the trouble went on
+	last     time.Time // time of the latest trouble
+	strikes  int       // number of times that it became unsteady or had trouble again
 	unsteady bool
 	evicted  bool // it was slow for too long
 
-	// damages counts generations of damaged replicas: one that was built after the
-	// last damage begins another. built is the first id that was not given out
-	// then, damaged when a damaged replica was reported last, disk the node's disk.
+	// damages counts generations of damaged replicas: a damaged replica that
+	// was built after the previous damage starts a new generation. built is the
+	// replica id that was next to be allocated at that time, damaged the time
+	// of the latest report of damage, and disk the node's disk id.
 	damages int
 	built   sharding.ReplicaID
 	damaged time.Time
 	disk    string
 }
 
-// lookAtTroubles judges who is steady. A coordinator that hears less than a
-// majority of the hosts may be what is cut off, and blames nobody.
+// evaluateTroubles decides which nodes are steady. A coordinator that reaches
+// less than a majority of the storage nodes may be partitioned itself and
+// blames no node.
 func (s *stepView) lookAtTroubles() {
 	usual, known := s.usualPace()
 	linked := 0
@@ -98,26 +101,26 @@ func (s *stepView) lookAtTroubles() {
 // Trouble says why a node is given no leadership for balance, and until when.
 type Trouble struct {
 	Node sharding.NodeID
-	// Slow: what it led was taken from it because it was slow. Otherwise it came
-	// back after it was lost.
+	// Slow: its leaderships were moved away because it was slow. Otherwise it
+	// came back after an absence.
 	Slow bool
-	// Until is when it is given leaderships again if it gives no more trouble;
+	// Until is when it is given leaderships again if there is no more trouble;
 	// zero while it is slow.
 	Until time.Time
-	// Quiet is for how long it must give no trouble.
+	// Quiet is how long it must be without trouble.
 	Quiet time.Duration
-	// Damages is how often replicas of it were damaged that had been built since
-	// the time before, at least 2; 0 if that is not the trouble. At MaxDamages it leads
-	// nothing and gets no replicas until it is resumed, and Until is zero.
+	// Damages is the number of generations of damaged replicas, at least 2, or
+	// 0 if damage is not the trouble. At MaxDamages the node leads nothing and
+	// gets no replicas until it is resumed, and Until is zero.
 	Damages int
 }
 
-// MaxDamages is the number of damages after which a node has to be resumed by an
-// operator.
+// MaxDamages is the number of damages after which an operator must resume the
+// node.
 const MaxDamages = maxDamages
 
-// tell describes the trouble of an unsteady node. It is the same at every step
-// while nothing changes.
+// describeTrouble describes the trouble of an unsteady node. The result is the
+// same in every step while nothing changes.
 func (s *stepView) tell(n *node, t *trouble) Trouble {
 	if t.damages > 1 {
 		out := Trouble{Node: n.Node, Quiet: damageLeads, Damages: t.damages}
@@ -133,8 +136,8 @@ func (s *stepView) tell(n *node, t *trouble) Trouble {
 	return out
 }
 
-// usualPace is the median of what the hosts report, the quicker of the two in
-// the middle.
+// medianPace returns the median pace of the storage nodes, rounded down to the
+// faster of the two middle ones.
 func (s *stepView) usualPace() (time.Duration, bool) {
 	var all []time.Duration
 	for _, n := range s.nodes {
@@ -184,9 +187,9 @@ func (s *stepView) lookAtPace(n *node, t *trouble, slow bool) {
 	}
 }
 
-// lookAtDamage counts damages of the node's replicas. One replica is damaged
-// once, and so are all that were damaged at the same time as it: only one that
-// was built since then shows that the node damages what it is given.
+// checkDamage counts how often replicas of the node were damaged. All replicas
+// that were damaged at the same time count once: only a damaged replica that
+// was built after the previous damage shows that the node itself damages data.
 func (s *stepView) lookAtDamage(n *node, t *trouble) {
 	if t.disk != n.Disk || t.damages > 0 && t.damages < maxDamages && s.now.Sub(t.damaged) >= damageForgotten {
 		t.damages, t.built, t.disk = 0, 0, n.Disk
@@ -204,7 +207,7 @@ func (s *stepView) lookAtDamage(n *node, t *trouble) {
 	}
 }
 
-// forgive forgets the damages of a node, as an operator has it resumed.
+// clearDamage resets the damage count of a node when an operator resumes it.
 func (s *stepView) forgive(node sharding.NodeID) {
 	if t := s.troubles[node]; t != nil {
 		t.damages, t.built = 0, s.view.NextReplica()
@@ -216,7 +219,8 @@ func (s *stepView) strike(t *trouble) {
 	t.strikes++
 }
 
-// backOff is how long a node must give no trouble after so many strikes.
+// backOff returns how long a node must be without trouble after this number of
+// strikes.
 func (s *stepView) backOff(strikes int) time.Duration {
 	d := s.opts.BackOff
 	for ; strikes > 1 && d < s.opts.MaxBackOff; strikes-- {
@@ -225,8 +229,9 @@ func (s *stepView) backOff(strikes int) time.Duration {
 	return min(d, s.opts.MaxBackOff)
 }
 
-// heir is who takes the shard's leadership when its leader shall not have it;
-// nil for nobody. From a node that is slow only a steady one takes it.
+// transferTarget returns the node that should take over leadership from a
+// leader that should not have it, nil if there is none. If the leader is merely
+// slow, only steady nodes qualify.
 func (s *stepView) heir(sh *shard) *node {
 	heirs := s.heirs(sh)
 	if !sh.leader.outgoing() {

@@ -19,8 +19,8 @@ func (w *world) led(node sharding.NodeID) int {
 	return n
 }
 
-// slowWorld is a calm cluster of three, and one of its nodes that does not
-// coordinate and leads something.
+// slowWorld returns a calm cluster of three, and a node that leads something
+// but is not the coordinator.
 func slowWorld(t *testing.T) (*world, *host) {
 	t.Helper()
 	w := calmWorld(t, 3, 3)
@@ -43,7 +43,7 @@ func slowWorld(t *testing.T) (*world, *host) {
 	return nil, nil
 }
 
-// waits runs the world until what is asked for holds, and returns how long that
+// waits runs the world until the condition holds and returns how long that
 // took.
 func (w *world) waits(t *testing.T, what string, holds func() bool) time.Duration {
 	t.Helper()
@@ -52,8 +52,8 @@ func (w *world) waits(t *testing.T, what string, holds func() bool) time.Duratio
 	return w.now.Sub(began)
 }
 
-// A node that is ten times slower than the others gives its leaderships away,
-// and gets them back when it was quick for a while that grows.
+// A node that is ten times slower than the others loses its leaderships, and
+// gets them back after it has been fast for a back-off that grows.
 func TestSlowNodeGivesLeadershipsAway(t *testing.T) {
 	w, slow := slowWorld(t)
 	least := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second}
@@ -71,8 +71,9 @@ func TestSlowNodeGivesLeadershipsAway(t *testing.T) {
 	}
 }
 
-// The plan says who is given no leadership, why, and until when: of a slow node
-// only for how long it must be quick, so that nothing is news while it is slow.
+// The plan says which nodes are given no leadership, why, and until when. While
+// a node is slow, it only says how long the node must be fast, so that the
+// entry does not change.
 func TestTroublesAreTold(t *testing.T) {
 	w, slow := slowWorld(t)
 	told := func() coordinator.Trouble {
@@ -118,8 +119,7 @@ func TestTroublesAreTold(t *testing.T) {
 	}
 }
 
-// A moment of slowness, one that all share, and one that is small moves
-// nothing.
+// Slowness that is short, small or shared by all nodes moves nothing.
 func TestSlownessThatMovesNothing(t *testing.T) {
 	w, slow := slowWorld(t)
 	before := w.led(slow.id)
@@ -146,8 +146,7 @@ func TestSlownessThatMovesNothing(t *testing.T) {
 	stays("what all share", 200)
 }
 
-// An operator's word is stronger: a shard that was moved to a slow node by hand
-// is there at once and stays.
+// An operator can move a shard to a slow node, and it stays there.
 func TestShardIsMovedToASlowNodeByHand(t *testing.T) {
 	w, slow := slowWorld(t)
 	slow.pace = 200 * time.Millisecond
@@ -166,7 +165,7 @@ func TestShardIsMovedToASlowNodeByHand(t *testing.T) {
 	}
 }
 
-// A node that comes and goes gets leaderships back later each time.
+// A flapping node gets its leaderships back later each time.
 func TestNodeThatComesAndGoes(t *testing.T) {
 	w, flaps := slowWorld(t)
 	for _, backOff := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {

@@ -13,8 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// calmWorld is the model without disturbances: so many hosts that join, and a
-// policy.
+// calmWorld is the model without faults: hosts that have joined, and a policy.
 func calmWorld(t *testing.T, hosts, minMembers int) *world {
 	t.Helper()
 	w := newWorld(7, sabotage{})
@@ -29,7 +28,7 @@ func calmWorld(t *testing.T, hosts, minMembers int) *world {
 	return w
 }
 
-// until runs the world until what is asked for holds.
+// until runs the world until the condition holds.
 func (w *world) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -53,12 +52,12 @@ func (w *world) leaderOf(s sharding.ShardID) sharding.NodeID {
 	return ""
 }
 
-// ask gives an order and waits for its end.
+// ask issues an operation and waits until it is done.
 func (w *world) ask(t *testing.T, o coordinator.Operation) coordinator.Progress {
 	t.Helper()
 	taken := -1
 	w.until(t, fmt.Sprintf("order %+v", o), func() bool {
-		if w.stats["coordinators"] != taken { // an order ends with its coordinator
+		if w.stats["coordinators"] != taken { // an operation ends with its coordinator
 			taken = w.stats["coordinators"]
 			o.ID = uint64(len(w.done)) + 1000*uint64(taken)
 			w.operations = append(w.operations, o)
@@ -86,8 +85,8 @@ func TestMinMembersHoldPlacementBack(t *testing.T) {
 	w.until(t, "whole", w.whole)
 }
 
-// One node grows to two and to three: two hosts have a voter and a learner,
-// then a single joint change makes both learners voters.
+// One node grows to two and three. Two storage nodes have a voter and a
+// learner; then a single joint change promotes both learners.
 func TestGrowth(t *testing.T) {
 	w := calmWorld(t, 1, 1)
 	w.until(t, "whole", w.whole)
@@ -135,8 +134,8 @@ func TestMoveToAVoterIsAHandOver(t *testing.T) {
 	}
 }
 
-// A node that leads only until a hand-over under way is through does not lead
-// as ordered.
+// A node that leads only until a pending transfer is done does not satisfy an
+// order to lead.
 func TestMoveBackDuringAHandOver(t *testing.T) {
 	for ticks := range 12 {
 		w := calmWorld(t, 3, 3)
@@ -227,8 +226,8 @@ func TestDrainMovesLeadersAndNoReplicas(t *testing.T) {
 	}
 }
 
-// A drain goes on whoever coordinates, until it is taken back or the node
-// starts anew.
+// A drain continues under any coordinator, until it is canceled or the node
+// restarts.
 func TestDrainOutlivesItsCoordinator(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -272,8 +271,8 @@ func TestDrainOutlivesItsCoordinator(t *testing.T) {
 	w.until(t, "n2 leads after its start", func() bool { return leads("n2") })
 }
 
-// What a drained node holds votes where there is nobody else to: a drain takes
-// leaderships, and leaves no shard short of voters.
+// Replicas on a drained node can vote if there is no alternative: a drain moves
+// leaderships, but does not leave a shard short of voters.
 func TestDrainedNodeVotes(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
@@ -319,8 +318,8 @@ func TestDrainedNodeVotes(t *testing.T) {
 	w.until(t, "it has left", func() bool { _, member := w.state.View().Member(leaves.id); return !member })
 }
 
-// A node that leaves takes nothing with it, and is no member in the end: with a
-// host to spare, without one, and down to one.
+// A leaving node ends up without replicas and is removed: with a spare node,
+// without one, and down to a single node.
 func TestLeave(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
@@ -341,8 +340,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// A node that is dead is replaced after the time for it, not before; one put
-// down by an operator at once.
+// A dead node is replaced after deadAfter, not before; one that an operator
+// declares down is replaced immediately.
 func TestDeadNodeIsReplaced(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		w := calmWorld(t, 4, 3)
@@ -361,7 +360,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 	}
 }
 
-// Whoever hears less than a majority takes nobody for dead.
+// A coordinator that reaches less than a majority considers no node dead.
 func TestAMinorityTakesNobodyForDead(t *testing.T) {
 	c := coordinator.New(coordinator.Options{DeadAfter: time.Second})
 	s := meta.New()
@@ -383,8 +382,7 @@ func TestAMinorityTakesNobodyForDead(t *testing.T) {
 	}
 }
 
-// The policy of the cluster says when a node is dead, not what the coordinator
-// is configured with.
+// The cluster's policy overrides the coordinator's configuration.
 func TestThePolicySaysWhenANodeIsDead(t *testing.T) {
 	c := coordinator.New(coordinator.Options{DeadAfter: time.Second})
 	s := meta.New()
@@ -405,8 +403,8 @@ func TestThePolicySaysWhenANodeIsDead(t *testing.T) {
 	}
 }
 
-// Only the newest word counts: reports of an earlier start, reports overtaken
-// by later ones, and leaders of earlier terms are passed over.
+// Reports of earlier starts, reordered reports and leaders of earlier terms are
+// ignored.
 func TestOldReportsArePassedOver(t *testing.T) {
 	s := meta.New()
 	member := func(n sharding.NodeID, inc uint64) meta.Member {
@@ -454,7 +452,7 @@ func TestOldReportsArePassedOver(t *testing.T) {
 	}
 }
 
-// A proxy has its replica of the metadata shard and no other.
+// A proxy has only a replica of the metadata shard.
 func TestProxiesHoldNoData(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)

@@ -16,8 +16,9 @@ func (w *world) stopOn(s sharding.ShardID, node sharding.NodeID, why sharding.St
 	return r
 }
 
-// TestDamagedReplicaIsReplaced: on another node where there is one, else on its
-// own under another id, with nobody's help; the others lead meanwhile.
+// A damaged replica is replaced without operator action, on another node if
+// possible and otherwise on its own under a new id. The other replicas lead
+// meanwhile.
 func TestDamagedReplicaIsReplaced(t *testing.T) {
 	for _, hosts := range []int{3, 4} {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
@@ -40,8 +41,9 @@ func TestDamagedReplicaIsReplaced(t *testing.T) {
 	}
 }
 
-// TestUnreadableReplicaStays where no other node can take its place: it votes,
-// and its own node would stop again. Nobody hands a leadership to it.
+// A replica that cannot read its log stays if no other node can replace it: it
+// votes, and a new one on the same node would stop too. It is not given
+// leadership.
 func TestUnreadableReplicaStays(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -70,7 +72,7 @@ func TestUnreadableReplicaStays(t *testing.T) {
 	})
 }
 
-// TestStoppedReplicaOfTheMetadata: its vote goes to a learner, and it stays.
+// Its vote goes to a learner, and it stays.
 func TestStoppedReplicaOfTheMetadata(t *testing.T) {
 	w := calmWorld(t, 4, 4)
 	w.until(t, "whole", w.whole)
@@ -84,7 +86,8 @@ func TestStoppedReplicaOfTheMetadata(t *testing.T) {
 	})
 }
 
-// TestTermOfAStoppedReplica: it may be above that of the leader, who leads.
+// A stopped replica's term may be higher than the leader's, which continues to
+// lead.
 func TestTermOfAStoppedReplica(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -110,8 +113,8 @@ func TestTermOfAStoppedReplica(t *testing.T) {
 	})
 }
 
-// TestNothingIsBuiltWhereTheLogCannotBeRead: what was begun there is built on
-// another node, and what is damaged elsewhere is replaced meanwhile.
+// Learners on such a node are built on another node instead, and damage
+// elsewhere is repaired meanwhile.
 func TestNothingIsBuiltWhereTheLogCannotBeRead(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -126,8 +129,8 @@ func TestNothingIsBuiltWhereTheLogCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestUnreadableLearnersHoldUpNoOther: where there is no other node for them
-// they stay, never catch up, and are not counted among those being built.
+// If no other node can take them, they stay, never catch up, and do not count
+// as being built.
 func TestUnreadableLearnersHoldUpNoOther(t *testing.T) {
 	w := calmWorld(t, 5, 5)
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 5, MinMembers: 5, Rebalance: true}))
@@ -155,8 +158,8 @@ func TestUnreadableLearnersHoldUpNoOther(t *testing.T) {
 	})
 }
 
-// baffle stops the replicas on these hosts that do not vote, because they
-// cannot read the log, and counts them.
+// baffle stops the non-voting replicas on these hosts as if they could not read
+// the log, and counts them.
 func (w *world) baffle(hosts []*host) (n int) {
 	for s := sharding.ShardID(1); s <= shards; s++ {
 		for _, h := range hosts {

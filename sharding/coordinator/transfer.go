@@ -7,11 +7,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// transfers moves leaderships away from nodes that are about to stop, that are
-// drained, that leave, that an operator put down, or that are slow: all of
-// them, at once. What an operator moved to a node that is slow stays there.
-// That of the metadata shard waits until the operation for it is written down:
-// whoever coordinates next has to know of it.
+// transfers moves all leaderships away from nodes that are about to stop,
+// drained, leaving, declared down by an operator, or slow. Leaderships that an
+// operator moved to a slow node stay. Leadership of the metadata shard is
+// transferred only after operations of this step have been written, so that the
+// next coordinator knows about them.
 func (s *stepView) transfers() {
 	for _, sh := range s.shards {
 		if sh.lead == nil || sh.Shard == sharding.MetaShard && s.writes {
@@ -30,15 +30,16 @@ func (s *stepView) transfers() {
 	}
 }
 
-// yieldAfter is how long a node must be out of the coordinator's reach, and in
-// that of others, before another one coordinates.
+// yieldAfter is how long the coordinator must be unable to reach a node that
+// others reach before it hands over to another coordinator.
 const yieldAfter = 5 * time.Second
 
-// yield hands the metadata shard over to a node that hears hosts which this one
-// has not heard for a while. A node that is cut from the coordinator alone
-// serves, but it can be given nothing and hears of no change of the metadata.
-// The heir has to hear more hosts than this node, so that leaderships do not go
-// to and fro between nodes that each hear another part.
+// yieldMetaShard transfers the metadata shard to a node that reaches storage
+// nodes which this one has not reached for a while. A node that is cut off only
+// from the coordinator still serves, but cannot be given anything and does not
+// see metadata changes. The new coordinator must reach more storage nodes than
+// this one, so that leadership does not move back and forth between nodes that
+// each reach a different subset.
 func (s *stepView) yield(sh *shard) {
 	var best *node
 	most := 0
@@ -66,13 +67,13 @@ func (s *stepView) yield(sh *shard) {
 	}
 }
 
-// outgoing says that the node is to lead nothing.
+// mustNotLead reports whether the node should lead nothing.
 func (n *node) outgoing() bool {
 	return n.draining || n.Draining || n.full || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown
 }
 
-// handOver asks the leader to hand over to the node, unless it was asked to
-// already. The caller knows that the node is among the heirs.
+// transferLeadership requests a transfer to the node, unless one was requested
+// already. The node must be one of the transfer targets.
 func (s *stepView) handOver(sh *shard, to *node) {
 	if _, asked := s.moving[sh.Shard]; asked || sh.lead == nil || to == sh.leader {
 		return
@@ -83,8 +84,8 @@ func (s *stepView) handOver(sh *shard, to *node) {
 	s.plan.Transfers = append(s.plan.Transfers, Transfer{Shard: sh.Shard, From: sh.leader.Node, To: to.Node})
 }
 
-// leading counts the shards that the node leads, and those of them that some
-// other node votes in too.
+// countLed counts the shards that the node leads, and those of them with
+// another voter.
 func (s *stepView) leading(id sharding.NodeID) (all, movable int) {
 	for _, sh := range s.shards {
 		if sh.lead == nil || sh.leader.Node != id {
@@ -98,8 +99,9 @@ func (s *stepView) leading(id sharding.NodeID) (all, movable int) {
 	return all, movable
 }
 
-// unseen counts the shards that a node which is not heard may lead: it said so
-// last, or nobody has said since this coordinator began who does.
+// countPossiblyLed counts the shards that a node without a current report may
+// be leading: it was the last known leader, or no leader has reported since
+// this coordinator started.
 func (s *stepView) unseen(n *node) (shards int, first *shard) {
 	if n.fresh {
 		return 0, nil

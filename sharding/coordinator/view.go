@@ -12,28 +12,29 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// stepView is the cluster as one step sees it, and what the step has decided.
+// stepView is the state of the cluster in one step, together with what the step
+// has decided so far.
 type stepView struct {
 	*Coordinator
 	now    time.Time
 	view   *meta.View
 	policy meta.Policy
-	nodes  []*node // members, by id
+	nodes  []*node // members, sorted by id
 	byID   map[sharding.NodeID]*node
-	shards []*shard // placed ones, by number
-	// hosts is the number of members that may hold data.
+	shards []*shard // placed shards, sorted by number
+	// hosts is the number of members that can hold data.
 	hosts int
-	// state is what the strategy is asked about; the shards in it are the data
-	// shards of shards, in that order.
+	// state is the input of the strategy. Its shards are the data shards of
+	// shards, in the same order.
 	state *placement.State
 	// building counts the replicas that are being built.
 	building int
-	// unrest says what is being repaired, or which node is not heard; empty: nothing
-	// and none, and replicas may move for balance.
+	// rebalanceBlocked says why replicas must not move for balance: what is
+	// being repaired, or which node is unreachable. Empty if they may.
 	unrest string
-	// electing: some shard's leader is not known, and may be in a moment.
+	// hasElection: some shard has no known leader but may get one soon.
 	electing bool
-	// writes: an operation is being written down.
+	// writesOperation: the plan includes commands of an operation.
 	writes bool
 	plan   Plan
 }
@@ -41,56 +42,60 @@ type stepView struct {
 // node is a member.
 type node struct {
 	meta.Member
-	heard *heard // its report, if it is of this incarnation
-	// linked: this node hears it. reachable: that, or a report that just came.
-	// fresh: reachable, with a report that counts.
+	heard *heard // latest report, if it is of this incarnation
+	// linked: this node reaches it. reachable: linked, or it has just sent a
+	// report. fresh: reachable and with a current report.
 	linked, reachable, fresh bool
-	draining                 bool // by its own word: it is about to stop, or cannot lead
-	full                     bool // by its own word: its disk has no room for more
-	behind                   bool // by its own word: it cannot read the log of some shard
-	// unsteady: it is given no leadership for balance. evicted: it is slow, and
-	// gives away what it leads.
+	draining                 bool // the node reports that it is about to stop or cannot lead
+	full                     bool // the node reports that its disk is full
+	behind                   bool // the node reports that it cannot read the log of some shard
+	// unsteady: it is given no leadership for balance. evicted: it is slow and
+	// loses its leaderships.
 	unsteady, evicted bool
-	// rejected: its replicas were damaged again and again, and it gets none now.
+	// rejected: its replicas were repeatedly damaged and it gets none for now.
 	rejected bool
-	replicas int // of data shards, those that leave included
+	replicas int // replicas of data shards, including leaving ones
 	building int
-	leads    int // as if every handover under way were done
+	leads    int // as if all pending transfers were done
 }
 
-// host says that the node may hold data.
+// canHost reports whether the node may hold data.
 func (n *node) host() bool { return n.Status == meta.StatusUp && !n.Has(meta.RoleProxy) }
 
-// able says that the node may be given something now.
+// canTake reports whether the node may be given leaderships or replicas now.
 func (n *node) able() bool { return n.works() && !n.Draining && !n.full }
 
-// works says that a replica on the node may be given a vote now. A drained node
-// is given none to hold and leads nothing, but what it holds can vote: a shard
-// would otherwise stay short of voters for as long as the drain lasts.
+// canVote reports whether a replica on the node may be promoted now. A draining
+// node is given no replicas and leads nothing, but its existing replicas can
+// vote. Otherwise a shard would be short of voters for as long as the drain
+// lasts.
 func (n *node) works() bool { return n.host() && n.linked && n.fresh && !n.draining }
 
 // shard is a placed shard.
 type shard struct {
 	meta.Placement
-	// lead is the report of the leader on node leader; nil while none counts.
+	// lead is the report of the leader, and leader its node; nil if no current
+	// one is known.
 	lead   *ShardReport
 	leader *node
-	// settled: the group's membership is the placement, leaving ones apart.
+	// converged: the group's membership equals the placement, leaving replicas
+	// aside.
 	settled bool
-	// bad are the replicas that must go, of either kind; ripe are learners that
-	// could vote now.
+	// badVoters and badLearners must go; promotable learners could become
+	// voters now.
 	badVoters, badLearners, ripe []meta.Replica
-	// stuck are learners whose nodes cannot read the log: nothing is won there by
-	// another one.
+	// stuck are learners whose nodes cannot read the log. A new replica on the
+	// same node would not help.
 	stuck          []meta.Replica
-	voters, copies int // copies stay: voters and learners that are not bad
-	// victim is the node that a shard with a copy too many is best without.
+	voters, copies int // copies counts the voters and learners that can stay
+	// evictFrom is the node whose replica is evicted if the shard has one too
+	// many.
 	victim sharding.NodeID
-	index  int // in state, -1 for the metadata shard
+	index  int // in state; -1 for the metadata shard
 	busy   bool
 }
 
-// look takes the reports in and makes the view of the step.
+// newStepView receives the reports and builds the view of the step.
 func (c *Coordinator) look(in Input) *stepView {
 	s := &stepView{Coordinator: c, now: in.Now, view: in.View, byID: map[sharding.NodeID]*node{}, state: &placement.State{}}
 	c.hear(in)
@@ -105,7 +110,7 @@ func (c *Coordinator) look(in Input) *stepView {
 		c.placed, c.placements = in.View, in.View.Placements()
 	}
 	placements := c.placements
-	shards := make([]shard, len(placements)) // one piece of memory, not thousands
+	shards := make([]shard, len(placements)) // one allocation instead of thousands
 	s.shards = make([]*shard, 0, len(placements))
 	s.state.Shards = make([]placement.Shard, 0, len(placements))
 	for i, p := range placements {
@@ -125,7 +130,7 @@ func (c *Coordinator) look(in Input) *stepView {
 	return s
 }
 
-// hear keeps the newest report of each node and the highest terms.
+// receiveReports stores the latest report of each node and the highest terms.
 func (c *Coordinator) hear(in Input) {
 	for _, r := range in.Reports {
 		old := c.nodes[r.Node]
@@ -137,7 +142,8 @@ func (c *Coordinator) hear(in Input) {
 			sr := &r.Shards[i]
 			h.shards[sr.Shard] = sr
 			if sr.Stopped != sharding.NotStopped {
-				// It may have stood in a term that nobody else has heard of.
+				// A stopped replica may have been in a term that no other
+				// replica knows.
 				h.stops = true
 				h.behind = h.behind || sr.Stopped == sharding.StopUnsupported
 				continue
@@ -164,8 +170,9 @@ func (c *Coordinator) hear(in Input) {
 	}
 }
 
-// disown forgets that the report's node leads what it led. One that leads an
-// older term does not take its place: its term is not the highest any more.
+// clearLeaderships removes the report's claims to leadership. A node that leads
+// with an older term does not take over, because its term is no longer the
+// highest.
 func (c *Coordinator) disown(h *heard) {
 	for i := range h.report.Shards {
 		if id := h.report.Shards[i].Shard; c.leaders[id] == h {
@@ -180,7 +187,7 @@ func (s *stepView) lookAtNodes(in Input) {
 		if h := s.Coordinator.nodes[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
 			n.heard = h
 			recent := in.Now.Sub(h.at) <= s.opts.Fresh
-			// A report is word from the node, whatever gossip believes.
+			// A report proves that the node is alive, whatever gossip says.
 			n.fresh = recent && (n.reachable || in.Now.Sub(h.at) <= s.opts.Fresh/2)
 			n.reachable = n.reachable || n.fresh
 			n.draining, n.full, n.behind = h.report.Draining, h.report.Full, h.behind
@@ -211,7 +218,7 @@ func (s *stepView) lookAtNodes(in Input) {
 	}
 }
 
-// lookAt draws one shard.
+// evaluateShard evaluates one shard.
 func (s *stepView) lookAt(sh *shard) {
 	p := sh.Placement
 	sh.index = -1
@@ -230,7 +237,7 @@ func (s *stepView) lookAt(sh *shard) {
 		case bad, r.State == meta.ReplicaLeaving:
 		case r.State == meta.ReplicaVoter:
 			bad = stopped != sharding.NotStopped
-		case p.Shard == sharding.MetaShard: // each member keeps its learner
+		case p.Shard == sharding.MetaShard: // every member keeps its learner
 		case stopped == sharding.StopUnsupported:
 			sh.stuck = append(sh.stuck, r)
 		default:
@@ -254,7 +261,8 @@ func (s *stepView) lookAt(sh *shard) {
 		if ripe := !bad && stopped == sharding.NotStopped && n.works() && sh.caughtUp(r.ID); ripe {
 			sh.ripe = append(sh.ripe, r)
 		} else if stuck := !bad && stopped == sharding.StopUnsupported; n != nil && p.Shard != sharding.MetaShard && !stuck {
-			// Nothing comes to one that cannot read the log: it holds up no other.
+			// A learner that cannot read the log makes no progress and must not
+			// block other builds.
 			n.building++
 			s.building++
 		}
@@ -267,10 +275,11 @@ func (s *stepView) lookAt(sh *shard) {
 	s.lookAtLeader(sh)
 }
 
-// lookAtLeader notes who leads the shard, or will once a handover is through.
-// The old leader may have said already that it leads no more, and the new one
-// not yet that it does: that shard too is taken for the new one's, or others
-// would be moved there in its place.
+// evaluateLeader determines who leads the shard, or will lead it after a
+// pending transfer. During a transfer, the old leader may already have reported
+// that it no longer leads and the new one not yet that it does. Such a shard
+// counts for the new leader, because otherwise other shards would be moved
+// there in its place.
 func (s *stepView) lookAtLeader(sh *shard) {
 	if sh.lead == nil {
 		m, moving := s.moving[sh.Shard]
@@ -310,8 +319,8 @@ func (s *stepView) lookAtLeader(sh *shard) {
 	}
 }
 
-// unledShard notes since when a shard has no leader. One that will have none
-// before long tells nothing about who leads how much.
+// noteLeaderless records since when a shard has had no leader. If that is
+// recent, the number of leaderships per node is not reliable.
 func (s *stepView) unledShard(sh *shard) {
 	if sh.index < 0 {
 		return
@@ -324,7 +333,7 @@ func (s *stepView) unledShard(sh *shard) {
 	s.electing = s.electing || s.now.Sub(since) < s.opts.Fresh
 }
 
-// leaderOf returns the report of the shard's leader, if it still counts.
+// leaderOf returns the current report of the shard's leader, if there is one.
 func (s *stepView) leaderOf(id sharding.ShardID) (*ShardReport, *node) {
 	h := s.leaders[id]
 	if h == nil || s.now.Sub(h.at) > s.opts.Fresh {
@@ -337,7 +346,7 @@ func (s *stepView) leaderOf(id sharding.ShardID) (*ShardReport, *node) {
 	return nil, nil
 }
 
-// shardReport is the node's last word on its replica of the shard.
+// shardReport returns the node's latest report about its replica of the shard.
 func (n *node) shardReport(id sharding.ShardID) *ShardReport {
 	if n.heard == nil {
 		return nil
@@ -345,7 +354,8 @@ func (n *node) shardReport(id sharding.ShardID) *ShardReport {
 	return n.heard.shards[id]
 }
 
-// stopped says why the node's replica has stopped, as far as it has said so.
+// stopReason returns why the node's replica has stopped, if it has reported
+// that.
 func (n *node) stopped(id sharding.ShardID, replica sharding.ReplicaID) sharding.StopReason {
 	if n == nil || n.heard == nil || !n.heard.stops {
 		return sharding.NotStopped
@@ -356,7 +366,8 @@ func (n *node) stopped(id sharding.ShardID, replica sharding.ReplicaID) sharding
 	return sharding.NotStopped
 }
 
-// heirs are the nodes that the shard's leadership could move to now, by id.
+// transferTargets returns the nodes that can take over leadership of the shard
+// now, sorted by id.
 func (s *stepView) heirs(sh *shard) []*node {
 	if sh.lead == nil || len(sh.lead.Outgoing) > 0 {
 		return nil
@@ -373,15 +384,15 @@ func (s *stepView) heirs(sh *shard) []*node {
 	return out
 }
 
-// caughtUp says whether the leader counts the replica as a member whose log is
-// near its own.
+// isCaughtUp reports whether the replica is a member of the group and its log
+// is close to the leader's.
 func (sh *shard) caughtUp(id sharding.ReplicaID) bool {
 	return sh.lead != nil && len(sh.lead.Outgoing) == 0 &&
 		(slices.Contains(sh.lead.Learners, id) || slices.Contains(sh.lead.Voters, id)) && CaughtUp(sh.lead.Match[id], sh.lead.Commit)
 }
 
-// settled says whether the group is what its placement wants, learners that
-// were not added yet apart.
+// isConverged reports whether the group's membership equals the placement,
+// except for learners that have not been added yet.
 func settled(p meta.Placement, r *ShardReport) bool {
 	if len(r.Outgoing) > 0 {
 		return false
@@ -405,8 +416,8 @@ func settled(p meta.Placement, r *ShardReport) bool {
 	return voters == len(r.Voters)
 }
 
-// lookForSurplus finds what shards with a copy too many are best without, and
-// counts them as if it were gone already.
+// findSurplus chooses the replicas to evict from shards with too many, and
+// counts them as if they were already gone.
 func (s *stepView) lookForSurplus() {
 	for _, sh := range s.shards {
 		if sh.index < 0 {
@@ -429,7 +440,8 @@ func (s *stepView) lookForSurplus() {
 	}
 }
 
-// movedTo returns where operators want the shard led.
+// moveTargets returns the nodes to which operators are moving the shard's
+// leadership.
 func (s *stepView) movedTo(id sharding.ShardID) (to []sharding.NodeID, ordered bool) {
 	for _, o := range s.operations {
 		if o.Kind == OperationMove && o.Shard == id {
@@ -439,15 +451,15 @@ func (s *stepView) movedTo(id sharding.ShardID) (to []sharding.NodeID, ordered b
 	return to, len(to) > 0
 }
 
-// copies is the number of replicas that a data shard is to have.
+// copies returns the desired number of replicas of a data shard.
 func (s *stepView) copies() int { return min(s.hosts, s.policy.Replication) }
 
-// votes is the number of voters that a shard is to have: an odd number, since
-// another one would add a vote to ask for and none to spare.
+// votes returns the desired number of voters of a shard. It is odd, because one
+// more voter would enlarge the majority without tolerating more failures.
 func (s *stepView) votes() int { return odd(s.copies()) }
 
-// surplus says whether the shard has more copies than it is to have: one is
-// being moved, or less is wanted.
+// hasSurplus reports whether the shard has more replicas than desired, because
+// one is being moved or the policy wants fewer.
 func (sh *shard) surplus(s *stepView) bool {
 	return len(sh.badVoters) == 0 && sh.copies > max(s.copies(), sh.voters)
 }

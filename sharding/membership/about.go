@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// about is what a node says of itself: memberlist's meta data of it.
+// nodeMeta is what a node announces about itself, as memberlist's node meta
+// data.
 type about struct {
 	node        sharding.NodeID
 	incarnation uint64
@@ -24,17 +25,18 @@ const (
 	flagLeaving  = 1 << 0
 )
 
-// errMalformed: the meta data of a node is not what this package writes; the
-// node is not seen.
+// errMalformed: the meta data of a node was not written by this package; the
+// node is ignored.
 var errMalformed = errors.New("malformed meta data")
 
-// name is the node's name in memberlist. It holds the incarnation, because
-// memberlist refuses a name at a new address until the old one is long dead.
+// name returns the node's name in memberlist. It includes the incarnation,
+// because memberlist rejects a known name at a new address until the old one
+// has been dead for a long time.
 func (a *about) name() string {
 	return string(a.node) + "#" + strconv.FormatUint(a.incarnation, 16)
 }
 
-// encode returns at most 414 bytes for fields within their bounds.
+// encode returns at most 414 bytes if the fields are within their limits.
 func (a *about) encode() []byte {
 	var flags byte
 	if a.leaving {
@@ -64,13 +66,13 @@ func decodeAbout(b []byte) (a about, err error) {
 		max int
 	}{{&node, maxNodeBytes}, {&a.address, maxAddressBytes}, {&a.cluster, maxIDBytes}, {&a.disk, maxIDBytes}} {
 		if len(b) == 0 || int(b[0]) > field.max || int(b[0]) > len(b)-1 {
-			return about{}, fmt.Errorf("%w: a field runs past its end or bound", errMalformed)
+			return about{}, fmt.Errorf("%w: a field is too long or truncated", errMalformed)
 		}
 		*field.to = string(b[1 : 1+int(b[0])])
 		b = b[1+int(b[0]):]
 	}
 	a.node = sharding.NodeID(node)
-	// What follows belongs to later versions.
+	// Later versions may append fields, which are ignored here.
 	if a.node == "" || a.incarnation == 0 || checkAddress(a.address) != nil {
 		return about{}, fmt.Errorf("%w: a field is missing", errMalformed)
 	}

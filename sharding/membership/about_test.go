@@ -45,7 +45,7 @@ func TestAboutFormat(t *testing.T) {
 	}
 }
 
-// The largest meta data fits into what memberlist carries.
+// The largest meta data fits into memberlist's limit.
 func TestAboutFits(t *testing.T) {
 	a := about{
 		node: sharding.NodeID(strings.Repeat("n", maxNodeBytes)), incarnation: 1<<64 - 1,

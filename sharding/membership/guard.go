@@ -9,36 +9,39 @@ import (
 	"net"
 )
 
-// memberlist allocates what a message announces: a stream of 30 bytes can have
-// it make room for a million nodes, or for 20 MB that nobody sends, and a
-// packet of 64 KB can be 40 MB once it is uncompressed. Whoever reaches the port
-// may send these unless gossip has a key, so the transport looks at what comes
-// before memberlist does, and hands on only what memberlist sends with this
+// Protection against memory exhaustion.
+//
+// memberlist allocates whatever a message announces: a stream of 30 bytes can
+// make it allocate a million nodes, or 20 MB that are never sent, and a packet
+// of 64 KB can decompress to 40 MB. Without a gossip key, anyone who reaches
+// the port can send such messages. So the transport inspects messages before
+// memberlist sees them, and passes on only what memberlist sends with this
 // package's settings: no compression, no user messages, no user state.
 //
-// With a key memberlist uncompresses and decodes nothing that the key does not
-// open; what is encrypted passes.
+// With a key, memberlist neither decompresses nor decodes anything that the key
+// does not authenticate, so encrypted messages pass uninspected.
 
 const (
-	// maxStreams bounds the streams that others have open; more are closed. Each
-	// node opens one in ten seconds, and some for probes.
+	// maxStreams limits the streams opened by other nodes; excess ones are
+	// closed. Each node opens one every ten seconds, and some for probes.
 	maxStreams = 64
-	// maxStreamNodes is how many nodes a stream may announce.
+	// maxStreamNodes limits how many nodes a stream may announce.
 	maxStreamNodes = 4096
-	// maxStreamBytes is what is read of a stream: a node takes less than 700.
+	// maxStreamBytes limits how much is read from a stream; a node takes less
+	// than 700 bytes.
 	maxStreamBytes = 4 << 20
 )
 
-// The messages of memberlist that are told apart here, by their first byte.
+// memberlist's message types that are distinguished here, by first byte.
 const (
 	messagePing       = 0
 	messageAck        = 2
-	messageDead       = 5 // the last of those that are single, except messageNack
+	messageDead       = 5 // last of the single messages, apart from messageNack
 	messagePushPull   = 6
 	messageCompound   = 7
 	messageEncrypted  = 10
 	messageNack       = 11
-	messageChecked    = 12 // a checksum of 4 bytes, and another message
+	messageChecked    = 12 // a 4-byte checksum and another message
 	messageError      = 13
 	messageLabelled   = 244
 	checksumBytes     = 4
@@ -46,11 +49,12 @@ const (
 	maxHeaderKeyBytes = 31
 )
 
-// errUnwanted: a stream begins as none of memberlist's does here.
+// errUnwanted: a stream starts with a message that memberlist does not send
+// with this package's settings.
 var errUnwanted = errors.New("not a message of gossip")
 
-// acceptsPacket reports whether memberlist may be given a packet that is not
-// encrypted.
+// acceptsPacket reports whether an unencrypted packet may be passed to
+// memberlist.
 func acceptsPacket(packet []byte) bool {
 	if len(packet) >= 2 && packet[0] == messageLabelled {
 		packet = packet[min(2+int(packet[1]), len(packet)):]
@@ -61,7 +65,7 @@ func acceptsPacket(packet []byte) bool {
 	if len(packet) < 2 || packet[0] != messageCompound {
 		return isSingle(packet)
 	}
-	// How many, their lengths of two bytes, and the messages.
+	// A count, the 2-byte lengths, and the messages.
 	n := int(packet[1])
 	lengths := packet[2:]
 	if len(lengths) < 2*n {
@@ -78,21 +82,21 @@ func acceptsPacket(packet []byte) bool {
 	return true
 }
 
-// isSingle reports whether a message holds no others.
+// isSingle reports whether a message contains no other messages.
 func isSingle(message []byte) bool {
 	return len(message) > 0 && (message[0] <= messageDead || message[0] == messageNack)
 }
 
-// guarded is a stream whose beginning was looked at.
+// guardedStream is a stream whose beginning has been inspected.
 type guarded struct {
 	net.Conn
-	rest io.Reader // with the beginning
+	rest io.Reader // including the beginning
 }
 
 func (g *guarded) Read(b []byte) (int, error) { return g.rest.Read(b) }
 
-// guardedReply is a stream that this node has opened. What comes back is looked
-// at when it is read.
+// guardedReply is a stream opened by this node. The answer is inspected on the
+// first read.
 type guardedReply struct {
 	net.Conn
 	reply net.Conn
@@ -109,7 +113,8 @@ func (g *guardedReply) Read(b []byte) (int, error) {
 	return g.reply.Read(b)
 }
 
-// guard looks at the beginning of a stream, and returns one that has it still.
+// guard inspects the beginning of a stream and returns a stream that still
+// includes it.
 func guard(conn net.Conn) (net.Conn, error) {
 	in := bufio.NewReaderSize(io.LimitReader(conn, maxStreamBytes), 1<<10)
 	at := 0
@@ -145,8 +150,8 @@ func guard(conn net.Conn) (net.Conn, error) {
 	return &guarded{conn, in}, nil
 }
 
-// checkHeader reads the header of all that a node knows, a map of MessagePack
-// with small members: how many nodes follow, and how many bytes of state.
+// checkHeader reads the header of a full state exchange: a MessagePack map with
+// small members that says how many nodes and how many bytes of state follow.
 // https://github.com/msgpack/msgpack/blob/master/spec.md
 func checkHeader(next func(n int) ([]byte, error)) error {
 	head, err := next(1)
@@ -155,7 +160,7 @@ func checkHeader(next func(n int) ([]byte, error)) error {
 	}
 	members := int(head[0]) - 0x80
 	if members < 0 || members > maxHeaderMembers {
-		return fmt.Errorf("%w: a header that is no map", errUnwanted)
+		return fmt.Errorf("%w: the header is not a map", errUnwanted)
 	}
 	for range members {
 		if head, err = next(1); err != nil {
@@ -163,7 +168,7 @@ func checkHeader(next func(n int) ([]byte, error)) error {
 		}
 		size := int(head[0]) - 0xa0
 		if size < 0 || size > maxHeaderKeyBytes {
-			return fmt.Errorf("%w: a name that is no short text", errUnwanted)
+			return fmt.Errorf("%w: a header key is not a short string", errUnwanted)
 		}
 		key, err := next(size)
 		if err != nil {
@@ -181,7 +186,7 @@ func checkHeader(next func(n int) ([]byte, error)) error {
 	return nil
 }
 
-// readNumber reads a boolean, which is 0 here, or a number that is not negative.
+// readNumber reads a boolean (as 0) or a non-negative number.
 func readNumber(next func(n int) ([]byte, error)) (uint64, error) {
 	head, err := next(1)
 	if err != nil {
@@ -202,8 +207,8 @@ func readNumber(next func(n int) ([]byte, error)) (uint64, error) {
 		for _, digit := range b {
 			value = value<<8 | uint64(digit)
 		}
-		return value, nil // a negative number is a large one
+		return value, nil // a negative number reads as a huge one
 	default:
-		return 0, fmt.Errorf("%w: a value that is no number", errUnwanted)
+		return 0, fmt.Errorf("%w: a header value is not a number", errUnwanted)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// header is that of all that a node knows, as memberlist writes it.
+// header returns the header of a full state exchange, as memberlist encodes it.
 func header(nodes, state string) string {
 	return "\x06\x83\xa4Join\xc2\xa5Nodes" + nodes + "\xacUserStateLen" + state
 }
 
 const million = "\xce\x00\x10\x00\x00"
 
-// TestStreamsAnnounceNoMoreThanTheyMay: what would have memberlist allocate
-// without bound is refused, and other streams come as they were sent.
+// Streams that would make memberlist allocate without limit are rejected. Other
+// streams pass unchanged.
 func TestStreamsAnnounceNoMoreThanTheyMay(t *testing.T) {
 	label := "\xf4\x04test"
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestStreamsAnnounceNoMoreThanTheyMay(t *testing.T) {
 	}
 }
 
-// TestStreamsEnd: what is read of one has a bound.
+// The bytes read from a stream are limited.
 func TestStreamsEnd(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
@@ -85,7 +85,7 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestPacketsHoldNothingCompressed: however it is wrapped.
+// Compressed messages are rejected, however they are wrapped.
 func TestPacketsHoldNothingCompressed(t *testing.T) {
 	checked, label := "\x0c....", "\xf4\x04test"
 	compound := func(messages ...string) string {
@@ -109,8 +109,7 @@ func TestPacketsHoldNothingCompressed(t *testing.T) {
 	}
 }
 
-// TestStreamsHaveABoundOfTheirOwn: those that say nothing leave room for
-// packets, and make room when they are closed.
+// Idle streams leave room for packets, and closing them makes room for more.
 func TestStreamsHaveABoundOfTheirOwn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

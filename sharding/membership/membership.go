@@ -16,10 +16,11 @@ import (
 var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the membership is closed")
-	// errOtherCluster keeps nodes of another cluster out.
-	errOtherCluster = errors.New("the node is of another cluster")
-	// errFuture keeps out what no later start of the node could exceed.
-	errFuture = errors.New("the node has started in the future; set the clocks")
+	// errOtherCluster rejects nodes of a different cluster.
+	errOtherCluster = errors.New("the node belongs to a different cluster")
+	// errFuture rejects an incarnation so high that no later start of the node
+	// could exceed it.
+	errFuture = errors.New("the node started in the future; correct the clocks")
 )
 
 // Membership is this node's gossip. Its methods are safe for concurrent use.
@@ -31,18 +32,18 @@ type Membership struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu     sync.Mutex // over changes of what the node says, and Close
+	mu     sync.Mutex // guards changes of about and Close
 	about  about
 	list   *memberlist.Memberlist
 	closed bool
 
-	metaMu sync.Mutex // a callback of memberlist reads meta with its own locks held
+	metaMu sync.Mutex // memberlist calls back for meta while it holds its own locks
 	meta   []byte
 }
 
-// Start begins to gossip, and to look for the others until Close. It returns
-// before it has found any. It takes a moment where Address is a name that must
-// be looked up, and fails where that does.
+// Start starts gossiping and looking for other nodes until Close. It returns
+// before it has found any. It resolves Address if it is a host name, and fails
+// if that fails.
 func Start(ctx context.Context, opts Options) (*Membership, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
@@ -69,7 +70,7 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 	return m, nil
 }
 
-// advertised is the address that others gossip to.
+// advertisedAddress returns the address to which other nodes send gossip.
 func (m *Membership) advertised(ctx context.Context) (net.IP, int, error) {
 	found, err := m.opts.Lookup.Addresses(ctx, m.opts.Address)
 	if err != nil {
@@ -83,7 +84,7 @@ func (m *Membership) advertised(ctx context.Context) (net.IP, int, error) {
 	return net.ParseIP(host), port, err
 }
 
-// config is what memberlist runs with; package membership's comment says why.
+// config returns memberlist's configuration; the package comment explains it.
 func (m *Membership) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.Name = m.about.name()
@@ -94,15 +95,15 @@ func (m *Membership) config() *memberlist.Config {
 	c.Events, c.Alive = m.peers, m.peers
 	c.Logger = newLogger(m.opts.Logger)
 	c.TCPTimeout = streamTimeout
-	// What gossip has missed is made up by comparing all that two nodes know.
-	// That is a few hundred bytes a node here, so it can be often.
+	// Full state exchanges repair what gossip has missed. They cost only a few
+	// hundred bytes per node here, so they can be frequent.
 	c.PushPullInterval = 10 * time.Second
 	c.DeadNodeReclaimTime = 30 * time.Second
-	c.EnableCompression = false // states are small, and packets go over a stream
+	c.EnableCompression = false // states are small, and packets are sent over streams
 	return c
 }
 
-// delegate answers what memberlist asks.
+// delegate implements memberlist.Delegate.
 type delegate Membership
 
 // NodeMeta implements memberlist.Delegate.
@@ -112,37 +113,37 @@ func (d *delegate) NodeMeta(int) []byte {
 	return d.meta
 }
 
-// NotifyMsg implements memberlist.Delegate; there are no messages.
+// NotifyMsg implements memberlist.Delegate. User messages are not used.
 func (d *delegate) NotifyMsg([]byte) {}
 
-// GetBroadcasts implements memberlist.Delegate; there are none.
+// GetBroadcasts implements memberlist.Delegate. Broadcasts are not used.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState implements memberlist.Delegate; there is none.
+// LocalState implements memberlist.Delegate. User state is not used.
 func (d *delegate) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState implements memberlist.Delegate; there is none.
+// MergeRemoteState implements memberlist.Delegate. User state is not used.
 func (d *delegate) MergeRemoteState([]byte, bool) {}
 
-// Nodes returns the other nodes that gossip knows or knew, by id.
+// Nodes returns the other nodes that gossip knows or knew, sorted by id.
 func (m *Membership) Nodes() []Peer { return m.peers.list() }
 
-// Changed returns a channel that is closed when Nodes would answer otherwise.
-// Take it before looking.
+// Changes returns a channel that is closed when the result of Nodes changes.
+// Call it before Nodes.
 func (m *Membership) Changed() <-chan struct{} { return m.peers.change() }
 
-// SetCluster says that the node is of a cluster now. Nodes of another are not
-// seen any more. It does not block.
+// SetCluster sets the cluster that the node belongs to from now on. Nodes of
+// other clusters are ignored. It does not block.
 func (m *Membership) SetCluster(id string) error {
 	if id == "" || len(id) > maxIDBytes {
-		return fmt.Errorf("a cluster id has 1 to %d bytes, not %d", maxIDBytes, len(id))
+		return fmt.Errorf("the cluster id must have 1 to %d bytes, got %d", maxIDBytes, len(id))
 	}
 	m.peers.setCluster(id)
 	return m.update(func(a *about) { a.cluster = id }, time.Nanosecond)
 }
 
-// update changes what the node says of itself, and waits for that to have been
-// sent for at most wait.
+// update changes what the node announces and waits up to wait until it has been
+// sent.
 func (m *Membership) update(change func(*about), wait time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,12 +155,12 @@ func (m *Membership) update(change func(*about), wait time.Duration) error {
 	m.metaMu.Lock()
 	m.meta = meta
 	m.metaMu.Unlock()
-	m.list.UpdateNode(wait) // fails when nobody was told in time; they will be
+	m.list.UpdateNode(wait) // an error means that it was not sent in time; it will be later
 	return nil
 }
 
-// Leave tells the others that this node stops, so that they do not look for it,
-// and waits for that to have been sent, or for ctx. Close comes next.
+// Leave announces that this node stops, so that others do not try to reconnect,
+// and waits until that has been sent or ctx ends. Call Close next.
 func (m *Membership) Leave(ctx context.Context) error {
 	wait := streamTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -179,8 +180,8 @@ func (m *Membership) Leave(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close ends the gossip and closes the transport; others see the node vanish,
-// unless it left. It waits for the goroutines, or for ctx.
+// Close stops gossiping and closes the transport. Unless Leave was called,
+// other nodes see this as a crash. It waits for the goroutines or for ctx.
 func (m *Membership) Close(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.closed

@@ -17,17 +17,16 @@ import (
 
 // Transport is the gossip half of a node's port.
 type Transport interface {
-	// Accept returns the next gossip connection; it fails after Close.
+	// Accept returns the next gossip connection. It fails after Close.
 	Accept() (net.Conn, error)
-	// Dial connects to the gossip half of another node's port, an IP address
-	// and a port.
+	// Dial connects to the gossip half of another node's port. The address is
+	// an IP address and a port.
 	Dial(ctx context.Context, address string) (net.Conn, error)
-	// Close ends Accept.
+	// Close makes Accept fail.
 	Close() error
 }
 
-// Bounds of what a node says of itself, in bytes: all of it has to fit into
-// 512.
+// Limits on what a node announces, in bytes. All of it must fit into 512.
 const (
 	maxNodeBytes    = 128
 	maxAddressBytes = 128
@@ -35,47 +34,48 @@ const (
 	maxLabelBytes   = 200
 )
 
-// Options of a Membership. The zero value of a duration means its default.
+// Options configure a Membership. A zero duration means the default.
 type Options struct {
-	// Node and Incarnation name this start of this node; a later start has a
-	// higher incarnation.
+	// Node and Incarnation identify this start of this node. Later starts have
+	// higher incarnations.
 	Node        sharding.NodeID
 	Incarnation uint64
-	// Address is where others reach this node, host:port; a name is looked up
-	// once, when the membership starts. At most 128 bytes.
+	// Address is the host:port at which other nodes reach this node, at most
+	// 128 bytes. A host name is resolved once, at start.
 	Address string
 	// Cluster is the cluster's id, at most 64 bytes; empty while the node
-	// belongs to none. Nodes of another cluster are not seen.
+	// belongs to none. Nodes of other clusters are ignored.
 	Cluster string
 	// Disk is the id of the node's data directory, at most 64 bytes.
 	Disk string
 
-	// Label is the cluster's name, at most 200 bytes. Nodes with another do not
-	// understand each other.
+	// Label is the cluster's name, at most 200 bytes. Nodes with different
+	// labels cannot communicate.
 	Label string
-	// Key encrypts everything, with AES-128, -192 or -256 by its length: 16, 24
-	// or 32 bytes. Empty: nothing is encrypted or authenticated.
+	// Key encrypts all gossip, using AES-128, -192 or -256 for 16, 24 or 32
+	// bytes. If empty, gossip is neither encrypted nor authenticated.
 	Key []byte
-	// Seeds are addresses of nodes to find the others through, host:port, or
-	// names of DNS that have them, as package seeds says. A name with several
-	// addresses stands for all of them, as of each attempt.
+	// Seeds are addresses of nodes through which to find the others: host:port,
+	// or DNS names as described in package seeds. A name with several addresses
+	// stands for all of them and is resolved again for each attempt.
 	Seeds []string
 
-	// Transport carries the gossip. It is closed by Close.
+	// Transport carries the gossip. Close closes it.
 	Transport Transport
-	// Lookup looks names up; the zero value asks the system.
+	// Lookup resolves names; the zero value uses the system's resolver.
 	Lookup seeds.Lookup
-	// Latest is the highest incarnation that a node can have now: one that says
-	// more is not seen. It must not block. nil: any is.
+	// Latest returns the highest acceptable incarnation of a node; nodes with a
+	// higher one are ignored. It must not block. If nil, all are accepted.
 	Latest func(node sharding.NodeID) uint64
-	// Jitter draws a duration below d; nil draws it at random.
+	// Jitter returns a duration below d; if nil, a random one.
 	Jitter func(d time.Duration) time.Duration
-	// Logger gets what operators should see; nil discards it.
+	// Logger receives messages for operators; if nil, they are discarded.
 	Logger *slog.Logger
 
-	// Rejoin is how often nodes that are out of sight, and seeds that no node
-	// in sight has the address of, are tried again (5 s, jittered up to twice);
-	// as long as nobody is in sight, it is Alone (500 ms, likewise).
+	// Rejoin is how often to retry unreachable nodes, and seeds whose addresses
+	// belong to no reachable node (default 5 s, jittered up to double). Alone
+	// is used instead while no other node is reachable (default 500 ms,
+	// likewise).
 	Rejoin time.Duration
 	Alone  time.Duration
 }
@@ -99,7 +99,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate joins all faults of the options.
+// Validate returns all errors in the options, joined.
 func (o Options) Validate() error {
 	var faults []error
 	check := func(ok bool, format string, args ...any) {
@@ -107,18 +107,18 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	check(o.Node != "" && len(o.Node) <= maxNodeBytes, "a node id has 1 to %d bytes, not %d", maxNodeBytes, len(o.Node))
-	check(o.Incarnation > 0, "the incarnation is 0")
-	check(len(o.Address) <= maxAddressBytes, "an address has at most %d bytes, not %d", maxAddressBytes, len(o.Address))
-	check(len(o.Cluster) <= maxIDBytes, "a cluster id has at most %d bytes, not %d", maxIDBytes, len(o.Cluster))
-	check(len(o.Disk) <= maxIDBytes, "a disk id has at most %d bytes, not %d", maxIDBytes, len(o.Disk))
-	check(len(o.Label) <= maxLabelBytes, "a label has at most %d bytes, not %d", maxLabelBytes, len(o.Label))
+	check(o.Node != "" && len(o.Node) <= maxNodeBytes, "the node id must have 1 to %d bytes, got %d", maxNodeBytes, len(o.Node))
+	check(o.Incarnation > 0, "the incarnation must not be 0")
+	check(len(o.Address) <= maxAddressBytes, "the address must have at most %d bytes, got %d", maxAddressBytes, len(o.Address))
+	check(len(o.Cluster) <= maxIDBytes, "the cluster id must have at most %d bytes, got %d", maxIDBytes, len(o.Cluster))
+	check(len(o.Disk) <= maxIDBytes, "the disk id must have at most %d bytes, got %d", maxIDBytes, len(o.Disk))
+	check(len(o.Label) <= maxLabelBytes, "the label must have at most %d bytes, got %d", maxLabelBytes, len(o.Label))
 	check(o.Transport != nil, "no transport")
 	check(o.Rejoin >= 0 && o.Alone >= 0, "negative duration")
 	switch len(o.Key) {
 	case 0, 16, 24, 32:
 	default:
-		check(false, "a key has 16, 24 or 32 bytes, not %d", len(o.Key))
+		check(false, "the key must have 16, 24 or 32 bytes, got %d", len(o.Key))
 	}
 	if err := checkAddress(o.Address); err != nil {
 		faults = append(faults, err)

@@ -9,27 +9,28 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Bounds of the connections that carry packets.
+// Limits of the connections that carry packets.
 const (
-	// maxLinks bounds the targets that packets go to; those to more are lost.
+	// maxLinks limits the number of targets; packets to more are dropped.
 	maxLinks = 1024
-	// maxQueued bounds the packets that wait for one target; more are lost.
+	// maxQueued limits the packets queued per target; more are dropped.
 	maxQueued = 64
-	// linkAge is how long a connection serves. What stood in one while the
-	// network was cut can be a minute late, because TCP retries ever slower; a
-	// new connection is not.
+	// linkAge is how long a connection is used. Packets stuck in a connection
+	// during a network outage can be delayed by a minute, because TCP backs off
+	// its retransmissions; a new connection does not have this delay.
 	linkAge = 15 * time.Second
-	// linkIdle closes the sender's end; the receiver's waits twice as long.
+	// linkIdle is the idle timeout at the sender; the receiver waits twice as
+	// long.
 	linkIdle = 30 * time.Second
 )
 
-// packetLink is the packets to one target.
+// packetLink sends packets to one target.
 type packetLink struct {
 	address string
 	queue   chan []byte
 }
 
-// send queues a packet, or loses it. The packet becomes the transport's.
+// send queues or drops a packet. The transport takes ownership of it.
 func (t *transport) send(address string, packet []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +52,7 @@ func (t *transport) send(address string, packet []byte) {
 	}
 }
 
-// runLink sends the packets to one target until none come for linkIdle.
+// runLink sends the packets for one target until none arrive for linkIdle.
 func (t *transport) runLink(l *packetLink) {
 	idle := time.NewTimer(linkIdle)
 	defer idle.Stop()
@@ -71,7 +72,7 @@ func (t *transport) runLink(l *packetLink) {
 	}
 }
 
-// retire forgets a link that has nothing to send.
+// retire removes a link that has nothing to send.
 func (t *transport) retire(l *packetLink) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,9 +83,9 @@ func (t *transport) retire(l *packetLink) bool {
 	return true
 }
 
-// sendOver makes a connection, and sends the packet and what follows it, until
-// the connection fails, is old, or idle. What was queued while it could not be
-// made is lost with it: an old probe helps nobody.
+// sendOver opens a connection and sends the packet and the following ones until
+// the connection fails, is too old or the transport shuts down. If it cannot be
+// opened, all queued packets are dropped: an outdated probe is useless.
 func (t *transport) sendOver(l *packetLink, packet []byte) {
 	conn, err := t.dial(l.address, kindPackets, streamTimeout)
 	if err != nil {
@@ -119,14 +120,14 @@ func (t *transport) sendOver(l *packetLink, packet []byte) {
 	}
 }
 
-// sender is the address that the packets of a connection come from, as their
-// sender gave it: where answers go to.
+// sender is the address that the sender of a packet connection gave for
+// answers.
 type sender string
 
 func (s sender) Network() string { return "tcp" }
 func (s sender) String() string  { return string(s) }
 
-// receive hands the packets of a connection on until it ends.
+// receive passes on the packets of a connection until it ends.
 func (t *transport) receive(conn net.Conn) {
 	r := bufio.NewReaderSize(conn, 16<<10)
 	conn.SetReadDeadline(time.Now().Add(kindTimeout))

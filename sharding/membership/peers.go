@@ -13,39 +13,38 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Peer is a node as gossip knows it. This node is not among the peers.
+// Peer is another node as gossip knows it.
 type Peer struct {
 	ID          sharding.NodeID
-	Incarnation uint64 // the newest that was seen
-	Address     string // host:port, as the node gave it
-	Gossip      string // IP address and port that gossip to it goes to
+	Incarnation uint64 // the highest seen
+	Address     string // host:port announced by the node
+	Gossip      string // IP address and port for gossip
 	Cluster     string // empty while the node belongs to none
 	Disk        string
-	// Reachable: it answers this node or others that this node sees.
+	// Reachable: it answers this node, or nodes that this node can reach.
 	Reachable bool
-	// Left: it said that it stops, and is gone.
+	// Left: it announced that it stops, and has stopped.
 	Left bool
 }
 
-// maxPeers bounds the peers that are remembered; the first to go is one that
-// is out of sight.
+// maxPeers limits the remembered peers. Unreachable ones are dropped first.
 const maxPeers = 1024
 
 const (
-	// maxNames bounds the names that memberlist is let keep. A node has another
-	// one at each start.
+	// maxNames limits the names that memberlist may keep. A node has a new name
+	// after each start.
 	maxNames = 2 * maxPeers
-	// nameAge is for how long a name counts that is not alive any more, longer than
-	// memberlist keeps it.
+	// nameAge is how long a name counts after it is no longer alive. It is
+	// longer than memberlist keeps names.
 	nameAge = 2 * time.Minute
 )
 
-// errCrowded keeps new nodes out while gossip knows too many: anybody who may
-// send gossip could make them up, and memberlist would keep them all.
+// errCrowded rejects new nodes while gossip knows too many. Anyone who can send
+// gossip could invent nodes, and memberlist would keep them all.
 var errCrowded = errors.New("too many nodes are known")
 
-// peers is what was seen. It takes memberlist's callbacks, which come with
-// memberlist's lock held: they only write here.
+// peers stores what gossip has seen. memberlist calls it while holding its own
+// lock, so the callbacks only update maps.
 type peers struct {
 	self   sharding.NodeID
 	latest func(sharding.NodeID) uint64
@@ -53,9 +52,9 @@ type peers struct {
 	mu      sync.Mutex
 	cluster string
 	known   map[sharding.NodeID]*seen
-	names   map[string]time.Time // since when they are not alive; zero for those that are
+	names   map[string]time.Time // time since when a name is not alive; zero if it is alive
 	now     func() time.Time
-	changed chan struct{} // closed and replaced at each change
+	changed chan struct{} // closed and replaced on each change
 }
 
 type seen struct {
@@ -67,7 +66,8 @@ func newPeers(self sharding.NodeID, cluster string, latest func(sharding.NodeID)
 	return &peers{self: self, latest: latest, cluster: cluster, known: map[sharding.NodeID]*seen{}, names: map[string]time.Time{}, now: time.Now, changed: make(chan struct{})}
 }
 
-// NotifyAlive implements memberlist.AliveDelegate: an error keeps a node out.
+// NotifyAlive implements memberlist.AliveDelegate. Returning an error rejects
+// the node.
 func (p *peers) NotifyAlive(n *memberlist.Node) error {
 	a, err := decodeAbout(n.Meta)
 	if err != nil {
@@ -87,8 +87,8 @@ func (p *peers) NotifyAlive(n *memberlist.Node) error {
 	return p.admit(n.Name)
 }
 
-// admit counts a name, which memberlist may keep from now on. It is called with
-// the lock held.
+// admit counts a name that memberlist may keep from now on. The lock must be
+// held.
 func (p *peers) admit(name string) error {
 	if _, counted := p.names[name]; counted {
 		return nil
@@ -99,7 +99,7 @@ func (p *peers) admit(name string) error {
 			return errCrowded
 		}
 	}
-	p.names[name] = p.now() // until it has joined
+	p.names[name] = p.now() // until NotifyJoin
 	return nil
 }
 
@@ -146,8 +146,8 @@ func (p *peers) note(n *memberlist.Node, alive bool) {
 	}
 }
 
-// room is called with the lock held: it forgets a peer out of sight where
-// there is no room for another.
+// makeRoom drops an unreachable peer if the limit is reached, and reports
+// whether there is room for one more. The lock must be held.
 func (p *peers) room() bool {
 	if len(p.known) < maxPeers {
 		return true
@@ -167,8 +167,8 @@ func (p *peers) setCluster(id string) {
 	p.cluster = id
 }
 
-// list returns the peers ordered by id, without those of another cluster, which
-// may have been seen before this node was of one.
+// list returns the peers, sorted by id. It omits nodes of other clusters, which
+// may have been recorded before this node belonged to one.
 func (p *peers) list() []Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,8 +182,8 @@ func (p *peers) list() []Peer {
 	return out
 }
 
-// missing returns the gossip addresses of peers that are out of sight without
-// having left, and those of the peers in sight.
+// missing returns the gossip addresses of unreachable peers that have not left,
+// and those of the reachable peers.
 func (p *peers) missing() (lost []string, inSight map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// maxJoins bounds the addresses that are tried in one round, all at once;
-// which ones changes from round to round.
+// maxJoins limits how many addresses are tried concurrently in one round. The
+// rounds rotate through all addresses.
 const maxJoins = 8
 
-// rejoin looks for nodes until ctx ends: for all at first, and later for those
-// that are out of sight. memberlist forgets a dead node after half a minute, so
-// two halves of a cluster would not find each other again by themselves.
+// rejoin looks for nodes until ctx ends: first for all, later for unreachable
+// ones. memberlist forgets a dead node after half a minute, so without this two
+// partitioned halves of a cluster would never find each other again.
 func (m *Membership) rejoin(ctx context.Context) {
 	alone := true
 	for round := 0; ctx.Err() == nil; round++ {
@@ -36,14 +36,14 @@ func (m *Membership) rejoin(ctx context.Context) {
 	}
 }
 
-// targets returns the addresses to try: of nodes that are out of sight, and of
-// seeds where no node in sight listens.
+// targets returns the addresses to try: those of unreachable nodes, and seeds
+// at whose addresses no reachable node listens.
 func (m *Membership) targets(ctx context.Context) []string {
 	targets, inSight := m.peers.missing()
 	for _, seed := range m.opts.Seeds {
 		found, err := m.opts.Lookup.Addresses(ctx, seed)
 		if err != nil {
-			m.opts.Logger.Debug("a seed's name is not known", "seed", seed, "error", err)
+			m.opts.Logger.Debug("cannot resolve a seed", "seed", seed, "error", err)
 			continue
 		}
 		for _, target := range found {
@@ -55,7 +55,7 @@ func (m *Membership) targets(ctx context.Context) []string {
 	return targets
 }
 
-// pick returns the targets of a round: a window that moves over them.
+// pick returns the targets of a round, rotating through the list.
 func pick(targets []string, round int) []string {
 	if len(targets) <= maxJoins {
 		return targets
@@ -64,7 +64,7 @@ func pick(targets []string, round int) []string {
 	return slices.Concat(targets[start:], targets[:start])[:maxJoins]
 }
 
-// join tries the targets, each within streamTimeout.
+// join tries the targets, each with timeout streamTimeout.
 func (m *Membership) join(ctx context.Context, targets []string) {
 	var tries sync.WaitGroup
 	for _, target := range targets {
@@ -73,7 +73,7 @@ func (m *Membership) join(ctx context.Context, targets []string) {
 		}
 		tries.Go(func() {
 			if _, err := m.list.Join([]string{target}); err != nil {
-				m.opts.Logger.Debug("a node was not found", "address", target, "error", err)
+				m.opts.Logger.Debug("cannot join through a node", "address", target, "error", err)
 			}
 		})
 	}

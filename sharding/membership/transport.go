@@ -14,34 +14,35 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Bounds of the transport.
+// Limits of the transport.
 const (
-	// streamTimeout bounds a dial, and a read or write of a stream.
+	// streamTimeout is the timeout for dialing, and for reads and writes of a
+	// stream.
 	streamTimeout = 3 * time.Second
-	// kindTimeout is how long a connection may take to say what it carries.
+	// kindTimeout is how long a new connection may take to send its kind.
 	kindTimeout = 5 * time.Second
-	// maxConns bounds the connections that others have made; more are closed.
+	// maxConns limits inbound connections; excess ones are closed.
 	maxConns = 1024
-	// maxPacketBytes is what a length of two bytes can tell; memberlist's
-	// packets are much smaller.
+	// maxPacketBytes is the largest length that fits into two bytes;
+	// memberlist's packets are much smaller.
 	maxPacketBytes = 1<<16 - 1
 )
 
-// The byte that says what a connection carries.
+// The first byte of a connection, its kind.
 const (
 	kindPackets = 'p'
 	kindStream  = 's'
 )
 
 // transport carries memberlist's packets and streams over connections of the
-// node's port. Packets go over one connection per target and direction, and
-// are dropped where they cannot go at once, as UDP's are.
+// node's port. Packets use one connection per target and direction and, like
+// UDP, are dropped if they cannot be sent immediately.
 type transport struct {
 	port    Transport
 	logger  *slog.Logger
 	ip      net.IP
 	portNum int
-	sealed  bool // gossip has a key
+	sealed  bool // gossip is encrypted
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	ctx     context.Context // ends with Shutdown
@@ -81,12 +82,12 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 // StreamCh implements memberlist.Transport.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
-// WriteTo implements memberlist.Transport. A packet that cannot go is lost
-// without an error.
+// WriteTo implements memberlist.Transport. A packet that cannot be sent is
+// dropped without an error.
 func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
 	now := time.Now()
 	if len(b) > maxPacketBytes {
-		return now, fmt.Errorf("a packet of %d bytes", len(b))
+		return now, fmt.Errorf("packet too large: %d bytes", len(b))
 	}
 	t.send(address, append([]byte(nil), b...))
 	return now, nil
@@ -111,8 +112,8 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	return t.DialTimeout(a.Addr, timeout)
 }
 
-// Shutdown implements memberlist.Transport: it closes every connection and
-// waits for the goroutines.
+// Shutdown implements memberlist.Transport. It closes all connections and waits
+// for the goroutines.
 func (t *transport) Shutdown() error {
 	t.mu.Lock()
 	t.closed = true
@@ -133,7 +134,7 @@ func (t *transport) Shutdown() error {
 	return err
 }
 
-// dial makes a connection of a kind.
+// dial opens a connection of a kind.
 func (t *transport) dial(address string, kind byte, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
@@ -154,15 +155,15 @@ func (t *transport) dial(address string, kind byte, timeout time.Duration) (net.
 	return c, nil
 }
 
-// tracked is a connection that Shutdown closes.
+// trackedConn is a connection that Shutdown closes.
 type tracked struct {
 	net.Conn
 	owner   *transport
 	inbound bool
-	stream  bool // counted among inStreams
+	stream  bool // counted in inStreams
 }
 
-// track registers a connection, or closes it.
+// track registers a connection. If that is not possible, it closes it.
 func (t *transport) track(conn net.Conn, inbound bool) (*tracked, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,13 +196,13 @@ func (c *tracked) Close() error {
 	return c.Conn.Close()
 }
 
-// accept takes connections until the port is closed.
+// accept accepts connections until the port is closed.
 func (t *transport) accept() {
 	for {
 		conn, err := t.port.Accept()
 		if err != nil {
 			if t.ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
-				t.logger.Error("gossip is not accepted any more", "error", err)
+				t.logger.Error("no longer accepting gossip", "error", err)
 			}
 			return
 		}
@@ -211,7 +212,7 @@ func (t *transport) accept() {
 	}
 }
 
-// serve finds out what a connection carries.
+// serve reads the kind of a connection and handles it.
 func (t *transport) serve(c *tracked) {
 	var kind [1]byte
 	c.SetReadDeadline(time.Now().Add(kindTimeout))
@@ -230,7 +231,7 @@ func (t *transport) serve(c *tracked) {
 	}
 }
 
-// serveStream hands a stream to memberlist, if it may have it.
+// serveStream passes a stream to memberlist if it passes inspection.
 func (t *transport) serveStream(c *tracked) {
 	if !t.enterStream(c) {
 		c.Close()
@@ -238,7 +239,7 @@ func (t *transport) serveStream(c *tracked) {
 	}
 	conn, err := guard(c)
 	if err != nil {
-		t.logger.Debug("a stream of gossip is refused", "remote", c.RemoteAddr().String(), "error", err)
+		t.logger.Debug("rejected a gossip stream", "remote", c.RemoteAddr().String(), "error", err)
 		c.Close()
 		return
 	}
@@ -250,7 +251,7 @@ func (t *transport) serveStream(c *tracked) {
 	}
 }
 
-// enterStream counts a stream, until it is closed.
+// enterStream counts a stream until it is closed.
 func (t *transport) enterStream(c *tracked) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -262,7 +263,7 @@ func (t *transport) enterStream(c *tracked) bool {
 	return true
 }
 
-// readSized reads what has its length of two bytes in front.
+// readSized reads a byte string with a 2-byte length prefix.
 func readSized(r io.Reader) ([]byte, error) {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

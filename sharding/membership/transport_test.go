@@ -61,7 +61,7 @@ func TestPacketsAndStreams(t *testing.T) {
 	if _, err := a.WriteToAddress(packet, memberlist.Address{Addr: addressB, Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	copy(packet, "XXXXX") // it is the caller's again
+	copy(packet, "XXXXX") // the caller may reuse the buffer
 	if p := receivePacket(t, b); string(p.Buf) != "first" || p.From.String() != addressA {
 		t.Errorf("%q from %v", p.Buf, p.From)
 	}
@@ -92,7 +92,7 @@ func TestPacketsAndStreams(t *testing.T) {
 	if _, err := io.ReadFull(far, got); err != nil || string(got) != "\x00stream" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Shutdown ends what memberlist has not closed.
+	// Shutdown closes what memberlist has not closed.
 	if err := b.Shutdown(); err != nil {
 		t.Error(err)
 	}
@@ -108,7 +108,7 @@ func TestPacketsAndStreams(t *testing.T) {
 	}
 }
 
-// What cannot go is lost, and WriteTo neither fails nor waits.
+// A packet that cannot be sent is dropped; WriteTo neither fails nor blocks.
 func TestPacketsToNowhere(t *testing.T) {
 	a, _ := newTestTransport(t)
 	gone, address := newTestTransport(t)
@@ -120,7 +120,7 @@ func TestPacketsToNowhere(t *testing.T) {
 	}
 }
 
-// Connections that are no gossip are closed, and do no harm.
+// Connections that are not gossip are closed and do no harm.
 func TestMalformedConnections(t *testing.T) {
 	a, address := newTestTransport(t)
 	b, _ := newTestTransport(t)
@@ -181,7 +181,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// An advertised name is looked up once; one that is unknown is an error.
+// An advertised name is resolved once; an unknown one is an error.
 func TestAdvertisedName(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// About says what a command is, for people: its operation, and what it is about
-// as NAME=VALUE with spaces between. Values of settings and hashes of tokens are
-// left out. Of what is no command the operation is empty.
+// Describe returns the operation of a command and a description of its subject
+// for display: NAME=VALUE pairs separated by spaces. Setting values and token
+// hashes are left out. If body is not a command, the operation is empty.
 func About(body []byte) (op, about string) {
 	c, err := decode(body)
 	if err != nil {
@@ -82,16 +82,16 @@ func About(body []byte) (op, about string) {
 	return c.Op, strings.Join(out, " ")
 }
 
-// verbs are what callers need to have a command made, as hostd.auth.v1 names
-// them. Commands that nodes make by themselves have admin's.
+// verbs maps operations to the verb of hostd.auth.v1 that a caller needs for
+// them. Commands that nodes issue on their own have the verb admin.
 var verbs = map[string]string{
 	opPutModule: "deploy", opBind: "deploy", opRollback: "deploy", opRemoveModule: "deploy", opPutVerified: "deploy", opPutRollouts: "deploy", opPutTypeOwner: "deploy",
 	opPutSetting: "settings",
 	opPutRole:    "security", opDeleteRole: "security", opPutRoleBinding: "security", opDeleteRoleBinding: "security", opPutToken: "security", opDeleteToken: "security",
 }
 
-// VerbOf is the verb of an operation, empty for one that changes nothing that
-// lasts.
+// VerbOf returns the verb of an operation. It is empty for operations that
+// change nothing permanently.
 func VerbOf(op string) string {
 	switch op {
 	case "", opHoldType, opReleaseType:

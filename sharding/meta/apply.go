@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// transition carries one command from a view to the next. view is this
-// transition's own copy; its maps are shared with earlier views and are
-// replaced, never changed.
+// transition applies one command to a view, producing the next view. view is
+// the transition's own copy, but its maps are shared with earlier views and
+// must be replaced, never modified in place.
 type transition struct {
 	view   *View
 	writes []KV
@@ -116,24 +116,24 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 		return nil
 	}
 	if t.view.ClusterVersion() < sharding.VersionPolicy {
-		return fmt.Errorf("%w: a cluster of level %d is created without a policy", ErrClusterVersion, t.view.ClusterVersion())
+		return fmt.Errorf("%w: a cluster of version %d is created without a policy", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	return t.putPolicy(*policy)
 }
 
-// changePolicy refuses a change of what is no longer the policy: one of two
-// changes made at once would undo the other.
+// changePolicy rejects a change that was based on an outdated policy: of two
+// concurrent changes, the later one would otherwise undo the earlier one.
 func (t *transition) changePolicy(was *Policy, p Policy) error {
 	if was != nil {
 		if t.view.ClusterVersion() < sharding.VersionPolicy {
-			return fmt.Errorf("%w: the policy of a cluster of level %d is put as a whole", ErrClusterVersion, t.view.ClusterVersion())
+			return fmt.Errorf("%w: at cluster version %d the policy can only be set as a whole", ErrClusterVersion, t.view.ClusterVersion())
 		}
 		var now Policy
 		if t.view.policy != nil {
 			now = *t.view.policy
 		}
 		if now != *was && now != p {
-			return fmt.Errorf("%w: the policy was changed meanwhile", ErrConflict)
+			return fmt.Errorf("%w: the policy was changed concurrently", ErrConflict)
 		}
 	}
 	return t.putPolicy(p)
@@ -144,7 +144,7 @@ func (t *transition) putPolicy(p Policy) error {
 		return err
 	}
 	if p.DeadAfter != 0 && t.view.ClusterVersion() < sharding.VersionPolicy {
-		return fmt.Errorf("%w: the policy of a cluster of level %d has no deadAfter", ErrClusterVersion, t.view.ClusterVersion())
+		return fmt.Errorf("%w: at cluster version %d the policy has no deadAfter", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	if t.view.policy == nil || *t.view.policy != p {
 		t.view.policy = &p
@@ -163,7 +163,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 		return Result{}, nil
 	}
 	if len(s.Value) > MaxSettingValueBytes {
-		return Result{}, fmt.Errorf("%w: a setting of %d bytes, at most %d are allowed", ErrInvalid, len(s.Value), MaxSettingValueBytes)
+		return Result{}, fmt.Errorf("%w: the setting has %d bytes, at most %d are allowed", ErrInvalid, len(s.Value), MaxSettingValueBytes)
 	}
 	if !s.Delete && !known && len(t.view.settings) >= MaxSettings {
 		return Result{}, fmt.Errorf("%w: the cluster has %d settings already", ErrInvalid, MaxSettings)

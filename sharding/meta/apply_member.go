@@ -26,7 +26,7 @@ func staleIncarnation(m Member, got uint64) error {
 	return fmt.Errorf("%w: incarnation %d of node %s, the member's is %d", ErrConflict, got, m.Node, m.Incarnation)
 }
 
-// admit stores a member that was checked, if anything about it is new.
+// admit stores a member that was already checked, if anything about it changed.
 func (t *transition) admit(m Member) error {
 	old, known := t.view.members[m.Node]
 	if known && old.Equal(m) {
@@ -49,7 +49,7 @@ func (t *transition) join(m Member) (Result, error) {
 		return Result{}, err
 	}
 	if m.Disk == "" || m.Incarnation == 0 {
-		return Result{}, fmt.Errorf("%w: node %s joins without a disk or an incarnation", ErrInvalid, m.Node)
+		return Result{}, fmt.Errorf("%w: node %s must join with a disk and an incarnation", ErrInvalid, m.Node)
 	}
 	old, known := t.view.members[m.Node]
 	if known && (old.Incarnation > m.Incarnation || old.Downed && old.Incarnation == m.Incarnation) {
@@ -87,9 +87,10 @@ func (t *transition) join(m Member) (Result, error) {
 	return Result{Joined: &Joined{Member: m, Replica: replica, First: first, Fresh: fresh}}, nil
 }
 
-// loseDisk marks what the node held: none of it can vote again. It leaves,
-// except for the only voter of a shard, whose data is gone with it: that one
-// stays to say so. The caller has made the map of placements its own.
+// loseDisk marks all replicas of the node as lost, because none of them may
+// vote again. They become leaving, except for the last voter of a shard: its
+// data is gone, and it stays to show that. The caller must have copied the
+// placements map.
 func (t *transition) loseDisk(node sharding.NodeID) {
 	for _, old := range t.view.Placements() {
 		p, changed := old.clone(), false
@@ -110,10 +111,11 @@ func (t *transition) loseDisk(node sharding.NodeID) {
 	}
 }
 
-// metaReplica returns the node's replica of the metadata shard, a fresh
-// learner if it has none. One that is leaving and not forgotten yet may still
-// be a voter that the group needs, so the node must not drop it. The caller has
-// made the map of placements its own.
+// metaReplica returns the node's replica of the metadata shard and allocates a
+// new learner if it has none. If the old replica is leaving but not forgotten
+// yet, the group may still need its vote, so the node must keep it and
+// metaReplica fails with ErrConflict. The caller must have copied the
+// placements map.
 func (t *transition) metaReplica(node sharding.NodeID) (id sharding.ReplicaID, fresh bool, err error) {
 	p := t.view.placements[sharding.MetaShard].clone()
 	if r, has := p.On(node); has && r.State == ReplicaLeaving {
@@ -141,7 +143,7 @@ func (t *transition) setStatus(s statusSet) error {
 	}
 	switch {
 	case s.Downed && s.Status != StatusDown:
-		return fmt.Errorf("%w: an operator's word that a node is %.40q", ErrInvalid, string(s.Status))
+		return fmt.Errorf("%w: an operator can only declare a node down, got status %.40q", ErrInvalid, string(s.Status))
 	case s.Status == m.Status:
 	case !slices.Contains(successors[m.Status], s.Status) || m.Downed:
 		return fmt.Errorf("%w: node %s is %s and cannot become %.40q", ErrConflict, m.Node, m.Status, string(s.Status))
@@ -151,7 +153,7 @@ func (t *transition) setStatus(s statusSet) error {
 	case s.Status == StatusLeaving:
 		m.Leaving = true
 	case s.Status == StatusUp && m.Leaving && m.Status == StatusDown:
-		s.Status = StatusLeaving // it is heard again, and goes on leaving
+		s.Status = StatusLeaving // the node is reachable again and continues to leave
 	case s.Status == StatusUp:
 		m.Leaving = false
 	}

@@ -21,12 +21,12 @@ func (t *transition) putModule(m Module) error {
 		if !unsigned {
 			before.Signature = m.Signature
 		}
-		before.UnusedSince = 0 // who uploads it is about to need it
+		before.UnusedSince = 0 // an upload means that the module is about to be used
 		t.keepModule(before)
 		return nil
 	}
 	if m.Size <= 0 {
-		return fmt.Errorf("%w: a module of %d bytes", ErrInvalid, m.Size)
+		return fmt.Errorf("%w: invalid module size %d", ErrInvalid, m.Size)
 	}
 	if err := t.roomForModule(m); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (t *transition) putModule(m Module) error {
 		return err
 	}
 	if len(m.EntityTypes) == 0 || len(m.EntityTypes) > MaxTypesPerModule {
-		return fmt.Errorf("%w: a module of %d entity types, 1 to %d are allowed", ErrInvalid, len(m.EntityTypes), MaxTypesPerModule)
+		return fmt.Errorf("%w: the module has %d entity types, 1 to %d are allowed", ErrInvalid, len(m.EntityTypes), MaxTypesPerModule)
 	}
 	for i, typ := range m.EntityTypes {
 		if err := sharding.ValidateEntityType(typ); err != nil {
@@ -60,23 +60,23 @@ func (t *transition) keepModule(m Module) {
 	t.store(prefixModule+m.Digest.String(), m)
 }
 
-// checkSignature bounds a signature. What it is worth depends on the keys that
-// a node trusts, so that no replica may ask.
+// checkSignature limits the size of a signature. It does not verify it: the
+// result depends on the keys that a node trusts, and replicas must not
+// disagree.
 func (t *transition) checkSignature(m Module) error {
 	level := t.view.ClusterVersion()
 	switch {
 	case len(m.Signature) == 0:
 		return nil
 	case level < sharding.VersionSignatures:
-		return fmt.Errorf("%w: signatures of modules are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionSignatures, level)
+		return fmt.Errorf("%w: module signatures need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionSignatures, level)
 	case len(m.Signature) > MaxSignatureBytes:
-		return fmt.Errorf("%w: a signature of %d bytes, at most %d are allowed", ErrInvalid, len(m.Signature), MaxSignatureBytes)
+		return fmt.Errorf("%w: the signature has %d bytes, at most %d are allowed", ErrInvalid, len(m.Signature), MaxSignatureBytes)
 	}
 	return nil
 }
 
-// checkShardKeys checks the rules, and leaves them in the form that they are
-// compared in.
+// checkShardKeys checks the rules and replaces them with their canonical form.
 func (m *Module) checkShardKeys() error {
 	if len(m.ShardKeys) == 0 {
 		m.ShardKeys = nil
@@ -94,7 +94,7 @@ func (m *Module) checkShardKeys() error {
 		rules[typ] = rule.Normalize(typ)
 	}
 	if len(rules) != len(m.ShardKeys) {
-		return fmt.Errorf("%w: a shard key is of a type that the module does not name", ErrInvalid)
+		return fmt.Errorf("%w: a shard key names an entity type that the module does not serve", ErrInvalid)
 	}
 	m.ShardKeys = rules
 	return nil
@@ -103,7 +103,7 @@ func (m *Module) checkShardKeys() error {
 func (t *transition) bind(c command) (Result, error) {
 	entityType, digest, over, limits, forcedBy := c.EntityType, *c.Digest, c.Over, c.Limits, ""
 	if over != nil && t.view.ClusterVersion() < sharding.VersionBindOver {
-		return Result{}, fmt.Errorf("%w: a binding of level %d names no revision", ErrClusterVersion, t.view.ClusterVersion())
+		return Result{}, fmt.Errorf("%w: at cluster version %d a binding cannot name a revision", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	if over != nil {
 		forcedBy = over.ForcedBy
@@ -138,10 +138,10 @@ func (t *transition) bind(c command) (Result, error) {
 	assumed := b.Digest == digest && b.Assumed
 	if over != nil && len(over.Truncated) > 0 {
 		if level := t.view.ClusterVersion(); level < sharding.VersionSnapshotProofs {
-			return Result{}, fmt.Errorf("%w: a binding of level %d names no snapshots", ErrClusterVersion, level)
+			return Result{}, fmt.Errorf("%w: at cluster version %d a binding cannot name snapshot modules", ErrClusterVersion, level)
 		}
 		if len(over.Truncated) > MaxTruncatedModules {
-			return Result{}, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(over.Truncated), MaxTruncatedModules)
+			return Result{}, fmt.Errorf("%w: %d snapshot modules, at most %d are allowed", ErrInvalid, len(over.Truncated), MaxTruncatedModules)
 		}
 		truncated, assumed = union(truncated, over.Truncated), assumed || over.Assumed
 	}
@@ -162,13 +162,13 @@ func (t *transition) bind(c command) (Result, error) {
 	case bound && b.Digest != digest && b.Rollout.Verifying():
 		return Result{}, fmt.Errorf("%w: %s", ErrConflict, b.verifies())
 	case bound && b.Digest != digest && b.Rollout.Active():
-		return Result{}, fmt.Errorf("%w: another module is on its way to serve %s: promote or abort it first", ErrConflict, entityType)
+		return Result{}, fmt.Errorf("%w: a rollout of %s is in progress: promote or abort it first", ErrConflict, entityType)
 	case over != nil && over.Revision != b.Revision:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over.Revision)
 	case bound && b.Digest == digest:
 		kind, forcedBy = ChangeLimits, cmp.Or(forcedBy, b.ForcedBy)
 	case bound:
-		b.Rollout = nil // those that stayed go on with this one
+		b.Rollout = nil // entities that stayed with the rolled-out module move to this one
 		b.History = append(slices.Clone(b.History), b.Bound)
 		if over := len(b.History) - MaxBindingHistory; over > 0 {
 			b.History = b.History[over:]
@@ -179,8 +179,8 @@ func (t *transition) bind(c command) (Result, error) {
 	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved, Assumed: assumed}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
-// rebind makes to what serves b's entity type, under the next revision; why
-// says how that came about.
+// rebind makes `to` the module that serves b's entity type, under the next
+// revision. why describes the change for the change log.
 func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 	t.view.counters.Revision++
 	if t.view.ClusterVersion() >= sharding.VersionSnapshotProofs {

@@ -40,7 +40,7 @@ func (t *transition) checkPlaceOn(on PlaceOn) error {
 		return fmt.Errorf("%w: %d, the cluster has %d", ErrUnknownShard, on.Shard, t.view.cluster.Shards)
 	}
 	if len(on.Nodes) == 0 || len(on.Nodes) > MaxReplicas {
-		return fmt.Errorf("%w: %d replicas of shard %d, 1 to %d are allowed", ErrInvalid, len(on.Nodes), on.Shard, MaxReplicas)
+		return fmt.Errorf("%w: %d replicas for shard %d, 1 to %d are allowed", ErrInvalid, len(on.Nodes), on.Shard, MaxReplicas)
 	}
 	for i, node := range on.Nodes {
 		if _, ok := t.view.members[node]; !ok {
@@ -53,16 +53,16 @@ func (t *transition) checkPlaceOn(on PlaceOn) error {
 	return nil
 }
 
-// newReplica takes the next number of the counter. The counter only counts up,
-// so no replica id is ever used twice.
+// newReplica allocates a replica. The counter only increases, so replica ids
+// are never reused.
 func (t *transition) newReplica(node sharding.NodeID, state ReplicaState) Replica {
 	r := Replica{ID: t.view.counters.NextReplica, Node: node, State: state}
 	t.view.counters.NextReplica++
 	return r
 }
 
-// allocate makes the voters of a shard that has no placement. The caller has
-// made the map of placements its own.
+// allocate creates the voters of a shard that has no placement. The caller must
+// have copied the placements map.
 func (t *transition) allocate(on PlaceOn) Placement {
 	p := Placement{Shard: on.Shard, Replicas: make([]Replica, 0, len(on.Nodes))}
 	for _, node := range on.Nodes {
@@ -72,8 +72,8 @@ func (t *transition) allocate(on PlaceOn) Placement {
 	return t.putPlacement(p)
 }
 
-// putPlacement stores a placement that changed. The caller has made the map of
-// placements its own.
+// putPlacement stores a changed placement. The caller must have copied the
+// placements map.
 func (t *transition) putPlacement(p Placement) Placement {
 	p.Changed = t.view.index
 	t.view.placements[p.Shard] = p
@@ -81,29 +81,28 @@ func (t *transition) putPlacement(p Placement) Placement {
 	return p
 }
 
-// checkHost judges whether the node may be given a replica of the shard.
+// checkHost checks whether the node may be given a replica of the shard.
 func (t *transition) checkHost(shard sharding.ShardID, node sharding.NodeID) error {
 	m, ok := t.view.members[node]
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: %.64q", ErrUnknownNode, string(node))
 	case shard != sharding.MetaShard && m.Has(RoleProxy):
-		return fmt.Errorf("%w: node %s is a proxy and holds no data", ErrConflict, node)
+		return fmt.Errorf("%w: node %s is a proxy and cannot hold data", ErrConflict, node)
 	case m.Status == StatusUp, shard == sharding.MetaShard && m.Status == StatusJoining:
 		return nil
 	}
-	return fmt.Errorf("%w: node %s is %s and gets no replica", ErrConflict, node, m.Status)
+	return fmt.Errorf("%w: node %s is %s and cannot be given a replica", ErrConflict, node, m.Status)
 }
 
-// change carries a change out on a copy of the placement and judges what has
-// become of it.
+// change applies a change to a copy of the placement and checks the result.
 func (t *transition) change(c Change) (Result, error) {
 	old, placed := t.view.placements[c.Shard]
 	if !placed {
 		return Result{}, fmt.Errorf("%w: %d is not placed", ErrUnknownShard, c.Shard)
 	}
 	if n := len(c.Add) + len(c.Promote) + len(c.Demote) + len(c.Retire) + len(c.Forget); n == 0 || n > MaxMetaReplicas {
-		return Result{}, fmt.Errorf("%w: a change of %d replicas", ErrInvalid, n)
+		return Result{}, fmt.Errorf("%w: a change names %d replicas", ErrInvalid, n)
 	}
 	p := old.clone()
 	for _, step := range []func(*Placement, Change) error{forget, t.promote, demote, t.retire, t.add} {
@@ -143,7 +142,7 @@ func (t *transition) promote(p *Placement, c Change) error {
 		}
 		m, ok := t.view.members[r.Node]
 		if r.State != ReplicaVoter && (!ok || m.Status != StatusUp || m.Has(RoleProxy)) {
-			return fmt.Errorf("%w: node %s gets no vote in shard %d", ErrConflict, r.Node, p.Shard)
+			return fmt.Errorf("%w: node %s cannot be given a vote in shard %d", ErrConflict, r.Node, p.Shard)
 		}
 		r.State = ReplicaVoter
 	}
@@ -161,8 +160,9 @@ func demote(p *Placement, c Change) error {
 	return nil
 }
 
-// retire lets replicas leave. A member that is to stay keeps its replica of the
-// metadata shard: it would not hear what becomes of it.
+// retire marks replicas as leaving. A member that stays keeps its replica of
+// the metadata shard, because it would otherwise miss all further metadata
+// changes.
 func (t *transition) retire(p *Placement, c Change) error {
 	for _, id := range c.Retire {
 		r := p.find(id)
@@ -194,15 +194,15 @@ func (t *transition) add(p *Placement, c Change) error {
 	return nil
 }
 
-// checkChanged refuses a change that would cost a shard its quorum or most of
-// its copies.
+// checkChanged rejects a change that would cost a shard its quorum or a
+// majority of its copies.
 func (t *transition) checkChanged(old, p Placement) error {
 	limit := MaxReplicas
 	if p.Shard == sharding.MetaShard {
 		limit = MaxMetaReplicas
 	}
 	if len(p.Replicas) > limit {
-		return fmt.Errorf("%w: %d replicas of shard %d, %d are allowed", ErrInvalid, len(p.Replicas), p.Shard, limit)
+		return fmt.Errorf("%w: %d replicas for shard %d, at most %d are allowed", ErrInvalid, len(p.Replicas), p.Shard, limit)
 	}
 	var voters, alive, kept, fewer int
 	for _, r := range p.Replicas {
@@ -226,7 +226,7 @@ func (t *transition) checkChanged(old, p Placement) error {
 	case alive < voters/2+1:
 		return fmt.Errorf("%w: shard %d would have %d voters, %d of them alive", ErrConflict, p.Shard, voters, alive)
 	case kept < old.count(ReplicaVoter)/2+1:
-		return fmt.Errorf("%w: shard %d would keep %d copies of the %d that vote", ErrConflict, p.Shard, kept, old.count(ReplicaVoter))
+		return fmt.Errorf("%w: shard %d would keep copies on only %d of its %d voters", ErrConflict, p.Shard, kept, old.count(ReplicaVoter))
 	}
 	return nil
 }

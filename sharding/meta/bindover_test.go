@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestBindingsInThePlaceOfAnother: of two that were decided by looking at the
-// same revision one is bound; a retry of it changes nothing.
+// Of two bindings that were decided for the same revision only one succeeds;
+// retrying it changes nothing.
 func TestBindingsInThePlaceOfAnother(t *testing.T) {
 	s := created(t)
 	one, two, three := meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a"))
@@ -16,7 +16,7 @@ func TestBindingsInThePlaceOfAnother(t *testing.T) {
 	refused(t, s, meta.ErrClusterVersion, meta.BindOver("a", digest(1), 1, 0, nil))
 	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(1), 1, 1, nil))
-	for range 2 { // the second is the retry of who got no answer
+	for range 2 { // the second is a retry after a lost response
 		if r := run(t, s, meta.BindOver("a", digest(1), 1, 0, nil)); r.Revision != 1 {
 			t.Fatalf("bound first under revision %d", r.Revision)
 		}
@@ -29,7 +29,8 @@ func TestBindingsInThePlaceOfAnother(t *testing.T) {
 	if b, _ := s.View().Binding("a"); b.Digest != digest(2) || s.View().ClusterVersion() != sharding.Version2 {
 		t.Errorf("%s serves", b.Digest)
 	}
-	// Who forced it is kept, and not for another module.
+	// The principal that forced it is recorded, and not kept for another
+	// module.
 	run(t, s, meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), meta.BindForced("a", digest(1), 3, 3, &meta.Limits{MaxEvents: 2}, ""))
 	if b, _ := s.View().Binding("a"); b.ForcedBy != "token:ann" {
 		t.Errorf("it was forced by %q", b.ForcedBy)
@@ -39,7 +40,8 @@ func TestBindingsInThePlaceOfAnother(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	refused(t, s, meta.ErrInvalid, meta.BindForced("a", digest(1), 3, 5, nil, "a\nb"))
-	// Limits are a change too: who looked before them looks again.
+	// New limits are a change too, so a binding decided before them is
+	// rejected.
 	run(t, s, meta.BindOver("a", digest(2), 4, 5, &meta.Limits{MaxEvents: 3}))
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 5, 5, nil))
 }

@@ -7,41 +7,43 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ChangeKind says how a change came about.
+// ChangeKind says how a binding changed.
 type ChangeKind string
 
-// The kinds of changes of a binding.
+// The kinds of binding changes.
 const (
 	ChangeActivate ChangeKind = "activate"
-	ChangeLimits   ChangeKind = "limits" // of the type, for the same module
+	ChangeLimits   ChangeKind = "limits" // new limits for the type, same module
 	ChangeRollback ChangeKind = "rollback"
-	// Those of rollouts; from sharding.VersionRollouts on.
-	ChangeCanary  ChangeKind = "canary"  // another module serves a part
-	ChangePromote ChangeKind = "promote" // and all from then on
-	ChangeAbort   ChangeKind = "abort"   // and nothing any more, or what stays
+	// Changes by rollouts; from sharding.VersionRollouts on.
+	ChangeCanary  ChangeKind = "canary"  // the rolled-out module serves a part of the entities
+	ChangePromote ChangeKind = "promote" // the rolled-out module serves all entities
+	ChangeAbort   ChangeKind = "abort"   // the rollout is reverted, except for entities that stay
 )
 
-// BindingChange is one change of what serves an entity type, or under which
-// limits.
+// BindingChange is one change of the module or of the limits of an entity type.
 type BindingChange struct {
 	Revision uint64     `json:"revision"`
-	At       int64      `json:"at"` // unix nanoseconds
+	At       int64      `json:"at"` // Unix nanoseconds
 	Kind     ChangeKind `json:"kind"`
-	Digest   Digest     `json:"digest"` // that serves since then
-	// By is who made it, KIND:NAME; empty where that is not known.
+	Digest   Digest     `json:"digest"` // module that serves since this change
+	// By is the principal that made the change, as KIND:NAME; empty if unknown.
 	By string `json:"by,omitempty"`
-	// Forced: although the module did not fit what was stored.
+	// Forced: the module was activated although it failed the compatibility
+	// check.
 	Forced bool `json:"forced,omitempty"`
-	// TookBack is the revision that a rollback took back.
+	// TookBack is the revision that a rollback reverted.
 	TookBack uint64 `json:"tookBack,omitempty"`
-	// Share and Prefix are of the Part that a module of ChangeCanary serves.
+	// Share and Prefix describe the Part that the module of a ChangeCanary
+	// serves.
 	Share  uint32 `json:"share,omitempty"`
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// Log returns the changes that led to the binding, oldest first. Of the time
-// before sharding.VersionChanges these are the activations that no rollback has
-// taken back, without who made them. It is not modified.
+// ChangeLog returns the changes that led to the binding, oldest first. Changes
+// made before sharding.VersionChanges are reconstructed from the history: they
+// are activations that no rollback has reverted, and their authors are unknown.
+// The caller must not modify the slice.
 func (b *Binding) Log() []BindingChange {
 	if len(b.Changes) > 0 || b.Revision == 0 {
 		return b.Changes
@@ -53,10 +55,10 @@ func (b *Binding) Log() []BindingChange {
 	return out
 }
 
-// change fills why in with what is bound.
+// toChange completes the change with the fields of the bound module.
 func (b Bound) change(why BindingChange) BindingChange {
 	switch why.Kind {
-	case ChangeCanary, ChangePromote, ChangeAbort: // which say of which module
+	case ChangeCanary, ChangePromote, ChangeAbort: // these name their module themselves
 		why.Revision = b.Revision
 		return why
 	}
@@ -67,18 +69,20 @@ func (b Bound) change(why BindingChange) BindingChange {
 	return why
 }
 
-// changed is the log with one more change, that to what to says.
+// withChange returns the change log with one more change, the one that binds
+// `to`.
 func (b *Binding) changed(to Bound, why BindingChange) []BindingChange {
 	log := append(slices.Clone(b.Log()), to.change(why))
 	return log[max(0, len(log)-MaxBindingChanges):]
 }
 
-// By makes a command of Bind, BindLimited, BindOver or Rollback one that keeps
-// who has it done, at most MaxForcedByBytes. It is of sharding.VersionChanges.
+// WithPrincipal adds the principal that makes the change to a command of Bind,
+// BindLimited, BindOver or Rollback, at most MaxForcedByBytes. It requires
+// sharding.VersionChanges.
 func By(command []byte, who string) []byte {
 	c, err := decode(command)
 	if err != nil {
-		panic("metadata: " + err.Error()) // this package has made it
+		panic("metadata: " + err.Error()) // the command was made by this package
 	}
 	c.By = who
 	return encode(c)
@@ -86,7 +90,7 @@ func By(command []byte, who string) []byte {
 
 func (t *transition) checkBy(who string) error {
 	if level := t.view.ClusterVersion(); who != "" && level < sharding.VersionChanges {
-		return fmt.Errorf("%w: a binding of level %d does not keep who made it", ErrClusterVersion, level)
+		return fmt.Errorf("%w: at cluster version %d a binding does not record who made it", ErrClusterVersion, level)
 	}
 	return checkText("by", who, MaxForcedByBytes)
 }

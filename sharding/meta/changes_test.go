@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// logged is the log of the type "a" as text, oldest first.
+// logged returns the change log of type "a" as text, oldest first.
 func logged(s *meta.State) string {
 	b, _ := s.View().Binding("a")
 	var out []string
@@ -26,8 +26,9 @@ func logged(s *meta.State) string {
 	return strings.Join(out, ", ")
 }
 
-// TestChangesAreKept: what led to a binding is kept with who did it, bounded;
-// what changes nothing is none, and what level 1 knew begins it.
+// Changes that led to a binding are logged with their authors, up to a limit.
+// Commands that change nothing are not logged, and the log starts with what is
+// known from version 1.
 func TestChangesAreKept(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
@@ -47,7 +48,7 @@ func TestChangesAreKept(t *testing.T) {
 	}
 	run(t, s,
 		meta.By(meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), "token:ann"),
-		meta.By(meta.Bind("a", digest(1), 4), "token:bob"), // serves already
+		meta.By(meta.Bind("a", digest(1), 4), "token:bob"), // already serving
 		meta.By(meta.BindLimited("a", digest(1), 5, meta.Limits{MaxEvents: 2}), "token:bob"),
 		meta.By(meta.RollbackOf("a", 4, 6), "token:eve"))
 	refused(t, s, meta.ErrInvalid, meta.By(meta.Bind("a", digest(1), 7), "a\nb"))

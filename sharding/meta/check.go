@@ -39,7 +39,7 @@ func checkMember(m Member) error {
 		}
 	}
 	if len(m.Roles) > MaxRoles {
-		return fmt.Errorf("%w: a member of %d roles, at most %d are allowed", ErrInvalid, len(m.Roles), MaxRoles)
+		return fmt.Errorf("%w: the member has %d roles, at most %d are allowed", ErrInvalid, len(m.Roles), MaxRoles)
 	}
 	for _, role := range m.Roles {
 		if err := checkName("role", role, maxNodeIDBytes); err != nil {
@@ -53,32 +53,33 @@ func checkMember(m Member) error {
 		return err
 	}
 	if !m.Status.known() {
-		return fmt.Errorf("%w: member status %.40q", ErrInvalid, string(m.Status))
+		return fmt.Errorf("%w: unknown member status %.40q", ErrInvalid, string(m.Status))
 	}
 	return nil
 }
 
-// maxLimit bounds each of a type's limits; nodes have lower bounds of their
-// own.
+// maxLimit is the largest value of any type limit. Nodes have lower limits of
+// their own.
 const maxLimit = 1 << 40
 
-// CheckLimits says whether a type may be bound with the limits: ErrInvalid, or
-// ErrClusterVersion for those that a higher level has.
+// CheckLimits checks the limits of a type. It returns ErrInvalid, or
+// ErrClusterVersion for limits that a higher cluster version introduces.
 func (v *View) CheckLimits(l Limits) error { return checkLimits(l, v.ClusterVersion()) }
 
 func checkLimits(l Limits, level sharding.ClusterVersion) error {
 	if (l.FuelPerSecond != 0 || l.BytesPerSecond != 0) && level < sharding.VersionBudgets {
-		return fmt.Errorf("%w: limits of fuel and bytes in a second are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionBudgets, level)
+		return fmt.Errorf("%w: limits on fuel and bytes per second need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionBudgets, level)
 	}
 	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes, l.MemoryBytes, l.TypeMemoryBytes, l.RatePerSecond, l.FuelPerSecond, l.BytesPerSecond} {
 		if v < 0 || v > maxLimit {
-			return fmt.Errorf("%w: a limit of %d, 0 to %d are allowed", ErrInvalid, v, int64(maxLimit))
+			return fmt.Errorf("%w: a limit must be 0 to %[3]d, got %[2]d", ErrInvalid, v, int64(maxLimit))
 		}
 	}
 	return nil
 }
 
-// checkName holds names that become parts of keys to [A-Za-z0-9._-].
+// checkName checks a name that becomes part of a storage key. It must consist
+// of [A-Za-z0-9._-].
 func checkName(what, name string, limit int) error {
 	if name == "" || len(name) > limit {
 		return fmt.Errorf("%w: the %s has %d bytes, 1 to %d are allowed", ErrInvalid, what, len(name), limit)
@@ -92,8 +93,9 @@ func checkName(what, name string, limit int) error {
 	return nil
 }
 
-// checkText bounds text for people. It asks nothing of the tables of Unicode,
-// which differ between releases of Go: every replica must judge alike.
+// checkText checks text for display. It uses no Unicode tables, which differ
+// between Go releases, because every replica must accept or reject a command
+// identically.
 func checkText(what, text string, limit int) error {
 	if len(text) > limit {
 		return fmt.Errorf("%w: the %s has %d bytes, at most %d are allowed", ErrInvalid, what, len(text), limit)

@@ -11,24 +11,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// maxCollected bounds the modules that one command changes.
+// maxCollected limits the modules that one command changes.
 const maxCollected = 64
 
-// CollectModules makes the command that notes since when modules are not
-// needed, and has those forgotten that were not for ModuleRetention, from
-// sharding.VersionModuleRetention on. at is now, in unix nanoseconds. It changes
-// few at a time: where StaleModules holds of the view after it, it is to be
-// made again. The result names those that it removed.
+// CollectModules returns the command that marks modules as unused and removes
+// those that have been unused for ModuleRetention. It requires
+// sharding.VersionModuleRetention. at is the current time in Unix nanoseconds.
+// A command changes a limited number of modules: repeat it while
+// HasStaleModules reports true. The result names the removed modules.
 func CollectModules(at int64) []byte { return encode(command{Op: opCollectModules, At: at}) }
 
-// StaleModules says whether CollectModules would change anything.
+// HasStaleModules reports whether CollectModules would change anything.
 func (v *View) StaleModules(at int64) bool {
 	unused, old := v.stale(at)
 	return len(unused)+len(old) > 0
 }
 
-// stale are the modules that nothing needs, and that are not known as such yet,
-// or are for so long that they go.
+// staleModules returns unused modules that are not marked yet, and marked
+// modules whose retention is over.
 func (v *View) stale(at int64) (unused []Module, old []Digest) {
 	needed, retention := v.needed(), v.ModuleRetention()
 	for _, m := range v.Modules() {
@@ -43,8 +43,8 @@ func (v *View) stale(at int64) (unused []Module, old []Digest) {
 	return unused, old
 }
 
-// digests are those of the modules that a binding needs: what serves, and what
-// rollbacks may come back to.
+// moduleDigests returns the modules that a binding needs: the serving module,
+// that of a rollout, and those that rollbacks may return to.
 func (b *Binding) digests() []Digest {
 	out := []Digest{b.Digest}
 	if b.needsRollout() {
@@ -56,8 +56,9 @@ func (b *Binding) digests() []Digest {
 	return out
 }
 
-// reads are the modules whose snapshots the binding's modules load: what the
-// states in these are, their manifests say.
+// snapshotModules returns the modules whose snapshots the binding's modules
+// load. Their manifests describe the state in these snapshots, so they are
+// needed too.
 func (b *Binding) reads() []Digest {
 	out := slices.Concat(b.Snapshots, b.Truncated)
 	if b.Rollout != nil {
@@ -69,7 +70,8 @@ func (b *Binding) reads() []Digest {
 	return out
 }
 
-// readBy is an entity type of which a module loads snapshots of this one.
+// snapshotReader returns an entity type with a module that loads snapshots of
+// this one.
 func (v *View) readBy(digest Digest) (entityType string, ok bool) {
 	if v.ClusterVersion() < sharding.VersionSnapshotStates {
 		return "", false
@@ -82,8 +84,8 @@ func (v *View) readBy(digest Digest) (entityType string, ok bool) {
 	return "", false
 }
 
-// needed are the modules that some entity type needs, or that decide a share of
-// its commands too.
+// neededModules returns the modules that an entity type needs, including
+// shadows.
 func (v *View) needed() map[Digest]bool {
 	out := make(map[Digest]bool, len(v.bindings))
 	for _, b := range v.bindings {
@@ -104,8 +106,9 @@ func (v *View) needed() map[Digest]bool {
 	return out
 }
 
-// NeededBy returns an entity type that needs a module, and whether the module
-// serves it or is one that rollbacks of it may come back to.
+// NeededBy returns an entity type that needs the module. serves is true if the
+// module serves the type now, and false if a rollback of the type may return to
+// it.
 func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) {
 	for _, b := range v.Bindings() {
 		if b.Digest == digest || b.needsRollout() && b.Rollout.Digest == digest {
@@ -120,10 +123,10 @@ func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) 
 
 func (t *transition) collectModules(at int64) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionModuleRetention {
-		return Result{}, fmt.Errorf("%w: the collection of modules is of level %d, the cluster is at level %d", ErrClusterVersion, sharding.VersionModuleRetention, level)
+		return Result{}, fmt.Errorf("%w: collecting modules needs cluster version %d, the cluster is at %d", ErrClusterVersion, sharding.VersionModuleRetention, level)
 	}
 	if at <= 0 {
-		return Result{}, fmt.Errorf("%w: modules are collected at no time", ErrInvalid)
+		return Result{}, fmt.Errorf("%w: the time of a module collection must be positive", ErrInvalid)
 	}
 	unused, old := t.view.stale(at)
 	for _, m := range unused {
@@ -136,24 +139,23 @@ func (t *transition) collectModules(at int64) (Result, error) {
 	return Result{Collected: old}, nil
 }
 
-// Settings by which another module decides a share of a type's commands too are
-// entity.TYPE.shadow.
+// Shadow settings have keys of the form entity.TYPE.shadow.
 const (
 	shadowBegins = "entity."
 	shadowEnds   = ".shadow"
 )
 
-// Shadow is a module that decides a share of a type's commands beside the one
-// that serves it.
+// Shadow is a module that processes a share of a type's commands in parallel to
+// the serving module, without effect, so that the decisions can be compared.
 type Shadow struct {
 	EntityType string
 	Digest     Digest
-	Share      uint32 // of sharding.Buckets
-	Revision   uint64 // of the setting that says so
+	Share      uint32 // in units of 1/sharding.Buckets
+	Revision   uint64 // revision of the setting
 }
 
-// ParseShadow reads what such a setting says: a digest, in hex, and a
-// percentage from 0.01 to 100.
+// ParseShadow parses the value of a shadow setting: a module digest in hex and
+// a percentage from 0.01 to 100.
 func ParseShadow(text string) (digest Digest, share uint32, err error) {
 	name, of, ok := strings.Cut(text, " ")
 	percent, is := strings.CutSuffix(strings.TrimSpace(of), "%")
@@ -171,7 +173,8 @@ func ParseShadow(text string) (digest Digest, share uint32, err error) {
 	return digest, uint32(all), nil
 }
 
-// shadow is what a setting says, where it is one of those.
+// asShadow returns the shadow that the setting defines, if it is a shadow
+// setting.
 func (s Setting) shadow() (out Shadow, ok bool) {
 	entityType, begins := strings.CutPrefix(s.Key, shadowBegins)
 	entityType, ends := strings.CutSuffix(entityType, shadowEnds)
@@ -182,7 +185,7 @@ func (s Setting) shadow() (out Shadow, ok bool) {
 	return Shadow{entityType, digest, share, s.Revision}, err == nil
 }
 
-// ShadowOf is the module that decides a share of a type's commands too.
+// ShadowOf returns the shadow of an entity type.
 func ShadowOf(v *View, entityType string) (s Shadow, ok bool) {
 	set, ok := v.Setting(shadowBegins + entityType + shadowEnds)
 	if !ok {
@@ -191,8 +194,8 @@ func ShadowOf(v *View, entityType string) (s Shadow, ok bool) {
 	return set.shadow()
 }
 
-// ShadowedBy is an entity type, the first by name, of which a setting has the
-// module decide commands too.
+// ShadowedBy returns the first entity type, by name, that has the module as its
+// shadow.
 func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
 	for _, s := range v.settings {
 		if by, is := s.shadow(); is && by.Digest == digest && (!ok || by.EntityType < entityType) {
@@ -202,8 +205,8 @@ func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
 	return entityType, ok
 }
 
-// unshadowed has the module of a setting that goes, or is replaced, count as
-// needed until now.
+// resetShadowUnused clears the unused mark of a shadow module whose setting is
+// removed or replaced, so that its retention starts now.
 func unshadowed(t *transition, s Setting) {
 	shadow, ok := s.shadow()
 	if m, known := t.view.modules[shadow.Digest]; ok && known && m.UnusedSince != 0 {

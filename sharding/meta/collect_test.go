@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// since is since when nothing needs a module, and whether it is there.
+// since returns since when a module has been unused, and whether it exists.
 func since(s *meta.State, n byte) (int64, bool) {
 	m, known := s.View().Module(digest(n))
 	return m.UnusedSince, known
@@ -42,14 +42,14 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 			t.Errorf("at %d there is more", at)
 		}
 	}
-	collect(start) // notes 3 and 4
+	collect(start) // marks 3 and 4
 	collect(start + month - 1)
 	for n, want := range map[byte]int64{1: 0, 2: 0, 3: start, 4: start} {
 		if got, known := since(s, n); got != want || !known {
 			t.Errorf("module %d is not needed since %d, want %d", n, got, want)
 		}
 	}
-	// One that is pushed again, or bound, begins anew.
+	// Pushing or binding a module again resets the mark.
 	run(t, s, meta.PutModule(module(3, "a")))
 	if got, _ := since(s, 3); got != 0 {
 		t.Errorf("a module that was pushed again is not needed since %d", got)
@@ -58,17 +58,18 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 	if got, _ := since(s, 3); got != start+month {
 		t.Errorf("a module that was pushed again is not needed since %d", got)
 	}
-	run(t, s, meta.Bind("b", digest(2), 4), meta.Rollback("a", 5)) // 2 serves b yet
+	run(t, s, meta.Bind("b", digest(2), 4), meta.Rollback("a", 5)) // 2 still serves b
 	collect(start + 3*month/2)
 	run(t, s, meta.Bind("a", digest(3), 6), meta.Rollback("a", 7))
 	collect(start + 3*month) // it was needed until then
 	if got, known := since(s, 3); got != start+3*month || !known {
 		t.Errorf("a module that served is not needed since %d", got)
 	}
-	collect(start + month) // a clock that goes back collects nothing
+	collect(start + month) // a clock that goes back removes nothing
 	collect(start + 4*month - 1)
 	collect(start+4*month, 3)
-	// What serves, and what rollbacks come back to, stays for ever.
+	// Serving modules, and those that rollbacks may return to, are kept
+	// forever.
 	run(t, s, meta.Bind("a", digest(2), 8))
 	collect(start + 1000*month)
 	for n := range byte(2) {
@@ -82,8 +83,8 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 	}
 }
 
-// TestShadowsAreNeeded: a module that decides too, by a setting, stays, and its
-// days begin once the setting is gone or names another.
+// The module of a shadow setting is kept. Its retention starts when the setting
+// is removed or names another module.
 func TestShadowsAreNeeded(t *testing.T) {
 	const month = int64(meta.DefaultModuleRetention)
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.CollectModules(1))
@@ -97,7 +98,7 @@ func TestShadowsAreNeeded(t *testing.T) {
 		}
 	}
 	kept(2, 1)
-	// Neither is the setting of a shadow.
+	// These are not shadow settings.
 	run(t, s, meta.PutSetting("entity.a.value.shadow", []byte(digest(3).String()+" 10%")), meta.PutSetting("a.shadow", []byte(digest(3).String())), meta.PutSetting("entity.b.shadow", []byte(digest(3).String()+" 0%")))
 	run(t, s, shadow(2))
 	kept(2, 0)
@@ -113,7 +114,7 @@ func TestShadowsAreNeeded(t *testing.T) {
 	kept(2, 0)
 	run(t, s, meta.PutModule(module(3, "a")), shadow(3), meta.CollectModules(3*month))
 	kept(2, 3*month)
-	run(t, s, shadow(2)) // it begins anew
+	run(t, s, shadow(2)) // its retention starts over
 	kept(2, 0)
 	run(t, s, meta.DeleteSetting("entity.a.shadow"), meta.CollectModules(4*month))
 	kept(2, 4*month)
@@ -180,8 +181,7 @@ func TestCollectionIsOfLevel2(t *testing.T) {
 	refused(t, level2(t), meta.ErrInvalid, meta.CollectModules(0))
 }
 
-// TestSettingsOfShadows: what a setting says is read in one place, and what it
-// does not say is no shadow.
+// Shadow settings are parsed in one place, and invalid ones are no shadows.
 func TestSettingsOfShadows(t *testing.T) {
 	text := digest(2).String()
 	for value, want := range map[string]uint32{text + " 10%": 1000, text + " 0.01%": 1, text + "  100%": 10_000, text + " 0.005%": 1} {

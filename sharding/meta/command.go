@@ -14,7 +14,7 @@ import (
 
 const commandVersion = 1
 
-// Operation names. They are part of the log's format.
+// Operation names. They are part of the log format.
 const (
 	opCreateCluster = "create_cluster"
 	opPutMember     = "put_member"
@@ -29,17 +29,17 @@ const (
 	opChange        = "change"
 	opPutPolicy     = "put_policy"
 	opSetDraining   = "set_draining"
-	opRaiseLevel    = "raise_level"   // from level 2 on, or to it
-	opRecoverShard  = "recover_shard" // from level 2 on
+	opRaiseLevel    = "raise_level"   // since version 2; also raises to it
+	opRecoverShard  = "recover_shard" // since version 2
 
-	opRemoveModule   = "remove_module"   // from level 2 on
-	opCollectModules = "collect_modules" // likewise
-	opPutVerified    = "put_verified"    // likewise
-	opPutRollouts    = "put_rollouts"    // likewise
-	opHoldType       = "hold_type"       // likewise
-	opReleaseType    = "release_type"    // likewise
+	opRemoveModule   = "remove_module"   // since version 2
+	opCollectModules = "collect_modules" // since version 2
+	opPutVerified    = "put_verified"    // since version 2
+	opPutRollouts    = "put_rollouts"    // since version 2
+	opHoldType       = "hold_type"       // since version 2
+	opReleaseType    = "release_type"    // since version 2
 
-	opPutRole           = "put_role" // this and those below from level 2 on
+	opPutRole           = "put_role" // this and the following since version 2
 	opDeleteRole        = "delete_role"
 	opPutRoleBinding    = "put_role_binding"
 	opDeleteRoleBinding = "delete_role_binding"
@@ -54,8 +54,8 @@ var operations = []string{
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 
-// command is the bytes of one metadata command: a JSON object whose members
-// besides v and op are those of the operation.
+// command is the encoding of a metadata command: a JSON object with v, op, and
+// the members of the operation.
 type command struct {
 	Version    int                  `json:"v"`
 	Op         string               `json:"op"`
@@ -69,7 +69,7 @@ type command struct {
 	At         int64                `json:"at,omitempty"`
 	Revision   uint64               `json:"revision,omitempty"`
 	Limits     *Limits              `json:"limits,omitempty"`
-	Over       *overSet             `json:"over,omitempty"` // from level 2 on
+	Over       *overSet             `json:"over,omitempty"` // since version 2
 	Setting    *settingSet          `json:"setting,omitempty"`
 	Status     *statusSet           `json:"status,omitempty"`
 	Change     *Change              `json:"change,omitempty"`
@@ -82,8 +82,8 @@ type command struct {
 	accessCommand
 }
 
-// bindingCommand has the members of commands about bindings that are of level 2
-// and later.
+// bindingCommand has the members of binding commands that were added in version
+// 2 and later.
 type bindingCommand struct {
 	Owner    *Ownership  `json:"owner,omitempty"`
 	By       string      `json:"by,omitempty"`
@@ -92,7 +92,7 @@ type bindingCommand struct {
 	Rollouts *rolloutSet `json:"rollouts,omitempty"`
 }
 
-// accessCommand has the members of commands about roles and tokens.
+// accessCommand has the members of role and token commands.
 type accessCommand struct {
 	Role              *access.Role       `json:"role,omitempty"`
 	RoleDelete        *roleDelete        `json:"roleDelete,omitempty"`
@@ -100,7 +100,7 @@ type accessCommand struct {
 	RoleBindingDelete *roleBindingDelete `json:"roleBindingDelete,omitempty"`
 	TokenPut          *tokenPut          `json:"tokenPut,omitempty"`
 	TokenDelete       *tokenDelete       `json:"tokenDelete,omitempty"`
-	First             bool               `json:"first,omitempty"` // only while nobody is admin
+	First             bool               `json:"first,omitempty"` // reject if an admin exists
 }
 
 type settingSet struct {
@@ -109,11 +109,12 @@ type settingSet struct {
 	Delete bool   `json:"delete,omitempty"`
 }
 
-// overSet is what a binding comes in the place of; 0 is nothing.
+// overSet is the revision that a binding replaces; 0 if the type has no
+// binding.
 type overSet struct {
 	Revision uint64 `json:"revision"`
 	ForcedBy string `json:"forcedBy,omitempty"`
-	// Truncated are added to those of the Bound, and Assumed is of it.
+	// Truncated is added to Bound.Truncated, and Assumed sets Bound.Assumed.
 	Truncated []Digest `json:"truncated,omitempty"`
 	Assumed   bool     `json:"assumed,omitempty"`
 }
@@ -126,196 +127,203 @@ type statusSet struct {
 	Draining    bool            `json:"draining,omitempty"`
 }
 
-// Change changes the replicas of one shard, all at once or not at all. What is
-// as asked already is left, so that a change may be sent again.
+// Change changes the replicas of one shard atomically. Parts that already hold
+// are skipped, so a change can be retried.
 type Change struct {
 	Shard sharding.ShardID `json:"shard"`
-	// Add gives the nodes replicas with fresh ids, as learners. A node that has
-	// one keeps it.
+	// Add gives nodes new learner replicas. Nodes that already have a replica
+	// keep it.
 	Add []sharding.NodeID `json:"add,omitempty"`
-	// Promote makes learners voters, Demote voters learners.
+	// Promote turns learners into voters, Demote voters into learners.
 	Promote []sharding.ReplicaID `json:"promote,omitempty"`
 	Demote  []sharding.ReplicaID `json:"demote,omitempty"`
-	// Retire lets replicas leave; Forget drops those that have left. Ids that
-	// the placement does not have are passed over by these two.
+	// Retire makes replicas leave, and Forget drops replicas that have left.
+	// Both skip ids that are not in the placement.
 	Retire []sharding.ReplicaID `json:"retire,omitempty"`
 	Forget []sharding.ReplicaID `json:"forget,omitempty"`
 }
 
-// PlaceOn asks for voting replicas of a shard on the nodes, in order.
+// PlaceOn asks for voters of a shard on the nodes, in this order.
 type PlaceOn struct {
 	Shard sharding.ShardID  `json:"shard"`
 	Nodes []sharding.NodeID `json:"nodes"`
 }
 
-// CreateCluster makes the command that turns an empty metadata shard into
-// cluster c with one member, the founder. The founder's replica of the
-// metadata shard gets FounderReplica. The cluster begins at the highest level
-// that the founder speaks. The same command again is accepted and
-// changes nothing; another cluster is ErrClusterExists.
+// CreateCluster returns the command that turns an empty metadata shard into
+// cluster c with one member, the bootstrapping node. Its replica of the
+// metadata shard has id BootstrapReplica. The cluster version starts at the
+// highest version that this node supports. Repeating the command changes
+// nothing; a different cluster is rejected with ErrClusterExists.
 func CreateCluster(c Cluster, founder Member) []byte {
 	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder})
 }
 
-// CreateClusterUnder is CreateCluster with the policy that the cluster begins
-// with; the founder speaks sharding.VersionPolicy.
+// CreateClusterUnder is CreateCluster with an initial policy. The bootstrapping
+// node must support sharding.VersionPolicy.
 func CreateClusterUnder(p Policy, c Cluster, founder Member) []byte {
 	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder, Policy: &p})
 }
 
-// FounderReplica is the replica id of the founder's copy of the metadata
-// shard: the first number of the counter.
+// BootstrapReplica is the id of the bootstrapping node's replica of the
+// metadata shard, the first id that is allocated.
 const FounderReplica sharding.ReplicaID = 1
 
-// Join makes the command that admits a node, or admits it again after a start.
-// The status of m is passed over. A node that is new, or that has another disk
-// than before, becomes a joining member and gets a fresh learner of the
-// metadata shard; the replicas of the lost disk leave. A node that is known by
-// its disk keeps its status, one that was down is up again. The result's
-// Joined says what to begin with. ErrConflict means that a newer start of the
-// node has joined already, if the incarnation is below the member's; else that
-// the node's replica of the metadata shard is still leaving: the node keeps it
-// and joins again later. That the node's earlier start does not run any more
-// is for the caller to know.
+// Join returns the command that admits a node, or readmits it after a restart.
+// The status of m is ignored.
+//
+// If the node is new or has a different disk, it becomes a joining member with
+// a new learner of the metadata shard, and the replicas of the lost disk start
+// to leave. If the disk is known, the node keeps its status, except that a node
+// that was down is up again. The result's Joined says what to create.
+//
+// ErrConflict means either that a newer start of the node has already joined
+// (if the incarnation is lower than the member's), or that the node's replica
+// of the metadata shard is still leaving; then the node must keep it and retry
+// later. The caller must make sure that an earlier start of the node is no
+// longer running.
 func Join(m Member) []byte { return encode(command{Op: opJoin, Member: &m}) }
 
-// SetStatus makes the command that moves a member on in its life. With an
-// incarnation other than 0 it is ErrConflict when the member's is another.
+// SetStatus returns the command that changes a member's status. If incarnation
+// is not 0 and differs from the member's, the command fails with ErrConflict.
 func SetStatus(node sharding.NodeID, incarnation uint64, status MemberStatus) []byte {
 	return encode(command{Op: opSetStatus, Status: &statusSet{Node: node, Incarnation: incarnation, Status: status}})
 }
 
-// Down makes the command of an operator that takes a node for dead. Hearing
-// from it does not bring it back; a new start of it that joins does.
+// Down returns the command by which an operator declares a node dead. Contact
+// with the node does not bring it back; only a new start that joins does.
 func Down(node sharding.NodeID) []byte {
 	return encode(command{Op: opSetStatus, Status: &statusSet{Node: node, Status: StatusDown, Downed: true}})
 }
 
-// SetDraining makes the command of an operator that lets a member lead nothing
-// and be given nothing, or that takes it back. With an incarnation other than 0
-// it is ErrConflict when the member's is another: a new start ends a drain.
+// SetDraining returns the command by which an operator starts or ends draining
+// a node, which then leads nothing and is given nothing. If incarnation is not
+// 0 and differs from the member's, the command fails with ErrConflict, because
+// a restart ends a drain.
 func SetDraining(node sharding.NodeID, incarnation uint64, draining bool) []byte {
 	return encode(command{Op: opSetDraining, Status: &statusSet{Node: node, Incarnation: incarnation, Draining: draining}})
 }
 
-// RemoveMember makes the command that drops a member that is leaving or down
-// and holds no replica any more. One that is gone already is accepted.
+// RemoveMember returns the command that removes a member that is leaving or
+// down and holds no more replicas. Removing an unknown member succeeds.
 func RemoveMember(node sharding.NodeID) []byte {
 	return encode(command{Op: opRemoveMember, Status: &statusSet{Node: node}})
 }
 
-// AddReplica makes the command that gives the nodes learners of the shard.
+// AddReplica returns the command that creates learners of the shard on the
+// nodes.
 func AddReplica(shard sharding.ShardID, nodes ...sharding.NodeID) []byte {
 	return ChangeReplicas(Change{Shard: shard, Add: nodes})
 }
 
-// Promote makes the command that makes learners voters.
+// Promote returns the command that turns learners into voters.
 func Promote(shard sharding.ShardID, ids ...sharding.ReplicaID) []byte {
 	return ChangeReplicas(Change{Shard: shard, Promote: ids})
 }
 
-// Retire makes the command that lets replicas leave their group.
+// Retire returns the command that makes replicas leave their group.
 func Retire(shard sharding.ShardID, ids ...sharding.ReplicaID) []byte {
 	return ChangeReplicas(Change{Shard: shard, Retire: ids})
 }
 
-// Forget makes the command that drops replicas that have left.
+// Forget returns the command that drops replicas that have left.
 func Forget(shard sharding.ShardID, ids ...sharding.ReplicaID) []byte {
 	return ChangeReplicas(Change{Shard: shard, Forget: ids})
 }
 
-// ChangeReplicas makes the command of a change. The result's Placements has
-// the shard's placement after it.
+// ChangeReplicas returns the command of a change. The result's Placements has
+// the new placement of the shard.
 func ChangeReplicas(c Change) []byte { return encode(command{Op: opChange, Change: &c}) }
 
-// PutPolicy makes the command that sets the cluster's policy.
+// PutPolicy returns the command that sets the cluster's policy.
 func PutPolicy(p Policy) []byte { return encode(command{Op: opPutPolicy, Policy: &p}) }
 
-// ChangePolicy is PutPolicy for a cluster of sharding.VersionPolicy whose policy
-// is still was, the zero Policy for none. Where it is another by now, and not p
-// already, it is ErrConflict.
+// ChangePolicy is PutPolicy with optimistic concurrency control: it fails with
+// ErrConflict unless the current policy is was (the zero Policy if none is set)
+// or already p. It requires sharding.VersionPolicy.
 func ChangePolicy(was, p Policy) []byte {
 	return encode(command{Op: opPutPolicy, Policy: &p, Was: &was})
 }
 
-// PutMember makes the command that admits a member or changes what is known of
-// it. Nodes are admitted by Join.
+// PutMember returns the command that stores a member. Nodes are admitted with
+// Join.
 func PutMember(m Member) []byte { return encode(command{Op: opPutMember, Member: &m}) }
 
-// Place makes the command that gives each shard without a placement replicas
-// on the named nodes, with fresh replica ids. A shard that has a placement
-// keeps it. The result names the placements of all the shards asked for.
+// Place returns the command that creates replicas with new ids on the named
+// nodes for each shard that has no placement. Placed shards are left unchanged.
+// The result has the placements of all requested shards.
 func Place(on ...PlaceOn) []byte { return encode(command{Op: opPlace, Place: on}) }
 
-// PutModule makes the command that makes an uploaded module known. A module
-// that is known already is left as it is, but that a signature, from
-// sharding.VersionSignatures on, takes the place of the one that it has.
+// PutModule returns the command that registers an uploaded module. A known
+// module is left unchanged, except that a new signature replaces the old one
+// from sharding.VersionSignatures on.
 func PutModule(m Module) []byte { return encode(command{Op: opPutModule, Module: &m}) }
 
-// RemoveModule makes the command that has a module forgotten, from
-// sharding.VersionRemoveModule on. One that serves a type, or that a rollback may
-// come back to, is ErrConflict; one that is not known is accepted.
+// RemoveModule returns the command that removes a module. It requires
+// sharding.VersionRemoveModule. It fails with ErrConflict if the module serves
+// a type or if a rollback may return to it. Removing an unknown module
+// succeeds.
 func RemoveModule(digest Digest) []byte {
 	return encode(command{Op: opRemoveModule, Digest: &digest})
 }
 
-// Bind makes the command that lets the module serve the entity type from a new
-// revision on. Binding what is bound already keeps its revision. at is in unix
-// nanoseconds.
+// Bind returns the command that makes the module serve the entity type under a
+// new revision. Binding the module that already serves the type changes
+// nothing. at is in Unix nanoseconds.
 func Bind(entityType string, digest Digest, at int64) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at})
 }
 
-// BindLimited is Bind that sets the type's limits too; Bind leaves them as they
-// are. Other limits are a new revision, and no step that Rollback goes back.
+// BindLimited is Bind that also sets the type's limits; Bind leaves them
+// unchanged. New limits get a new revision but no entry in the history that
+// Rollback uses.
 func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Limits: &l})
 }
 
-// BindOver is Bind, or BindLimited with limits, from sharding.VersionBindOver on,
-// while the type is served under the revision over, 0 for a type that nothing
-// serves. What was decided by looking at that revision is so never bound in the
-// place of another: it is ErrConflict, unless all is as the command asks.
+// BindOver is Bind, or BindLimited if l is not nil, with optimistic concurrency
+// control: it fails with ErrConflict unless the type is served under revision
+// over (0 if the type has no binding) or already as requested. It requires
+// sharding.VersionBindOver.
 func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits) []byte {
 	return BindForced(entityType, digest, at, over, l, "")
 }
 
-// BindRestored is BindOver of what served a type in another cluster, from
-// sharding.VersionSnapshotProofs on: what was proved there of the modules whose
-// snapshots stand for truncated histories holds here, because the entities come
-// with it.
+// BindRestored is BindOver for a type that was served in a different cluster.
+// What was verified there about the modules whose snapshots replace truncated
+// histories remains valid here, because the entities are restored too. It
+// requires sharding.VersionSnapshotProofs.
 func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r Restored) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: r.Truncated, Assumed: r.Assumed}, Limits: l})
 }
 
-// BindForced is BindOver that keeps who had the module bound although it does
-// not fit what is stored; at most 512 bytes.
+// BindForced is BindOver for a module that failed the compatibility check. by
+// is the principal that forced it, at most 512 bytes.
 func BindForced(entityType string, digest Digest, at int64, over uint64, l *Limits, by string) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, ForcedBy: by}, Limits: l})
 }
 
-// Rollback makes the command that puts the previous module of the entity type
-// back, under a new revision. It drops the current one from the history, so
-// that a second rollback goes one further back.
+// Rollback returns the command that reactivates the previous module of the
+// entity type under a new revision. The current module is dropped from the
+// history, so a second rollback goes back one module further.
 func Rollback(entityType string, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at})
 }
 
-// RollbackOf is Rollback, from sharding.VersionRollbackOf on, while the type is
-// served under the revision. Where it was taken back already, by this command
-// or one like it, it changes nothing; where anything else happened it is
-// ErrConflict.
+// RollbackOf is Rollback for a type that is served under the revision. If that
+// revision has already been rolled back, nothing changes; if anything else
+// happened, the command fails with ErrConflict. It requires
+// sharding.VersionRollbackOf.
 func RollbackOf(entityType string, revision uint64, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at, Revision: revision})
 }
 
-// PutSetting makes the command that sets a setting.
+// PutSetting returns the command that sets a setting.
 func PutSetting(key string, value []byte) []byte {
 	return encode(command{Op: opPutSetting, Setting: &settingSet{Key: key, Value: value}})
 }
 
-// DeleteSetting makes the command that removes a setting; removing one that
-// does not exist is accepted.
+// DeleteSetting returns the command that removes a setting. Removing a missing
+// setting succeeds.
 func DeleteSetting(key string) []byte {
 	return encode(command{Op: opPutSetting, Setting: &settingSet{Key: key, Delete: true}})
 }
@@ -325,7 +333,7 @@ func encode(c command) []byte {
 	return mustJSON(c)
 }
 
-// mustJSON encodes the package's own types, none of which can fail.
+// mustJSON encodes the package's own types, whose encoding cannot fail.
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -334,8 +342,8 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// Check says whether a command may be proposed: nil, or ErrInvalid for one that
-// replicas of this release would refuse in any state, or would stop at.
+// Check returns ErrInvalid for a command that must not be proposed, because
+// replicas of this release would reject it in every state or would stop at it.
 func Check(body []byte) error {
 	c, err := decode(body)
 	switch {
@@ -344,14 +352,14 @@ func Check(body []byte) error {
 	case err != nil:
 		return err
 	case c.Raise != nil && c.Raise.Level > sharding.MaxVersion:
-		return fmt.Errorf("%w: level %d, this release speaks %v", ErrInvalid, c.Raise.Level, sharding.SupportedVersions)
+		return fmt.Errorf("%w: cluster version %d, this release supports %v", ErrInvalid, c.Raise.Level, sharding.SupportedVersions)
 	}
 	return nil
 }
 
-// decode reads one command. What this version does not know is ErrUnsupported:
-// to pass it over would be to apply another command than was committed, and to
-// refuse it another than other replicas do.
+// decode decodes a command. It returns ErrUnsupported for anything that this
+// release does not know: ignoring it would apply a different command than was
+// committed, and rejecting it would differ from what newer replicas do.
 func decode(body []byte) (command, error) {
 	var c command
 	if len(body) > MaxCommandBytes {
@@ -361,7 +369,7 @@ func decode(body []byte) (command, error) {
 		return c, fmt.Errorf("%w: not a command of version %d", ErrUnsupported, commandVersion)
 	}
 	if c.Version != commandVersion {
-		return c, fmt.Errorf("%w: a command of version %d", ErrUnsupported, c.Version)
+		return c, fmt.Errorf("%w: command version %d", ErrUnsupported, c.Version)
 	}
 	if !slices.Contains(operations, c.Op) {
 		return c, fmt.Errorf("%w: operation %.40q", ErrUnsupported, c.Op)
@@ -384,7 +392,7 @@ func strictJSON(data []byte, v any) error {
 		return err
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return fmt.Errorf("bytes after the value")
+		return fmt.Errorf("trailing bytes after the value")
 	}
 	return nil
 }

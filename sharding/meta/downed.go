@@ -9,25 +9,27 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MaxDowned bounds the starts that are remembered as put down. Past it the
-// earliest start is forgotten.
+// MaxDownedStarts limits how many downed starts of removed nodes are
+// remembered. If it is exceeded, the start with the lowest incarnation is
+// forgotten.
 const MaxDowned = 1024
 
-// DownedStart is a start of a node that an operator put down. Neither it nor an
-// earlier one joins again.
+// DownedStart is a start of a node that an operator declared dead. This start
+// and earlier ones cannot join again.
 type DownedStart struct {
 	Node        sharding.NodeID
 	Incarnation uint64
 }
 
-// downedStart is the stored value.
+// downedStart is the stored form.
 type downedStart struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// Downed returns the starts that operators put down and that are no members any
-// more, by node. The metadata keeps them from sharding.VersionDownedStarts on. A later
-// start of the node that joins removes its own.
+// DownedStarts returns, sorted by node, the starts that operators declared dead
+// and whose nodes are no longer members. They are recorded from
+// sharding.VersionDownedStarts on and removed when a later start of the node
+// joins.
 func (v *View) Downed() []DownedStart {
 	out := make([]DownedStart, 0, len(v.downed))
 	for _, node := range slices.Sorted(maps.Keys(v.downed)) {
@@ -36,8 +38,8 @@ func (v *View) Downed() []DownedStart {
 	return out
 }
 
-// PutDown says whether an operator put down this start of the node, or a later
-// one, be it a member still or none any more.
+// IsDowned reports whether an operator declared this start of the node, or a
+// later one, dead, whether or not the node is still a member.
 func (v *View) PutDown(node sharding.NodeID, incarnation uint64) bool {
 	if m, member := v.members[node]; member && m.Downed && incarnation <= m.Incarnation {
 		return true
@@ -46,19 +48,19 @@ func (v *View) PutDown(node sharding.NodeID, incarnation uint64) bool {
 	return known && incarnation <= down
 }
 
-// admitsStart refuses a start that was put down, and a disk with which the node
-// has left.
+// checkStart rejects a start that was declared dead, and a disk with which the
+// node has left the cluster.
 func (v *View) admitsStart(m Member) error {
 	if v.hasLeftWith(m.Node, m.Disk) {
-		return fmt.Errorf("%w: node %s was ordered to leave, and has left the cluster with this data directory; with an empty one it joins again", ErrLeft, m.Node)
+		return fmt.Errorf("%w: node %s has left the cluster with this data directory; use an empty one to join again", ErrLeft, m.Node)
 	}
 	if down, known := v.downed[m.Node]; known && m.Incarnation <= down {
-		return fmt.Errorf("%w: start %d of node %s: an operator put start %d down; stop the node and start it anew", ErrPutDown, m.Incarnation, m.Node, down)
+		return fmt.Errorf("%w: start %d of node %s: an operator declared start %d down; restart the node", ErrPutDown, m.Incarnation, m.Node, down)
 	}
 	return nil
 }
 
-// rememberDowned keeps the start of a member that is removed.
+// rememberDowned records the start of a removed member.
 func (t *transition) rememberDowned(node sharding.NodeID, incarnation uint64) {
 	if t.view.ClusterVersion() < sharding.VersionDownedStarts {
 		return
@@ -77,7 +79,7 @@ func (t *transition) rememberDowned(node sharding.NodeID, incarnation uint64) {
 	t.forgetDowned(earliest.Node)
 }
 
-// forgetDowned drops what was kept of a node.
+// forgetDowned removes the record of a node.
 func (t *transition) forgetDowned(node sharding.NodeID) {
 	if _, known := t.view.downed[node]; !known {
 		return
@@ -94,7 +96,7 @@ func (v *View) restoreDowned(node sharding.NodeID, value []byte) error {
 		return err
 	}
 	if node == "" || down.Incarnation == 0 {
-		return errors.New("no start that was put down")
+		return errors.New("invalid downed start")
 	}
 	v.downed[node] = down.Incarnation
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// withDowned is a cluster of level 2 with a member n2, start 5, that an
-// operator put down and that is removed.
+// withDowned returns a cluster of version 2 whose member n2, at start 5, was
+// declared down and removed.
 func withDowned(t *testing.T) *meta.State {
 	t.Helper()
 	s := created(t)
@@ -19,7 +19,7 @@ func withDowned(t *testing.T) *meta.State {
 	return s
 }
 
-// remove lets a node join, puts it down and removes it.
+// remove lets a node join, declares it down and removes it.
 func remove(t *testing.T, s *meta.State, m meta.Member) {
 	t.Helper()
 	j := run(t, s, meta.Join(m)).Joined
@@ -47,7 +47,7 @@ func TestStartsThatWerePutDownStayOut(t *testing.T) {
 	}
 	refused(t, loaded, meta.ErrPutDown, meta.Join(speaking("n2", 5, 1, 2)))
 
-	// A new start joins, and can be put down and removed in its turn.
+	// A new start joins, and can be declared down and removed in turn.
 	if s.View().PutDown("n2", 6) {
 		t.Error("a later start is taken for put down")
 	}
@@ -63,7 +63,7 @@ func TestStartsThatWerePutDownStayOut(t *testing.T) {
 	}
 }
 
-// Who was taken for dead by the coordinator comes back by itself.
+// A node that the coordinator considered dead can come back by itself.
 func TestOnlyTheWordOfAnOperatorIsKept(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
@@ -75,7 +75,7 @@ func TestOnlyTheWordOfAnOperatorIsKept(t *testing.T) {
 	run(t, s, meta.Join(speaking("n2", 5, 1, 2)))
 }
 
-// The release before could not read the key.
+// The previous release cannot read the key.
 func TestStartsThatWerePutDownAreKeptFromLevel2On(t *testing.T) {
 	s := created(t)
 	remove(t, s, node("n2", "n2", 5))

@@ -6,22 +6,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// HoldType makes the command that keeps all entities of a type, also those that
-// do not exist yet, from leaving records, from sharding.VersionHolds on and while
-// the type is served under the revision over; it is ErrConflict else, and while
-// a rollout is under way. The binding is the same, the revision of the result
-// is the one since which it is held.
+// PauseTypeWrites returns the command that keeps all entities of a type from
+// writing records, including entities that do not exist yet. It requires
+// sharding.VersionWritePauses. It fails with ErrConflict unless the type is
+// served under revision over. The binding stays the same; the result's revision
+// is the one since which writes are paused.
 //
-// Whatever is bound next ends the hold, and so does ReleaseType. Both are under
-// another revision: what is bound over the revision of a held type comes in the
-// place of one that was held all the time.
+// The pause ends with the next binding of the type or with ResumeTypeWrites.
+// Both get a new revision, so a binding that was made over the revision of a
+// paused type knows that nothing was written in between.
 func HoldType(entityType string, over uint64) []byte {
 	return encode(command{Op: opHoldType, EntityType: entityType, Revision: over})
 }
 
-// ReleaseType makes the command that ends the hold since the revision held, and
-// has the type served under a new one. Where that hold is over it changes
-// nothing.
+// ResumeTypeWrites returns the command that ends the write pause that began at
+// revision paused, and serves the type under a new revision. If that pause is
+// already over, nothing changes.
 func ReleaseType(entityType string, held uint64) []byte {
 	return encode(command{Op: opReleaseType, EntityType: entityType, Revision: held})
 }
@@ -34,7 +34,7 @@ func holdType(t *transition, entityType string, over uint64) (Result, error) {
 	case b.Revision != over:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over)
 	case b.Rollout.Active() && t.view.ClusterVersion() < sharding.VersionSnapshotProofs:
-		return Result{}, fmt.Errorf("%w: another module is on its way to serve %s: promote or abort it first", ErrConflict, entityType)
+		return Result{}, fmt.Errorf("%w: a rollout of %s is in progress: promote or abort it first", ErrConflict, entityType)
 	case b.Held != 0:
 		return Result{Revision: b.Held}, nil
 	}
@@ -57,10 +57,11 @@ func releaseType(t *transition, entityType string, held uint64) (Result, error) 
 	return t.rebind(b, b.Bound, BindingChange{}), nil
 }
 
-// holdable is the binding of a type that is held, or may be.
+// pausableBinding returns the binding of a type whose writes are or may be
+// paused.
 func holdable(v *View, entityType string) (Binding, error) {
 	if level := v.ClusterVersion(); level < sharding.VersionHolds {
-		return Binding{}, fmt.Errorf("%w: a type is held from level %d on, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionHolds, level)
+		return Binding{}, fmt.Errorf("%w: pausing the writes of a type needs cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionHolds, level)
 	}
 	b, bound := v.bindings[entityType]
 	if !bound {

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestHoldsAreOverWithTheNextRevision: what is bound over the revision of a
-// held type was held all the time; a hold that is released is not.
+// A binding over the revision of a paused type knows that nothing was written.
+// After the pause has ended, it is rejected.
 func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1)}
 	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.HoldType("a", 1))
@@ -28,7 +28,7 @@ func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 		t.Fatalf("%+v: what is not held was released", b)
 	}
 
-	for range 2 { // the second time it is held already
+	for range 2 { // the second time it is already paused
 		if res := run(t, s, meta.HoldType("a", 1)); res.Revision != 2 {
 			t.Fatalf("%+v", res)
 		}
@@ -37,14 +37,14 @@ func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	held(2)
-	run(t, s, meta.Bind("a", digest(1), 9)) // that serves already
+	run(t, s, meta.Bind("a", digest(1), 9)) // the module already serves
 	held(2)
 	loaded := meta.New()
 	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
 		t.Fatal(err)
 	}
 
-	// Whoever looked while it was held, and comes late.
+	// A binding that was decided during the pause arrives too late.
 	run(t, s, meta.ReleaseType("a", 2))
 	held(0)
 	if b := binding(); b.Revision != 3 || b.Digest != digest(1) || len(b.History) > 0 || len(b.Log()) != 1 {
@@ -53,7 +53,7 @@ func TestHoldsAreOverWithTheNextRevision(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 9, 1, nil))
 	run(t, s, meta.HoldType("a", 3))
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 9, 1, nil))
-	run(t, s, meta.ReleaseType("a", 2)) // not this hold
+	run(t, s, meta.ReleaseType("a", 2)) // not this pause
 	held(4)
 	run(t, s, meta.BindOver("a", digest(2), 9, 3, nil))
 	held(0)

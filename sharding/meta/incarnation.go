@@ -9,55 +9,58 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MaxIncarnationAhead is how far a start may be ahead of the clock of the node
-// that is told of it. Incarnations are Unix milliseconds of starts, or one more
-// than the last: without a bound one number that nobody could exceed would keep
-// a node out for good.
+// MaxIncarnationAhead limits how far a start may be ahead of the clock of the
+// node that checks it. Incarnations are the Unix milliseconds of starts, or one
+// more than the last incarnation. Without a limit, a single huge incarnation
+// that no later start can exceed would lock a node out forever.
 const MaxIncarnationAhead = time.Hour
 
-// LatestIncarnation is the highest that a node may have at a time, where known
-// is the one that the metadata has of it, 0 for none: clocks that were set
-// right keep no node out that has started by a wrong one.
+// LatestIncarnation returns the highest acceptable incarnation at time now.
+// known is the node's incarnation in the metadata, 0 if none. It counts as
+// acceptable so that correcting a clock that was ahead does not lock out nodes
+// that started before.
 func LatestIncarnation(now time.Time, known uint64) uint64 {
 	latest := max(uint64(now.UnixMilli()), known)
 	return latest + min(uint64(MaxIncarnationAhead.Milliseconds()), math.MaxUint64-latest)
 }
 
-// FutureStartError says that a start of a node is later than LatestIncarnation
-// by the clock of another node. One of the two clocks is wrong; which one, no
-// node can know from this alone.
+// FutureStartError is returned for a start that is later than LatestIncarnation
+// according to another node's clock. One of the two clocks is wrong, but it is
+// impossible to tell which.
 type FutureStartError struct {
-	Node  sharding.NodeID // whose start it is
-	By    sharding.NodeID // whose clock it is compared with
-	Now   time.Time       // what that clock says
+	Node  sharding.NodeID // node that started
+	By    sharding.NodeID // node whose clock was used
+	Now   time.Time       // time on that clock
 	Ahead time.Duration   // from Now to the start
 }
 
 func (e *FutureStartError) Error() string {
-	return fmt.Sprintf("node %s has started in the future, %v ahead of the clock of node %s, which says %s: set the clock that is wrong, and start node %s again if it was its own",
+	return fmt.Sprintf("node %s started in the future, %v ahead of the clock of node %s, which shows %s: correct the clock that is wrong, and restart node %s if it was its own",
 		e.Node, e.Ahead.Round(time.Second), e.By, e.Now.UTC().Format(time.RFC3339), e.Node)
 }
 
-// CheckIncarnation returns a *FutureStartError if a start of a node is later
-// than LatestIncarnation at the time now of the node by.
+// CheckIncarnation returns a *FutureStartError if the start of a node is later
+// than LatestIncarnation at time now on node by.
 func CheckIncarnation(node sharding.NodeID, incarnation uint64, by sharding.NodeID, now time.Time, known uint64) error {
 	if incarnation <= LatestIncarnation(now, known) {
 		return nil
 	}
-	// Milliseconds that no duration holds are more than anybody reads.
+	// Cap the difference at the longest time.Duration.
 	const most = math.MaxInt64 / uint64(time.Millisecond)
 	ahead := incarnation - uint64(now.UnixMilli())
 	return &FutureStartError{Node: node, By: by, Now: now, Ahead: time.Duration(min(ahead, most)) * time.Millisecond}
 }
 
-// Coordinates says whether a command is one that the coordinator alone makes:
-// on what becomes of members and replicas. It carries these out where it is.
+// IsCoordinatorCommand reports whether only the coordinator issues the command:
+// one that changes placements or the status of members. The coordinator
+// proposes these where it runs.
 func Coordinates(body []byte) bool {
 	c, err := decode(body)
 	return err == nil && slices.Contains([]string{opPlace, opSetStatus, opRemoveMember, opChange, opSetDraining}, c.Op)
 }
 
-// Admits returns the member that a command admits or puts, if it does.
+// AdmittedMember returns the member that a command admits or stores, if there
+// is one.
 func Admits(body []byte) (Member, bool) {
 	c, err := decode(body)
 	switch {

@@ -9,26 +9,27 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MaxLeft bounds the nodes that are remembered as having left. Past it the one
-// with the earliest start is forgotten.
+// MaxLeft limits how many former members are remembered. If it is exceeded, the
+// node with the lowest incarnation is forgotten.
 const MaxLeft = 1024
 
-// leftNode is the stored value.
+// leftNode is the stored form.
 type leftNode struct {
-	Incarnation uint64 `json:"incarnation"` // its last start
-	// Disk is that of a node that was ordered to leave. One that was removed for
-	// being dead joins again with the disk that it has.
+	Incarnation uint64 `json:"incarnation"` // of its last start
+	// Disk is set if the node was asked to leave. A node that was removed
+	// because it was dead may join again with its disk.
 	Disk string `json:"disk,omitempty"`
 }
 
-// LeftNode is a node that was ordered to leave and has left.
+// LeftNode is a node that was asked to leave and has left.
 type LeftNode struct {
 	Node        sharding.NodeID
-	Incarnation uint64 // its last start
-	Disk        string // with which it does not join again
+	Incarnation uint64 // of its last start
+	Disk        string // disk that may not join again
 }
 
-// Left returns the nodes that were ordered to leave and have left, by name.
+// LeftNodes returns the nodes that were asked to leave and have left, sorted by
+// name.
 func (v *View) Left() []LeftNode {
 	out := make([]LeftNode, 0, len(v.left))
 	for _, node := range slices.Sorted(maps.Keys(v.left)) {
@@ -39,23 +40,24 @@ func (v *View) Left() []LeftNode {
 	return out
 }
 
-// hasLeftWith reports whether a node was ordered to leave, and has left with the
-// disk.
+// hasLeftWith reports whether the node was asked to leave and has left with
+// this disk.
 func (v *View) hasLeftWith(node sharding.NodeID, disk string) bool {
 	l, left := v.left[node]
 	return left && l.Disk != "" && l.Disk == disk
 }
 
-// HasLeft reports whether a node was a member and is none any more: an order to
-// leave is carried out then, and not one for a node that never was. The metadata
-// keeps it from sharding.VersionFormerMembers on, until the node joins again.
+// HasLeft reports whether the node was a member and no longer is. It
+// distinguishes a completed request to leave from one for a node that was never
+// a member. The record is kept from sharding.VersionFormerMembers on, until the
+// node joins again.
 func (v *View) HasLeft(node sharding.NodeID) bool {
 	_, left := v.left[node]
 	_, down := v.downed[node]
 	return left || down
 }
 
-// rememberLeft keeps that a member is removed.
+// rememberLeft records that a member is removed.
 func (t *transition) rememberLeft(m Member) {
 	if t.view.ClusterVersion() < sharding.VersionFormerMembers {
 		return
@@ -75,7 +77,7 @@ func (t *transition) rememberLeft(m Member) {
 	}))
 }
 
-// forgetLeft drops what was kept of a node.
+// forgetLeft removes the record of a node.
 func (t *transition) forgetLeft(node sharding.NodeID) {
 	if _, known := t.view.left[node]; !known {
 		return
@@ -92,7 +94,7 @@ func (v *View) restoreLeft(node sharding.NodeID, value []byte) error {
 		return err
 	}
 	if node == "" {
-		return errors.New("no node that has left")
+		return errors.New("invalid former member")
 	}
 	v.left[node] = left
 	return nil

@@ -19,8 +19,8 @@ func leave(t *testing.T, s *meta.State, m meta.Member) {
 	run(t, s, meta.RemoveMember(m.Node))
 }
 
-// TestNodesThatHaveLeftAreKnown: until they join again, over a restart, and from
-// the level on.
+// Former members are remembered until they join again, across restores, from
+// the cluster version on.
 func TestNodesThatHaveLeftAreKnown(t *testing.T) {
 	for level, want := range map[sharding.ClusterVersion]bool{sharding.Version2: false, sharding.VersionFormerMembers: true} {
 		s := created(t)
@@ -61,9 +61,8 @@ func TestNodesThatHaveLeftAreBounded(t *testing.T) {
 	}
 }
 
-// TestNodeThatLeftDoesNotJoinWithItsDisk: an order to leave that was carried out
-// stands until the node comes with another disk. A node that was removed for
-// being dead joins with the one that it has.
+// A node that was asked to leave and has left can only join with a new disk. A
+// node that was removed because it was dead may join with its old one.
 func TestNodeThatLeftDoesNotJoinWithItsDisk(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))

@@ -8,40 +8,44 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrClusterVersion: a node does not speak the level of the cluster, or the level that
-// it is to be raised to; or the command is not one of the cluster's level. The
-// message names the node.
-var ErrClusterVersion = errors.New("metadata: not at this level")
+// ErrClusterVersion: a node does not support the cluster version or the one it
+// should be raised to, or the command is not available at the current cluster
+// version. The message names the node.
+var ErrClusterVersion = errors.New("metadata: not available at this cluster version")
 
-// Speaker says what a member speaks, as that start of it answered.
+// Speaker is the range of cluster versions that a member supports, as reported
+// by that start of it.
 type Speaker struct {
 	Node        sharding.NodeID       `json:"node"`
 	Incarnation uint64                `json:"incarnation"`
 	Speaks      sharding.VersionRange `json:"speaks"`
 }
 
-// clusterVersionRaise is the level, in commands with those who speak it.
+// clusterVersionRaise is the cluster version. In commands it includes the
+// ranges that the members support.
 type clusterVersionRaise struct {
 	Level    sharding.ClusterVersion `json:"level"`
 	Speakers []Speaker               `json:"speakers,omitempty"`
 }
 
-// RaiseClusterVersion makes the command that raises the cluster's level for good. by has
-// what each member speaks: it is ErrClusterVersion where one is missing, has been
-// started anew since it answered, or does not speak the level. The level that
-// there is already is accepted, a lower one is ErrClusterVersion.
+// RaiseClusterVersion returns the command that raises the cluster version
+// permanently. by has the supported range of each member. The command fails
+// with ErrClusterVersion if a member is missing, has restarted since it
+// reported its range, or does not support the version, and if the version is
+// lower than the current one. Raising to the current version succeeds.
 func RaiseClusterVersion(level sharding.ClusterVersion, by ...Speaker) []byte {
 	return encode(command{Op: opRaiseLevel, Raise: &clusterVersionRaise{Level: level, Speakers: by}})
 }
 
-// ClusterVersion is what the cluster writes; sharding.Level1 until it was raised.
+// ClusterVersion returns the cluster version, sharding.Version1 until it was
+// raised.
 func (v *View) ClusterVersion() sharding.ClusterVersion { return max(v.level, sharding.Version1) }
 
-// ClusterVersion is that of the View.
+// ClusterVersion returns that of the current View.
 func (s *State) ClusterVersion() sharding.ClusterVersion { return s.View().ClusterVersion() }
 
-// Join makes the command that admits m, as Join does, for the level of the
-// view: without what the metadata cannot hold there.
+// Join is the function Join for the current cluster version: it leaves out
+// fields of m that the metadata cannot store yet.
 func (v *View) Join(m Member) []byte {
 	if v.ClusterVersion() < sharding.VersionMemberSpeaks {
 		m.Speaks = sharding.VersionRange{}
@@ -52,20 +56,20 @@ func (v *View) Join(m Member) []byte {
 	return Join(m)
 }
 
-// speaks refuses a member whose record does not belong to the level, or that
-// does not speak it.
+// checkSupports rejects a member that does not support the cluster version, or
+// whose record has fields that are not available yet.
 func (v *View) speaks(m Member) error {
 	if err := m.Speaks.Validate(); err != nil {
 		return fmt.Errorf("%w: node %s: %w", ErrInvalid, m.Node, err)
 	}
 	if m.Speaks != (sharding.VersionRange{}) && v.ClusterVersion() < sharding.VersionMemberSpeaks {
-		return fmt.Errorf("%w: what node %s speaks is not kept at level %d", ErrClusterVersion, m.Node, v.ClusterVersion())
+		return fmt.Errorf("%w: cluster version %[3]d cannot store which versions node %[2]s supports", ErrClusterVersion, m.Node, v.ClusterVersion())
 	}
 	if m.PeerAddress != "" && v.ClusterVersion() < sharding.VersionPeerAddress {
-		return fmt.Errorf("%w: where node %s serves other nodes is not kept at level %d", ErrClusterVersion, m.Node, v.ClusterVersion())
+		return fmt.Errorf("%w: cluster version %[3]d cannot store the peer address of node %[2]s", ErrClusterVersion, m.Node, v.ClusterVersion())
 	}
 	if !m.Speaks.Contains(v.ClusterVersion()) {
-		return fmt.Errorf("%w: the cluster is at level %d, node %s speaks %v", ErrClusterVersion, v.ClusterVersion(), m.Node, m.Speaks)
+		return fmt.Errorf("%w: the cluster is at version %d, node %s supports %v", ErrClusterVersion, v.ClusterVersion(), m.Node, m.Speaks)
 	}
 	return nil
 }
@@ -76,10 +80,10 @@ func (t *transition) raiseClusterVersion(r clusterVersionRaise) error {
 		return nil
 	}
 	if r.Level < from {
-		return fmt.Errorf("%w: the cluster is at level %d, which never falls to %d", ErrClusterVersion, from, r.Level)
+		return fmt.Errorf("%w: the cluster is at version %d and cannot go back to %d", ErrClusterVersion, from, r.Level)
 	}
 	if len(r.Speakers) > MaxMembers {
-		return fmt.Errorf("%w: %d members speak, at most %d are allowed", ErrInvalid, len(r.Speakers), MaxMembers)
+		return fmt.Errorf("%w: %d members listed, at most %d are allowed", ErrInvalid, len(r.Speakers), MaxMembers)
 	}
 	members := t.view.Members()
 	for i := range members {
@@ -87,11 +91,11 @@ func (t *transition) raiseClusterVersion(r clusterVersionRaise) error {
 		at := slices.IndexFunc(r.Speakers, func(s Speaker) bool { return s.Node == m.Node })
 		switch {
 		case at < 0:
-			return fmt.Errorf("%w: node %s has not said that it speaks level %d", ErrClusterVersion, m.Node, r.Level)
+			return fmt.Errorf("%w: node %s has not reported that it supports cluster version %d", ErrClusterVersion, m.Node, r.Level)
 		case r.Speakers[at].Incarnation != m.Incarnation:
-			return fmt.Errorf("%w: start %d of node %s is the one that the cluster knows, start %d said what it speaks", ErrClusterVersion, m.Incarnation, m.Node, r.Speakers[at].Incarnation)
+			return fmt.Errorf("%w: start %d of node %s is current, but start %d reported its supported versions", ErrClusterVersion, m.Incarnation, m.Node, r.Speakers[at].Incarnation)
 		case r.Speakers[at].Speaks.Validate() != nil || !r.Speakers[at].Speaks.Contains(r.Level):
-			return fmt.Errorf("%w: node %s speaks %v, not level %d", ErrClusterVersion, m.Node, r.Speakers[at].Speaks, r.Level)
+			return fmt.Errorf("%w: node %s supports %v, not version %d", ErrClusterVersion, m.Node, r.Speakers[at].Speaks, r.Level)
 		}
 		m.Speaks = r.Speakers[at].Speaks
 	}
@@ -106,7 +110,8 @@ func (t *transition) raiseClusterVersion(r clusterVersionRaise) error {
 	return nil
 }
 
-// setClusterVersion is where a replica stops that does not speak the level.
+// setClusterVersion stores the version. A replica whose release does not
+// support it stops here.
 func (t *transition) setClusterVersion(level sharding.ClusterVersion) error {
 	if level > sharding.MaxVersion {
 		return aboveLevel(level)
@@ -117,11 +122,11 @@ func (t *transition) setClusterVersion(level sharding.ClusterVersion) error {
 }
 
 func aboveLevel(level sharding.ClusterVersion) error {
-	return fmt.Errorf("%w: the cluster is at level %d, this release speaks %v", ErrUnsupported, level, sharding.SupportedVersions)
+	return fmt.Errorf("%w: the cluster is at version %d, this release supports %v", ErrUnsupported, level, sharding.SupportedVersions)
 }
 
-// restoreClusterVersion takes the stored level, which may be one that this release does
-// not speak.
+// restoreClusterVersion restores the stored version, which this release may not
+// support.
 func (v *View) restoreClusterVersion(value []byte) error {
 	var set clusterVersionRaise
 	if err := unwrap(value, &set); err != nil {
@@ -131,7 +136,7 @@ func (v *View) restoreClusterVersion(value []byte) error {
 		return aboveLevel(set.Level)
 	}
 	if set.Level <= sharding.Version1 || len(set.Speakers) > 0 {
-		return errors.New("no stored level")
+		return errors.New("invalid stored cluster version")
 	}
 	v.level = set.Level
 	return nil

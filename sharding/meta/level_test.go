@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// speaking is a node whose release speaks the levels.
+// speaking returns a node whose release supports the versions.
 func speaking(name string, incarnation uint64, least, most sharding.ClusterVersion) meta.Member {
 	m := node(name, name, incarnation)
 	m.Speaks = sharding.VersionRange{Min: least, Max: most}
@@ -49,12 +49,12 @@ func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
 		by   []meta.Speaker
 		says string
 	}{
-		{"nobody was asked", nil, "n1 has not said"},
-		{"one is missing", all[:2], "n3 has not said"},
-		{"one does not speak it", []meta.Speaker{all[0], speaker("n2", 1, 1), all[2]}, "n2 speaks level 1"},
-		{"one says nothing", []meta.Speaker{all[0], {Node: "n2", Incarnation: 1}, all[2]}, "n2 speaks level 1"},
-		{"one has another start", []meta.Speaker{all[0], speaker("n2", 2, 2), all[2]}, "start 1 of node n2 is the one that the cluster knows, start 2 said"},
-		{"a range that is none", []meta.Speaker{all[0], all[1], {Node: "n3", Incarnation: 1, Speaks: sharding.VersionRange{Min: 3, Max: 2}}}, "n3 speaks"},
+		{"nobody was asked", nil, "n1 has not reported"},
+		{"one is missing", all[:2], "n3 has not reported"},
+		{"one does not speak it", []meta.Speaker{all[0], speaker("n2", 1, 1), all[2]}, "n2 supports cluster version 1"},
+		{"one says nothing", []meta.Speaker{all[0], {Node: "n2", Incarnation: 1}, all[2]}, "n2 supports cluster version 1"},
+		{"one has another start", []meta.Speaker{all[0], speaker("n2", 2, 2), all[2]}, "start 1 of node n2 is current, but start 2"},
+		{"a range that is none", []meta.Speaker{all[0], all[1], {Node: "n3", Incarnation: 1, Speaks: sharding.VersionRange{Min: 3, Max: 2}}}, "n3 supports"},
 	} {
 		command := meta.RaiseClusterVersion(2, tt.by...)
 		refused(t, s, meta.ErrClusterVersion, command)
@@ -63,7 +63,7 @@ func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
 			t.Errorf("%s: %v, which does not say %q", tt.name, err, tt.says)
 		}
 	}
-	// One that is down counts: it may come back.
+	// A node that is down counts too, because it may come back.
 	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown))
 	refused(t, s, meta.ErrClusterVersion, meta.RaiseClusterVersion(2, all[:2]...))
 
@@ -87,14 +87,14 @@ func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
 
 func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
 	s := created(t)
-	// At level 1 what a node speaks cannot be kept: replicas of the release
-	// before refuse such a command too.
+	// At version 1 the supported versions cannot be stored; replicas of the
+	// previous release reject such a command too.
 	refused(t, s, meta.ErrClusterVersion, meta.Join(speaking("n2", 1, 1, 2)))
 	run(t, s, s.View().Join(speaking("n2", 1, 1, 2)))
 	if m, _ := s.View().Member("n2"); m.Speaks != (sharding.VersionRange{}) {
 		t.Errorf("level 1 keeps %v", m.Speaks)
 	}
-	// Nor where it serves other nodes.
+	// Nor can the peer address.
 	apart := node("n2", "n2", 1)
 	apart.PeerAddress = "n2:2"
 	refused(t, s, meta.ErrClusterVersion, meta.Join(apart))
@@ -139,8 +139,8 @@ func TestLimitsOfAHigherLevelAreRefused(t *testing.T) {
 	}
 }
 
-// A replica that passed over what it does not know would go on with another
-// state than those that do.
+// A replica that ignored what it does not know would diverge from those that
+// do.
 func TestCommandsOfLaterReleasesStop(t *testing.T) {
 	s := created(t)
 	for _, body := range []string{
@@ -167,7 +167,7 @@ func TestCommandsOfLaterReleasesStop(t *testing.T) {
 			t.Errorf("%s may be proposed: %v", body, err)
 		}
 	}
-	// What every replica refuses alike stops none.
+	// A command that all replicas reject stops none.
 	for _, body := range []string{`{"v":1,"op":"change"}`, `{"v":1,"op":"put_member","member":{"node":"n/2","address":"a","status":"up"}}`} {
 		refused(t, s, meta.ErrInvalid, []byte(body))
 	}
@@ -281,7 +281,7 @@ func TestGoldenLevel2(t *testing.T) {
 	sameGolden(t, "testdata/golden_level_2.txt", out.String())
 }
 
-// TestGoldenLevel3 is what level 3 adds.
+// Adds the formats of version 3.
 func TestGoldenLevel3(t *testing.T) {
 	s, out := meta.New(), strings.Builder{}
 	for i, body := range [][]byte{
@@ -315,7 +315,7 @@ func TestGoldenLevel3(t *testing.T) {
 	sameGolden(t, "testdata/golden_level_3.txt", out.String())
 }
 
-// golden applies a command and appends it and what comes of it.
+// golden applies a command and appends it with its effects.
 func golden(t *testing.T, s *meta.State, out *strings.Builder, index uint64, body []byte) {
 	t.Helper()
 	writes, result, err := s.Apply(index, body)
@@ -329,7 +329,7 @@ func golden(t *testing.T, s *meta.State, out *strings.Builder, index uint64, bod
 	fmt.Fprintf(out, "  result %s\n", result)
 }
 
-// sameGolden compares with a file, which -update writes.
+// sameGolden compares with a file, which the flag rewrites.
 func sameGolden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {

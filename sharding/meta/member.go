@@ -7,30 +7,32 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MemberStatus is a member's place in its life:
+// MemberStatus is the lifecycle state of a member:
 //
 //	Join ─▶ joining ─▶ up ─▶ leaving ─▶ (removed)
 //	             │      │▲       │
 //	             └──────┴┴──▶ down ─▶ (removed)
 //
-// A member that is removed is gone from the metadata. Whether a node can be
-// reached at the moment is nobody's status.
+// A removed member is deleted from the metadata. Whether a node is currently
+// reachable is not part of its status.
 type MemberStatus string
 
-// The states of a member.
+// Member statuses.
 const (
-	// StatusJoining: admitted, but not seen to follow the metadata yet. It
-	// holds a replica of the metadata shard and nothing else.
+	// StatusJoining: admitted, but not yet known to follow the metadata. The
+	// node holds only a replica of the metadata shard.
 	StatusJoining MemberStatus = "joining"
-	// StatusUp: it may hold replicas and lead.
+	// StatusUp: the node may hold replicas and lead shards.
 	StatusUp MemberStatus = "up"
-	// StatusLeaving: its replicas and leaderships are being moved away.
+	// StatusLeaving: the node's replicas and leaderships are being moved to
+	// other nodes.
 	StatusLeaving MemberStatus = "leaving"
-	// StatusDown: it is taken for dead; its replicas are being replaced.
+	// StatusDown: the node is considered dead, and its replicas are being
+	// replaced.
 	StatusDown MemberStatus = "down"
 )
 
-// successors lists the changes of status that SetStatus may make.
+// successors lists the status changes that SetStatus may make.
 var successors = map[MemberStatus][]MemberStatus{
 	StatusJoining: {StatusUp, StatusLeaving, StatusDown},
 	StatusUp:      {StatusLeaving, StatusDown},
@@ -43,46 +45,50 @@ func (s MemberStatus) known() bool {
 	return ok
 }
 
-// RoleProxy marks a node that routes and never holds replicas of data shards.
+// RoleProxy marks a node that routes requests and never holds replicas of data
+// shards.
 const RoleProxy = "proxy"
 
-// Member is a node that was admitted to the cluster. Roles is not modified.
+// Member is a node that was admitted to the cluster. Roles must not be
+// modified.
 type Member struct {
 	Node    sharding.NodeID `json:"node"`
-	Address string          `json:"address"` // host:port that clients reach it at
-	// PeerAddress is where other nodes reach it. The metadata keeps it from
-	// sharding.VersionPeerAddress on; empty, it is Address.
+	Address string          `json:"address"` // host:port for clients
+	// PeerAddress is the address for other nodes. It is stored from
+	// sharding.VersionPeerAddress on; if empty, Address is used.
 	PeerAddress string       `json:"peerAddress,omitempty"`
 	Status      MemberStatus `json:"status"`
-	// Disk is drawn when the data directory is made: the same node with
-	// another disk has lost all that it ever promised. Empty until known.
+	// Disk is a random id generated with the data directory. If the same node
+	// has a different Disk, it has lost everything it had acknowledged. Empty
+	// until known.
 	Disk string `json:"disk,omitempty"`
-	// Incarnation is that of the node's last start; it only grows on a disk.
+	// Incarnation identifies the node's last start. It only increases for a
+	// disk.
 	Incarnation uint64   `json:"incarnation,omitempty"`
 	Roles       []string `json:"roles,omitempty"`
 	Version     string   `json:"version,omitempty"`
-	// Zone names what fails together with the node; replicas are spread over
-	// zones. Empty: a zone of its own.
+	// Zone is the node's failure domain; replicas are spread over zones. A node
+	// without one is a zone of its own.
 	Zone string `json:"zone,omitempty"`
-	// Downed says that an operator put the node down: hearing from it does not
-	// bring it back, only a new start that joins does.
+	// Downed says that an operator declared the node dead. Contact with it does
+	// not bring it back; only a new start that joins does.
 	Downed bool `json:"downed,omitempty"`
-	// Draining is an operator's word that the node is to lead nothing and to be
-	// given nothing. It holds until it is taken back, or the node starts anew.
+	// Draining says that an operator is draining the node: it leads nothing and
+	// is given nothing, until the drain is canceled or the node restarts.
 	Draining bool `json:"draining,omitempty"`
-	// Leaving is an operator's word that the node is to leave. It holds until it is
-	// taken back, also while the node is down, over a new start and on another
-	// disk. The metadata keeps it from sharding.VersionLeaving on.
+	// Leaving says that an operator asked the node to leave. It stays set until
+	// canceled, even while the node is down, across restarts and if the disk
+	// changes. Stored from sharding.VersionLeaving on.
 	Leaving bool `json:"leaving,omitempty"`
-	// Speaks are the levels that the node's release can write and read. The
-	// metadata keeps them from sharding.VersionMemberSpeaks on.
+	// Speaks is the range of cluster versions that the node supports. Stored
+	// from sharding.VersionMemberSpeaks on.
 	Speaks sharding.VersionRange `json:"speaks,omitzero"`
 }
 
-// PeersAt is where other nodes reach the member.
+// PeerEndpoint returns the address at which other nodes reach the member.
 func (m Member) PeersAt() string { return cmp.Or(m.PeerAddress, m.Address) }
 
-// Contains reports whether the member has the role.
+// HasRole reports whether the member has the role.
 func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
 
 // Equal compares all fields.
@@ -92,17 +98,17 @@ func (m Member) Equal(o Member) bool {
 		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining && m.Leaving == o.Leaving && m.Speaks == o.Speaks
 }
 
-// Joined is what a node that joins needs to begin.
+// JoinResult tells a joining node how to begin.
 type Joined struct {
 	// Member is the node as it was admitted.
 	Member Member `json:"member"`
-	// Replica is its replica of the metadata shard, to be created with First
-	// as the group's first voters. Another replica of that shard on the node's
-	// disk was forgotten and must be removed before. A node that creates the
-	// replica acts on no view of the metadata before it has caught up again:
-	// it passes through views of before the replica was made.
+	// Replica is the node's replica of the metadata shard, to be created with
+	// First as the first voters of the group. Any other replica of that shard
+	// on the disk was forgotten and must be deleted first. Until the new
+	// replica has caught up, the node must not act on its view of the metadata,
+	// because catching up passes through views from before the replica existed.
 	Replica sharding.ReplicaID   `json:"replica"`
 	First   []sharding.ReplicaID `json:"first"`
-	// Fresh says that Replica was made by this command.
+	// Fresh says that this command created Replica.
 	Fresh bool `json:"fresh,omitempty"`
 }

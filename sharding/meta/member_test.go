@@ -18,8 +18,8 @@ func node(name, disk string, incarnation uint64, roles ...string) meta.Member {
 	return meta.Member{Node: sharding.NodeID(name), Address: name + ":1", Disk: disk, Incarnation: incarnation, Roles: roles, Version: "1.0"}
 }
 
-// run applies the commands and returns the result of the last; all of them
-// must be accepted.
+// run applies the commands, all of which must succeed, and returns the last
+// result.
 func run(t *testing.T, s *meta.State, commands ...[]byte) (last meta.Result) {
 	t.Helper()
 	for _, c := range commands {
@@ -103,7 +103,8 @@ func TestJoinKeepsWhatARestartedNodeHas(t *testing.T) {
 	refused(t, s, meta.ErrInvalid, meta.Join(node("n2", "b", 0)))
 }
 
-// A founder that was written before disks were known adopts its own.
+// A bootstrap node that was stored before disk ids existed adopts its first
+// one.
 func TestJoinAdoptsTheFirstDisk(t *testing.T) {
 	s := created(t)
 	if j := run(t, s, meta.Join(node("n1", "a", 1))).Joined; j.Replica != 1 || j.Fresh || j.Member.Status != meta.StatusUp {
@@ -123,7 +124,7 @@ func TestJoinOfAWipedNodeLosesItsReplicas(t *testing.T) {
 	}
 	wantShape(t, s, 0, "1@n1:voter 2@n2:leaving! 3@n3:voter 8@n2:learner")
 	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter")
-	wantShape(t, s, 2, "7@n2:voter!") // its data is gone: nobody may forget that
+	wantShape(t, s, 2, "7@n2:voter!") // its data is gone, and that must not be forgotten
 	refused(t, s, meta.ErrConflict, meta.Retire(2, 7))
 	run(t, s, meta.SetStatus("n2", 2, meta.StatusUp), meta.AddReplica(1, "n2"))
 	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter 9@n2:learner")
@@ -169,8 +170,8 @@ func TestOperatorsDownHolds(t *testing.T) {
 	}
 }
 
-// A drain outlives whoever coordinates, the word that the node is still the
-// same start, and a change of its status; a new start or the operator ends it.
+// A drain continues under any coordinator, across status changes and repeated
+// joins of the same start. A new start or the operator ends it.
 func TestDrainLastsUntilANewStart(t *testing.T) {
 	s := three(t)
 	draining := func(want bool) {
@@ -187,7 +188,7 @@ func TestDrainLastsUntilANewStart(t *testing.T) {
 	draining(false)
 	run(t, s, meta.SetDraining("n2", 1, true), meta.Join(node("n2", "b", 2)))
 	draining(false)
-	refused(t, s, meta.ErrConflict, meta.SetDraining("n2", 1, true)) // meant for the start before
+	refused(t, s, meta.ErrConflict, meta.SetDraining("n2", 1, true)) // meant for the previous start
 	refused(t, s, meta.ErrUnknownNode, meta.SetDraining("n9", 0, true))
 	run(t, s, meta.SetDraining("n2", 2, true), meta.Join(node("n2", "new", 3)))
 	draining(false)
@@ -242,8 +243,8 @@ func TestMembersAreBounded(t *testing.T) {
 	refused(t, s, meta.ErrInvalid, meta.Join(node("x1", "d", 1, append(roles, "more")...)))
 }
 
-// The first release kept one node; what it stored, and the commands in its
-// log, must still be read.
+// The first release had single-node clusters. Its stored data and log must
+// still be readable.
 func TestReadsTheSingleNodeFormat(t *testing.T) {
 	f, err := os.Open("testdata/golden_single_node.txt")
 	if err != nil {
@@ -274,8 +275,7 @@ func TestReadsTheSingleNodeFormat(t *testing.T) {
 	if index < 10 || len(disk) < 8 {
 		t.Fatalf("the golden file has %d commands and %d pairs", index, len(disk))
 	}
-	// Setting revisions and the indexes of changes are new: the old form has
-	// none.
+	// Setting revisions and change indexes are new and not in the old form.
 	changed := regexp.MustCompile(`Changed:\d+`)
 	got, want := dump(restored(t, disk).View()), changed.ReplaceAllString(dump(replayed.View()), "Changed:0")
 	if got = strings.Replace(got, "true 3 0 ", "true 3 2 ", 1); got != want {
@@ -310,8 +310,8 @@ func TestSettingsHaveRevisions(t *testing.T) {
 	}
 }
 
-// An order to leave holds until it is taken back, whatever becomes of the node
-// meanwhile.
+// A request to leave stays valid until it is canceled, whatever happens to the
+// node.
 func TestAnOrderToLeaveHolds(t *testing.T) {
 	start := func(incarnation uint64, disk string) meta.Member {
 		m := speaking("n2", incarnation, 1, 3)
@@ -364,7 +364,7 @@ func TestAnOrderToLeaveHolds(t *testing.T) {
 			status(t, s, meta.StatusUp)
 		})
 	}
-	// The release before could not read it.
+	// The previous release cannot read it.
 	s := leaving(t, 1)
 	run(t, s, meta.SetStatus("n2", 5, meta.StatusDown))
 	run(t, s, meta.SetStatus("n2", 5, meta.StatusUp))

@@ -1,9 +1,9 @@
-// Package meta is the state machine of the metadata shard: which cluster this
-// is, its members, where each shard's replicas live, the modules, which module
-// serves which entity type, and the settings. It is pure: no clock, no
-// randomness, no I/O, no goroutine; the same commands give the same bytes on
-// every replica. It never decides anything: it records what the coordinator
-// proposed, or says why it cannot.
+// Package meta is the state machine of the metadata shard: the cluster's
+// identity, its members, the placement of each shard's replicas, modules,
+// bindings of modules to entity types, roles, tokens and settings. It is pure
+// (no clock, no randomness, no I/O, no goroutine): the same commands produce
+// the same bytes on every replica. It makes no decisions of its own. It applies
+// what the coordinator and operators propose, or returns why it cannot.
 package meta
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Bounds of what the metadata shard holds. A command over one of them is
-// answered with ErrInvalid.
+// Limits of the metadata shard. A command that exceeds one fails with
+// ErrInvalid.
 const (
 	MaxCommandBytes      = 512 << 10
 	MaxShards            = 4096
 	MaxMembers           = 128
-	MaxReplicas          = 9              // of one data shard, those that leave included
-	MaxMetaReplicas      = 2 * MaxMembers // of the metadata shard, likewise
+	MaxReplicas          = 9              // of one data shard, including leaving ones
+	MaxMetaReplicas      = 2 * MaxMembers // of the metadata shard, including leaving ones
 	MaxRoles             = 16             // of one member
 	MaxModules           = 4096
 	MaxTypesPerModule    = 64
@@ -39,19 +39,19 @@ const (
 	maxAddressBytes      = 255
 )
 
-// Errors that a command's result carries. None is worth a retry of the same
-// command in the same state.
+// Errors in command results. Retrying the same command in the same state cannot
+// succeed.
 var (
-	// ErrInvalid: the command is not one of this version, is malformed, or is
-	// over a bound.
+	// ErrInvalid: the command is malformed, has an unknown version or exceeds a
+	// limit.
 	ErrInvalid = errors.New("metadata: invalid command")
 	// ErrNoCluster: the cluster has not been created yet.
 	ErrNoCluster = errors.New("metadata: the cluster is not created")
-	// ErrClusterExists: another cluster was created here already.
+	// ErrClusterExists: a different cluster has already been created here.
 	ErrClusterExists = errors.New("metadata: a cluster exists already")
 	// ErrUnknownNode: the node is not a member.
 	ErrUnknownNode = errors.New("metadata: unknown node")
-	// ErrUnknownShard: the shard number is beyond the cluster's shards.
+	// ErrUnknownShard: the shard number is out of range.
 	ErrUnknownShard = errors.New("metadata: unknown shard")
 	// ErrUnknownModule: no module with the digest has been uploaded.
 	ErrUnknownModule = errors.New("metadata: unknown module")
@@ -60,32 +60,32 @@ var (
 	ErrUnknownType = errors.New("metadata: unknown entity type")
 	// ErrNoPrevious: there is no earlier module to roll back to.
 	ErrNoPrevious = errors.New("metadata: no earlier module to roll back to")
-	// ErrShardKey: the module puts the entities of a type into other shards than
-	// the one that the type was first bound to.
+	// ErrShardKey: the module would place the entities of a type by a different
+	// rule than the type's first module.
 	ErrShardKey = errors.New("metadata: the shard key of an entity type never changes")
-	// ErrConflict: the state has moved on and the command does not fit it: a
-	// replica that is gone, a change that would leave a shard without a quorum,
-	// a node that may not hold what it was given. Look again and decide anew.
+	// ErrConflict: the command does not fit the current state, for example
+	// because a replica is gone, a shard would lose its quorum, or a node may
+	// not hold what it was given. Look at the new state and decide again.
 	ErrConflict = errors.New("metadata: the command does not fit the state")
-	// ErrQuota: the modules of the cluster, or of one uploader, are as many as
-	// they may be. Removing some makes room.
+	// ErrQuota: the cluster or the uploader has reached its module quota.
+	// Remove modules to make room.
 	ErrQuota = errors.New("metadata: no room for another module")
-	// ErrPutDown: the start of the node that would join is one that an operator
-	// put down, or an earlier one. A new start of the node joins. It is an
+	// ErrNodeDowned: the node tries to join with a start that an operator
+	// declared down, or an earlier one. Restart the node to join. It wraps
 	// ErrConflict.
-	ErrPutDown = fmt.Errorf("%w: the node was put down", ErrConflict)
-	// ErrLeft: the node that would join was ordered to leave, and has left, with
-	// the disk that it has. It joins with another one. It is an ErrConflict.
+	ErrPutDown = fmt.Errorf("%w: the node was declared down", ErrConflict)
+	// ErrLeft: the node tries to join with the disk with which it has left the
+	// cluster. It must use a new one. It wraps ErrConflict.
 	ErrLeft = fmt.Errorf("%w: the node has left", ErrConflict)
-	// ErrUnsupported: a committed command, or a stored pair, that only a later
-	// release writes. A replica that meets one must not go on: what others made
-	// of it is unknown here.
+	// ErrUnsupported: a committed command or a stored pair was written by a
+	// later release. The replica must stop, because it cannot know how newer
+	// replicas applied it.
 	ErrUnsupported = errors.New("metadata: written by a later release")
-	// ErrCorrupt: a stored key or value that this version did not write.
+	// ErrCorrupt: a stored key or value is not one that this version writes.
 	ErrCorrupt = errors.New("metadata: unreadable stored value")
 )
 
-// Digest is the SHA-256 of a module's bytes; in JSON it is lower-case hex.
+// Digest is the SHA-256 of a module's bytes. Its JSON form is lower-case hex.
 type Digest [32]byte
 
 // String returns lower-case hex.
@@ -94,8 +94,8 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 // MarshalText implements encoding.TextMarshaler.
 func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler: exactly 64 lower-case hex
-// digits.
+// UnmarshalText implements encoding.TextUnmarshaler. It accepts exactly 64
+// lower-case hex digits.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) != 2*len(d) {
 		return fmt.Errorf("a digest has %d hex digits, not %d", 2*len(d), len(text))
@@ -112,104 +112,106 @@ func (d *Digest) UnmarshalText(text []byte) error {
 // KV is one stored pair. A nil Value deletes the key.
 type KV struct{ Key, Value []byte }
 
-// Cluster is the identity that the create command fixed for ever.
+// Cluster is the identity of a cluster, fixed when it was created.
 type Cluster struct {
 	ID        string `json:"id"`        // 1..64 bytes of [A-Za-z0-9._-]
-	Format    uint32 `json:"format"`    // of everything on disk
+	Format    uint32 `json:"format"`    // format of all data on disk
 	Shards    uint32 `json:"shards"`    // data shards, numbered 1..Shards
-	CreatedAt int64  `json:"createdAt"` // unix nanoseconds
+	CreatedAt int64  `json:"createdAt"` // Unix nanoseconds
 }
 
-// Module describes an uploaded module. Its bytes live in each node's registry
+// Module describes an uploaded module. Each node's registry stores the bytes
 // under the digest.
 type Module struct {
 	Digest      Digest   `json:"digest"`
 	Size        int64    `json:"size"` // bytes
 	Name        string   `json:"name"`
 	Version     string   `json:"version,omitempty"`
-	EntityTypes []string `json:"entityTypes"` // in the manifest's order
-	UploadedAt  int64    `json:"uploadedAt"`  // unix nanoseconds
-	// ShardKeys has the rules of those types that declare one.
+	EntityTypes []string `json:"entityTypes"` // in manifest order
+	UploadedAt  int64    `json:"uploadedAt"`  // Unix nanoseconds
+	// ShardKeys has the rules of the types that declare one.
 	ShardKeys map[string]sharding.KeyRule `json:"shardKeys,omitempty"`
-	// Signature is of who vouches for the module; from sharding.VersionSignatures
-	// on. Who that is nodes judge, each for itself.
+	// Signature is the module's signature; from sharding.VersionSignatures on.
+	// Each node decides for itself which keys it trusts.
 	Signature []byte `json:"signature,omitempty"`
-	// Uploader is the subject that uploaded the module first, where nodes ask who
-	// calls; from sharding.VersionRemoveModule on.
+	// Uploader is the subject that first uploaded the module, if callers are
+	// authenticated; from sharding.VersionRemoveModule on.
 	Uploader string `json:"uploader,omitempty"`
-	// UnusedSince is when the coordinator first found that nothing needs the
-	// module, in unix nanoseconds; 0 where something does, or that was not looked
-	// at yet. From sharding.VersionModuleRetention on.
+	// UnusedSince is when the coordinator first found the module unused, in
+	// Unix nanoseconds. It is 0 if the module is in use or has not been checked
+	// yet. From sharding.VersionModuleRetention on.
 	UnusedSince int64 `json:"unusedSince,omitempty"`
 }
 
-// Bound is one module serving an entity type, from a revision on.
+// Bound is a module that serves an entity type from a revision on.
 type Bound struct {
 	Digest    Digest `json:"digest"`
-	TypeIndex int    `json:"typeIndex"` // place of the type in the module's manifest
+	TypeIndex int    `json:"typeIndex"` // index of the type in the module's manifest
 	Revision  uint64 `json:"revision"`
-	At        int64  `json:"at"` // unix nanoseconds
-	// TookBack is the revision that a rollback made this one in place of.
+	At        int64  `json:"at"` // Unix nanoseconds
+	// TookBack is the revision that was rolled back to make this one.
 	TookBack uint64 `json:"tookBack,omitempty"`
-	// ForcedBy is who bound it although it did not fit what was stored.
+	// ForcedBy is the principal that bound the module although it failed the
+	// compatibility check.
 	ForcedBy string `json:"forcedBy,omitempty"`
-	// Snapshots are the modules, oldest first, whose snapshots it loads as its
-	// own, at most MaxSnapshotModules; from sharding.VersionVerificationResults on.
+	// Snapshots are the modules, oldest first, whose snapshots this module
+	// loads as if they were its own, at most MaxSnapshotModules; from
+	// sharding.VersionVerificationResults on.
 	Snapshots []Digest `json:"snapshots,omitempty"`
-	// Truncated are the modules whose snapshots it loads if the first events of an
-	// entity are gone, at most MaxTruncatedModules: it was proved on all such
-	// entities that it reads their states. Proved says that nothing else was
-	// assumed later, unless Assumed does: then some of the list are from before
-	// there were proofs. See Binding.TruncatedModules. All three from
-	// sharding.VersionSnapshotProofs on.
+	// Truncated are the modules whose snapshots this module loads if the first
+	// events of an entity are gone, at most MaxTruncatedModules. A verification
+	// of all such entities has proved that it reads their states. Proved says
+	// that the list contains only proved modules, unless Assumed is also set:
+	// then some were added before proofs existed. See Binding.TruncatedModules.
+	// All three from sharding.VersionSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
 	Assumed   bool     `json:"assumed,omitempty"`
-	// First is the part that it served first, where it came by a Rollout; nil
-	// where it came at once. From sharding.VersionRollouts on.
+	// First is the part that the module served first if it was introduced by a
+	// Rollout, and nil otherwise. From sharding.VersionRollouts on.
 	First *Part `json:"first,omitempty"`
 }
 
-// Limits are what one entity type is held to, besides what each node allows;
-// 0 is what the node allows. They belong to the type, whichever module serves
-// it.
+// Limits restrict an entity type beyond the limits of each node; 0 means that
+// only the node's limit applies. They belong to the type and stay when its
+// module changes.
 type Limits struct {
 	CommandFuel int64 `json:"commandFuel,omitempty"` // units
 	QueryFuel   int64 `json:"queryFuel,omitempty"`   // units
-	MaxEvents   int64 `json:"maxEvents,omitempty"`   // of a command
-	EventBytes  int64 `json:"eventBytes,omitempty"`  // of one event
+	MaxEvents   int64 `json:"maxEvents,omitempty"`   // per command
+	EventBytes  int64 `json:"eventBytes,omitempty"`  // per event
 	ReplyBytes  int64 `json:"replyBytes,omitempty"`
-	// Guest memory of one instance, and of all those on a node.
+	// Guest memory per instance, and of all instances of the type on a node.
 	MemoryBytes     int64 `json:"memoryBytes,omitempty"`
 	TypeMemoryBytes int64 `json:"typeMemoryBytes,omitempty"`
-	// Commands a second on each node.
+	// Commands per second on each node.
 	RatePerSecond int64 `json:"ratePerSecond,omitempty"`
-	// Fuel and bytes of the records of commands, a second on each node; from
+	// Fuel and record bytes of commands per second on each node; from
 	// sharding.VersionBudgets on.
 	FuelPerSecond  int64 `json:"fuelPerSecond,omitempty"`
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 }
 
-// Binding is the module that serves an entity type, and those that did before
-// it, oldest first, at most MaxBindingHistory. History is not modified.
+// Binding is the module that serves an entity type, with its predecessors,
+// oldest first, at most MaxBindingHistory. History must not be modified.
 type Binding struct {
 	EntityType string `json:"entityType"`
 	Bound
 	History []Bound `json:"history,omitempty"`
 	Limits  Limits  `json:"limits,omitzero"`
-	// ShardKey is the type's for ever: the rule of the module that was bound to
-	// it first.
+	// ShardKey is the rule of the first module bound to the type. It never
+	// changes.
 	ShardKey sharding.KeyRule `json:"shardKey,omitzero"`
-	// Owner is the subject that says which module serves the type, beside admins;
-	// empty: nobody yet. From sharding.VersionOwners on.
+	// Owner is the subject that, apart from admins, decides which module serves
+	// the type; empty if there is none. From sharding.VersionOwners on.
 	Owner string `json:"owner,omitempty"`
-	// Changes are those that led to the binding, the last MaxBindingChanges of
-	// them; from sharding.VersionChanges on, see Log. Not modified.
+	// Changes are the last MaxBindingChanges changes that led to the binding;
+	// from sharding.VersionChanges on, see ChangeLog. Must not be modified.
 	Changes []BindingChange `json:"changes,omitempty"`
-	// Rollout is of the module that is on its way to serve the type, nil for none;
-	// from sharding.VersionRollouts on.
+	// Rollout is the rollout of another module, nil if there is none; from
+	// sharding.VersionRollouts on.
 	Rollout *Rollout `json:"rollout,omitempty"`
-	// Held is the revision since which the type is held, see HoldType; 0: it is
-	// not. From sharding.VersionHolds on.
+	// PausedSince is the revision since which the type's writes are paused, see
+	// PauseTypeWrites; 0 if they are not. From sharding.VersionWritePauses on.
 	Held uint64 `json:"held,omitempty"`
 }

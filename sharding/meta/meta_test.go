@@ -35,8 +35,8 @@ func module(b byte, types ...string) meta.Module {
 	return meta.Module{Digest: digest(b), Size: int64(b) + 1, Name: "m", Version: "1.0", EntityTypes: types, UploadedAt: int64(b)}
 }
 
-// created returns a state with the cluster made and commands applied, all of
-// which must be accepted.
+// created returns a state with the cluster created and the commands applied,
+// all of which must succeed.
 func created(t *testing.T, commands ...[]byte) *meta.State {
 	t.Helper()
 	s := meta.New()
@@ -128,8 +128,8 @@ func TestNothingButCreateBeforeTheCluster(t *testing.T) {
 	}
 }
 
-// Place is sent again when its outcome is unknown: the second one must find
-// the first one's replica ids and must not draw new ones.
+// Place is retried if its outcome is unknown. The retry must return the first
+// one's replica ids and not allocate new ones.
 func TestPlaceAgainKeepsReplicaIDs(t *testing.T) {
 	place := meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1"}}, meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n1"}})
 	s := created(t, place)
@@ -152,8 +152,8 @@ func TestPlaceAgainKeepsReplicaIDs(t *testing.T) {
 	}
 }
 
-// TestRollbackOfARevision: it is taken back once, however often that is asked,
-// and not when another serves by then.
+// A revision is rolled back once, however often that is requested, and not
+// after another one serves.
 func TestRollbackOfARevision(t *testing.T) {
 	commands := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")),
 		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("a", digest(3), 3)}
@@ -221,7 +221,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A view is a snapshot: what is applied later must not show in it.
+// A view is a snapshot: later commands must not show in it.
 func TestViewDoesNotChange(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.PutSetting("k", []byte("v")))
 	old := s.View()
@@ -236,8 +236,8 @@ func TestViewDoesNotChange(t *testing.T) {
 	}
 }
 
-// Two machines fed the same random commands agree byte for byte, and one that
-// is restored from the stored pairs half way goes on like them.
+// Two machines that apply the same random commands agree byte for byte, and so
+// does one that is restored from the stored pairs half way.
 func TestRandomCommandsAreDeterministic(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -270,7 +270,7 @@ func restored(t *testing.T, disk map[string][]byte) *meta.State {
 	t.Helper()
 	s := meta.New()
 	var pairs []meta.KV
-	for key, value := range disk { // the map's random order is part of the test
+	for key, value := range disk { // random map order is part of the test
 		pairs = append(pairs, meta.KV{Key: []byte(key), Value: value})
 	}
 	if err := s.Load(0, pairs); err != nil {
@@ -279,7 +279,7 @@ func restored(t *testing.T, disk map[string][]byte) *meta.State {
 	return s
 }
 
-// loads makes a state of one stored pair.
+// loads builds a state from one stored pair.
 func loads(key string, value []byte) error {
 	return meta.New().Load(0, []meta.KV{{Key: []byte(key), Value: value}})
 }
@@ -307,7 +307,7 @@ func randomCommand(rng *rand.Rand) []byte {
 	}
 }
 
-// dump writes everything that a view holds, except the index.
+// dump writes everything in a view except the index.
 func dump(v *meta.View) string {
 	var out strings.Builder
 	c, ok := v.Cluster()
@@ -404,8 +404,8 @@ func TestDecodeResultRefusesDamage(t *testing.T) {
 	}
 }
 
-// Whatever the log holds, Apply answers a result that decodes, and what it
-// stored restores to what it holds.
+// Whatever the log contains, Apply returns a decodable result, and what it
+// stored restores to the same state.
 func FuzzApply(f *testing.F) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 50 {

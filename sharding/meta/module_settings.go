@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Settings about modules; from sharding.VersionModuleRetention on. One that is
-// not set, or that CheckModuleSetting would refuse, is its default.
+// Settings for modules; from sharding.VersionModuleRetention on. If a setting
+// is missing or invalid, its default applies.
 const (
-	// SettingModuleRetention is how long a module stays that nothing needs: a
-	// number of days such as 30d, a time such as 36h, or off.
+	// SettingModuleRetention is how long an unused module is kept: a number of
+	// days such as 30d, a duration such as 36h, or off.
 	SettingModuleRetention = "module-retention"
-	// SettingModuleCount, SettingModuleBytes and SettingModuleUploader are how
-	// many modules there may be, how many bytes they may have, such as 1GiB, and
-	// how many may be of one uploader. What there is stays when there is more.
+	// SettingModuleCount, SettingModuleBytes and SettingModuleUploader limit
+	// the number of modules, their total size (such as 1GiB), and the number of
+	// modules per uploader. Lowering a quota does not remove modules.
 	SettingModuleCount    = "module-quota-count"
 	SettingModuleBytes    = "module-quota-bytes"
 	SettingModuleUploader = "module-quota-uploader"
-	// SettingModuleUploaderBytes is how many bytes the modules of one uploader may
-	// have; from sharding.VersionUploaderBytes on.
+	// SettingModuleUploaderBytes limits the total size of the modules per
+	// uploader; from sharding.VersionUploaderBytes on.
 	SettingModuleUploaderBytes = "module-quota-uploader-bytes"
 )
 
-// Bounds and default of SettingModuleRetention. A module is pushed before it is
-// bound: the least one gives that the time.
+// Default and bounds of SettingModuleRetention. Modules are pushed before they
+// are bound, and the minimum leaves time for that.
 const (
 	DefaultModuleRetention = 30 * day
 	minModuleRetention     = time.Second
@@ -33,25 +33,25 @@ const (
 	day                    = 24 * time.Hour
 )
 
-// ModuleQuotas bound the modules of a cluster.
+// ModuleQuotas limit the modules of a cluster.
 type ModuleQuotas struct {
-	Modules int   // of the cluster
-	Bytes   int64 // of these
-	OfOne   int   // of one uploader
-	// BytesOfOne are those of the modules of one uploader. Without it a single
-	// uploader of large modules leaves no room for those of all others.
+	Modules int   // in the cluster
+	Bytes   int64 // total size of the modules
+	OfOne   int   // modules per uploader
+	// BytesOfOne limits the total size of the modules of one uploader. Without
+	// it, one uploader of large modules could use up the space of all others.
 	BytesOfOne int64
 }
 
-// DefaultModuleQuotas hold where nothing is set.
+// DefaultModuleQuotas apply if no settings are present.
 var DefaultModuleQuotas = ModuleQuotas{Modules: MaxModules, Bytes: 1 << 30, OfOne: 100, BytesOfOne: 512 << 20}
 
-// maxQuotaBytes is the most that SettingModuleBytes and
-// SettingModuleUploaderBytes may say.
+// maxQuotaBytes is the largest value of SettingModuleBytes and
+// SettingModuleUploaderBytes.
 const maxQuotaBytes = 1 << 40
 
-// CheckModuleSetting refuses a setting about modules that says nothing; every
-// other one passes.
+// CheckModuleSetting returns an error if the value of a module setting is
+// invalid. It accepts all other keys.
 func CheckModuleSetting(key, value string) (err error) {
 	switch key {
 	case SettingModuleRetention:
@@ -64,12 +64,12 @@ func CheckModuleSetting(key, value string) (err error) {
 	return err
 }
 
-// ModuleRetention is how long a module stays that nothing needs; 0 is for ever.
+// ModuleRetention returns how long an unused module is kept; 0 means forever.
 func (v *View) ModuleRetention() time.Duration {
 	return setting(v, SettingModuleRetention, parseRetention, DefaultModuleRetention)
 }
 
-// ModuleQuotas are those that pushes are held to.
+// ModuleQuotas returns the quotas for uploads.
 func (v *View) ModuleQuotas() ModuleQuotas {
 	return ModuleQuotas{
 		Modules: setting(v, SettingModuleCount, parseCount, DefaultModuleQuotas.Modules),
@@ -80,8 +80,8 @@ func (v *View) ModuleQuotas() ModuleQuotas {
 	}
 }
 
-// ModuleUse is what there is of what ModuleQuotas bound; OfOne and BytesOfOne are
-// of an uploader, and 0 of none.
+// ModuleUse returns the current use of the quotas. OfOne and BytesOfOne are
+// those of the uploader, and 0 if it is empty.
 func (v *View) ModuleUse(uploader string) ModuleQuotas {
 	use := ModuleQuotas{Modules: len(v.modules)}
 	for _, m := range v.modules {
@@ -94,7 +94,8 @@ func (v *View) ModuleUse(uploader string) ModuleQuotas {
 	return use
 }
 
-// setting is what a setting says, where it says something.
+// setting returns the parsed value of a setting, or otherwise if it is missing
+// or invalid.
 func setting[T any](v *View, key string, parse func(string) (T, error), otherwise T) T {
 	if s, set := v.settings[key]; set {
 		if value, err := parse(string(s.Value)); err == nil {
@@ -115,7 +116,7 @@ func parseRetention(text string) (time.Duration, error) {
 		d = time.Duration(n) * day
 	}
 	if err != nil || d < minModuleRetention || d > maxModuleRetention {
-		return 0, fmt.Errorf("%.32q is not a time from %v to %dd, such as 36h or 30d, and not off", text, minModuleRetention, maxModuleRetention/day)
+		return 0, fmt.Errorf("%.32q is neither off nor a duration from %v to %dd, such as 36h or 30d", text, minModuleRetention, maxModuleRetention/day)
 	}
 	return d, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// signed is the module with a signature of three bytes.
+// signed returns the module with a signature of three bytes.
 func signed(m meta.Module, n byte) meta.Module {
 	m.Signature = bytes.Repeat([]byte{n}, 3)
 	return m
@@ -38,7 +38,7 @@ func TestSignaturesAreKept(t *testing.T) {
 	}{
 		{signed(module(1, "a"), 5), true, 5},
 		{signed(module(1, "a"), 5), false, 5},
-		{module(1, "a"), false, 5}, // that is not to take it away
+		{module(1, "a"), false, 5}, // must not remove it
 		{later, true, 7},
 	} {
 		r := run(t, s, meta.PutModule(c.put))
@@ -52,7 +52,7 @@ func TestSignaturesAreKept(t *testing.T) {
 	}
 }
 
-// uploaded is a module of somebody.
+// uploaded returns a module with an uploader.
 func uploaded(n byte, by string) meta.Module {
 	m := module(n, "a")
 	m.Uploader = by
@@ -65,7 +65,7 @@ func TestModulesAreRemoved(t *testing.T) {
 	refused(t, s, meta.ErrClusterVersion, meta.PutModule(uploaded(2, "token:ci")))
 	s = level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // it serves
-	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(1))) // a rollback comes back to it
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(1))) // a rollback may return to it
 	if r := run(t, s, meta.RemoveModule(digest(3))); !r.Changed {
 		t.Error("a module that nothing needs stays")
 	}
@@ -76,7 +76,7 @@ func TestModulesAreRemoved(t *testing.T) {
 		t.Error("the module is there")
 	}
 	refused(t, s, meta.ErrUnknownModule, meta.Bind("a", digest(3), 3))
-	run(t, s, meta.Rollback("a", 4), meta.RemoveModule(digest(2))) // nothing comes back to it now
+	run(t, s, meta.Rollback("a", 4), meta.RemoveModule(digest(2))) // no rollback returns to it now
 	loaded := meta.New()
 	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) || len(loaded.View().Modules()) != 1 {
 		t.Errorf("loaded: %v", err)
@@ -90,7 +90,7 @@ func TestModulesAreBounded(t *testing.T) {
 		run(t, s, meta.PutModule(uploaded(byte(i), "token:ci")))
 	}
 	refused(t, s, meta.ErrQuota, meta.PutModule(uploaded(200, "token:ci")))
-	run(t, s, meta.PutModule(uploaded(3, "token:ci"))) // it is there already
+	run(t, s, meta.PutModule(uploaded(3, "token:ci"))) // it exists already
 	run(t, s, meta.PutModule(uploaded(200, "token:other")), meta.PutModule(uploaded(201, "")))
 	run(t, s, meta.RemoveModule(digest(0)), meta.PutModule(uploaded(202, "token:ci")))
 	large := uploaded(210, "token:other")
@@ -100,8 +100,8 @@ func TestModulesAreBounded(t *testing.T) {
 	run(t, s, meta.PutModule(large))
 }
 
-// TestBytesOfAnUploaderAreBounded: one who uploads large modules leaves room for
-// those of others. It holds from level 3 on, by what the replicas know alone.
+// One uploader of large modules leaves room for others. The limit applies from
+// version 3 on and depends only on replicated state.
 func TestBytesOfAnUploaderAreBounded(t *testing.T) {
 	of := func(n byte, by string, size int64) []byte {
 		m := uploaded(n, by)
@@ -121,7 +121,7 @@ func TestBytesOfAnUploaderAreBounded(t *testing.T) {
 	if _, err := meta.DecodeResult(result); !errors.Is(err, meta.ErrQuota) || !strings.Contains(err.Error(), meta.SettingModuleUploaderBytes) {
 		t.Errorf("past it: %v", err)
 	}
-	run(t, s, of(1, "token:ci", half)) // it is there already
+	run(t, s, of(1, "token:ci", half)) // it exists already
 	run(t, s, of(3, "token:other", half), of(4, "", half-1))
 	run(t, s, meta.PutSetting(meta.SettingModuleUploaderBytes, []byte("1GiB")), meta.RemoveModule(digest(3)), of(5, "token:ci", 1))
 	run(t, s, meta.PutSetting(meta.SettingModuleUploaderBytes, []byte("1KiB")), meta.RemoveModule(digest(5)))
@@ -146,7 +146,8 @@ func TestQuotasOfModulesAreSettings(t *testing.T) {
 	if got := s.View().ModuleUse("").OfOne; got != 0 {
 		t.Errorf("%d are of nobody", got)
 	}
-	// Each is lowered below what there is: all stays, and nothing comes.
+	// Each quota is lowered below the current use: all modules stay and none
+	// can be added.
 	for _, c := range []struct {
 		key, low, high string
 		put            meta.Module
@@ -157,7 +158,7 @@ func TestQuotasOfModulesAreSettings(t *testing.T) {
 	} {
 		set(c.key, c.low)
 		refused(t, s, meta.ErrQuota, meta.PutModule(c.put))
-		run(t, s, meta.PutModule(uploaded(1, "token:ci"))) // it is there already
+		run(t, s, meta.PutModule(uploaded(1, "token:ci"))) // it exists already
 		if n := len(s.View().Modules()); n != 3 {
 			t.Errorf("%s: %d modules are left", c.key, n)
 		}

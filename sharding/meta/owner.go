@@ -7,42 +7,43 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Ownership is whose a type was when somebody was let change it, and whose it
-// is to be: subjects, as bindings of roles have them, or empty for nobody.
+// Ownership is a change of owner, conditional on the previous owner. Both are
+// subjects as in role bindings, or empty for no owner.
 type Ownership struct {
 	Was string `json:"was,omitempty"`
 	Is  string `json:"is,omitempty"`
 }
 
-// Owned makes a command of Bind, BindLimited or RollbackOf one that fails with
-// ErrConflict unless the type is still o.Was's, and that makes it o.Is's. It is
-// of sharding.VersionOwners.
+// WithOwner makes a command of Bind, BindLimited or RollbackOf also change the
+// owner of the type from o.Was to o.Is. The command fails with ErrConflict if
+// the owner is no longer o.Was. It requires sharding.VersionOwners.
 func Owned(command []byte, o Ownership) []byte {
 	c, err := decode(command)
 	if err != nil {
-		panic("metadata: " + err.Error()) // this package has made it
+		panic("metadata: " + err.Error()) // the command was made by this package
 	}
 	c.Owner = &o
 	return encode(c)
 }
 
-// PutTypeOwner makes the command that gives a bound type another owner, from
-// sharding.VersionOwners on; none where o.Is is empty. ErrConflict means that the
-// type is not o.Was's any more.
+// PutTypeOwner returns the command that changes the owner of a bound type; an
+// empty o.Is removes it. It fails with ErrConflict if the owner is no longer
+// o.Was. It requires sharding.VersionOwners.
 func PutTypeOwner(entityType string, o Ownership) []byte {
 	return encode(command{Op: opPutTypeOwner, EntityType: entityType, bindingCommand: bindingCommand{Owner: &o}})
 }
 
-// own makes b, of which the type may not be stored yet, the one's who o says.
+// setOwner changes the owner of b, which may not be stored yet, if o is not
+// nil.
 func (t *transition) own(b *Binding, o *Ownership) error {
 	if o == nil {
 		return nil
 	}
 	if level := t.view.ClusterVersion(); level < sharding.VersionOwners {
-		return fmt.Errorf("%w: owners of types are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionOwners, level)
+		return fmt.Errorf("%w: type owners need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionOwners, level)
 	}
 	if b.Owner != o.Was {
-		return fmt.Errorf("%w: entity type %.64q has another owner than it had", ErrConflict, b.EntityType)
+		return fmt.Errorf("%w: the owner of entity type %.64q was changed concurrently", ErrConflict, b.EntityType)
 	}
 	if err := checkOwner(o.Is); err != nil {
 		return err
@@ -64,22 +65,23 @@ func (t *transition) putTypeOwner(entityType string, o Ownership) error {
 	return nil
 }
 
-// keep stores a binding without another revision of it.
+// storeBinding stores a binding without a new revision.
 func (t *transition) keep(b Binding) {
 	put(&t.view.bindings, b.EntityType, b)
 	t.store(prefixBinding+b.EntityType, b)
 }
 
-// IsForeign reports that entities of one type may send to those of another only
-// if that one's manifest names theirs, because another subject owns it. That
-// decides where roles do; a type without an owner takes messages as its module
-// says.
+// IsForeign reports whether messages from type from to type to need the
+// receiver's manifest to name the sender, because the types have different
+// owners. That applies only if role checks are on; a type without an owner
+// accepts messages as its module declares.
 func (v *View) IsForeign(to, from string) bool {
 	owner := v.bindings[to].Owner
 	return owner != "" && v.bindings[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.SomebodyAdmin()
 }
 
-// ownedBy is the first entity type that belongs to a subject; empty: none.
+// firstOwnedType returns the first entity type owned by a subject, or the empty
+// string.
 func (v *View) ownedBy(subject string) (first string) {
 	for entityType, b := range v.bindings {
 		if b.Owner == subject && (first == "" || entityType < first) {

@@ -28,8 +28,8 @@ func TestOwnersAreOfLevel2(t *testing.T) {
 	}
 }
 
-// TestTypesHaveOwners: a command that was let through for one owner does not
-// change what is another's by then, and the owner stays with the type.
+// A command that was authorized for one owner fails if the owner has changed
+// since, and the owner stays with the type.
 func TestTypesHaveOwners(t *testing.T) {
 	by := func(was, is string) meta.Ownership { return meta.Ownership{Was: was, Is: is} }
 	s := level2(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
@@ -53,7 +53,7 @@ func TestTypesHaveOwners(t *testing.T) {
 	if dump(s.View()) != before {
 		t.Error("what was refused changed something")
 	}
-	run(t, s, meta.Owned(meta.Bind("b", digest(1), 3), by("", "token:bo")), meta.Bind("a", digest(2), 4)) // by who asks nobody
+	run(t, s, meta.Owned(meta.Bind("b", digest(1), 3), by("", "token:bo")), meta.Bind("a", digest(2), 4)) // without authorization
 	refused(t, s, meta.ErrConflict, meta.Owned(meta.RollbackOf("a", 3, 5), by("token:bo", "token:bo")))
 	run(t, s, meta.Owned(meta.RollbackOf("a", 3, 5), by("token:ann", "token:ann")))
 	if ownerOf(t, s, "a") != "token:ann" || ownerOf(t, s, "b") != "token:bo" {
@@ -75,8 +75,8 @@ func TestTypesHaveOwners(t *testing.T) {
 	}
 }
 
-// TestTypesOfOtherOwnersAreForeign: once roles decide, and from level 3 on, to
-// types that have an owner.
+// Types with a different owner are foreign if role checks are on, from version
+// 3 on.
 func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
 	s := created(t, meta.RaiseClusterVersion(2, speaker("n1", 0, 3)),
 		meta.PutModule(module(1, "a", "b", "c", "free")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2), meta.Bind("c", digest(1), 3), meta.Bind("free", digest(1), 4),

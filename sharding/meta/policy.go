@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Policy is what the operator decided for the whole cluster.
+// Policy is the operator's configuration of the whole cluster.
 type Policy struct {
-	// Replication is the number of voters that a shard has once there are as
-	// many hosts: 1, 3, 5 or 7.
+	// Replication is the number of voters per shard, if the cluster has as many
+	// storage nodes: 1, 3, 5 or 7.
 	Replication int `json:"replication"`
-	// MinMembers holds the placement of shards back until that many hosts are
-	// up.
+	// MinMembers delays the placement of shards until that many storage nodes
+	// are up.
 	MinMembers int `json:"minMembers"`
-	// Rebalance lets the coordinator move replicas and leaders for balance
-	// alone. Repair and draining go on without.
+	// Rebalance allows the coordinator to move replicas and leaders only to
+	// balance load. Repair and draining work regardless.
 	Rebalance bool `json:"rebalance"`
-	// DeadAfter is how long a node must be out of reach to be taken for dead; 0 is
-	// what the coordinator is configured with. From sharding.VersionPolicy on.
+	// DeadAfter is how long a node must be unreachable before it is considered
+	// dead; if 0, the coordinator's configuration applies. From
+	// sharding.VersionPolicy on.
 	DeadAfter time.Duration `json:"deadAfter,omitempty"`
 }
 
@@ -27,33 +28,34 @@ const (
 	MaxDeadAfter = 30 * 24 * time.Hour
 )
 
-// DefaultPolicy holds where none was set.
+// DefaultPolicy applies if none is set.
 var DefaultPolicy = Policy{Replication: 3, MinMembers: 1, Rebalance: true}
 
 func (p Policy) check() error {
 	if p.Replication < 1 || p.Replication > 7 || p.Replication%2 == 0 {
-		return fmt.Errorf("%w: replication %d, 1, 3, 5 and 7 are allowed", ErrInvalid, p.Replication)
+		return fmt.Errorf("%w: replication must be 1, 3, 5 or 7, got %d", ErrInvalid, p.Replication)
 	}
 	if p.MinMembers < 1 || p.MinMembers > MaxMembers {
-		return fmt.Errorf("%w: min members %d, 1 to %d are allowed", ErrInvalid, p.MinMembers, MaxMembers)
+		return fmt.Errorf("%w: min members must be 1 to %[3]d, got %[2]d", ErrInvalid, p.MinMembers, MaxMembers)
 	}
 	if p.DeadAfter != 0 && (p.DeadAfter < MinDeadAfter || p.DeadAfter > MaxDeadAfter) {
-		return fmt.Errorf("%w: dead after %v, %v to %v are allowed", ErrInvalid, p.DeadAfter, MinDeadAfter, MaxDeadAfter)
+		return fmt.Errorf("%w: dead after must be %[3]v to %[4]v, got %[2]v", ErrInvalid, p.DeadAfter, MinDeadAfter, MaxDeadAfter)
 	}
 	return nil
 }
 
-// Setting is a key of the cluster's replicated settings. Value is not modified.
+// Setting is one of the cluster's replicated settings. Value must not be
+// modified.
 type Setting struct {
 	Key   string
 	Value []byte
-	// Revision counts up by one with every change of any setting; 0 for one
-	// that was set before revisions were kept.
+	// Revision increases by one with every change of any setting; 0 if the
+	// setting was set before revisions were recorded.
 	Revision uint64
 }
 
-// storedSetting is the value of a setting since version 2; in version 1 it was
-// the bytes alone.
+// storedSetting is the stored form of a setting since version 2. In version 1
+// it was the plain value.
 type storedSetting struct {
 	Value    []byte `json:"value,omitempty"`
 	Revision uint64 `json:"revision"`

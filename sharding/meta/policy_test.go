@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A cluster begins with the policy of its founder, whole or not at all.
+// A cluster is created with the bootstrap node's policy, or not at all.
 func TestClusterIsCreatedUnderAPolicy(t *testing.T) {
 	f := founder
 	f.Speaks = sharding.SupportedVersions
@@ -34,7 +34,7 @@ func TestClusterIsCreatedUnderAPolicy(t *testing.T) {
 	refused(t, meta.New(), meta.ErrClusterVersion, meta.CreateClusterUnder(want, cluster, founder))
 }
 
-// The release before could not read deadAfter.
+// The previous release cannot read deadAfter.
 func TestDeadAfterIsOfLevel2(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1, DeadAfter: time.Minute}
@@ -45,8 +45,8 @@ func TestDeadAfterIsOfLevel2(t *testing.T) {
 	refused(t, s, meta.ErrInvalid, meta.PutPolicy(p))
 }
 
-// Of two changes of one policy the second is refused, not the first undone; the
-// same change again is taken.
+// Of two concurrent changes the second is rejected instead of undoing the
+// first. Repeating a change succeeds.
 func TestChangeOfAnotherPolicyIsRefused(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1}

@@ -9,29 +9,29 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// recoverSet names the replica that a shard goes on with.
+// recoverSet names the replica that a shard continues with.
 type recoverSet struct {
 	Shard   sharding.ShardID   `json:"shard"`
 	Replica sharding.ReplicaID `json:"replica"`
 }
 
-// RecoverShard makes the command that lets a data shard, whose majority is gone
-// for good, go on with one replica: that one votes, and all others leave. It is
-// ErrConflict where the replica is none of the shard any more, or where those
-// of nodes that are not down could still be a majority of the voters. The same
-// command again is accepted.
+// RecoverShard returns the command that lets a data shard with a permanently
+// lost majority continue with one replica: that replica becomes the only voter
+// and all others leave. It fails with ErrConflict if the replica no longer
+// belongs to the shard, or if the replicas on nodes that are not down could
+// still form a majority. Repeating the command succeeds.
 func RecoverShard(shard sharding.ShardID, replica sharding.ReplicaID) []byte {
 	return encode(command{Op: opRecoverShard, Recover: &recoverSet{shard, replica}})
 }
 
-// Recoverable says why RecoverShard would be refused in this view, nil if it
-// would not.
+// CheckRecoverShard returns the error with which RecoverShard would fail in
+// this view, or nil.
 func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) error {
 	if v.ClusterVersion() < sharding.VersionRecoverShard {
-		return fmt.Errorf("%w: a cluster of level %d does not let a shard go on with one replica", ErrClusterVersion, v.ClusterVersion())
+		return fmt.Errorf("%w: at cluster version %d a shard cannot be recovered from one replica", ErrClusterVersion, v.ClusterVersion())
 	}
 	if shard == sharding.MetaShard {
-		return fmt.Errorf("%w: the metadata shard is rebuilt instead", ErrInvalid)
+		return fmt.Errorf("%w: the metadata shard cannot be recovered this way, it must be rebuilt", ErrInvalid)
 	}
 	p, placed := v.placements[shard]
 	if !placed {
@@ -39,7 +39,7 @@ func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) e
 	}
 	self, ok := p.Replica(replica)
 	if !ok || self.Lost || self.State == ReplicaLeaving {
-		return fmt.Errorf("%w: shard %d has no replica %d any more", ErrConflict, shard, replica)
+		return fmt.Errorf("%w: shard %d no longer has a replica %d", ErrConflict, shard, replica)
 	}
 	if len(p.Replicas) == 1 || p.goesOnWith(replica) {
 		return nil
@@ -47,7 +47,7 @@ func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) e
 	voters, alive := 0, []string(nil)
 	for _, r := range p.Replicas {
 		if r.State == ReplicaLearner && r.ID != replica {
-			continue // one that is leaving may have voted, and may still
+			continue // a leaving replica is counted, because it may have been a voter and may still vote
 		}
 		voters++
 		m, known := v.members[r.Node]
@@ -56,13 +56,13 @@ func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) e
 		}
 	}
 	if len(alive) > voters/2 {
-		return fmt.Errorf("%w: shard %d has a majority of its %d voters: %s", ErrConflict, shard, voters, strings.Join(alive, ", "))
+		return fmt.Errorf("%w: shard %d still has a majority of its %d voters: %s", ErrConflict, shard, voters, strings.Join(alive, ", "))
 	}
 	return nil
 }
 
-// goesOnWith says whether RecoverShard was carried out for the replica, and the
-// others have not been replaced since.
+// isRecoveredWith reports whether RecoverShard was applied for the replica and
+// the others have not been replaced since.
 func (p Placement) goesOnWith(replica sharding.ReplicaID) bool {
 	return p.Recovered == replica && !slices.ContainsFunc(p.Replicas, func(r Replica) bool { return r.ID != replica && r.State != ReplicaLeaving })
 }

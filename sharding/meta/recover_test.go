@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A shard goes on with one replica only when the others cannot be a majority.
+// A shard can continue with one replica only if the others cannot form a
+// majority.
 func TestRecoverShard(t *testing.T) {
 	four := func(t *testing.T) *meta.State { // shard 1 has 4@n1 5@n2 6@n3
 		s := three(t)
@@ -55,7 +56,7 @@ func TestRecoverShard(t *testing.T) {
 			if p := mustPlacement(t, s, tt.shard); p.Recovered != tt.replica {
 				t.Errorf("the placement says that it went on with replica %d", p.Recovered)
 			}
-			// A node that comes back does not make the same command another one.
+			// A node that comes back does not affect a repeated command.
 			for _, n := range []string{"n2", "n3"} {
 				if m, _ := s.View().Member(sharding.NodeID(n)); m.Status == meta.StatusDown {
 					run(t, s, meta.Join(speaking(n, 5, 1, 2)))

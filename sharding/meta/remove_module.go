@@ -7,13 +7,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// roomForModule holds the modules of the cluster, and those of one uploader, to
-// their bounds. What a cluster had before it knew of them stays.
+// checkModuleQuota checks the quotas of the cluster and of the uploader for one
+// more module. Modules from before quotas existed stay.
 func (t *transition) roomForModule(m Module) error {
 	level := t.view.ClusterVersion()
 	if level < sharding.VersionRemoveModule {
 		if m.Uploader != "" {
-			return fmt.Errorf("%w: uploaders of modules are of level %d, the cluster is at level %d", ErrClusterVersion, sharding.VersionRemoveModule, level)
+			return fmt.Errorf("%w: module uploaders need cluster version %d, the cluster is at %d", ErrClusterVersion, sharding.VersionRemoveModule, level)
 		}
 		if len(t.view.modules) >= MaxModules {
 			return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
@@ -23,23 +23,23 @@ func (t *transition) roomForModule(m Module) error {
 	if err := checkText("uploader", m.Uploader, maxUploaderBytes); err != nil {
 		return err
 	}
-	// Lowering what is allowed takes nothing away.
+	// Lowering a quota does not remove modules, so use may exceed it.
 	switch most, use := t.view.ModuleQuotas(), t.view.ModuleUse(m.Uploader); {
 	case use.Modules >= most.Modules:
 		return fmt.Errorf("%w: the cluster has %d modules, at most %d are allowed (%s)", ErrQuota, use.Modules, most.Modules, SettingModuleCount)
 	case m.Size > most.Bytes-use.Bytes:
-		return fmt.Errorf("%w: the modules of the cluster have %d bytes, this one has %d, at most %d are allowed (%s)", ErrQuota, use.Bytes, m.Size, most.Bytes, SettingModuleBytes)
+		return fmt.Errorf("%w: the cluster's modules have %d bytes and this one %d, at most %d are allowed (%s)", ErrQuota, use.Bytes, m.Size, most.Bytes, SettingModuleBytes)
 	case use.OfOne >= most.OfOne:
-		return fmt.Errorf("%w: %d modules of the cluster are of the same uploader, at most %d are allowed (%s)", ErrQuota, use.OfOne, most.OfOne, SettingModuleUploader)
+		return fmt.Errorf("%w: the uploader has %d modules, at most %d are allowed (%s)", ErrQuota, use.OfOne, most.OfOne, SettingModuleUploader)
 	case level >= sharding.VersionUploaderBytes && m.Uploader != "" && m.Size > most.BytesOfOne-use.BytesOfOne:
-		return fmt.Errorf("%w: the modules of the same uploader have %d bytes, this one has %d, at most %d are allowed (%s)", ErrQuota, use.BytesOfOne, m.Size, most.BytesOfOne, SettingModuleUploaderBytes)
+		return fmt.Errorf("%w: the uploader's modules have %d bytes and this one %d, at most %d are allowed (%s)", ErrQuota, use.BytesOfOne, m.Size, most.BytesOfOne, SettingModuleUploaderBytes)
 	}
 	return nil
 }
 
 func (t *transition) removeModule(digest Digest) error {
 	if level := t.view.ClusterVersion(); level < sharding.VersionRemoveModule {
-		return fmt.Errorf("%w: the removal of modules is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRemoveModule, level)
+		return fmt.Errorf("%w: removing modules needs cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRemoveModule, level)
 	}
 	if _, known := t.view.modules[digest]; !known {
 		return nil
@@ -48,13 +48,13 @@ func (t *transition) removeModule(digest Digest) error {
 	case serves:
 		return fmt.Errorf("%w: the module serves entity type %s", ErrConflict, entityType)
 	case needed:
-		return fmt.Errorf("%w: a rollback of entity type %s may come back to the module", ErrConflict, entityType)
+		return fmt.Errorf("%w: a rollback of entity type %s may return to the module", ErrConflict, entityType)
 	}
 	if entityType, ok := t.view.readBy(digest); ok {
 		return fmt.Errorf("%w: a module of entity type %s loads snapshots of the module", ErrConflict, entityType)
 	}
 	if entityType, ok := t.view.ShadowedBy(digest); ok {
-		return fmt.Errorf("%w: the module decides commands of entity type %s too: hostd module activate %s %s --shadow off", ErrConflict, entityType, entityType, digest)
+		return fmt.Errorf("%w: the module shadows entity type %s: hostd module activate %s %s --shadow off", ErrConflict, entityType, entityType, digest)
 	}
 	t.forgetModules(digest)
 	return nil

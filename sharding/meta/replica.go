@@ -8,35 +8,36 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ReplicaState is what a replica is meant to be. What it is at the moment, its
-// raft group knows.
+// ReplicaState is the intended state of a replica. Its raft group knows the
+// actual state.
 //
 //	AddReplica ─▶ learner ◀─▶ voter ◀─ Place
 //	                 └──▶ leaving ◀──┘
 //	                         └─▶ (forgotten)
 type ReplicaState string
 
-// The states of a replica.
+// Replica states.
 const (
 	ReplicaVoter   ReplicaState = "voter"
 	ReplicaLearner ReplicaState = "learner"
-	// ReplicaLeaving: it is to leave the group, and its node keeps it until it
-	// is forgotten.
+	// ReplicaLeaving: the replica is to leave the group. Its node keeps it
+	// until it is forgotten.
 	ReplicaLeaving ReplicaState = "leaving"
 )
 
-// Replica is one copy of a shard. Its id is never used again, for any shard.
+// Replica is one copy of a shard. Its id is never reused, not even for other
+// shards.
 type Replica struct {
 	ID    sharding.ReplicaID
 	Node  sharding.NodeID
 	State ReplicaState
-	// Lost says that the node's disk no longer holds the replica: it can never
-	// vote again, and the node may hold another one beside it.
+	// Lost says that the node's disk no longer holds the replica. A lost
+	// replica can never vote again, and the node may hold a second one.
 	Lost bool
 }
 
-// replicaJSON is the stored form. A voter has no state; the first version
-// wrote learner for learners.
+// replicaJSON is the stored form. Voters have no state; the first version wrote
+// learner instead of a state for learners.
 type replicaJSON struct {
 	ID      sharding.ReplicaID `json:"id"`
 	Node    sharding.NodeID    `json:"node"`
@@ -54,7 +55,7 @@ func (r Replica) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON implements json.Unmarshaler; it is strict.
+// UnmarshalJSON implements json.Unmarshaler. It rejects unknown members.
 func (r *Replica) UnmarshalJSON(data []byte) error {
 	var in replicaJSON
 	if err := later(data, &in, strictJSON(data, &in)); err != nil {
@@ -65,7 +66,7 @@ func (r *Replica) UnmarshalJSON(data []byte) error {
 	case in.Learner && in.State == "":
 		r.State = ReplicaLearner
 	case in.Learner:
-		return fmt.Errorf("a replica with two states")
+		return fmt.Errorf("the replica has two states")
 	case in.State == "":
 		r.State = ReplicaVoter
 	case in.State != ReplicaLearner && in.State != ReplicaLeaving:
@@ -74,18 +75,18 @@ func (r *Replica) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Placement says where a shard's replicas are meant to live. Neither slice is
+// Placement is the intended set of replicas of a shard. Neither slice may be
 // modified.
 type Placement struct {
 	Shard sharding.ShardID `json:"shard"`
-	// First are the voters that the shard's group began with. They never
-	// change: every replica that is ever made of the shard is made with them.
+	// First are the voters that the shard's group started with. They never
+	// change, and every replica of the shard is created with them.
 	First    []sharding.ReplicaID `json:"first,omitempty"`
 	Replicas []Replica            `json:"replicas"`
 	// Changed is the log index of the last change of Replicas.
 	Changed uint64 `json:"changed,omitempty"`
-	// Recovered is the replica that the shard went on with when an operator gave
-	// up the majority of its voters; 0: that never happened. From
+	// Recovered is the replica with which the shard continued after an operator
+	// gave up the majority of its voters; 0 if that never happened. From
 	// sharding.VersionRecoverShard on.
 	Recovered sharding.ReplicaID `json:"recovered,omitempty"`
 }
@@ -100,8 +101,8 @@ func (p Placement) Replica(id sharding.ReplicaID) (Replica, bool) {
 	return Replica{}, false
 }
 
-// On returns the replica that the node's disk holds or is to hold, one that is
-// leaving included.
+// ReplicaOn returns the replica that the node's disk holds or should hold,
+// including a leaving one.
 func (p Placement) On(node sharding.NodeID) (Replica, bool) {
 	for _, r := range p.Replicas {
 		if r.Node == node && !r.Lost {
@@ -111,7 +112,7 @@ func (p Placement) On(node sharding.NodeID) (Replica, bool) {
 	return Replica{}, false
 }
 
-// IDs returns the ids of the replicas in the state, in the placement's order.
+// IDs returns the ids of the replicas in a state, in placement order.
 func (p Placement) IDs(state ReplicaState) []sharding.ReplicaID {
 	var out []sharding.ReplicaID
 	for _, r := range p.Replicas {
@@ -122,7 +123,7 @@ func (p Placement) IDs(state ReplicaState) []sharding.ReplicaID {
 	return out
 }
 
-// count returns the number of replicas in the state.
+// countState returns the number of replicas in a state.
 func (p Placement) count(state ReplicaState) (n int) {
 	for _, r := range p.Replicas {
 		if r.State == state {
@@ -132,13 +133,14 @@ func (p Placement) count(state ReplicaState) (n int) {
 	return n
 }
 
-// clone returns a placement whose replicas may be changed.
+// clone returns a copy whose replicas may be modified.
 func (p Placement) clone() Placement {
 	p.Replicas = slices.Clone(p.Replicas)
 	return p
 }
 
-// find returns the replica within a placement that is the caller's own.
+// find returns a pointer to a replica; the placement must be the caller's own
+// copy.
 func (p *Placement) find(id sharding.ReplicaID) *Replica {
 	for i := range p.Replicas {
 		if p.Replicas[i].ID == id {
@@ -148,11 +150,11 @@ func (p *Placement) find(id sharding.ReplicaID) *Replica {
 	return nil
 }
 
-// LostMajority returns the nodes of voters whose disks are lost, if no leader can
-// be elected without them: raft counts them until a leader takes them out. The
-// metadata does not say of a lost replica whether it voted, so each counts. That
-// is wrong for a shard with one voter that has lost its learner, for as long as it
-// has no leader.
+// LostMajority returns the nodes of voters whose disks are lost, if no leader
+// can be elected without them. Raft counts lost voters until a leader removes
+// them. The metadata does not record whether a lost replica was a voter, so it
+// counts each one. That is wrong for a shard with a single voter that has lost
+// a learner, for as long as the shard has no leader.
 func (p Placement) LostMajority() (lost []sharding.NodeID) {
 	voters := 0
 	for _, r := range p.Replicas {

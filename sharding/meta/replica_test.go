@@ -101,8 +101,8 @@ func TestViewFindsReplicas(t *testing.T) {
 	}
 }
 
-// Whatever commands come, in any order, the state keeps its promises; the dump
-// of it loads to an equal state.
+// After any commands in any order, the invariants hold and the dump loads to an
+// equal state.
 func TestRandomCommandsKeepTheInvariants(t *testing.T) {
 	accepted := map[string]int{}
 	for seed := range uint64(60) {
@@ -183,7 +183,7 @@ func randomClusterCommand(rng *rand.Rand, v *meta.View) (kind string, body []byt
 	}
 }
 
-// judge checks what must hold after every command.
+// judge checks the invariants after a command.
 func judge(before, v *meta.View, born map[sharding.ReplicaID]sharding.ShardID) string {
 	for _, p := range v.Placements() {
 		on, voters := map[sharding.NodeID]bool{}, 0

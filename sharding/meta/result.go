@@ -7,23 +7,23 @@ import (
 
 const resultVersion = 1
 
-// Result is the outcome of an accepted command.
+// Result is the result of a successful command.
 type Result struct {
-	// Revision of the binding after Bind or Rollback, of the setting after
+	// Revision of the binding after Bind or Rollback, or of the setting after
 	// PutSetting.
 	Revision uint64 `json:"revision,omitempty"`
-	// Changed is false when the command found everything as it asked.
+	// Changed is false if the command changed nothing.
 	Changed bool `json:"changed,omitempty"`
-	// Placements of the shards that Place asked for, in the order asked, or of
-	// the one that Change changed.
+	// Placements has the placements that Place was asked for, in order, or the
+	// one changed by ChangeReplicas.
 	Placements []Placement `json:"placements,omitempty"`
-	// Joined answers Join.
+	// Joined is the result of Join.
 	Joined *Joined `json:"joined,omitempty"`
-	// Collected are the modules that CollectModules has removed.
+	// Collected are the modules that CollectModules removed.
 	Collected []Digest `json:"collected,omitempty"`
 }
 
-// resultBytes is a Result, or an error, as it is encoded.
+// resultBytes is the encoding of a Result or an error.
 type resultBytes struct {
 	Version int `json:"v"`
 	Result
@@ -31,7 +31,8 @@ type resultBytes struct {
 	Message string `json:"message,omitempty"`
 }
 
-// resultCodes names each error in results; the names are part of the format.
+// resultCodes maps errors to codes, which are part of the format. If an error
+// matches several, the last one counts.
 var resultCodes = []struct {
 	code string
 	err  error
@@ -48,8 +49,8 @@ var resultCodes = []struct {
 	{"shard_key", ErrShardKey},
 	{"level", ErrClusterVersion},
 	{"quota", ErrQuota},
-	{"put_down", ErrPutDown}, // after that of ErrConflict, which it is too
-	{"left", ErrLeft},        // likewise
+	{"put_down", ErrPutDown}, // after ErrConflict, which it wraps
+	{"left", ErrLeft},        // after ErrConflict, which it wraps
 }
 
 func encodeResult(r Result, err error) []byte {
@@ -67,8 +68,9 @@ func encodeResult(r Result, err error) []byte {
 	return mustJSON(out)
 }
 
-// DecodeResult reads what Apply answered: the result, or one of the package's
-// errors, wrapped with the message of the replica that applied the command.
+// DecodeResult decodes the result of Apply. It returns the Result, or one of
+// the package's errors with the message of the replica that applied the
+// command.
 func DecodeResult(result []byte) (Result, error) {
 	var r resultBytes
 	if err := strictJSON(result, &r); err != nil || r.Version != resultVersion {
@@ -85,7 +87,7 @@ func DecodeResult(result []byte) (Result, error) {
 	return Result{}, fmt.Errorf("%w: result code", ErrCorrupt)
 }
 
-// commandError carries a replica's message and its sentinel.
+// commandError combines a replica's message with its sentinel error.
 type commandError struct {
 	message string
 	kind    error

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// roleDelete and roleBindingDelete name what is to be removed.
+// roleDelete and roleBindingDelete name what to remove.
 type roleDelete struct {
 	Name string `json:"name"`
 }
@@ -19,48 +19,49 @@ type roleBindingDelete struct {
 	Subject string `json:"subject"`
 }
 
-// PutRole makes the command that keeps a role, from sharding.VersionRoles on, in
-// the place of the one of that name. Its revision is passed over.
+// PutRole returns the command that stores a role, replacing the role of that
+// name. The revision of r is ignored. It requires sharding.VersionRoles.
 func PutRole(r access.Role) []byte {
 	return encode(command{Op: opPutRole, accessCommand: accessCommand{Role: &r}})
 }
 
-// DeleteRole makes the command that removes a role. One that does not exist is
-// accepted; one that a binding has is ErrConflict.
+// DeleteRole returns the command that removes a role. Removing a missing role
+// succeeds. It fails with ErrConflict if a binding uses the role.
 func DeleteRole(name string) []byte {
 	return encode(command{Op: opDeleteRole, accessCommand: accessCommand{RoleDelete: &roleDelete{Name: name}}})
 }
 
-// PutRoleBinding makes the command that gives a subject roles, from
-// sharding.VersionRoles on, in the place of those that it has. A role that does
-// not exist is ErrConflict, and so is to take access.RoleAdmin from the last
-// subject that has it.
+// PutRoleBinding returns the command that sets the roles of a subject,
+// replacing its previous roles. It fails with ErrConflict if a role does not
+// exist, or if it would take access.RoleAdmin away from the last admin. It
+// requires sharding.VersionRoles.
 func PutRoleBinding(b access.Binding) []byte {
 	return encode(command{Op: opPutRoleBinding, accessCommand: accessCommand{RoleBinding: &b}})
 }
 
-// DeleteRoleBinding makes the command that takes all roles from a subject. One
-// without a binding is accepted; the last one with access.RoleAdmin is
-// ErrConflict.
+// DeleteRoleBinding returns the command that removes all roles of a subject.
+// Removing a missing binding succeeds. It fails with ErrConflict for the last
+// admin.
 func DeleteRoleBinding(subject string) []byte {
 	return encode(command{Op: opDeleteRoleBinding, accessCommand: accessCommand{RoleBindingDelete: &roleBindingDelete{Subject: subject}}})
 }
 
-// Roles returns the roles that are kept, by name; those that are built in are
-// not among them.
+// Roles returns the stored roles, sorted by name. It does not include the
+// built-in roles.
 func (v *View) Roles() []access.Role { return sorted(v.roles) }
 
-// RoleBindings returns all bindings of roles, by subject.
+// RoleBindings returns all role bindings, sorted by subject.
 func (v *View) RoleBindings() []access.Binding { return sorted(v.roleBindings) }
 
-// RolesOf are the roles that a subject's own binding has. They are shared.
+// RolesOf returns the roles of a subject's own binding. The caller must not
+// modify the slice.
 func (v *View) RolesOf(subject string) []string { return v.roleBindings[subject].Roles }
 
-// RoleRevision counts up by one with each change of roles, their bindings and
+// RoleRevision increases by one with every change of roles, role bindings or
 // tokens.
 func (v *View) RoleRevision() uint64 { return v.counters.RoleRevision }
 
-// roleBytes is what counts for access.MaxBytes.
+// roleBytes returns the bytes that count toward access.MaxBytes.
 func (v *View) roleBytes() int {
 	n := 0
 	for _, r := range v.roles {
@@ -72,10 +73,10 @@ func (v *View) roleBytes() int {
 	return n
 }
 
-// applyRole carries out the commands about roles.
+// applyRole applies the commands for roles and role bindings.
 func (t *transition) applyRole(c command) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionRoles {
-		return Result{}, fmt.Errorf("%w: roles are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRoles, level)
+		return Result{}, fmt.Errorf("%w: roles need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRoles, level)
 	}
 	switch {
 	case c.Op == opPutRole && c.Role != nil:
@@ -117,7 +118,7 @@ func (t *transition) putRole(r access.Role) (Result, error) {
 func (t *transition) deleteRole(name string) (Result, error) {
 	if _, known := t.view.roles[name]; !known {
 		if access.IsBuiltIn(name) {
-			return Result{}, fmt.Errorf("%w: the role %s is built in and stays", ErrInvalid, name)
+			return Result{}, fmt.Errorf("%w: the role %s is built in and cannot be removed", ErrInvalid, name)
 		}
 		return Result{}, nil
 	}
@@ -173,13 +174,14 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 	return Result{Revision: b.Revision}, nil
 }
 
-// checkVariables refuses a role whose rules name ids by the caller if different
-// callers would have the same ids: token:alice and jwt:alice have one name. with
-// is a binding that is to have the role, beside those that do.
+// checkVariables rejects a role that names ids by the caller's name if callers
+// of different kinds could have it: token:alice and jwt:alice share a name and
+// would get each other's ids. with is a binding that is about to include the
+// role, in addition to the stored ones.
 func (v *View) checkVariables(r access.Role, with access.Binding) error {
 	if v.ClusterVersion() < sharding.VersionPrincipalVariable {
 		if r.Uses(access.PrincipalVariable) {
-			return fmt.Errorf("%w: %s is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, access.PrincipalVariable, sharding.VersionPrincipalVariable, v.ClusterVersion())
+			return fmt.Errorf("%w: %s needs cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, access.PrincipalVariable, sharding.VersionPrincipalVariable, v.ClusterVersion())
 		}
 		return nil
 	}
@@ -197,7 +199,7 @@ func (v *View) checkVariables(r access.Role, with access.Binding) error {
 		if k := access.CallerKind(b.Subject); kind == "" {
 			kind, subject = k, b.Subject
 		} else if k != kind {
-			return fmt.Errorf("%w: the role %s has %s, which is the same for callers of two kinds that have one name, and %s and %s have it: write %s", ErrConflict, r.Name, access.NameVariable, subject, b.Subject, access.PrincipalVariable)
+			return fmt.Errorf("%w: the role %s uses %s, which cannot distinguish callers of different kinds with the same name, and both %s and %s have the role: use %s instead", ErrConflict, r.Name, access.NameVariable, subject, b.Subject, access.PrincipalVariable)
 		}
 	}
 	return nil
@@ -221,18 +223,18 @@ func (t *transition) dropRoleBinding(subject string) {
 	t.writes = append(t.writes, KV{Key: []byte(prefixRoleBinding + subject)})
 }
 
-// keepsAdmin refuses that the subject loses access.RoleAdmin where nobody else
-// has it for good: nobody could give roles any more.
+// checkAdminRemains rejects removing access.RoleAdmin from the subject if no
+// other subject has it permanently, because then nobody could manage roles.
 func (v *View) keepsAdmin(subject string) error {
 	if !v.lasts(v.roleBindings[subject]) || v.lastingAdmin(subject) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is the last that has the role %s: give it to another one first", ErrConflict, subject, access.RoleAdmin)
+	return fmt.Errorf("%w: %s is the last subject with the role %s: give it to another one first", ErrConflict, subject, access.RoleAdmin)
 }
 
 func (t *transition) roomForRoles(more int) error {
 	if n := t.view.roleBytes() + more; more > 0 && n > access.MaxBytes {
-		return fmt.Errorf("%w: roles and their bindings of %d bytes, at most %d are allowed", ErrInvalid, n, access.MaxBytes)
+		return fmt.Errorf("%w: roles and role bindings would have %d bytes, at most %d are allowed", ErrInvalid, n, access.MaxBytes)
 	}
 	return nil
 }
@@ -242,7 +244,7 @@ func (t *transition) nextRoleRevision() uint64 {
 	return t.view.counters.RoleRevision
 }
 
-// removed counts a removal.
+// finishRemoval assigns a revision to a removal.
 func (t *transition) removed() Result {
 	revision := t.nextRoleRevision()
 	t.storeCounters()
@@ -256,9 +258,9 @@ func equalRoles(a, b access.Role) bool {
 	})
 }
 
-// restoreRole and restoreRoleBinding take what is stored. What does not keep
-// the rules of this release was written by a later one: to leave it out would
-// be to decide otherwise than that one.
+// restoreRole and restoreRoleBinding restore stored values. A value that breaks
+// the rules of this release was written by a later one. Dropping it would make
+// access decisions differ from those of newer nodes, so it is ErrUnsupported.
 func (v *View) restoreRole(name string, value []byte) error {
 	if err := restoreInto(v.roles, name, value); err != nil {
 		return err
@@ -278,7 +280,7 @@ func (v *View) restoreRoleBinding(subject string, value []byte) error {
 func laterRules(named bool, err error) error {
 	switch {
 	case !named:
-		return errors.New("another name than the key's")
+		return errors.New("the name differs from the key")
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}

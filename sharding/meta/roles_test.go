@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// level2 is a cluster of one node that may keep roles.
+// level2 returns a single-node cluster that can store roles.
 func level2(t *testing.T, commands ...[]byte) *meta.State {
 	t.Helper()
 	s := created(t, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
@@ -63,7 +63,7 @@ func TestRolesAreKept(t *testing.T) {
 	if got := fmt.Sprint(v.Roles(), v.RoleBindings(), v.RoleRevision()); got != "[{clerk [{allow [invoke] [b] [] []}] {100 0 0 3 0 0 -1} 4}] [{token:ci [clerk viewer] 3}] 4" {
 		t.Errorf("kept: %s", got)
 	}
-	refused(t, s, meta.ErrConflict, meta.DeleteRole("clerk")) // somebody has it
+	refused(t, s, meta.ErrConflict, meta.DeleteRole("clerk")) // it is bound
 	refused(t, s, meta.ErrInvalid, meta.DeleteRole("viewer"))
 	if r := run(t, s, meta.DeleteRole("other")); r.Changed {
 		t.Errorf("removed what is not there: %+v", r)
@@ -114,7 +114,7 @@ func TestRolesThatCannotBeKept(t *testing.T) {
 			break
 		}
 	}
-	// What is smaller than before has room.
+	// A smaller role fits.
 	long.Name, long.Rules = "long-0", long.Rules[:1]
 	run(t, s, meta.PutRole(long))
 }
@@ -156,8 +156,9 @@ func TestRolesOfALaterReleaseAreNamed(t *testing.T) {
 	}
 }
 
-// Two machines agree on random commands, one of them loaded from its dump now
-// and then; bound roles exist, and once somebody is admin somebody stays.
+// Two machines, one of which is sometimes reloaded from its dump, agree on
+// random commands. Bound roles exist, and once there is an admin there is
+// always one.
 func TestRandomRolesKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -218,8 +219,8 @@ func TestRandomRolesKeepTheInvariants(t *testing.T) {
 	}
 }
 
-// A role whose ids are named by the caller's name alone is for callers of one
-// kind: others of the same name would have their ids.
+// A role that names ids by the caller's name alone is restricted to callers of
+// one kind, because others with the same name would get the same ids.
 func TestNameVariableIsForOneKind(t *testing.T) {
 	own := func(prefix string) access.Role {
 		return access.Role{Name: "own", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Query}, IDPrefixes: []string{prefix}}}}

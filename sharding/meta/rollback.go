@@ -8,23 +8,23 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// backSet is what a rollback says beside its type and revision.
+// backSet has the optional parts of a rollback.
 type backSet struct {
 	ForcedBy string     `json:"forcedBy,omitempty"`
 	Also     []TakeBack `json:"also,omitempty"`
 }
 
-// TakeBack is a revision of another type's binding that a rollback takes back
-// too.
+// TakeBack names the revision of another type's binding that is rolled back
+// together with the first.
 type TakeBack struct {
 	EntityType string     `json:"entityType"`
 	Revision   uint64     `json:"revision"`
-	Owner      *Ownership `json:"owner,omitempty"` // as Owned has it
+	Owner      *Ownership `json:"owner,omitempty"` // as in WithOwner
 }
 
-// RollbackWith is RollbackOf, from sharding.VersionRollbackWith on, that takes
-// revisions of other types back with it, all or none, and keeps who forced it,
-// at most MaxForcedByBytes.
+// RollbackWith is RollbackOf that also rolls back other types, all or none, and
+// records who forced it, at most MaxForcedByBytes. It requires
+// sharding.VersionRollbackWith.
 func RollbackWith(entityType string, revision uint64, at int64, forcedBy string, also ...TakeBack) []byte {
 	c := command{Op: opRollback, EntityType: entityType, At: at, Revision: revision}
 	if forcedBy != "" || len(also) > 0 {
@@ -33,7 +33,7 @@ func RollbackWith(entityType string, revision uint64, at int64, forcedBy string,
 	return encode(c)
 }
 
-// rollback takes the revision back, or the one that serves if it is 0.
+// rollback reverts the revision, or the current one if it is 0.
 func (t *transition) rollback(c command) (Result, error) {
 	if err := t.checkBy(c.By); err != nil {
 		return Result{}, err
@@ -41,7 +41,7 @@ func (t *transition) rollback(c command) (Result, error) {
 	var with backSet
 	if c.Back != nil {
 		if level := t.view.ClusterVersion(); level < sharding.VersionRollbackWith {
-			return Result{}, fmt.Errorf("%w: a rollback at level %d is of one type, and not forced", ErrClusterVersion, level)
+			return Result{}, fmt.Errorf("%w: at cluster version %d a rollback has one type and cannot be forced", ErrClusterVersion, level)
 		}
 		with = *c.Back
 	}
@@ -49,15 +49,15 @@ func (t *transition) rollback(c command) (Result, error) {
 		return Result{}, err
 	}
 	if len(with.Also) >= MaxTypesPerModule {
-		return Result{}, fmt.Errorf("%w: a rollback of %d types, at most %d are allowed", ErrInvalid, len(with.Also)+1, MaxTypesPerModule)
+		return Result{}, fmt.Errorf("%w: the rollback names %d types, at most %d are allowed", ErrInvalid, len(with.Also)+1, MaxTypesPerModule)
 	}
 	why := BindingChange{Kind: ChangeRollback, By: c.By, Forced: with.ForcedBy != ""}
 	b, done, err := t.takesBack(TakeBack{c.EntityType, c.Revision, c.Owner})
 	if err != nil || done {
 		return Result{Revision: b.Revision}, err
 	}
-	// The revision of the command's own type is the last: who waits until that is
-	// served waits for all.
+	// The command's own type gets the highest revision, so that waiting for it
+	// waits for all of them.
 	for _, other := range with.Also {
 		b, done, err := t.takesBack(other)
 		if err == nil && (done || other.Revision == 0 || other.EntityType == c.EntityType) {
@@ -71,8 +71,8 @@ func (t *transition) rollback(c command) (Result, error) {
 	return t.goBack(b, c.Revision, c.At, with.ForcedBy, why), nil
 }
 
-// takesBack is the binding that a rollback changes; done says that it was taken
-// back already.
+// checkRollback returns the binding that a rollback changes. done is true if
+// the revision has already been rolled back.
 func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) {
 	b, bound := t.view.bindings[what.EntityType]
 	if err := t.own(&b, what.Owner); bound && err != nil {
@@ -83,7 +83,7 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 		return b, false, fmt.Errorf("%w: %.64q", ErrUnknownType, what.EntityType)
 	case what.Revision == 0:
 	case t.view.ClusterVersion() < sharding.VersionRollbackOf:
-		return b, false, fmt.Errorf("%w: a rollback at level %d names no revision", ErrClusterVersion, t.view.ClusterVersion())
+		return b, false, fmt.Errorf("%w: at cluster version %d a rollback cannot name a revision", ErrClusterVersion, t.view.ClusterVersion())
 	case b.TookBack == what.Revision:
 		return b, true, nil
 	case b.Revision != what.Revision:
@@ -93,7 +93,7 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 		return b, false, fmt.Errorf("%w: %s", ErrConflict, b.verifies())
 	}
 	if b.Rollout.Serving() {
-		return b, false, fmt.Errorf("%w: another module serves some of %s: promote or abort it first", ErrConflict, what.EntityType)
+		return b, false, fmt.Errorf("%w: a rollout of %s is in progress: promote or abort it first", ErrConflict, what.EntityType)
 	}
 	if len(b.History) == 0 {
 		return b, false, fmt.Errorf("%w: %s", ErrNoPrevious, what.EntityType)
@@ -101,7 +101,8 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 	return b, false, nil
 }
 
-// goBack binds what served before. revision is 0 where the command names none.
+// revert binds the previous module again. revision is 0 if the command names
+// none.
 func (t *transition) goBack(b Binding, revision uint64, at int64, forcedBy string, why BindingChange) Result {
 	last := len(b.History) - 1
 	previous := b.History[last]

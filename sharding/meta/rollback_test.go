@@ -6,15 +6,14 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// serving is what serves a type, by the first byte of its digest, and under
-// which revision.
+// serving returns the first digest byte of the module that serves a type, and
+// its revision.
 func serving(s *meta.State, entityType string) (digest byte, revision uint64) {
 	b, _ := s.View().Binding(entityType)
 	return b.Digest[0], b.Revision
 }
 
-// TestRollbacksOfSeveralTypes: types go back at once, or none of them does; a
-// retry changes nothing.
+// All types are rolled back or none; a retry changes nothing.
 func TestRollbacksOfSeveralTypes(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 1)}
 	refused(t, created(t, append(modules, meta.Bind("a", digest(2), 2))...), meta.ErrClusterVersion, meta.RollbackWith("a", 3, 3, "token:ann"))
@@ -35,7 +34,7 @@ func TestRollbacksOfSeveralTypes(t *testing.T) {
 	refused(t, s, meta.ErrUnknownType, meta.RollbackWith("a", 3, 3, "", meta.TakeBack{EntityType: "c", Revision: 1}))
 	refused(t, s, meta.ErrInvalid, meta.RollbackWith("a", 3, 3, "a\nb"))
 	refused(t, s, meta.ErrInvalid, meta.RollbackWith("a", 3, 3, "", make([]meta.TakeBack, meta.MaxTypesPerModule)...))
-	for range 2 { // the second is the retry of who got no answer
+	for range 2 { // the second is a retry after a lost response
 		if r := run(t, s, both); r.Revision != 6 {
 			t.Fatalf("the last of them serves under revision %d", r.Revision)
 		}

@@ -9,60 +9,62 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Bounds of a rollout.
+// Limits of rollouts.
 const (
-	// MaxRolloutStay is how many entities stay with the newer module when the
-	// others go back.
+	// MaxRolloutStay limits how many entities can stay with the newer module
+	// when the others go back.
 	MaxRolloutStay = 100
-	// MaxRolloutSteps is how many steps there are to come at most.
+	// MaxRolloutSteps limits the number of remaining steps.
 	MaxRolloutSteps = 32
-	// MaxRolloutNote bounds what a rollout says for people, in bytes.
+	// MaxRolloutNote limits the size of the note, in bytes.
 	MaxRolloutNote = 1024
 
 	maxPrefixBytes = 255
 	maxRulesBytes  = 256
 )
 
-// RolloutState says what becomes of a rollout.
+// RolloutState is the state of a rollout.
 type RolloutState string
 
-// The states of a rollout:
+// Rollout states:
 //
-//	running <--> paused --its share reaches all--> (bound)
+//	running <--> paused --share reaches 100%--> (bound)
 //	   |            |
-//	   +- aborting -+ --held--> aborted, or over
+//	   +- aborting -+ --held--> aborted, or ended
 //
-// From aborting and from held it may go on: where the older module cannot be
-// looked at, nothing is changed. One begins running or paused; that of an
-// imported cluster begins paused or aborted.
+// A rollout can leave aborting and held again: if the older module cannot be
+// checked, nothing changes. A rollout starts running or paused; one from an
+// imported cluster starts paused or aborted.
 //
-// An activation that needs a proof has a part without entities, see verifying.go:
+// An activation that needs a proof is a rollout whose part is empty, see
+// verifying.go:
 //
 //	verifying --proved or forced--> (bound)
 //	   |    |
-//	   |    +--the module does not fit--> refused
-//	   +--aborted--> (over)
+//	   |    +--compatibility check fails--> refused
+//	   +--aborted--> (ended)
 const (
-	// RolloutRunning: its steps are taken when they are due.
+	// RolloutRunning: steps are taken when they are due.
 	RolloutRunning RolloutState = "running"
-	// RolloutPaused: it stays as it is until somebody says otherwise.
+	// RolloutPaused: the rollout stays as it is until it is resumed or aborted.
 	RolloutPaused RolloutState = "paused"
-	// RolloutAborting: its entities are to go back.
+	// RolloutAborting: its entities are to go back to the older module.
 	RolloutAborting RolloutState = "aborting"
-	// RolloutHeld: so they are, and write nothing meanwhile.
+	// RolloutHeld: its entities are going back, and their writes are paused
+	// meanwhile.
 	RolloutHeld RolloutState = "held"
-	// RolloutAborted: only those are left that the older module fails on.
+	// RolloutAborted: only entities on which the older module fails are left.
 	RolloutAborted RolloutState = "aborted"
-	// RolloutVerifying: its module serves no entity until it is proved to read the
-	// snapshots of all truncated histories; then it serves all. From
-	// sharding.VersionVerifyingRollouts on.
+	// RolloutVerifying: the module serves no entity until it is proved to read
+	// the snapshots of all truncated histories; then it serves all entities.
+	// From sharding.VersionVerifyingRollouts on.
 	RolloutVerifying RolloutState = "verifying"
-	// RolloutRefused: it is over because the module did not fit, and is kept for
-	// its note until another module is activated.
+	// RolloutRefused: the module failed verification and the rollout is over.
+	// It is kept for its note until another module is activated.
 	RolloutRefused RolloutState = "refused"
 )
 
-// rolloutNext is what may follow on a state.
+// rolloutNext lists the successors of each state.
 var rolloutNext = map[RolloutState][]RolloutState{
 	"":               {RolloutRunning, RolloutPaused, RolloutAborted, RolloutVerifying},
 	RolloutRunning:   {RolloutRunning, RolloutPaused, RolloutAborting},
@@ -74,60 +76,66 @@ var rolloutNext = map[RolloutState][]RolloutState{
 	RolloutRefused:   {RolloutRunning, RolloutPaused, RolloutVerifying},
 }
 
-// Part is a part of the entities of a type: those of the first Share buckets,
-// see sharding.EntityID.Bucket, and those whose ids begin with Prefix.
+// Part is a subset of a type's entities: those in the first Share buckets (see
+// sharding.EntityID.Bucket), and those whose ids start with Prefix.
 type Part struct {
-	Share  uint32 `json:"share,omitempty"` // of sharding.Buckets
+	Share  uint32 `json:"share,omitempty"` // number of buckets, of sharding.Buckets
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// Has reports whether an entity belongs to the part.
+// Contains reports whether an entity belongs to the part.
 func (p Part) Has(id sharding.EntityID) bool {
 	return p.Prefix != "" && strings.HasPrefix(id.ID, p.Prefix) || p.Share > 0 && id.Bucket() < p.Share
 }
 
-// Rollout is a module that serves a part of the entities of a type, in the
-// place of the one that is bound, until it is bound itself or they go back. It
-// is not modified.
+// Rollout is a module that serves a part of a type's entities instead of the
+// bound module, until it is bound itself or the entities go back. It must not
+// be modified.
 type Rollout struct {
 	Digest    Digest       `json:"digest"`
-	TypeIndex int          `json:"typeIndex"` // place of the type in the module's manifest
+	TypeIndex int          `json:"typeIndex"` // index of the type in the module's manifest
 	State     RolloutState `json:"state"`
 	Part
-	// First is the part that it began with, under the revision Began.
+	// First is the part that it started with, and Began the revision at which
+	// it started.
 	First Part   `json:"first,omitzero"`
-	Began uint64 `json:"began,omitempty"` // put by the machine
-	// Types are all that go together, by name.
+	Began uint64 `json:"began,omitempty"` // set when the command is applied
+	// Types are the names of all types that are rolled out together.
 	Types []string `json:"types"`
-	// Stay are entities that it serves although they are not of the part: those
-	// that the older module fails on, by id, at most MaxRolloutStay.
+	// Stay are the ids of entities that the module serves although they are not
+	// in the part, because the older module fails on them; at most
+	// MaxRolloutStay.
 	Stay []string `json:"stay,omitempty"`
-	// Steps are the shares to come, rising, each Pause nanoseconds after the one
-	// before; the next of them is due at DueAt, in unix nanoseconds.
+	// Steps are the remaining shares, in increasing order. They follow each
+	// other after Pause nanoseconds; the next is due at DueAt, in Unix
+	// nanoseconds.
 	Steps []uint32 `json:"steps,omitempty"`
 	Pause int64    `json:"pause,omitempty"`
 	DueAt int64    `json:"dueAt,omitempty"`
-	// Rules abort it, as whoever runs it reads them.
+	// Rules are the conditions that abort the rollout. They are opaque here and
+	// interpreted by the node that runs it.
 	Rules string `json:"rules,omitempty"`
-	// Snapshots are those of Bound, once it is bound.
+	// Snapshots, Truncated and Proved become those of Bound once the module is
+	// bound.
 	Snapshots []Digest `json:"snapshots,omitempty"`
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
-	// Accept: other states than before are meant, in each step. From
-	// sharding.VersionSnapshotProofs on.
+	// Accept: states that differ between the modules are intended, in every
+	// step. From sharding.VersionSnapshotProofs on.
 	Accept bool `json:"accept,omitempty"`
-	// Of one that is verified: Force activates the module although it does not
-	// fit, without a proof, and Limits are the type's from then on; nil leaves
-	// them. From sharding.VersionVerifyingRollouts on.
+	// Force and Limits belong to a verifying rollout: Force activates the
+	// module without a proof although it failed the check, and Limits become
+	// the type's limits; nil leaves them unchanged. From
+	// sharding.VersionVerifyingRollouts on.
 	Force  bool    `json:"force,omitempty"`
 	Limits *Limits `json:"limits,omitempty"`
-	// ForcedBy is who began it although its module does not fit what is stored,
-	// and BackForcedBy who has all of it go back although the older one fails on
-	// entities.
+	// ForcedBy is the principal that started the rollout although the module
+	// failed the compatibility check, BackForcedBy the one that forced all
+	// entities back although the older module fails on some.
 	ForcedBy     string `json:"forcedBy,omitempty"`
 	BackForcedBy string `json:"backForcedBy,omitempty"`
-	By           string `json:"by,omitempty"`   // who asked for its state
-	Note         string `json:"note,omitempty"` // for people
+	By           string `json:"by,omitempty"`   // principal that requested the current state
+	Note         string `json:"note,omitempty"` // for display
 }
 
 // Serves reports whether the rollout's module serves an entity of the type.
@@ -135,59 +143,61 @@ func (r *Rollout) Serves(id sharding.EntityID) bool {
 	return r.Has(id) || slices.Contains(r.Stay, id.ID)
 }
 
-// Active reports that there is a rollout that is not over but for those that
-// stay.
+// IsActive reports whether a rollout is in progress. One that has ended except
+// for entities that stay is not.
 func (r *Rollout) Active() bool {
 	return r != nil && r.State != RolloutAborted && r.State != RolloutRefused
 }
 
-// PutRollout is the next state of one type's rollout.
+// PutRollout is the next state of the rollout of one type.
 type PutRollout struct {
 	EntityType string     `json:"entityType"`
-	Over       uint64     `json:"over"`            // the binding's revision
-	Owner      *Ownership `json:"owner,omitempty"` // as Owned has it
-	// Rollout is nil where it is over: its module is bound if Promote says so, or
-	// serves nothing any more.
+	Over       uint64     `json:"over"`            // revision of the binding
+	Owner      *Ownership `json:"owner,omitempty"` // as in WithOwner
+	// Rollout is nil if the rollout ends: its module is then bound if Promote
+	// is set, and serves nothing otherwise.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	Promote bool     `json:"promote,omitempty"`
-	// ForcedBy is who has it end although the older module fails on entities.
+	// ForcedBy is the principal that forced the end although the older module
+	// fails on entities.
 	ForcedBy string `json:"forcedBy,omitempty"`
-	// Truncated is what was proved in the cluster that the rollout began in, see
-	// BindRestored; from sharding.VersionSnapshotProofs on.
+	// Truncated is what was proved in the cluster where the rollout started,
+	// see BindRestored; from sharding.VersionSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 }
 
-// rolloutSet is what a command about rollouts says.
+// rolloutSet has the members of a rollout command.
 type rolloutSet struct {
 	Kind ChangeKind   `json:"kind,omitempty"`
 	Put  []PutRollout `json:"put"`
 }
 
-// PutRollouts makes the command that puts rollouts of types that go together,
-// all or none, from sharding.VersionRollouts on. kind is what the logs of the
-// bindings say of it, empty for nothing. It is ErrConflict where one of them is
-// served under another revision by now, or where an entity would go back to the
-// older module without that having been looked at. at is in unix nanoseconds.
+// PutRollouts returns the command that changes the rollouts of types that are
+// rolled out together, all or none. kind is recorded in the change logs of the
+// bindings, unless it is empty. The command fails with ErrConflict if a type is
+// served under a different revision by now, or if an entity would go back to
+// the older module unchecked. at is in Unix nanoseconds. It requires
+// sharding.VersionRollouts.
 func PutRollouts(kind ChangeKind, at int64, put ...PutRollout) []byte {
 	return encode(command{Op: opPutRollouts, At: at, bindingCommand: bindingCommand{Rollouts: &rolloutSet{Kind: kind, Put: put}}})
 }
 
-// putRollouts carries such a command out.
+// putRollouts applies the command of PutRollouts.
 func putRollouts(t *transition, c command) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionRollouts {
-		return Result{}, fmt.Errorf("%w: a module that serves a part of a type is of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRollouts, level)
+		return Result{}, fmt.Errorf("%w: rollouts need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionRollouts, level)
 	}
 	set := *c.Rollouts
 	if err := t.checkBy(c.By); err != nil {
 		return Result{}, err
 	}
 	if len(set.Put) == 0 || len(set.Put) > MaxTypesPerModule {
-		return Result{}, fmt.Errorf("%w: rollouts of %d types, 1 to %d are allowed", ErrInvalid, len(set.Put), MaxTypesPerModule)
+		return Result{}, fmt.Errorf("%w: the command has rollouts of %d types, 1 to %d are allowed", ErrInvalid, len(set.Put), MaxTypesPerModule)
 	}
 	switch set.Kind {
 	case "", ChangeActivate, ChangeCanary, ChangePromote, ChangeAbort:
 	default:
-		return Result{}, fmt.Errorf("%w: a rollout is no change of kind %.40q", ErrInvalid, string(set.Kind))
+		return Result{}, fmt.Errorf("%w: invalid kind of change for a rollout: %.40q", ErrInvalid, string(set.Kind))
 	}
 	var last Result
 	for i, p := range set.Put {
@@ -196,7 +206,7 @@ func putRollouts(t *transition, c command) (Result, error) {
 		}
 		b, err := p.follows(t)
 		if err == nil && (set.Kind == ChangeActivate) != (p.Promote && b.Rollout.Verifying()) {
-			err = fmt.Errorf("%w: only a module that was verified is activated by a rollout", ErrConflict)
+			err = fmt.Errorf("%w: change kind activate requires promoting a verifying rollout, and vice versa", ErrConflict)
 		}
 		if err != nil {
 			return Result{}, err
@@ -206,7 +216,8 @@ func putRollouts(t *transition, c command) (Result, error) {
 	return last, nil
 }
 
-// follows is the binding that p may be put over.
+// checkBinding returns the binding that p applies to, or why p must be
+// rejected.
 func (p *PutRollout) follows(t *transition) (Binding, error) {
 	b, bound := t.view.bindings[p.EntityType]
 	if err := t.own(&b, p.Owner); bound && err != nil {
@@ -220,23 +231,23 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 	case !bound:
 		return b, fmt.Errorf("%w: %.64q", ErrUnknownType, p.EntityType)
 	case len(p.Truncated) > MaxTruncatedModules:
-		return b, fmt.Errorf("%w: snapshots of %d modules, at most %d are allowed", ErrInvalid, len(p.Truncated), MaxTruncatedModules)
+		return b, fmt.Errorf("%w: %d snapshot modules, at most %d are allowed", ErrInvalid, len(p.Truncated), MaxTruncatedModules)
 	case level < sharding.VersionSnapshotProofs && (len(p.Truncated) > 0 || p.Rollout != nil && p.Rollout.Accept):
-		return b, fmt.Errorf("%w: a rollout of level %d names no snapshots", ErrClusterVersion, level)
+		return b, fmt.Errorf("%w: at cluster version %d a rollout cannot name snapshot modules", ErrClusterVersion, level)
 	case b.Revision != p.Over:
 		return b, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, p.EntityType, b.Revision, p.Over)
 	case p.Rollout == nil && b.Rollout == nil:
-		return b, fmt.Errorf("%w: no module is on its way to serve %s", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: %s has no rollout", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && (was.State == RolloutHeld || was.State == RolloutAborting):
-		return b, fmt.Errorf("%w: entities of %s are on their way back", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: entities of %s are going back to the older module", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && was.State == RolloutRefused:
 		return b, fmt.Errorf("%w: the module was refused for %s", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && was.Verifying() && (p.ForcedBy == "" || !was.Force) && !t.view.proved(b):
-		return b, fmt.Errorf("%w: %s is not proved to read all that is stored of %s", ErrConflict, was.Digest, p.EntityType)
+		return b, fmt.Errorf("%w: module %s is not proved to read all stored states of %s", ErrConflict, was.Digest, p.EntityType)
 	case p.Rollout == nil && !p.Promote && !b.Rollout.Serving():
-		// It ends, and served nothing.
+		// The rollout ends without having served anything.
 	case p.Rollout == nil && !p.Promote && was.State != RolloutHeld:
-		return b, fmt.Errorf("%w: entities of %s would go back while they are written", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: entities of %s would go back while they accept writes", ErrConflict, p.EntityType)
 	case p.Rollout == nil && !p.Promote && len(was.Stay) > 0 && p.ForcedBy == "":
 		return b, fmt.Errorf("%w: the older module fails on entities of %s", ErrConflict, p.EntityType)
 	}
@@ -249,8 +260,7 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 	return b, p.Rollout.after(was, b, p.ForcedBy != "")
 }
 
-// check bounds a rollout, and refuses one of a module that cannot serve the
-// type.
+// check validates a rollout, including whether its module can serve the type.
 func (r *Rollout) check(v *View, b Binding) error {
 	m, known := v.modules[r.Digest]
 	switch {
@@ -263,11 +273,11 @@ func (r *Rollout) check(v *View, b Binding) error {
 	case r.Digest == b.Digest:
 		return fmt.Errorf("%w: the module serves all of %s already", ErrConflict, b.EntityType)
 	case r.Share >= sharding.Buckets || r.First.Share >= sharding.Buckets:
-		return fmt.Errorf("%w: a share of %d of %d", ErrInvalid, r.Share, sharding.Buckets)
+		return fmt.Errorf("%w: invalid share %d of %d", ErrInvalid, r.Share, sharding.Buckets)
 	case len(r.Stay) > MaxRolloutStay || len(r.Steps) > MaxRolloutSteps || r.Pause < 0 || r.DueAt < 0 || len(r.Snapshots) > MaxSnapshotModules || len(r.Truncated) > MaxTruncatedModules:
-		return fmt.Errorf("%w: a rollout of %d steps, in which %d entities stay", ErrInvalid, len(r.Steps), len(r.Stay))
+		return fmt.Errorf("%w: invalid rollout with %d steps and %d entities that stay", ErrInvalid, len(r.Steps), len(r.Stay))
 	case !slices.Contains(r.Types, b.EntityType) || len(r.Types) > MaxTypesPerModule:
-		return fmt.Errorf("%w: a rollout of %d types, without %.64q", ErrInvalid, len(r.Types), b.EntityType)
+		return fmt.Errorf("%w: the rollout names %d types, or not %.64q", ErrInvalid, len(r.Types), b.EntityType)
 	}
 	if err := r.checkVerifying(v, b); err != nil {
 		return err
@@ -275,40 +285,40 @@ func (r *Rollout) check(v *View, b Binding) error {
 	before := r.Share
 	for _, step := range r.Steps {
 		if step <= before || step > sharding.Buckets {
-			return fmt.Errorf("%w: a step to %d of %d after %d", ErrInvalid, step, sharding.Buckets, before)
+			return fmt.Errorf("%w: invalid step to %d of %d after %d", ErrInvalid, step, sharding.Buckets, before)
 		}
 		before = step
 	}
 	for i, id := range r.Stay {
 		if err := (sharding.EntityID{Type: b.EntityType, ID: id}).Validate(); err != nil || slices.Contains(r.Stay[:i], id) {
-			return fmt.Errorf("%w: an entity that stays, %.64q", ErrInvalid, id)
+			return fmt.Errorf("%w: invalid or duplicate entity that stays: %.64q", ErrInvalid, id)
 		}
 	}
 	return cmp.Or(checkText("prefix", r.Prefix, maxPrefixBytes), checkText("prefix", r.First.Prefix, maxPrefixBytes), checkText("rules", r.Rules, maxRulesBytes),
 		checkText("note", r.Note, MaxRolloutNote), checkText("forcedBy", r.ForcedBy, MaxForcedByBytes), checkText("backForcedBy", r.BackForcedBy, MaxForcedByBytes), checkText("by", r.By, MaxForcedByBytes))
 }
 
-// after refuses a rollout that would take entities from the newer module, but
-// where that is what the rollout has come to.
+// checkTransition rejects invalid state changes, and changes that would take
+// entities from the newer module outside of an abort.
 func (r *Rollout) after(was Rollout, b Binding, forced bool) error {
 	if !slices.Contains(rolloutNext[was.State], r.State) {
-		return fmt.Errorf("%w: the rollout of %s is %s, and not to be %.40q", ErrConflict, b.EntityType, cmp.Or(string(was.State), "over"), string(r.State))
+		return fmt.Errorf("%w: the rollout of %s is %s and cannot become %.40q", ErrConflict, b.EntityType, cmp.Or(string(was.State), "over"), string(r.State))
 	}
 	stay := func(id string) bool { return slices.Contains(r.Stay, id) }
 	begins := was.State == "" || was.State == RolloutRefused || was.State == RolloutAborted && r.State != RolloutHeld
 	switch {
 	case r.State == RolloutVerifying:
-		return nil // it begins
+		return nil // the rollout starts
 	case r.State == RolloutRefused && r.Digest == was.Digest:
 		return nil
 	case !forced && slices.ContainsFunc(was.Stay, func(id string) bool { return !stay(id) }):
-		return fmt.Errorf("%w: entities of %s that stay with a newer module are left out", ErrConflict, b.EntityType)
+		return fmt.Errorf("%w: the list of entities of %s that stay with a newer module is incomplete", ErrConflict, b.EntityType)
 	case r.State == RolloutAborted && (r.Part != Part{} || len(r.Stay) == 0):
-		return fmt.Errorf("%w: what is left of the rollout of %s is entities that stay", ErrInvalid, b.EntityType)
+		return fmt.Errorf("%w: an aborted rollout of %s must consist of entities that stay", ErrInvalid, b.EntityType)
 	case r.State == RolloutAborted && (r.Digest == was.Digest || was.State == ""):
 		return nil
 	case begins && r.Part == Part{}:
-		return fmt.Errorf("%w: a rollout of %s to no entity", ErrInvalid, b.EntityType)
+		return fmt.Errorf("%w: the rollout of %s has no entities", ErrInvalid, b.EntityType)
 	case begins && r.First == r.Part:
 		return nil
 	case begins || r.Digest != was.Digest || r.First != was.First || r.Prefix != was.Prefix || !slices.Equal(r.Types, was.Types):
@@ -319,7 +329,7 @@ func (r *Rollout) after(was Rollout, b Binding, forced bool) error {
 	return nil
 }
 
-// put stores it under the next revision.
+// put stores the rollout under the next revision.
 func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 	was, to := b.Rollout, b.Bound
 	why.Digest = b.Digest
@@ -329,14 +339,14 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		if next.Began = 0; was.Active() {
 			next.Began = was.Began
 		}
-		if !next.Serving() { // what is proved when it is bound counts
+		if !next.Serving() { // the proof is evaluated when the module is bound
 			next.Began = cmp.Or(next.Began, t.view.counters.Revision+1)
 			next.Snapshots, next.Truncated, next.Proved = nil, nil, true
 		} else if next.Began == 0 {
 			next.Began = t.view.counters.Revision + 1
 			next.Snapshots = t.view.snapshotsFor(b, next.Digest)
 			next.Truncated, next.Proved = union(t.view.truncatedFor(b, next.Digest), p.Truncated), t.view.ClusterVersion() >= sharding.VersionSnapshotProofs
-		} else if was.Digest == next.Digest { // what was proved since counts
+		} else if was.Digest == next.Digest { // also accept what was proved since
 			next.Snapshots, next.Truncated, next.Proved = was.Snapshots, union(was.Truncated, t.view.truncatedFor(b, next.Digest)), was.Proved
 		}
 		b.Rollout = &next
@@ -363,7 +373,7 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 	default:
 		to = t.takenBack(b, was.Digest)
 		if p.ForcedBy != "" {
-			to = to.without(was.Digest) // those that stayed were not proved
+			to = to.without(was.Digest) // entities that stayed were not proved
 		}
 		b.Rollout = nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// putRollout is a rollout of the type over a revision, to 5 percent and what
-// begins with p, as change has it.
+// putRollout returns a rollout of the type over a revision, to 5 percent and to
+// ids with prefix p, modified by change.
 func putRollout(entityType string, over uint64, change func(*meta.Rollout)) meta.PutRollout {
 	part := meta.Part{Share: 500, Prefix: "p"}
 	r := &meta.Rollout{Digest: digest(0xb2), State: meta.RolloutRunning, Part: part, First: part, Types: []string{entityType}}
@@ -19,8 +19,8 @@ func putRollout(entityType string, over uint64, change func(*meta.Rollout)) meta
 	return meta.PutRollout{EntityType: entityType, Over: over, Rollout: r}
 }
 
-// canary is a machine in which a rollout of the type "a" from module 1 to
-// module 2 may be; put changes it over the revision that is there.
+// canary is a machine that may have a rollout of type "a" from module 1 to
+// module 2; put changes it over the current revision.
 type canary struct {
 	*testing.T
 	*meta.State
@@ -55,15 +55,15 @@ func (c canary) not(err error, change func(*meta.Rollout)) {
 	refused(c.T, c.State, err, c.command(meta.ChangeCanary, change))
 }
 
-// end ends it with a put without a rollout.
+// end ends the rollout with a put that has none.
 func (c canary) end(promote bool, forcedBy string) []byte {
 	return meta.PutRollouts(meta.ChangeAbort, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: promote, ForcedBy: forcedBy})
 }
 
 func state(s meta.RolloutState) func(*meta.Rollout) { return func(r *meta.Rollout) { r.State = s } }
 
-// TestRolloutsOnlyGrow: what a module serves of a type grows, and is taken from
-// it by nothing but an abort that has looked.
+// The part that a module serves only grows, and shrinks only by an abort with a
+// check.
 func TestRolloutsOnlyGrow(t *testing.T) {
 	c := newCanary(t)
 	same := func(*meta.Rollout) {}
@@ -125,7 +125,7 @@ func TestRolloutsOnlyGrow(t *testing.T) {
 	refused(t, c.State, meta.ErrConflict, c.end(true, ""))
 	c.put(state(meta.RolloutHeld))
 	refused(t, c.State, meta.ErrConflict, c.end(true, ""))
-	c.not(meta.ErrInvalid, state(meta.RolloutAborted)) // of which nothing stays
+	c.not(meta.ErrInvalid, state(meta.RolloutAborted)) // no entity stays
 	c.put(func(r *meta.Rollout) { r.State, r.Part, r.Stay = meta.RolloutAborted, meta.Part{}, []string{"q"} })
 	c.not(meta.ErrConflict, func(r *meta.Rollout) { r.State, r.Stay = meta.RolloutHeld, nil })
 	refused(t, c.State, meta.ErrConflict, c.end(false, ""))
@@ -137,8 +137,8 @@ func TestRolloutsOnlyGrow(t *testing.T) {
 	}
 }
 
-// TestRolloutsArePromoted: the module is bound then, and a rollback goes back
-// from it; what it served first is kept for that.
+// Promotion binds the module, and a rollback reverts it; the part that it
+// served first is recorded.
 func TestRolloutsArePromoted(t *testing.T) {
 	c := newCanary(t)
 	c.put(func(*meta.Rollout) {})
@@ -165,8 +165,7 @@ func TestRolloutsArePromoted(t *testing.T) {
 	}
 }
 
-// TestWhatStaysGoesOn: entities that stay are in every rollout after, and in
-// what is activated.
+// Entities that stay are part of every later rollout and activation.
 func TestWhatStaysGoesOn(t *testing.T) {
 	c := newCanary(t)
 	c.put(func(*meta.Rollout) {})
@@ -191,7 +190,7 @@ func TestWhatStaysGoesOn(t *testing.T) {
 	}
 }
 
-// TestRolloutsGoTogether: all that one command says is done, or nothing.
+// A command for several types is applied to all or none.
 func TestRolloutsGoTogether(t *testing.T) {
 	c := newCanary(t)
 	one := putRollout("a", 1, func(r *meta.Rollout) { r.Digest, r.Types = digest(2), []string{"a", "b"} })
@@ -208,8 +207,7 @@ func TestRolloutsGoTogether(t *testing.T) {
 	}
 }
 
-// TestBucketsAreFixed: an entity is in the same bucket for ever, and entities
-// are spread over them.
+// An entity's bucket never changes, and entities are spread evenly.
 func TestBucketsAreFixed(t *testing.T) {
 	for id, want := range map[sharding.EntityID]uint32{{Type: "note", ID: "e0"}: 3743, {Type: "order", ID: "2026-1"}: 6891} {
 		if got := id.Bucket(); got != want {

@@ -17,7 +17,7 @@ func keyed(b byte, rules map[string]sharding.KeyRule, types ...string) meta.Modu
 	return m
 }
 
-// A type keeps the shard key of the module that was bound to it first.
+// A type keeps the shard key of the first module bound to it.
 func TestShardKeyNeverChanges(t *testing.T) {
 	until := map[string]sharding.KeyRule{"a": {Until: "-"}}
 	other := map[string]sharding.KeyRule{"a": {Until: "/"}}

@@ -9,22 +9,22 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Stored keys. Values are JSON with a version; they are part of the format.
+// Stored keys. Values are versioned JSON. Both are part of the format.
 //
 //	cluster            Cluster
-//	counters           the next replica id and the newest revisions
+//	counters           next replica id and latest revisions
 //	policy             Policy
-//	level              the level, where it was raised
+//	level              cluster version, if it was raised
 //	member/NODE        Member
-//	down/NODE          the start that an operator put down, of no member
+//	down/NODE          start of a former member that an operator declared down
 //	shard/NUMBER       Placement (ten decimal digits, so that keys sort)
 //	module/DIGEST      Module
 //	binding/TYPE       Binding
-//	verified/TYPE      what came of verifying modules
+//	verified/TYPE      results of module verifications
 //	role/NAME          access.Role
 //	rolebinding/SUBJECT access.Binding
 //	token/NAME         access.Token
-//	setting/KEY        version 1: the bytes; version 2: the bytes and a revision
+//	setting/KEY        version 1: value; version 2: value and revision
 const (
 	keyCluster        = "cluster"
 	keyCounters       = "counters"
@@ -49,21 +49,21 @@ const (
 	settingVersion = 2
 )
 
-// counters are the numbers that only count up.
+// counters are numbers that only increase.
 type counters struct {
 	NextReplica     sharding.ReplicaID `json:"nextReplica"`
 	Revision        uint64             `json:"revision"`
 	SettingRevision uint64             `json:"settingRevision,omitempty"`
-	RoleRevision    uint64             `json:"roleRevision,omitempty"` // from level 2 on
+	RoleRevision    uint64             `json:"roleRevision,omitempty"` // since version 2
 }
 
-// State is the metadata machine. Apply and Load belong to one goroutine at
-// a time; View may be called from any.
+// State is the state machine of the metadata shard. Apply and Load belong to
+// one goroutine at a time; View may be called concurrently.
 type State struct {
 	current atomic.Pointer[View]
 }
 
-// New returns the state of a metadata shard that was never written.
+// New returns the state of an empty metadata shard.
 func New() *State {
 	s := &State{}
 	s.current.Store(empty())
@@ -88,17 +88,17 @@ func empty() *View {
 	}
 }
 
-// View returns the metadata as of the last command applied. It never blocks.
+// View returns the metadata as of the last applied command. It never blocks.
 func (s *State) View() *View { return s.current.Load() }
 
-// Apply carries out the committed command at the log index and returns the
-// pairs to store, in order, and the result for DecodeResult. A command that
-// cannot be carried out changes nothing and says so in the result. Both
-// results are the caller's; body is not kept.
+// Apply applies the committed command at the log index. It returns the pairs to
+// store, in order, and the result for DecodeResult. A command that fails
+// changes nothing and its error is in the result. Both return values belong to
+// the caller; body is not retained.
 //
-// ErrUnsupported is of a command that this release does not know: the state is
-// as it was, the command is not passed over, and nothing may be applied after
-// it. Check refuses such a one before it is committed.
+// If the command is unknown to this release, Apply returns ErrUnsupported. The
+// state is unchanged and no later entry may be applied. Check rejects such
+// commands before they are committed.
 func (s *State) Apply(index uint64, body []byte) (writes []KV, result []byte, err error) {
 	next := *s.current.Load()
 	next.index = index
@@ -118,7 +118,8 @@ func (s *State) Apply(index uint64, body []byte) (writes []KV, result []byte, er
 	return t.writes, encodeResult(res, nil), nil
 }
 
-// put replaces the map by a copy that has the pair: views share maps.
+// put replaces the map by a copy that includes the pair, because views share
+// maps.
 func put[K comparable, V any](m *map[K]V, key K, value V) {
 	next := maps.Clone(*m)
 	next[key] = value

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Dump returns the whole state as stored pairs, sorted by key. They are the
-// caller's. Load of them makes an equal state.
+// Dump returns the whole state as stored pairs, sorted by key. They belong to
+// the caller. Loading them produces an equal state.
 func (s *State) Dump() []KV { return s.View().dump() }
 
 func (v *View) dump() []KV {
@@ -67,9 +67,9 @@ func (v *View) dump() []KV {
 	return sortPairs(out)
 }
 
-// Load replaces the whole state by the pairs, as of the log index, at once and
-// in any order of the pairs. After ErrCorrupt, or ErrUnsupported for what a
-// later release wrote, the state is as it was. The slices are not kept.
+// Load replaces the state with the pairs, which may be in any order, as of the
+// log index. On error (ErrCorrupt, or ErrUnsupported for pairs of a later
+// release) the state is unchanged. The slices are not retained.
 func (s *State) Load(index uint64, pairs []KV) error {
 	next := empty()
 	next.index = index
@@ -82,7 +82,8 @@ func (s *State) Load(index uint64, pairs []KV) error {
 	return nil
 }
 
-// unreadable names the pair, and a later release where that wrote it.
+// keyError adds the key to an error. Errors other than ErrUnsupported become
+// ErrCorrupt.
 func unreadable(key []byte, err error) error {
 	if errors.Is(err, ErrUnsupported) {
 		return fmt.Errorf("%w (key %q)", err, key)
@@ -90,7 +91,7 @@ func unreadable(key []byte, err error) error {
 	return fmt.Errorf("%w: key %q", ErrCorrupt, key)
 }
 
-// restore puts one pair back into a view whose maps are its own.
+// restore restores one pair into a view with maps of its own.
 func (v *View) restore(key string, value []byte) error {
 	kind, name, _ := strings.Cut(key, "/")
 	switch kind + key[len(kind):len(key)-len(name)] {
@@ -138,9 +139,9 @@ func (v *View) restore(key string, value []byte) error {
 		return err
 	}
 	if kind == "" || !utf8.ValidString(key) {
-		return errors.New("no key")
+		return errors.New("invalid key")
 	}
-	return fmt.Errorf("%w: a kind of key", ErrUnsupported)
+	return fmt.Errorf("%w: unknown kind of key", ErrUnsupported)
 }
 
 func (v *View) restoreMember(node sharding.NodeID, value []byte) error {
@@ -153,8 +154,8 @@ func (v *View) restoreMember(node sharding.NodeID, value []byte) error {
 	return nil
 }
 
-// restorePlacement fills in First where it was not stored yet: no placement
-// had ever changed then.
+// restorePlacement sets First if it was not stored: that means that the
+// placement has never changed.
 func (v *View) restorePlacement(shard sharding.ShardID, value []byte) error {
 	var p Placement
 	if err := unwrap(value, &p); err != nil {
@@ -195,8 +196,8 @@ func unwrap(value []byte, into any) error {
 	return later(s.Value, into, strictJSON(s.Value, into))
 }
 
-// later makes ErrUnsupported of an error of strictJSON where data is sound but
-// for members that this release does not know.
+// asUnsupported turns an error of strictJSON into ErrUnsupported if the data is
+// well-formed except for members that this release does not know.
 func later(data []byte, into any, err error) error {
 	if err != nil && !errors.Is(err, ErrUnsupported) && json.Unmarshal(data, into) == nil {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)

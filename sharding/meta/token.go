@@ -17,45 +17,46 @@ type tokenPut struct {
 	Roles []string     `json:"roles"`
 }
 
-// tokenDelete names what is to be removed.
+// tokenDelete names the token to remove.
 type tokenDelete struct {
 	Name string `json:"name"`
 }
 
-// keptExpired is how long after its end a token is kept: the clocks of nodes
-// differ, and a token is not to go that another node still takes.
+// keptExpired is how long an expired token is kept. Clocks differ between
+// nodes, and a token must not be removed while some node still accepts it.
 const keptExpired = time.Hour
 
-// PutToken makes the command that keeps a token and gives its bearer roles, at
-// once, from sharding.VersionTokens on. Its revision is passed over. The same
-// command again is accepted. ErrConflict is a name or a hash that is kept
-// already, a subject that has roles already or owns an entity type, a role that
-// is none, and a token that expires where nobody else would be admin. Tokens
-// that had expired an hour before it was made go, with the roles of their
-// bearers.
+// PutToken returns the command that stores a token and gives its bearer roles.
+// The revision of t is ignored. Repeating the command succeeds.
+//
+// It fails with ErrConflict if the name or the hash is already stored, if the
+// subject already has roles or owns an entity type, if a role does not exist,
+// or if the token expires and no other subject is a permanent admin. It also
+// removes tokens, with the roles of their bearers, that had expired an hour
+// before t was created. It requires sharding.VersionTokens.
 func PutToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}}})
 }
 
-// PutFirstToken is PutToken that is ErrConflict once somebody is admin.
+// PutFirstToken is PutToken that fails with ErrConflict if an admin exists.
 func PutFirstToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}, First: true}})
 }
 
-// PutFirstRoleBinding is PutRoleBinding, from sharding.VersionTokens on, that is
-// ErrConflict once somebody is admin.
+// PutFirstRoleBinding is PutRoleBinding that fails with ErrConflict if an admin
+// exists. It requires sharding.VersionTokens.
 func PutFirstRoleBinding(b access.Binding) []byte {
 	return encode(command{Op: opPutRoleBinding, accessCommand: accessCommand{RoleBinding: &b, First: true}})
 }
 
-// DeleteToken makes the command that removes a token and the roles of its
-// bearer. One that does not exist is accepted; that of the last one who is
-// admin is ErrConflict.
+// DeleteToken returns the command that removes a token and the roles of its
+// bearer. Removing a missing token succeeds. It fails with ErrConflict for the
+// token of the last admin.
 func DeleteToken(name string) []byte {
 	return encode(command{Op: opDeleteToken, accessCommand: accessCommand{TokenDelete: &tokenDelete{Name: name}}})
 }
 
-// Tokens returns the tokens that are kept, by name.
+// Tokens returns the stored tokens, sorted by name.
 func (v *View) Tokens() []access.Token { return sorted(v.tokens) }
 
 // Token returns a token by name.
@@ -64,10 +65,10 @@ func (v *View) Token(name string) (access.Token, bool) {
 	return t, ok
 }
 
-// applyToken carries out the commands about tokens.
+// applyToken applies the commands for tokens.
 func (t *transition) applyToken(c command) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionTokens {
-		return Result{}, fmt.Errorf("%w: tokens are of level %d, the cluster is at level %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionTokens, level)
+		return Result{}, fmt.Errorf("%w: tokens need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionTokens, level)
 	}
 	switch {
 	case c.Op == opPutToken && c.TokenPut != nil:
@@ -92,17 +93,17 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	case first && t.view.SomebodyAdmin():
 		return Result{}, errAdminAlready
 	case known:
-		return Result{}, fmt.Errorf("%w: there is a token %s already: remove it first, or give the new one another name", ErrConflict, token.Name)
+		return Result{}, fmt.Errorf("%w: a token named %s exists already: remove it first, or choose a different name", ErrConflict, token.Name)
 	case has:
-		return Result{}, fmt.Errorf("%w: %s has roles already, so that it is somebody else's, such as of a token file: give the token another name, or remove that binding first", ErrConflict, b.Subject)
+		return Result{}, fmt.Errorf("%w: %s already has roles, probably for a different token, for example one in a token file: choose a different name, or remove that binding first", ErrConflict, b.Subject)
 	}
 	if owned := t.view.ownedBy(b.Subject); owned != "" {
-		return Result{}, fmt.Errorf("%w: %s owns the entity type %.64q, from an earlier token of that name or another one: give its types to others first, or to nobody, with hostd type owner, or give the token another name", ErrConflict, b.Subject, owned)
+		return Result{}, fmt.Errorf("%w: %s owns the entity type %.64q, through an earlier token of that name: change the owner of its types first with hostd type owner, or choose a different name", ErrConflict, b.Subject, owned)
 	}
 	expired := t.view.expired(token.CreatedAt)
 	for _, other := range t.view.tokens {
 		if other.Hash == token.Hash && !slices.Contains(expired, other.Name) {
-			return Result{}, fmt.Errorf("%w: the token is kept already, as %s", ErrConflict, other.Name)
+			return Result{}, fmt.Errorf("%w: the token is already stored as %s", ErrConflict, other.Name)
 		}
 	}
 	if len(t.view.tokens)-len(expired) >= access.MaxTokens {
@@ -114,8 +115,8 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	for _, name := range expired {
 		t.dropToken(name)
 	}
-	// The token is there before its bearer has roles: one that expires is no
-	// lasting admin.
+	// Store the token before its bearer gets roles: one that expires does not
+	// count as a permanent admin.
 	token.Revision = t.view.counters.RoleRevision + 1
 	put(&t.view.tokens, token.Name, token)
 	res, err := t.putRoleBinding(b, first)
@@ -126,11 +127,12 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	return res, nil
 }
 
-// errAdminAlready is of what was to be done before.
-var errAdminAlready = fmt.Errorf("%w: somebody is %s already", ErrConflict, access.RoleAdmin)
+// errAdminAlready is returned if the first admin is to be created but one
+// exists.
+var errAdminAlready = fmt.Errorf("%w: an %s exists already", ErrConflict, access.RoleAdmin)
 
-// errExpiringAdmin: once the token has expired nobody could give roles.
-var errExpiringAdmin = fmt.Errorf("%w: nobody else is %s for good, so this token must not expire", ErrConflict, access.RoleAdmin)
+// errExpiringAdmin: after the token has expired, nobody could manage roles.
+var errExpiringAdmin = fmt.Errorf("%w: no other subject is a permanent %s, so this token must not expire", ErrConflict, access.RoleAdmin)
 
 func (t *transition) deleteToken(name string) (Result, error) {
 	token, known := t.view.tokens[name]
@@ -156,8 +158,8 @@ func (t *transition) dropToken(name string) {
 	}
 }
 
-// expired are the names of the tokens that have been expired for so long at a
-// time, in unix nanoseconds, that they are kept no more, sorted.
+// expiredTokens returns the sorted names of tokens that, at a time in Unix
+// nanoseconds, expired more than keptExpired ago.
 func (v *View) expired(at int64) []string {
 	var out []string
 	for _, t := range v.Tokens() {
@@ -168,15 +170,15 @@ func (v *View) expired(at int64) []string {
 	return out
 }
 
-// lasts reports whether somebody is admin by a binding for good: not by a token
-// that expires.
+// isLastingAdmin reports whether the binding makes its subject a permanent
+// admin, which a token that expires does not.
 func (v *View) lasts(b access.Binding) bool {
 	kind, name := access.SplitSubject(b.Subject)
 	return b.BindsAdmin() && !(kind == access.KindToken && v.tokens[name].Expires != 0)
 }
 
-// lastingAdmin reports whether somebody other than the subject is admin for
-// good.
+// hasOtherLastingAdmin reports whether a subject other than this one is a
+// permanent admin.
 func (v *View) lastingAdmin(but string) bool {
 	for _, b := range v.roleBindings {
 		if b.Subject != but && v.lasts(b) {
@@ -186,7 +188,7 @@ func (v *View) lastingAdmin(but string) bool {
 	return false
 }
 
-// SomebodyAdmin reports whether somebody is admin, so that roles decide.
+// HasAdmin reports whether an admin exists. Role checks are on if one does.
 func (v *View) SomebodyAdmin() bool {
 	for _, b := range v.roleBindings {
 		if b.BindsAdmin() {
@@ -196,7 +198,7 @@ func (v *View) SomebodyAdmin() bool {
 	return false
 }
 
-// restoreToken takes what is stored, as restoreRole does.
+// restoreToken restores a stored token, with the same checks as restoreRole.
 func (v *View) restoreToken(name string, value []byte) error {
 	if err := restoreInto(v.tokens, name, value); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// token is one of the name whose secret is its name, made at a second.
+// token returns a token whose secret is its name, created at a time in seconds.
 func token(name string, made, expires int64) access.Token {
 	return access.Token{Name: name, Hash: access.HashToken(name), Expires: expires, CreatedAt: made * int64(time.Second)}
 }
@@ -31,7 +31,7 @@ func TestTokensAreKeptWithTheRolesOfTheirBearers(t *testing.T) {
 	if r := run(t, s, meta.PutToken(token("ci", 1, 9), "viewer", "invoker")); r.Revision != 1 || !r.Changed {
 		t.Errorf("put: %+v", r)
 	}
-	// A client that has heard no answer sends the command again, later.
+	// A client that got no response repeats the command later.
 	if r := run(t, s, meta.PutToken(token("ci", 2, 9), "invoker", "viewer")); r.Revision != 1 || r.Changed {
 		t.Errorf("put again: %+v", r)
 	}
@@ -77,9 +77,8 @@ func TestTokensAreKeptWithTheRolesOfTheirBearers(t *testing.T) {
 	}
 }
 
-// TestTokensInheritNoTypes: a token that is gone leaves its types, and no later
-// one of its name has them: neither where the first was removed, nor where it
-// has expired.
+// A removed or expired token leaves its types behind, and a later token of the
+// same name does not own them.
 func TestTokensInheritNoTypes(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "b", "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 1))
 	heir := func(made int64) []byte {
@@ -91,7 +90,7 @@ func TestTokensInheritNoTypes(t *testing.T) {
 	for _, entityType := range []string{"a", "b"} {
 		run(t, s, meta.PutTypeOwner(entityType, meta.Ownership{Is: "token:ci"}))
 	}
-	// The same command again, of a client that has heard no answer.
+	// The client got no response and repeats the command.
 	if r := run(t, s, meta.PutToken(token("ci", 2, 0), "deployer")); r.Changed {
 		t.Errorf("put again: %+v", r)
 	}
@@ -118,8 +117,7 @@ func TestTokensInheritNoTypes(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.PutToken(token("brief", 20+3*3600, 0), "viewer"))
 }
 
-// TestSomebodyStaysAdminForGood: who expires is no admin that others could
-// count on.
+// A token that expires does not count as a permanent admin.
 func TestSomebodyStaysAdminForGood(t *testing.T) {
 	s := level2(t)
 	refused(t, s, meta.ErrConflict, meta.PutToken(token("root", 1, 9), access.RoleAdmin))
@@ -150,7 +148,7 @@ func TestExpiredTokensGo(t *testing.T) {
 		run(t, s, meta.PutToken(token(fmt.Sprint("t", i), 1, int64(100+i)), "viewer"))
 	}
 	refused(t, s, meta.ErrInvalid, meta.PutToken(token("more", hour+100, 0), "viewer"))
-	// One that has expired so long ago has its name and its token free again.
+	// The name and the hash of a token that expired long ago can be reused.
 	again := token("t1", hour+102, 0)
 	again.Hash = access.HashToken("t0")
 	refused(t, s, meta.ErrConflict, meta.PutToken(again, "viewer"))
@@ -182,8 +180,9 @@ func TestTokensOfALaterReleaseAreNamed(t *testing.T) {
 	}
 }
 
-// Two machines agree on random commands; whoever has a token of the cluster is
-// bound until that is taken, and once somebody is admin somebody is for good.
+// Two machines agree on random commands. The bearer of a token is bound until
+// the token is removed, and once there is a permanent admin there is always
+// one.
 func TestRandomTokensKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))

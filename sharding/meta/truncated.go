@@ -6,49 +6,55 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Once retention has truncated an entity's history, the state exists only in
-// snapshots, in the bytes of the module that made them. Another module may load
-// these bytes without an error and lose a field that it does not know; its next
-// snapshot makes that permanent. So a binding names the modules whose snapshots
-// its module may load then, and a module is only named if a comparison of all
-// such entities under the binding's revision has found no other state. That
-// comparison is a Verified, and the binding takes the list from it when it is
-// made. An equal version of the state is not enough: its author may be wrong.
+// Proofs for truncated histories.
 //
-// What was proved of a module holds for the snapshots that it had made by then.
-// If the module has served again since, it may have written states of which
-// nothing is known, so it is taken from the list when the type goes back to a
-// binding from before that time.
+// Once retention has truncated an entity's history, its state exists only in
+// snapshots, encoded by the module that made them. A different module may load
+// these bytes without an error but lose a field that it does not know, and its
+// next snapshot makes the loss permanent.
+//
+// A binding therefore names the modules whose snapshots its module may load in
+// that case. A module is listed only if a comparison of all such entities under
+// the binding's revision found no differing state. The comparison is stored as
+// a VerificationResult, and the binding copies the list from it when it is
+// made. Comparing the declared version of the state format instead would not be
+// enough, because the module's author may have forgotten to change it.
+//
+// A proof about a module covers the snapshots that it had made by then. If the
+// module has served again since, it may have written states that nobody
+// compared. So a rollback to an earlier binding removes the modules that have
+// served in the meantime from the list.
 
-// MaxTruncatedModules is of how many modules a module loads the snapshots that
-// stand for truncated histories.
+// MaxTruncatedModules limits the modules whose snapshots a module may load for
+// truncated histories.
 const MaxTruncatedModules = 64
 
-// TruncatedModules are the modules whose snapshots the module of the binding
+// TruncatedModules returns the modules whose snapshots the binding's module
 // loads if the first events of an entity are gone.
 //
-// Before sharding.VersionSnapshotProofs nothing was recorded, and the module
-// loaded the snapshots of any other. A binding from that time keeps those of
-// the modules that had served the type before: their entities have been served
-// from these snapshots ever since, and would all fail after the upgrade. The
-// next module that serves the type needs a proof.
+// Before sharding.VersionSnapshotProofs nothing was recorded and a module
+// loaded snapshots of every other module. A binding from that time is assumed
+// to load the snapshots of all modules in its history: their entities have been
+// served from these snapshots ever since and would all fail after the upgrade
+// otherwise. The next module that serves the type needs a proof.
 func (b *Binding) TruncatedModules() []Digest { return b.settled(b.Bound).Truncated }
 
-// Restored is what a binding is given that served a type in another cluster,
-// together with the entities from there.
+// RestoredBinding carries the snapshot modules of a binding from another
+// cluster, when the type is restored together with its entities.
 type Restored struct {
-	// Truncated are the modules whose snapshots its module loads of entities whose
-	// first events are gone. Assumed: nobody compared some of them.
+	// Truncated are the modules whose snapshots the binding's module loads for
+	// entities whose first events are gone. Assumed: some of them were never
+	// compared.
 	Truncated []Digest
 	Assumed   bool
 }
 
-// ProvedElsewhere is what the module of a binding loads, for a cluster that gets
-// the entities.
+// Restored returns the snapshot modules of the binding, for a cluster that
+// restores its entities.
 func (b *Binding) ProvedElsewhere() Restored { return b.settled(b.Bound).restored() }
 
-// HistoryProvedElsewhere is that of a module of the history, if the type went
-// back to it now.
+// RestoredHistory returns the snapshot modules of entry i of the history, as
+// they would be after a rollback to it.
 func (b *Binding) HistoryProvedElsewhere(i int) Restored {
 	return b.unproved(b.settled(b.History[i])).restored()
 }
@@ -57,13 +63,13 @@ func (to Bound) restored() Restored {
 	return Restored{union(to.Snapshots, to.Truncated), to.Assumed}
 }
 
-// RolloutProvedElsewhere are the modules whose snapshots the module of the
-// rollout loads then.
+// RestoredRollout returns the modules whose snapshots the rollout's module
+// loads.
 func (b *Binding) RolloutProvedElsewhere() []Digest {
 	return union(b.Rollout.Snapshots, b.RolloutTruncatedModules())
 }
 
-// RolloutTruncatedModules is TruncatedModules of the module of the rollout.
+// RolloutTruncatedModules is TruncatedModules for the rollout's module.
 func (b *Binding) RolloutTruncatedModules() []Digest {
 	r := b.Rollout
 	if r == nil || r.Proved {
@@ -81,8 +87,8 @@ func (r *Rollout) truncated() []Digest {
 	return r.Truncated
 }
 
-// settled is what serves b's type, with all modules named whose snapshots it
-// loads.
+// withTruncated returns `to` with the snapshot modules filled in, for a binding
+// from before proofs were recorded.
 func (b *Binding) settled(to Bound) Bound {
 	if to.Proved {
 		return to
@@ -96,8 +102,7 @@ func (b *Binding) settled(to Bound) Bound {
 	return to
 }
 
-// without is the binding's module that loads no snapshots of these modules any
-// more.
+// without returns `to` without these modules as snapshot modules.
 func (to Bound) without(modules ...Digest) Bound {
 	drop := func(d Digest) bool { return slices.Contains(modules, d) }
 	to.Snapshots = slices.DeleteFunc(slices.Clone(to.Snapshots), drop)
@@ -105,11 +110,11 @@ func (to Bound) without(modules ...Digest) Bound {
 	return to
 }
 
-// LoadsByProof reports that a module has loaded the snapshots of others only by
-// proof as long as it has served a type, or entities of it. It is false of a
-// module that served before sharding.VersionSnapshotProofs, when any snapshot was
-// loaded whose module was not known better, and of one that the metadata knows
-// too little about: it keeps the last bindings only.
+// LoadsByProof reports whether a module has loaded snapshots of other modules
+// only by proof for as long as it has served the type or entities of it. It is
+// false for a module that served before sharding.VersionSnapshotProofs, when
+// snapshots of any module were loaded, and for a module about which the
+// metadata knows too little, because it keeps only the latest bindings.
 func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 	b := v.bindings[entityType]
 	one, known := v.Verified(entityType, digest)
@@ -129,12 +134,12 @@ func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 	return known
 }
 
-// unproved is a binding from before b, which the type goes back to, without the
-// modules that have served the type since, or a part of it.
+// withoutUnproved returns `to`, a binding that the type is rolled back to,
+// without the modules that have served the type or a part of it since.
 func (b *Binding) unproved(to Bound) Bound {
 	log := b.Log()
 	if len(log) == 0 || log[0].Revision > to.Revision {
-		to.Snapshots, to.Truncated = nil, nil // the log does not reach so far back
+		to.Snapshots, to.Truncated = nil, nil // the change log does not reach back that far
 		return to
 	}
 	since := []Digest{b.Digest}
@@ -146,8 +151,9 @@ func (b *Binding) unproved(to Bound) Bound {
 	return to.without(since...)
 }
 
-// takenBack is b's module once the entities of a rollout go back to it: of the
-// newer module's snapshots it loads those that were proved now.
+// afterAbort returns b's module after the entities of a rollout have gone back
+// to it. It loads the newer module's snapshots only if they have been proved
+// now.
 func (t *transition) takenBack(b Binding, newer Digest) Bound {
 	if t.view.ClusterVersion() < sharding.VersionSnapshotProofs {
 		return b.Bound
@@ -159,11 +165,11 @@ func (t *transition) takenBack(b Binding, newer Digest) Bound {
 	return to
 }
 
-// truncatedFor are the modules whose snapshots a module loads for truncated
-// histories that is to serve a type.
+// truncatedFor returns the modules whose snapshots a module will load for
+// truncated histories once it serves the type.
 func (v *View) truncatedFor(b Binding, digest Digest) []Digest {
 	if b.Digest == digest {
-		return b.Truncated // other limits
+		return b.Truncated // only the limits change
 	}
 	if one, ok := v.Verified(b.EntityType, digest); ok && one.Revision == b.Revision {
 		return one.Truncated
@@ -171,7 +177,8 @@ func (v *View) truncatedFor(b Binding, digest Digest) []Digest {
 	return nil
 }
 
-// union appends what a list lacks; past MaxTruncatedModules the first go.
+// union appends the elements that a list lacks. If it gets longer than
+// MaxTruncatedModules, it drops the first elements.
 func union(list, more []Digest) []Digest {
 	out := slices.Clone(list)
 	for _, d := range more {

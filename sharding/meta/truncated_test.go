@@ -15,7 +15,8 @@ func level3(t *testing.T, commands ...[]byte) *meta.State {
 	return s
 }
 
-// readsTruncated asserts whose snapshots stand for truncated histories of "a".
+// readsTruncated asserts the modules whose snapshots replace truncated
+// histories of "a".
 func readsTruncated(t *testing.T, s *meta.State, want ...byte) {
 	t.Helper()
 	b, _ := s.View().Binding("a")
@@ -31,7 +32,8 @@ func named(list []meta.Digest) (out []byte) {
 	return out
 }
 
-// proved is a comparison of module n while the type was held.
+// proved returns the command for a comparison of module n while writes are
+// paused.
 func proved(s *meta.State, n byte, of ...byte) []byte {
 	b, _ := s.View().Binding("a")
 	v := meta.Verified{Digest: digest(n), Revision: b.Revision, Proved: true, Snapshots: len(of) > 0}
@@ -41,9 +43,9 @@ func proved(s *meta.State, n byte, of ...byte) []byte {
 	return meta.PutVerified("a", v)
 }
 
-// TestSnapshotsNeedAProof: a module loads no snapshot of another one unless a
-// comparison under the revision that it replaces has proved it; a verification
-// while commands run is none.
+// A module loads another module's snapshots only if a comparison under the
+// revision that it replaces has proved them; a verification while commands run
+// does not count.
 func TestSnapshotsNeedAProof(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
 	run(t, s, meta.PutVerified("a", meta.Verified{Digest: digest(2), Revision: 1, All: true, Snapshots: true}), meta.Bind("a", digest(2), 2))
@@ -52,7 +54,7 @@ func TestSnapshotsNeedAProof(t *testing.T) {
 	}
 	readsTruncated(t, s)
 	run(t, s, proved(s, 3, 1, 2), meta.BindLimited("a", digest(2), 3, meta.Limits{MaxEvents: 2}), meta.Bind("a", digest(3), 4))
-	readsTruncated(t, s) // proved under a revision before
+	readsTruncated(t, s) // proved under an earlier revision
 	run(t, s, proved(s, 1, 2, 3), meta.Bind("a", digest(1), 5))
 	readsTruncated(t, s, 2, 3)
 	run(t, s, meta.BindLimited("a", digest(1), 6, meta.Limits{}), meta.HoldType("a", s.View().Revision()+1))
@@ -64,8 +66,8 @@ func TestSnapshotsNeedAProof(t *testing.T) {
 	refused(t, level2(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1)), meta.ErrClusterVersion, proved(s, 1, 2))
 }
 
-// TestProofsDoNotHoldForWhatComesLater: a binding from before does not load
-// snapshots of the modules that have served since, whatever was proved then.
+// A rollback to an earlier binding does not load snapshots of modules that have
+// served since, whatever was proved before.
 func TestProofsDoNotHoldForWhatComesLater(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	run(t, s, proved(s, 3, 1, 2), meta.Bind("a", digest(3), 3))
@@ -81,8 +83,7 @@ func TestProofsDoNotHoldForWhatComesLater(t *testing.T) {
 	readsTruncated(t, s, 1, 2)
 }
 
-// TestRolloutsNeedAProof: so does a module that serves a part, and what goes
-// back from it.
+// Rollouts, and what goes back from them, need a proof too.
 func TestRolloutsNeedAProof(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
 	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }
@@ -116,7 +117,7 @@ func TestRolloutsNeedAProof(t *testing.T) {
 	readsTruncated(t, s) // what it has written since was not proved
 	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
 	run(t, s, proved(s, 1, 2), back("token:ci"))
-	readsTruncated(t, s) // some of them were not, and went back by force
+	readsTruncated(t, s) // some were not, and were forced back
 
 	run(t, s, proved(s, 2, 1))
 	put(meta.RolloutRunning)
@@ -124,10 +125,9 @@ func TestRolloutsNeedAProof(t *testing.T) {
 	readsTruncated(t, s, 1)
 }
 
-// TestBindingsFromBeforeKeepTheirSnapshots: a module that serves when the level
-// is raised loads the snapshots of those before it, as it has done; what serves
-// next does not, and neither does a rollback load those of the one that it
-// takes back.
+// A module that serves when the cluster version is raised continues to load
+// snapshots of earlier modules. Its successor does not, and a rollback does not
+// load those of the module that it reverts.
 func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	readsTruncated(t, s, 1)
@@ -143,9 +143,9 @@ func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
 	readsTruncated(t, s)
 }
 
-// TestTakeoversBeforeProofsAreKnown: a module that served before there were
-// proofs may have loaded any snapshot, and stays known for that, here and where
-// its entities are imported; one that has only served since has not.
+// A module that served before proofs existed may have loaded any snapshot. That
+// is remembered, also where its entities are imported. A module that has only
+// served since has not.
 func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	check := func(step string, want ...bool) {
@@ -171,11 +171,11 @@ func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
 	check("imported", true, false, true)
 }
 
-// TestModulesWhoseSnapshotsAreReadStay: a module is not removed while another
-// one loads its snapshots, even if the type cannot come back to it.
+// A module is kept while another one loads its snapshots, even if no rollback
+// can return to it.
 func TestModulesWhoseSnapshotsAreReadStay(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
-	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // 1 serves, and 2 is no part of its history
+	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // 1 serves, and 2 is not in its history
 	readsTruncated(t, s, 2)
 	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2)))
 	const month = int64(30 * 24 * time.Hour)
@@ -186,6 +186,6 @@ func TestModulesWhoseSnapshotsAreReadStay(t *testing.T) {
 		t.Error("a module whose snapshots are read was collected")
 	}
 	run(t, s, meta.PutModule(module(3, "a")), meta.Bind("a", digest(3), 4), meta.Rollback("a", 5))
-	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // 1 still reads them
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // 1 still loads them
 	run(t, s, meta.RemoveModule(digest(3)))
 }

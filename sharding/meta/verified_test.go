@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestVerifiedModules: what came last of verifying a module is kept, of the
-// revision that serves and of so many modules, and it comes through a restore.
+// The latest results per type are stored for the current revision, up to a
+// limit, and survive a restore.
 func TestVerifiedModules(t *testing.T) {
 	s := created(t)
 	for n := range byte(meta.MaxVerified + 3) {
@@ -57,9 +57,9 @@ func TestVerifiedModules(t *testing.T) {
 	refused(t, s, meta.ErrConflict, verified(4, 1))
 }
 
-// TestSnapshotsOfModulesBefore: a module loads the snapshots of the one before,
-// and those that that one loads, where a verification under the revision that
-// serves has found so; nothing else gives it any.
+// A module loads the snapshots of its predecessor, and those that the
+// predecessor loads, only if a verification under the current revision allows
+// it.
 func TestSnapshotsOfModulesBefore(t *testing.T) {
 	s := created(t)
 	const most = meta.MaxSnapshotModules + 3
@@ -85,12 +85,12 @@ func TestSnapshotsOfModulesBefore(t *testing.T) {
 	loads(1)
 	run(t, s, verified(3, 2, true), meta.BindLimited("a", digest(2), 3, meta.Limits{MaxEvents: 2}))
 	loads(1)
-	run(t, s, meta.Bind("a", digest(3), 4)) // verified under a revision before
+	run(t, s, meta.Bind("a", digest(3), 4)) // verified under an earlier revision
 	loads()
 	run(t, s, verified(1, 4, false), meta.Bind("a", digest(1), 5))
 	loads()
 	run(t, s, verified(2, 5, true), meta.Bind("a", digest(2), 6), verified(3, 6, true), meta.Bind("a", digest(3), 7), verified(1, 7, true), meta.Bind("a", digest(1), 8))
-	loads(2, 3) // its own aside
+	loads(2, 3) // without its own
 	run(t, s, meta.RollbackOf("a", 8, 9))
 	loads(1, 2)
 	for n := range byte(most - 3) {

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// verifying makes a rollout one of module n that is verified.
+// verifying turns a rollout into a verifying one of module n.
 func verifying(n byte, change func(*meta.Rollout)) func(*meta.Rollout) {
 	return func(r *meta.Rollout) {
 		r.Digest, r.State, r.Part, r.First = digest(n), meta.RolloutVerifying, meta.Part{}, meta.Part{}
@@ -17,45 +17,46 @@ func verifying(n byte, change func(*meta.Rollout)) func(*meta.Rollout) {
 
 func unchanged(*meta.Rollout) {}
 
-// newVerifying is a machine in which module 2 is verified for the type "a",
-// which module 1 serves.
+// newVerifying returns a machine in which module 2 is being verified for type
+// "a", which module 1 serves.
 func newVerifying(t *testing.T, change func(*meta.Rollout)) canary {
 	c := canary{t, level3(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2))}
 	c.verify(2, change)
 	return c
 }
 
-// verify has module n verified.
+// verify starts a verifying rollout of module n.
 func (c canary) verify(n byte, change func(*meta.Rollout)) {
 	c.Helper()
 	run(c.T, c.State, meta.PutRollouts("", 9, putRollout("a", c.binding().Revision, verifying(n, change))))
 }
 
-// activate is what binds the module, forced by somebody unless forcedBy is empty.
+// activate returns the command that binds the module, forced unless forcedBy is
+// empty.
 func (c canary) activate(forcedBy string) []byte {
 	return meta.PutRollouts(meta.ChangeActivate, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: true, ForcedBy: forcedBy})
 }
 
 func (c canary) hold() { run(c.T, c.State, meta.HoldType("a", c.binding().Revision)) }
 
-// TestNothingIsActivatedUnverified: a module that is verified serves no entity,
-// and is bound only if it was proved under the revision of a type that is still
-// held, or if it is forced as the activation asked for.
+// A verifying module serves no entity. It is bound only if it was proved under
+// the current revision and writes are still paused, or if the activation
+// allowed forcing it.
 func TestNothingIsActivatedUnverified(t *testing.T) {
 	c := newVerifying(t, unchanged)
 	if b := c.binding(); b.Digest != digest(1) || !b.Rollout.Active() || b.Rollout.Serving() || b.Rollout.Serves(sharding.EntityID{Type: "a", ID: "p"}) || b.Rollout.Began != b.Revision {
 		t.Fatalf("%+v", b)
 	}
 	refused(t, c.State, meta.ErrConflict, c.activate(""))
-	refused(t, c.State, meta.ErrConflict, c.activate("token:ann")) // it was not asked for
+	refused(t, c.State, meta.ErrConflict, c.activate("token:ann")) // forcing was not requested
 	c.hold()
 	refused(t, c.State, meta.ErrConflict, c.activate("")) // nothing is proved
 	run(t, c.State, proved(c.State, 2, 1), meta.ReleaseType("a", c.binding().Held))
 	refused(t, c.State, meta.ErrConflict, c.activate("")) // entities have written since
 	run(t, c.State, proved(c.State, 2, 1))
-	refused(t, c.State, meta.ErrConflict, c.activate("")) // it is not held
+	refused(t, c.State, meta.ErrConflict, c.activate("")) // writes are not paused
 	c.hold()
-	refused(t, c.State, meta.ErrConflict, c.end(true, "")) // of another kind
+	refused(t, c.State, meta.ErrConflict, c.end(true, "")) // of a different kind
 	run(t, c.State, meta.By(c.activate(""), "token:ann"))
 	b := c.binding()
 	if b.Digest != digest(2) || b.Rollout != nil || b.First != nil || b.Held != 0 || !b.Proved || len(b.History) != 1 || b.ForcedBy != "" {
@@ -71,19 +72,19 @@ func TestNothingIsActivatedUnverified(t *testing.T) {
 	}
 }
 
-// TestForcedActivationsLoadNothing: a module that is forced without a proof
-// loads no snapshots of others, and the binding says who forced it.
+// A module that is forced without a proof loads no snapshots of other modules,
+// and the binding records who forced it.
 func TestForcedActivationsLoadNothing(t *testing.T) {
 	c := newVerifying(t, func(r *meta.Rollout) { r.Force, r.Limits = true, &meta.Limits{MaxEvents: 3} })
-	run(t, c.State, proved(c.State, 2, 1), c.activate("token:ann")) // it is not held
+	run(t, c.State, proved(c.State, 2, 1), c.activate("token:ann")) // writes are not paused
 	if b := c.binding(); b.Digest != digest(2) || b.ForcedBy != "token:ann" || b.Limits.MaxEvents != 3 || len(b.Snapshots) > 0 {
 		t.Errorf("%+v", b)
 	}
 	readsTruncated(t, c.State)
 }
 
-// TestVerificationsKeepOthersOut: nothing else becomes of the type meanwhile but
-// other limits, and an abort leaves what served as it was.
+// While a module is being verified, only limits can change, and an abort leaves
+// the serving module unchanged.
 func TestVerificationsKeepOthersOut(t *testing.T) {
 	c := newVerifying(t, unchanged)
 	run(t, c.State, meta.BindLimited("a", digest(1), 9, meta.Limits{MaxEvents: 3}))
@@ -112,8 +113,7 @@ func TestVerificationsKeepOthersOut(t *testing.T) {
 	run(t, c.State, meta.RemoveModule(digest(2)))
 }
 
-// TestRefusedModulesHoldNothingUp: what was refused stays to be read, and does
-// not stand in the way of anything.
+// A refused rollout stays readable and blocks nothing.
 func TestRefusedModulesHoldNothingUp(t *testing.T) {
 	refuse := func(r *meta.Rollout) { r.State, r.Note = meta.RolloutRefused, "another state" }
 	for name, next := range map[string]func(c canary){
@@ -152,7 +152,7 @@ func TestRefusedModulesHoldNothingUp(t *testing.T) {
 	}
 }
 
-// TestVerifiedRolloutsAreBounded: they have no part, and are of a level.
+// A verifying rollout has no part and needs a cluster version.
 func TestVerifiedRolloutsAreBounded(t *testing.T) {
 	c := newVerifying(t, unchanged)
 	run(t, c.State, c.end(false, ""))

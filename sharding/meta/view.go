@@ -9,18 +9,18 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// View is the metadata as of one log index. It is immutable and shared:
-// nothing that it returns may be modified, and any goroutine may read it.
+// View is the metadata as of one log index. It is immutable and shared: its
+// results must not be modified, and it is safe for concurrent use.
 type View struct {
 	index      uint64
 	cluster    Cluster
 	created    bool
 	counters   counters
 	policy     *Policy                 // nil until set
-	level      sharding.ClusterVersion // 0 until raised
+	level      sharding.ClusterVersion // 0 until it is raised
 	members    map[sharding.NodeID]Member
-	downed     map[sharding.NodeID]uint64   // incarnations, of no members
-	left       map[sharding.NodeID]leftNode // no members, that nobody put down
+	downed     map[sharding.NodeID]uint64   // incarnations of former members
+	left       map[sharding.NodeID]leftNode // former members that were not declared down
 	placements map[sharding.ShardID]Placement
 	modules    map[Digest]Module
 	bindings   map[string]Binding
@@ -32,56 +32,57 @@ type View struct {
 	tokens       map[string]access.Token
 }
 
-// Index returns the log index of the last command applied since the state was
-// made, or that it was loaded at; 0 right after a restore.
+// Index returns the log index of the last command applied, or at which the
+// state was loaded; 0 right after a restore.
 func (v *View) Index() uint64 { return v.index }
 
-// Cluster returns the cluster's identity; false until it is created.
+// Cluster returns the cluster's identity, and false if it has not been created.
 func (v *View) Cluster() (Cluster, bool) { return v.cluster, v.created }
 
-// Revision returns the revision of the newest binding change. It counts up by
-// one with each of them, over all entity types.
+// Revision returns the revision of the latest binding change. It increases by
+// one with each change, across all entity types.
 func (v *View) Revision() uint64 { return v.counters.Revision }
 
-// Member returns a member by node id.
+// Member returns the member with the node id.
 func (v *View) Member(node sharding.NodeID) (Member, bool) {
 	m, ok := v.members[node]
 	return m, ok
 }
 
-// Members returns all members by node id.
+// Members returns all members, sorted by node id.
 func (v *View) Members() []Member { return sorted(v.members) }
 
-// Placement returns where a shard's replicas live.
+// Placement returns the placement of a shard.
 func (v *View) Placement(shard sharding.ShardID) (Placement, bool) {
 	p, ok := v.placements[shard]
 	return p, ok
 }
 
-// Placements returns all placements by shard.
+// Placements returns all placements, sorted by shard.
 func (v *View) Placements() []Placement { return sorted(v.placements) }
 
-// ReplicaNode returns the node that a replica of the shard is placed on.
+// ReplicaNode returns the node on which a replica of the shard is placed.
 func (v *View) ReplicaNode(shard sharding.ShardID, id sharding.ReplicaID) (sharding.NodeID, bool) {
 	r, ok := v.placements[shard].Replica(id)
 	return r.Node, ok
 }
 
-// NextReplica is the id that the next replica will get: an id from there on is
-// newer than the view.
+// NextReplica returns the id that the next replica will get. Replicas with this
+// or a higher id are newer than the view.
 func (v *View) NextReplica() sharding.ReplicaID { return v.counters.NextReplica }
 
-// Hosted is a replica that a node's disk holds or is to hold.
+// HostedReplica is a replica that a node's disk holds or should hold.
 type Hosted struct {
 	Shard   sharding.ShardID
 	Replica Replica
-	// First are the shard group's first voters, to create the replica with.
+	// First are the first voters of the shard's group, with which the replica
+	// must be created.
 	First []sharding.ReplicaID
 }
 
-// HostedBy returns what the node is to hold, by shard. Whatever else is on its
-// disk, and a replica of one of these shards under another id, is void once
-// the node has caught up with the metadata.
+// HostedBy returns the replicas that the node should hold, sorted by shard.
+// Once the node has caught up with the metadata, all other replicas on its disk
+// are obsolete, including replicas of these shards under different ids.
 func (v *View) HostedBy(node sharding.NodeID) []Hosted {
 	var out []Hosted
 	for _, p := range v.placements {
@@ -99,7 +100,7 @@ func (v *View) Module(digest Digest) (Module, bool) {
 	return m, ok
 }
 
-// Modules returns all modules, oldest upload first, then by digest.
+// Modules returns all modules, sorted by upload time and digest.
 func (v *View) Modules() []Module {
 	all := slices.Collect(maps.Values(v.modules))
 	slices.SortFunc(all, func(a, b Module) int {
@@ -108,17 +109,17 @@ func (v *View) Modules() []Module {
 	return all
 }
 
-// Binding returns the module that serves an entity type.
+// Binding returns the binding of an entity type.
 func (v *View) Binding(entityType string) (Binding, bool) {
 	b, ok := v.bindings[entityType]
 	return b, ok
 }
 
-// Bindings returns all bindings by entity type.
+// Bindings returns all bindings, sorted by entity type.
 func (v *View) Bindings() []Binding { return sorted(v.bindings) }
 
-// ShardKey returns the rule that places the entities of a type; false where the
-// type was never bound.
+// ShardKey returns the rule that places the entities of a type, and false if
+// the type was never bound.
 func (v *View) ShardKey(entityType string) (sharding.KeyRule, bool) {
 	b, ok := v.bindings[entityType]
 	return b.ShardKey, ok
@@ -130,12 +131,12 @@ func (v *View) Setting(key string) (Setting, bool) {
 	return s, ok
 }
 
-// SettingRevision returns the revision of the newest change of a setting,
-// removals included.
+// SettingRevision returns the revision of the latest change of a setting,
+// including removals.
 func (v *View) SettingRevision() uint64 { return v.counters.SettingRevision }
 
-// Policy returns the cluster's policy; false while none was set, and it is
-// DefaultPolicy then.
+// Policy returns the cluster's policy. If none was set, it returns
+// DefaultPolicy and false.
 func (v *View) Policy() (Policy, bool) {
 	if v.policy == nil {
 		return DefaultPolicy, false
@@ -146,7 +147,7 @@ func (v *View) Policy() (Policy, bool) {
 // SettingKeys returns the keys of all settings, sorted.
 func (v *View) SettingKeys() []string { return slices.Sorted(maps.Keys(v.settings)) }
 
-// sorted returns the map's values in the order of their keys.
+// sortedValues returns the map's values in key order.
 func sorted[K cmp.Ordered, V any](m map[K]V) []V {
 	out := make([]V, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -140,7 +140,7 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
-// cluster places shards one after the other as a coordinator would.
+// cluster places shards one after another, as the coordinator does.
 func cluster(hosts, shards, copies int) *placement.State {
 	s := &placement.State{}
 	for i := range hosts {
@@ -196,8 +196,8 @@ func apart(m map[sharding.NodeID]int) int {
 	return most - least
 }
 
-// A node that joins an even cluster is given its share and not one replica
-// more is moved.
+// A node that joins a balanced cluster receives its share, and no other replica
+// moves.
 func TestAJoinMovesNoMoreThanItsShare(t *testing.T) {
 	for _, size := range []struct{ hosts, shards int }{{3, 256}, {3, 5}, {4, 64}, {7, 100}, {3, 1}} {
 		s := cluster(size.hosts, size.shards, 3)
@@ -231,9 +231,9 @@ func TestAJoinMovesNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
-// The strategy against one that tries everything: on small random states it
-// ends in as few shared zones and as even leaderships as any sequence of moves
-// can reach.
+// Compares the strategy with brute force: on small random states it ends with
+// as few zone conflicts and as even leaderships as any sequence of moves can
+// reach.
 func TestRebalanceAgainstBruteForce(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -308,7 +308,7 @@ func legal(t *testing.T, seed uint64, s *placement.State, moves []placement.Move
 	}
 }
 
-// leaderCost is the sum of squares of leaderships with shard at led by to.
+// leaderCost returns the sum of squared leaderships if shard at is led by to.
 func leaderCost(s *placement.State, at int, leaders []sharding.NodeID) (cost int) {
 	count := map[sharding.NodeID]int{}
 	for i, sh := range s.Shards {
@@ -324,7 +324,7 @@ func leaderCost(s *placement.State, at int, leaders []sharding.NodeID) (cost int
 	return cost
 }
 
-// bestLeaders tries every leader of every shard.
+// bestLeaders tries every combination of leaders.
 func bestLeaders(s *placement.State) int {
 	best := -1
 	leaders := make([]sharding.NodeID, len(s.Shards))
@@ -345,7 +345,7 @@ func bestLeaders(s *placement.State) int {
 	return best
 }
 
-// improvable tries every single move of a replica.
+// improvable tries every single replica move.
 func improvable(s *placement.State) string {
 	zone := map[sharding.NodeID]string{}
 	for _, n := range s.Nodes {

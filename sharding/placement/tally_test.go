@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// A state that was asked about and then changed answers as one that is counted
-// anew, whatever its replicas are on.
+// A state that was changed after its first use returns the same results as one
+// that is counted from scratch.
 func TestCountsFollowTheShards(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 17))

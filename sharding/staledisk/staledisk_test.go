@@ -16,20 +16,20 @@ func TestMajorityPasses(t *testing.T) {
 		answers []Answer
 		want    Result
 	}{
-		{"nobody answers", voters, nil, Pending},
-		{"one of two others knows none", voters, []Answer{{From: "n2"}}, Passed},
-		{"who is no voter does not count", voters, []Answer{{From: "n4"}, {From: "n5"}}, Pending},
-		{"the start before is known", voters, []Answer{{From: "n3", Latest: 5}}, Passed},
+		{"no answers", voters, nil, Pending},
+		{"one of two others knows no start", voters, []Answer{{From: "n2"}}, Passed},
+		{"nonvoters do not count", voters, []Answer{{From: "n4"}, {From: "n5"}}, Pending},
+		{"the previous start is known", voters, []Answer{{From: "n3", Latest: 5}}, Passed},
 		{"this start is known", voters, []Answer{{From: "n3", Latest: 9}}, Passed},
-		{"a later one is known", voters, []Answer{{From: "n3", Latest: 6}}, Stale},
-		{"a later one than this is known", voters, []Answer{{From: "n3", Latest: 10}}, Stale},
-		{"who is no voter knows a later one", voters, []Answer{{From: "n4", Latest: 6}}, Stale},
-		{"the voters are others now", voters, []Answer{{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}}, Pending},
-		{"of those a majority answers", voters, []Answer{
+		{"a later start is known", voters, []Answer{{From: "n3", Latest: 6}}, Stale},
+		{"a start after this one is known", voters, []Answer{{From: "n3", Latest: 10}}, Stale},
+		{"a nonvoter knows a later start", voters, []Answer{{From: "n4", Latest: 6}}, Stale},
+		{"the voters have changed", voters, []Answer{{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}}, Pending},
+		{"a majority of the new voters answers", voters, []Answer{
 			{From: "n2", Index: 7, Voters: []sharding.NodeID{"n2", "n4", "n5"}}, {From: "n5", Index: 3, Voters: voters},
 		}, Passed},
-		{"it alone votes", []sharding.NodeID{"n1"}, nil, Passed},
-		{"no voter is known", nil, []Answer{{From: "n2"}}, Pending},
+		{"it is the only voter", []sharding.NodeID{"n1"}, nil, Passed},
+		{"no voters are known", nil, []Answer{{From: "n2"}}, Pending},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := New(s, 6, c.voters)
@@ -44,8 +44,8 @@ func TestMajorityPasses(t *testing.T) {
 }
 
 // Nodes start, crash between any two steps, are restored from copies, and ask a
-// majority. Whoever is judged an older copy is one, and of those that vote none
-// is, as long as one node that answered still knows.
+// majority. Every directory that is judged stale is stale, and no node votes
+// with a stale directory as long as one of the answering nodes remembers.
 func TestOlderCopiesAreFound(t *testing.T) {
 	type dir struct{ clock, vouched, asked uint64 }
 	for seed := range uint64(2000) {
@@ -57,8 +57,8 @@ func TestOlderCopiesAreFound(t *testing.T) {
 		}
 		subject := names[0]
 		var copies []dir
-		restored := false  // since it voted
-		voted := uint64(0) // the last start of the subject that voted, as it was asked about
+		restored := false  // since it last voted
+		voted := uint64(0) // the last start of the subject that voted, as it was requested
 		now := uint64(0)   // the wall clock
 		for range 40 {
 			d := dirs[subject]
@@ -71,7 +71,7 @@ func TestOlderCopiesAreFound(t *testing.T) {
 			}
 			now += 1 + r.Uint64N(9)
 			d.clock = max(d.clock+1, now)
-			older := d.vouched < voted && d.asked != voted // a copy of since the last start is not found
+			older := d.vouched < voted && d.asked != voted // a copy made since the last start cannot be detected
 			if d.asked <= d.vouched {
 				d.asked = d.clock
 			}
@@ -79,7 +79,7 @@ func TestOlderCopiesAreFound(t *testing.T) {
 			p, told := New(s, 1, names), false
 			for _, i := range r.Perm(len(names) - 1) {
 				from := names[i+1]
-				knew := witnesses[from][subject] == voted // it is the last that it has recorded
+				knew := witnesses[from][subject] == voted // it recorded that start last
 				known, record := witnesses[from].Evaluate(s, 0)
 				if record {
 					witnesses[from] = witnesses[from].Record(s)
@@ -99,7 +99,7 @@ func TestOlderCopiesAreFound(t *testing.T) {
 					t.Fatalf("seed %d: an older copy passed: %+v, voted %v", seed, *d, voted)
 				}
 				if r.IntN(4) == 0 {
-					continue // it crashes before it knows
+					continue // it crashes before it can store the result
 				}
 				d.vouched = d.clock
 				voted, restored = d.asked, false
@@ -107,7 +107,7 @@ func TestOlderCopiesAreFound(t *testing.T) {
 				if !restored && !older {
 					t.Fatalf("seed %d: %+v was taken for an older copy, voted %v", seed, *d, voted)
 				}
-				// Its replicas are lost, and its name begins anew.
+				// Its replicas are lost and it starts over with an empty disk.
 				now += 100
 				*d = dir{clock: now}
 				d.vouched, copies, voted, restored = d.clock, nil, 0, false

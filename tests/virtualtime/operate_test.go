@@ -476,7 +476,7 @@ func TestVotersOfDownedNodesLeave(t *testing.T) {
 			w.until("the dead nodes are no members", func() bool { return w.status(4, i) == "" && w.status(5, i) == "" })
 			w.until("the policy waits for nodes", func() bool {
 				o := pending(i, "replication")
-				return o.GetRemaining() > 0 && strings.Contains(o.GetReason(), "needs 5 storage nodes that are up, there are 3")
+				return o.GetRemaining() > 0 && strings.Contains(o.GetReason(), "needs 5 storage nodes, only 3 are up")
 			})
 		}
 		if _, err := w.client().SetPolicy(t.Context(), &clusterv1.SetPolicyRequest{Replication: &three}); err != nil {

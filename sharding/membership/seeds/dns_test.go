@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
-// serveDNS answers questions for records SRV and A until the test ends, and
-// returns a resolver that asks there alone.
+// serveDNS answers SRV and A queries until the test ends, and returns a
+// resolver that uses only this server.
 func serveDNS(t *testing.T, records map[string][]dnsmessage.SRVResource, hosts map[string][4]byte) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func serveDNS(t *testing.T, records map[string][]dnsmessage.SRVResource, hosts m
 				t.Error(err)
 				return
 			}
-			_, _ = conn.WriteTo(packed, from) // who asks tries again
+			_, _ = conn.WriteTo(packed, from) // the client retries
 		}
 	}()
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -65,8 +65,7 @@ func serveDNS(t *testing.T, records map[string][]dnsmessage.SRVResource, hosts m
 	}}
 }
 
-// What a server of DNS says is what the seed means, those of a lower priority
-// first.
+// A seed resolves to its DNS records in order of priority.
 func TestRecordsOfDNS(t *testing.T) {
 	target := func(host string, port, priority uint16) dnsmessage.SRVResource {
 		return dnsmessage.SRVResource{Target: dnsmessage.MustNewName(host), Port: port, Priority: priority}

@@ -1,7 +1,6 @@
-// Package seeds finds the nodes that a cluster is entered through: what a
-// configuration names, as addresses. It keeps nothing, so each look goes by
-// what DNS says then. It never connects to a node; its goroutines end with the
-// look that started them.
+// Package seeds resolves the seeds in a node's configuration to addresses. It
+// caches nothing, so each lookup uses the current DNS records. It never
+// connects to a node, and its goroutines end with the lookup that started them.
 package seeds
 
 import (
@@ -14,31 +13,33 @@ import (
 	"sync"
 )
 
-// SRV begins a seed whose hosts and ports are in DNS, as the records SRV of the
-// name that follows (RFC 2782), such as srv+_hostd._tcp.example.com.
+// SRV is the prefix of a seed whose hosts and ports come from the SRV records
+// (RFC 2782) of the following name, such as srv+_hostd._tcp.example.com.
 const SRV = "srv+"
 
-// Bounds of a seed.
+// Limits of a seed.
 const (
-	maxBytes  = 256 // of its text
-	maxName   = 253 // bytes of a name of DNS
-	maxTarget = 64  // records of a name, those that DNS puts first
-	atOnce    = 16  // names that are looked up at the same time
+	maxBytes  = 256 // length of its text
+	maxName   = 253 // length of a DNS name
+	maxTarget = 64  // records per name; DNS puts the preferred ones first
+	atOnce    = 16  // concurrent lookups
 )
 
-// ErrNone: the name has no address.
+// ErrNone is returned if the name has no address.
 var ErrNone = errors.New("the name has no address")
 
-// Lookup asks DNS. The zero value asks as the system is configured.
+// Lookup resolves names. The zero value uses the system's resolver.
 type Lookup struct {
-	// Host returns the IP addresses of a name; net.DefaultResolver's when nil.
+	// Host returns the IP addresses of a name; if nil, net.DefaultResolver is
+	// used.
 	Host func(ctx context.Context, name string) ([]string, error)
-	// SRV returns the records of a name, those first that are to be tried
-	// first; net.DefaultResolver's when nil.
+	// SRV returns the SRV records of a name, preferred ones first; if nil,
+	// net.DefaultResolver is used.
 	SRV func(ctx context.Context, name string) ([]*net.SRV, error)
 }
 
-// Check refuses what is no seed: it is HOST:PORT, or SRV and a name.
+// Check returns an error unless the seed is HOST:PORT, or the prefix SRV and a
+// name.
 func Check(seed string) error {
 	if len(seed) > maxBytes {
 		return fmt.Errorf("%.64q has more than %d bytes", seed, maxBytes)
@@ -59,9 +60,9 @@ func Check(seed string) error {
 	return nil
 }
 
-// Addresses returns where the nodes of a seed are now, each an IP address and a
-// port, in the order of DNS. A name without any is ErrNone, or what DNS said;
-// one of several hosts that is not known is passed over.
+// Addresses returns the current addresses of a seed as IP address and port, in
+// DNS order. If there are none, it returns ErrNone or the DNS error. If some of
+// several hosts cannot be resolved, they are skipped.
 func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 	name, ok := strings.CutPrefix(seed, SRV)
 	if !ok {
@@ -83,7 +84,7 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 	for i, r := range records {
 		host := strings.TrimSuffix(r.Target, ".")
 		if host == "" || r.Port == 0 {
-			continue // RFC 2782: there is no such service
+			continue // RFC 2782: the service is not available
 		}
 		slots <- struct{}{}
 		looks.Go(func() {
@@ -105,7 +106,7 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 	return nil, ErrNone
 }
 
-// of returns the addresses of a host, each with the port.
+// addressesOf returns the addresses of a host, each with the port.
 func (l Lookup) of(ctx context.Context, host, port string) (out []string, err error) {
 	found := []string{host}
 	if net.ParseIP(host) == nil {
@@ -135,7 +136,8 @@ func (l Lookup) srv(ctx context.Context, name string) ([]*net.SRV, error) {
 	if l.SRV != nil {
 		return l.SRV(ctx, name)
 	}
-	// Records whose hosts are no names come with an error, beside the others.
+	// LookupSRV returns an error in addition to the valid records if some
+	// records have invalid host names.
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, "", "", name)
 	if len(records) > 0 {
 		return records, nil

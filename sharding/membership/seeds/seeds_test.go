@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// directory is a DNS in memory.
+// directory is an in-memory DNS.
 type directory struct {
 	hosts   map[string][]string
 	records map[string][]*net.SRV
