@@ -48,7 +48,7 @@ func TestRoles(t *testing.T) {
 		{"ann", "auth can-i", cli.ExitDone, "token:ann, groups -, roles -"},
 		{"root", "role put clerk --file " + good, cli.ExitDone, "revision 2"},
 		{"root", "role put clerk --file " + odd, cli.ExitUsage, "is not a list of rules"},
-		{"root", "role put clerk --file " + bad, cli.ExitUsage, "there is no verb"},
+		{"root", "role put clerk --file " + bad, cli.ExitUsage, "unknown verb"},
 		{"root", "role put admin --file " + good, cli.ExitUsage, "is built in"},
 		{"root", "role put clerk", cli.ExitUsage, "--file is missing"},
 		{"root", "role ls", cli.ExitDone, "clerk"},

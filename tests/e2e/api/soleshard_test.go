@@ -187,7 +187,7 @@ func TestOneNodeOfThreeGoesOn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n1.json")
 	left, shards := c.Node(0), []string{"--unsafe-shard", "1,2", "--unsafe-shard", "3"}
 	recovered(t, left, "--inspect", "--out", file)
-	refused(t, left, "a majority was not found", "--rebuild-metadata", "--from", file)
+	refused(t, left, "was not found", "--rebuild-metadata", "--from", file)
 	refused(t, left, "has a majority of its 3 voters", append(shards, "--yes")...)
 	refused(t, left, "Repeat the command with --yes", append(shards, "--metadata-lost")...)
 	recovered(t, left, append(shards, "--metadata-lost", "--yes")...)
