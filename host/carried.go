@@ -39,7 +39,7 @@ func (c carried) entry(ctx context.Context, procedure, address string, said http
 	e := audit.Entry{Method: procedure, Address: address, Verb: exported[procedure]}
 	if m, ok := message.(*peerv1.ProposeRequest); ok {
 		var op string
-		op, e.Target = meta.About(m.GetCommand())
+		op, e.Target = meta.Describe(m.GetCommand())
 		e.Verb = meta.VerbOf(op)
 	}
 	if e.Verb == "" {

@@ -70,7 +70,7 @@ func (n *Node) openFirstAdmin() {
 // is. A cluster below sharding.VersionTokens has no roles yet.
 func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
 	view := n.membership.metadata.View()
-	if view.SomebodyAdmin() {
+	if view.HasAdmin() {
 		return true, nil
 	}
 	if !n.caughtUp.Load() || view.ClusterVersion() < sharding.VersionTokens {
@@ -93,7 +93,7 @@ func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
 	defer cancel()
 	res, err := n.membership.metadata.Do(ctx, command)
 	switch {
-	case errors.Is(err, meta.ErrConflict) && n.membership.metadata.View().SomebodyAdmin():
+	case errors.Is(err, meta.ErrConflict) && n.membership.metadata.View().HasAdmin():
 		return true, nil
 	case err != nil:
 		return false, err

@@ -125,7 +125,7 @@ func (m *membership) startCluster() error {
 	}
 	err := m.id.Save(func(id *datadir.Identity) bool {
 		id.Cluster, id.Shards = name, m.cfg.Shards
-		id.MetaReplica, id.MetaVoters = meta.FounderReplica, []sharding.ReplicaID{meta.FounderReplica}
+		id.MetaReplica, id.MetaVoters = meta.BootstrapReplica, []sharding.ReplicaID{meta.BootstrapReplica}
 		id.Vouch()
 		return true
 	})
@@ -308,7 +308,7 @@ func (m *membership) metadataVoted() bool {
 	}
 	view, hosts := m.metadata.View(), 0
 	for _, o := range view.Members() {
-		if o.Status == meta.StatusUp && !o.Has(meta.RoleProxy) && (o.Node == m.id.Node || m.peers.Heard(o.Node)) {
+		if o.Status == meta.StatusUp && !o.HasRole(meta.RoleProxy) && (o.Node == m.id.Node || m.peers.Heard(o.Node)) {
 			hosts++
 		}
 	}
@@ -323,13 +323,13 @@ func (m *membership) metadataVoted() bool {
 }
 
 // founder says whether the metadata shard began on this node.
-func (m *membership) founder() bool { return m.id.Now().MetaReplica == meta.FounderReplica }
+func (m *membership) founder() bool { return m.id.Now().MetaReplica == meta.BootstrapReplica }
 
 // found writes the cluster's first metadata, if that is not there yet. Once
 // another node votes on the metadata, it is.
 func (m *membership) found(ctx context.Context) error {
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
-	if err != nil || len(st.Voters) != 1 || st.Voters[0] != meta.FounderReplica {
+	if err != nil || len(st.Voters) != 1 || st.Voters[0] != meta.BootstrapReplica {
 		return err
 	}
 	if _, created := m.metadata.View().Cluster(); created {

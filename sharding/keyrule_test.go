@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestKeyRuleTakesAPartOfTheID(t *testing.T) {
+func TestKeyRuleUsesPartOfTheID(t *testing.T) {
 	until := KeyRule{Until: "-"}
 	for _, tt := range []struct {
 		rule     KeyRule
@@ -54,7 +54,7 @@ func TestKeyRuleSpreadsKeys(t *testing.T) {
 	}
 }
 
-func TestKeyRuleFaults(t *testing.T) {
+func TestInvalidKeyRulesAreRejected(t *testing.T) {
 	for _, r := range []KeyRule{
 		{Group: "Customer"}, {Group: strings.Repeat("a", MaxEntityTypeBytes+1)},
 		{Until: strings.Repeat("-", MaxKeyUntilBytes+1)}, {Until: "\x00"}, {Until: "a\x7f"}, {Until: "\xff"},

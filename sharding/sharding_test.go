@@ -12,7 +12,7 @@ import (
 
 // The mapping from an entity to its shard is part of the format, so these
 // values never change.
-func TestShardOfIsTheSameForEver(t *testing.T) {
+func TestShardOfNeverChanges(t *testing.T) {
 	for _, c := range []struct {
 		entity EntityID
 		shards uint32
@@ -34,7 +34,7 @@ func TestShardOfIsTheSameForEver(t *testing.T) {
 }
 
 // ShardOf is FNV-1a over the type, a zero byte and the id, with a final mix.
-func TestShardOfAgreesWithTheLibrary(t *testing.T) {
+func TestShardOfMatchesFNV(t *testing.T) {
 	for i := range 1000 {
 		e := EntityID{fmt.Sprintf("t%d", i%7), fmt.Sprintf("id-%d", i)}
 		f := fnv.New64a()
@@ -51,7 +51,7 @@ func TestShardOfAgreesWithTheLibrary(t *testing.T) {
 	}
 }
 
-func TestShardsGetEvenShares(t *testing.T) {
+func TestShardOfSpreadsEntitiesEvenly(t *testing.T) {
 	const shards, entities = 256, 100_000
 	var count [shards + 1]int
 	for i := range entities {
@@ -67,7 +67,7 @@ func TestShardsGetEvenShares(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestInvalidNamesAreRejected(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
 		entity EntityID

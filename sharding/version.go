@@ -119,9 +119,9 @@ const (
 	VersionRecordTrace = Version2
 	// VersionRollouts: a module can serve a fraction of a type's entities.
 	VersionRollouts = Version2
-	// VersionHolds: writes by the entities of a type can be suspended while a
+	// VersionWritePauses: writes by the entities of a type can be suspended while a
 	// module is verified against them.
-	VersionHolds = Version2
+	VersionWritePauses = Version2
 	// VersionPrincipalVariable: id prefixes in roles may contain ${principal},
 	// and a role with ${principal.name} can be bound only to subjects of one
 	// kind.

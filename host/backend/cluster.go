@@ -55,7 +55,7 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 	}
 	for _, m := range s.listed(view) {
 		member := rpc.Member{
-			ID: m.Node, Address: m.Address, PeersAt: m.PeersAt(), Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone, Draining: m.Draining, Skew: s.Member.ClusterView().Nodes[m.Node].Skew, Speaks: m.Speaks,
+			ID: m.Node, Address: m.Address, PeersAt: m.PeerEndpoint(), Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone, Draining: m.Draining, Skew: s.Member.ClusterView().Nodes[m.Node].Skew, Speaks: m.Speaks,
 			Reachable: m.Node == s.Self || m.Status == statusWeaklyUp || s.Peers.Heard(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
 		}
 		if said, heard := s.Peers.Speaks(m.Node); heard {
@@ -68,7 +68,7 @@ func (s clusterView) Overview(context.Context) (rpc.Overview, error) {
 			if view.ClusterVersion() < sharding.VersionPeerAddress {
 				self.PeerAddress = ""
 			}
-			member.Address, member.PeersAt, member.Version = self.Address, self.PeersAt(), telemetry.Version()
+			member.Address, member.PeersAt, member.Version = self.Address, self.PeerEndpoint(), telemetry.Version()
 		}
 		if len(member.Roles) == 0 {
 			member.Roles = []string{"host"}

@@ -186,7 +186,7 @@ func (in *importing) bind(b meta.Binding) error {
 	for i := len(b.History) - len(unbound(have, b)); i < len(b.History); i++ {
 		h := b.History[i]
 		command := meta.Bind(b.EntityType, h.Digest, h.At)
-		if proved := b.HistoryProvedElsewhere(i); level >= sharding.VersionSnapshotProofs && len(proved.Truncated) > 0 {
+		if proved := b.RestoredHistory(i); level >= sharding.VersionSnapshotProofs && len(proved.Truncated) > 0 {
 			command = meta.BindRestored(b.EntityType, h.Digest, h.At, revision, nil, proved)
 		}
 		res, err := in.Metadata.Do(ctx, command)
@@ -196,7 +196,7 @@ func (in *importing) bind(b meta.Binding) error {
 		revision = res.Revision
 	}
 	limits := modules.Limits(b.Limits)
-	_, err := in.Modules.Activate(ctx, modules.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.ProvedElsewhere()})
+	_, err := in.Modules.Activate(ctx, modules.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.Restored()})
 	return err
 }
 
@@ -208,7 +208,7 @@ func (in *importing) bringRollouts() error {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(in.ctx, bindTime)
-		now, err := in.Rollouts.Restore(ctx, b.EntityType, *b.Rollout, b.RolloutProvedElsewhere())
+		now, err := in.Rollouts.Restore(ctx, b.EntityType, *b.Rollout, b.RestoredRollout())
 		cancel()
 		if err != nil {
 			return fmt.Errorf("begin the rollout of %s: %w", b.EntityType, err)

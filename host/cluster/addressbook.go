@@ -69,7 +69,7 @@ func (b *AddressBook) update() {
 	start, peersAt := map[sharding.NodeID]uint64{}, map[string]string{}
 	if b.view != nil {
 		for _, m := range b.view.Members() {
-			next[m.Node], start[m.Node] = m.PeersAt(), m.Incarnation
+			next[m.Node], start[m.Node] = m.PeerEndpoint(), m.Incarnation
 			peersAt[m.Address] = m.PeerAddress
 		}
 	}

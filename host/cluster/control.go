@@ -138,16 +138,16 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	if leader, known := o.Metadata.Leader(); known {
 		r.Leader = string(leader)
 		if m, ok := view.Member(leader); ok {
-			r.LeaderAddress = m.PeersAt()
+			r.LeaderAddress = m.PeerEndpoint()
 		}
 	}
 	for _, m := range view.Members() {
 		r.Members = append(r.Members, memberToWire(m))
 	}
-	for _, d := range view.Downed() {
+	for _, d := range view.DownedStarts() {
 		r.Downed = append(r.Downed, &peerv1.DownedStart{NodeId: string(d.Node), Incarnation: d.Incarnation})
 	}
-	for _, l := range view.Left() {
+	for _, l := range view.LeftNodes() {
 		r.Left = append(r.Left, &peerv1.LeftNode{NodeId: string(l.Node), Incarnation: l.Incarnation, DiskId: l.Disk})
 	}
 	return r, nil
@@ -175,7 +175,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	switch {
 	case errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrClusterVersion) && !asks.Speaks.Contains(o.Metadata.View().ClusterVersion()):
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
-	case errors.Is(err, meta.ErrPutDown):
+	case errors.Is(err, meta.ErrNodeDowned):
 		c.asking.settled(asks.Node)
 		return nil, fmt.Errorf("%w: %w", peer.ErrPutDown, err)
 	case errors.Is(err, meta.ErrLeft):
@@ -198,7 +198,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	placement, _ := view.Placement(sharding.MetaShard)
 	for _, at := range placement.Replicas {
 		if m, ok := view.Member(at.Node); ok {
-			out.MetaReplicas = append(out.MetaReplicas, &peerv1.ReplicaAddress{Replica: uint64(at.ID), NodeId: string(at.Node), Address: m.PeersAt()})
+			out.MetaReplicas = append(out.MetaReplicas, &peerv1.ReplicaAddress{Replica: uint64(at.ID), NodeId: string(at.Node), Address: m.PeerEndpoint()})
 		}
 	}
 	return out, nil
@@ -229,7 +229,7 @@ func (c *Control) Propose(ctx context.Context, command []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, ok := meta.Admits(command); ok {
+	if m, ok := meta.AdmittedMember(command); ok {
 		if err := o.vouch(ctx, m); err != nil {
 			return nil, err
 		}

@@ -229,7 +229,7 @@ func (l *leading) step(ctx context.Context) {
 func (l *leading) tell(p coordinator.Progress) {
 	// A step says it once, and the caller may sleep through the next ones.
 	answer, waits := l.awaited[p.ID]
-	if waits && answer == nil && (p.Stands || p.Done) {
+	if waits && answer == nil && (p.Durable || p.Done) {
 		l.awaited[p.ID] = &p
 	} else if p.Done && p.Err != nil {
 		l.m.opts.Logger.Warn("an order that was accepted is not carried out", "order", l.given[p.ID].String(), "error", p.Err)

@@ -31,7 +31,7 @@ func (h *Hearsay) Follow(ctx context.Context, gossip *membership.Membership) {
 	every := time.NewTicker(lookAgain)
 	defer every.Stop()
 	for {
-		changed := gossip.Changed()
+		changed := gossip.Changes()
 		peers := gossip.Nodes()
 		moved, open := h.judge(ctx, peers)
 		h.AddressBook.Hear(peers, moved)
@@ -68,7 +68,9 @@ func (h *Hearsay) judge(ctx context.Context, peers []membership.Peer) (moved []m
 			continue
 		}
 		open++
-		asked.Go(func() { found[i] = !h.runs(ctx, m.PeersAt(), m.Node, 0) && h.runs(ctx, p.Address, p.ID, p.Incarnation) })
+		asked.Go(func() {
+			found[i] = !h.runs(ctx, m.PeerEndpoint(), m.Node, 0) && h.runs(ctx, p.Address, p.ID, p.Incarnation)
+		})
 	}
 	asked.Wait()
 	for i, p := range peers {

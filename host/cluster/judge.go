@@ -193,19 +193,19 @@ func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, 
 		return settled // another life, or a later index is compared
 	}
 	nodes := j.voters(shard)
-	votes := make([]coordinator.RowsVote, len(nodes))
+	votes := make([]coordinator.ChecksumVote, len(nodes))
 	var missing atomic.Bool // a voter
 	var calls sync.WaitGroup
 	for i, node := range nodes {
 		if node == j.self {
-			votes[i] = coordinator.RowsVote{Known: true, Digest: own.Checksum}
+			votes[i] = coordinator.ChecksumVote{Known: true, Checksum: own.Checksum}
 			continue
 		}
 		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 			defer cancel()
 			theirs, ok, err := j.ask(ctx, node, shard, own)
-			votes[i] = coordinator.RowsVote{Known: ok && err == nil, Digest: theirs}
+			votes[i] = coordinator.ChecksumVote{Known: ok && err == nil, Checksum: theirs}
 			if err != nil {
 				missing.Store(true)
 			}
@@ -213,18 +213,18 @@ func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, 
 	}
 	calls.Wait()
 	what := ""
-	switch coordinator.JudgeRows(own.Checksum, votes) {
-	case coordinator.RowsOpen:
+	switch coordinator.CheckConsistency(own.Checksum, votes) {
+	case coordinator.ConsistencyUnknown:
 		if !missing.Load() {
 			return unknown
 		}
 		j.logger.Error("replicas of a shard differ, and too few voters say what they have: nothing is asked of it until they do", "shard_id", uint64(shard), "index", own.Index)
 		return silent
-	case coordinator.RowsRight:
+	case coordinator.Consistent:
 		return settled
-	case coordinator.RowsWrong:
+	case coordinator.Inconsistent:
 		what = "its rows are not those of a majority of its replicas"
-	case coordinator.RowsSplit:
+	case coordinator.ConsistencyDisputed:
 		what = "no majority of its replicas has the same rows"
 	}
 	j.stop(shard, fmt.Errorf("%w: shard %d at index %d: %s", journal.ErrDamaged, shard, own.Index, what))

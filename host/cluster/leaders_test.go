@@ -75,13 +75,13 @@ func TestMayLead(t *testing.T) {
 	may("with a replica here that knows no leader", 1, "n2n3")
 	may("without a replica here", 2, "n2n3n4")
 	placement, _ := w.state.View().Placement(1)
-	at, _ := placement.On("n2")
+	at, _ := placement.ReplicaOn("n2")
 	w.region.LeaderChanged(1, 7, at.ID, false)
 	may("with a replica here that follows", 1, "n2")
 	w.stopped = sharding.StopDamaged
 	may("with a replica here that has stopped", 1, "n2n3")
 	w.stopped = sharding.NotStopped
-	at, _ = placement.On("n1")
+	at, _ = placement.ReplicaOn("n1")
 	w.region.LeaderChanged(1, 8, at.ID, true)
 	may("while this node leads", 1, "")
 }
@@ -125,7 +125,7 @@ func TestQuorumOfAFollower(t *testing.T) {
 	w := newWorld(t)
 	w.Learn(w.state.View(), 2)
 	placement, _ := w.state.View().Placement(1)
-	at := func(node sharding.NodeID) sharding.ReplicaID { r, _ := placement.On(node); return r.ID }
+	at := func(node sharding.NodeID) sharding.ReplicaID { r, _ := placement.ReplicaOn(node); return r.ID }
 	quorum := func(when string, want bool) {
 		t.Helper()
 		if got := w.Quorum(1); got != want {
@@ -206,7 +206,7 @@ func TestLostMajorityIsNoQuorum(t *testing.T) {
 		}
 	}
 	placement, _ := w.state.View().Placement(1)
-	at, _ := placement.On("n1")
+	at, _ := placement.ReplicaOn("n1")
 	w.region.LeaderChanged(1, 7, at.ID, true)
 	if !w.Quorum(1) {
 		t.Error("a leader that hears a quorum has none")

@@ -212,7 +212,7 @@ func (m *Member) Leaving() bool {
 // PutDown reports whether an operator put this start of the node down: it takes
 // part no more, a new start of it joins.
 func (m *Member) PutDown() bool {
-	return m.down.Load() || m.opts.Metadata.View().PutDown(m.opts.Node, m.opts.Peers.Incarnation())
+	return m.down.Load() || m.opts.Metadata.View().IsDowned(m.opts.Node, m.opts.Peers.Incarnation())
 }
 
 // ClusterView is the cluster as the coordinator last told it.

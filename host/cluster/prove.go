@@ -61,7 +61,7 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 	out := &peerv1.VouchResponse{Latest: latest, Index: index}
 	for _, voter := range MetaVoters(view) {
 		m, _ := view.Member(voter)
-		out.Voters = append(out.Voters, &peerv1.ReplicaAddress{NodeId: string(voter), Address: m.PeersAt()})
+		out.Voters = append(out.Voters, &peerv1.ReplicaAddress{NodeId: string(voter), Address: m.PeerEndpoint()})
 	}
 	return out, nil
 }

@@ -182,7 +182,7 @@ func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf 
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
 		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.Heard(node) {
-			conf.Silent = append(conf.Silent, id)
+			conf.Unreachable = append(conf.Unreachable, id)
 		}
 	}
 	return conf

@@ -53,13 +53,13 @@ func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed 
 	o.Pace, o.skew = coarse(m.opts.Pace()), m.opts.Skew().Round(skewStep)
 	for _, member := range view.Members() {
 		if m.opts.Heard(member.Node) {
-			o.Heard = append(o.Heard, member.Node)
+			o.Reachable = append(o.Reachable, member.Node)
 		}
 	}
 	for i := range statuses {
 		st := &statuses[i]
 		p, _ := view.Placement(st.Shard)
-		if !coordinator.Wanted(p, st.Self) && st.Stopped == sharding.NotStopped && !m.opts.Disputed(st.Shard) {
+		if !coordinator.MustReport(p, st.Self) && st.Stopped == sharding.NotStopped && !m.opts.Disputed(st.Shard) {
 			continue
 		}
 		r := coordinator.ShardReport{
@@ -156,7 +156,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 
 // like says whether two reports of a start differ in their numbers only.
 func (o *observed) like(b observed) bool {
-	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && slices.Equal(o.Heard, b.Heard) && maps.Equal(o.sizes, b.sizes) &&
+	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && slices.Equal(o.Reachable, b.Reachable) && maps.Equal(o.sizes, b.sizes) &&
 		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
 			return a.Shard == b.Shard && a.Replica == b.Replica && a.Term == b.Term && a.Leader == b.Leader &&
 				a.Commit == b.Commit && a.Applied == b.Applied && a.Last == b.Last && a.Stopped == b.Stopped && a.Disputed == b.Disputed && maps.Equal(a.Match, b.Match) &&
@@ -195,7 +195,7 @@ func (m *Member) handOver(transfers []*peerv1.Transfer) {
 	for _, t := range transfers {
 		shard := sharding.ShardID(t.GetShardId())
 		p, _ := view.Placement(shard)
-		to, there := p.On(sharding.NodeID(t.GetTo()))
+		to, there := p.ReplicaOn(sharding.NodeID(t.GetTo()))
 		if !there || sharding.NodeID(t.GetFrom()) != m.opts.Node {
 			continue
 		}

@@ -15,7 +15,7 @@ func (m *Metadata) Standing(node sharding.NodeID, start uint64) peer.Standing {
 }
 
 func standing(view *meta.View, node sharding.NodeID, start uint64) peer.Standing {
-	if view.PutDown(node, start) {
+	if view.IsDowned(node, start) {
 		return peer.StandingPutDown
 	}
 	known, member := view.Member(node)

@@ -131,9 +131,9 @@ func TestTroublesAreTold(t *testing.T) {
 func TestFullDisksAreTold(t *testing.T) {
 	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	for i, full := range []bool{true, false} {
-		o := reportFromWire(reportToWire(observed{Report: coordinator.Report{Node: name(i), Full: full, Heard: []sharding.NodeID{"a", "b"}}}, false, 0))
-		if !slices.Equal(o.Heard, []sharding.NodeID{"a", "b"}) {
-			t.Errorf("%s hears %v", o.Node, o.Heard)
+		o := reportFromWire(reportToWire(observed{Report: coordinator.Report{Node: name(i), Full: full, Reachable: []sharding.NodeID{"a", "b"}}}, false, 0))
+		if !slices.Equal(o.Reachable, []sharding.NodeID{"a", "b"}) {
+			t.Errorf("%s hears %v", o.Node, o.Reachable)
 		}
 		l.latest[name(i)] = arrival{o, time.Now()}
 	}

@@ -23,7 +23,7 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 		return fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	}
 	same := member && known.Incarnation == asks.Incarnation && known.Disk == asks.Disk
-	if same && known.PeersAt() == asks.PeersAt() && (asks.Address == "" || known.Address == asks.Address) {
+	if same && known.PeerEndpoint() == asks.PeerEndpoint() && (asks.Address == "" || known.Address == asks.Address) {
 		return nil
 	}
 	if view.ClusterVersion() >= sharding.VersionPeerAddress && asks.PeerAddress == "" {
@@ -35,18 +35,18 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 		said, peersAt = r.GetAddress(), r.GetPeerAddress()
 		return r, err
 	}}
-	if !h.runs(ctx, asks.PeersAt(), asks.Node, asks.Incarnation) {
-		return fmt.Errorf("%w: this start of node %s does not answer at %.200q", peer.ErrUnavailable, asks.Node, asks.PeersAt())
+	if !h.runs(ctx, asks.PeerEndpoint(), asks.Node, asks.Incarnation) {
+		return fmt.Errorf("%w: this start of node %s does not answer at %.200q", peer.ErrUnavailable, asks.Node, asks.PeerEndpoint())
 	}
 	if said != "" && asks.Address != "" && said != asks.Address {
 		return fmt.Errorf("%w: node %s does not say that clients reach it at %.200q", peer.ErrUnavailable, asks.Node, asks.Address)
 	}
 	first := same && said == known.Address && known.PeerAddress == ""
-	if member && known.PeersAt() != asks.PeersAt() && h.runs(ctx, known.PeersAt(), known.Node, known.Incarnation) {
+	if member && known.PeerEndpoint() != asks.PeerEndpoint() && h.runs(ctx, known.PeerEndpoint(), known.Node, known.Incarnation) {
 		if first && peersAt == asks.PeerAddress {
 			return nil // this start now says more of itself, where it is known
 		}
-		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeersAt())
+		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeerEndpoint())
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
 	if _, err := control.Join(t.Context(), &peerv1.JoinRequest{Member: memberToWire(n2)}); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := m.View().Member("n2"); !ok || got.PeersAt() != "b:1" {
+	if got, ok := m.View().Member("n2"); !ok || got.PeerEndpoint() != "b:1" {
 		t.Errorf("admitted: %v, %+v", ok, got)
 	}
 }

@@ -109,7 +109,7 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 		id.Disk = RandomID()
 	}
 	if id.Member() && id.MetaReplica == 0 && id.Rejoin == "" { // written before there were clusters of several nodes
-		id.MetaReplica, id.MetaVoters = meta.FounderReplica, []sharding.ReplicaID{meta.FounderReplica}
+		id.MetaReplica, id.MetaVoters = meta.BootstrapReplica, []sharding.ReplicaID{meta.BootstrapReplica}
 	}
 	if err := id.checkJournal(dir); err != nil {
 		return id, err

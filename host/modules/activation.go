@@ -23,9 +23,9 @@ type Activation struct {
 	Stored Stored
 	Allow  Allow
 	Truncated
-	// Restored are modules of which another cluster has proved that the module
+	// RestoredBinding are modules of which another cluster has proved that the module
 	// reads their snapshots, where the entities come from there.
-	Restored meta.Restored
+	Restored meta.RestoredBinding
 }
 
 // Activated is what an activation led to.

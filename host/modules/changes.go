@@ -20,7 +20,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Binding
 	if !bound {
 		return nil, request.ErrUnknownType
 	}
-	for _, c := range b.Log() {
+	for _, c := range b.ChangeLog() {
 		out = append(out, BindingChange{
 			Revision: c.Revision, At: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
 			By: c.By, Forced: c.Forced, TookBack: c.TookBack,
@@ -35,7 +35,7 @@ func by(view *meta.View, who string, command []byte) []byte {
 	if who == "" || view.ClusterVersion() < sharding.VersionChanges {
 		return command
 	}
-	return meta.By(command, who)
+	return meta.WithPrincipal(command, who)
 }
 
 // BindingChange is one change of what serves an entity type.

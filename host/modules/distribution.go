@@ -47,7 +47,7 @@ func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm [
 	var to []sharding.NodeID
 	hosts, have := 0, 0
 	for _, m := range d.view().Members() {
-		if m.Status == meta.StatusDown || m.Has(meta.RoleProxy) {
+		if m.Status == meta.StatusDown || m.HasRole(meta.RoleProxy) {
 			continue
 		}
 		hosts++

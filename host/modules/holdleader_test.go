@@ -81,12 +81,12 @@ func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
 		f.failures, f.leader = 1, 500*time.Millisecond
 		at, err := h.hold(ctx, "a", 1)
 		b, _ := f.m.View().Binding("a")
-		if err != nil || at != b.Held || at == 0 {
+		if err != nil || at != b.PausedSince || at == 0 {
 			t.Fatalf("held since %d, %v: %+v", at, err, b)
 		}
 		f.failures, f.leader = 2, 3*time.Second // which nobody waits for who has a caller
 		h.release(ctx, context.Canceled)
-		if b, _ = f.m.View().Binding("a"); b.Held != 0 || b.Digest != (meta.Digest{1}) {
+		if b, _ = f.m.View().Binding("a"); b.PausedSince != 0 || b.Digest != (meta.Digest{1}) {
 			t.Fatalf("it is held: %+v", b)
 		}
 	})
@@ -100,11 +100,11 @@ func TestHoldsOfUnknownOutcomeAreReleased(t *testing.T) {
 		ctx := request.WithCaller(t.Context())
 		f.failures, f.leader = 1, 3*time.Second
 		_, err := h.hold(ctx, "a", 1)
-		if b, _ := f.m.View().Binding("a"); !errors.Is(err, cluster.ErrUnknownOutcome) || b.Held == 0 {
+		if b, _ := f.m.View().Binding("a"); !errors.Is(err, cluster.ErrUnknownOutcome) || b.PausedSince == 0 {
 			t.Fatalf("%v: %+v", err, b)
 		}
 		h.release(ctx, err)
-		if b, _ := f.m.View().Binding("a"); b.Held != 0 {
+		if b, _ := f.m.View().Binding("a"); b.PausedSince != 0 {
 			t.Fatalf("it is held: %+v", b)
 		}
 	})

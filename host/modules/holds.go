@@ -36,7 +36,7 @@ type heldType struct {
 // hold holds a type that is served under the revision over, and returns the one
 // since which it is held.
 func (h *holds) hold(ctx context.Context, entityType string, over uint64) (uint64, error) {
-	res, unknown, err := h.repeat(ctx, meta.HoldType(entityType, over))
+	res, unknown, err := h.repeat(ctx, meta.PauseTypeWrites(entityType, over))
 	if err == nil || unknown {
 		h.held = append(h.held, heldType{entityType, over, res.Revision})
 	}
@@ -85,12 +85,12 @@ func (h *holds) releaseOne(ctx context.Context, t heldType) error {
 			return err
 		}
 		b, _ := h.metadata.View().Binding(t.name)
-		if b.Held == 0 || b.Revision != t.over {
+		if b.PausedSince == 0 || b.Revision != t.over {
 			return nil
 		}
-		t.at = b.Held
+		t.at = b.PausedSince
 	}
-	_, _, err := h.repeat(ctx, meta.ReleaseType(t.name, t.at))
+	_, _, err := h.repeat(ctx, meta.ResumeTypeWrites(t.name, t.at))
 	return err
 }
 
@@ -106,7 +106,7 @@ type heldSince struct {
 func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 	for _, b := range r.overdue(view) {
 		releasing, cancel := context.WithTimeout(ctx, lookTime)
-		_, err := r.metadata.Do(releasing, meta.ReleaseType(b.EntityType, b.Held))
+		_, err := r.metadata.Do(releasing, meta.ResumeTypeWrites(b.EntityType, b.PausedSince))
 		cancel()
 		r.types.logger.Warn("a type was held for long and goes on", "entity_type", b.EntityType, "error", err)
 	}
@@ -117,16 +117,16 @@ func (r *Rollouts) overdue(view *meta.View) (all []meta.Binding) {
 	for _, b := range view.Bindings() {
 		since := r.held[b.EntityType]
 		switch {
-		case b.Held == 0:
-		case since.revision != b.Held:
-			r.held[b.EntityType] = heldSince{b.Held, r.now()}
+		case b.PausedSince == 0:
+		case since.revision != b.PausedSince:
+			r.held[b.EntityType] = heldSince{b.PausedSince, r.now()}
 		case r.now().Sub(since.at) > 2*holdTime:
 			all = append(all, b)
 		}
 	}
 	maps.DeleteFunc(r.held, func(name string, since heldSince) bool {
 		b, _ := view.Binding(name)
-		return b.Held != since.revision
+		return b.PausedSince != since.revision
 	})
 	return all
 }

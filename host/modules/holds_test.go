@@ -16,21 +16,21 @@ func TestTypesAreNotHeldForEver(t *testing.T) {
 	now := time.Unix(1000, 0)
 	w := newSignedWorld(t, signing.Off)
 	r := &Rollouts{now: func() time.Time { return now }, held: map[string]heldSince{}}
-	w.do(meta.HoldType("a", 1))
+	w.do(meta.PauseTypeWrites("a", 1))
 	pass := func(after time.Duration, want string) {
 		t.Helper()
 		now = now.Add(after)
 		for _, b := range r.overdue(w.state.View()) {
-			w.do(meta.ReleaseType(b.EntityType, b.Held))
+			w.do(meta.ResumeTypeWrites(b.EntityType, b.PausedSince))
 		}
 		b, _ := w.state.View().Binding("a")
-		if got := fmt.Sprintf("%d held %d", b.Revision, b.Held); got != want {
+		if got := fmt.Sprintf("%d held %d", b.Revision, b.PausedSince); got != want {
 			t.Fatalf("after %v: %s, want %s", after, got, want)
 		}
 	}
 	pass(0, "1 held 2")
 	pass(2*holdTime, "1 held 2")
-	w.do(meta.ReleaseType("a", 2), meta.HoldType("a", 3))
+	w.do(meta.ResumeTypeWrites("a", 2), meta.PauseTypeWrites("a", 3))
 	pass(time.Second, "3 held 4")
 	pass(2*holdTime, "3 held 4")
 	pass(time.Second, "5 held 0")

@@ -144,7 +144,7 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 // made after this one. What is bound then over the revision that was looked at
 // ends the holds.
 func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
-	if view.ClusterVersion() < sharding.VersionHolds {
+	if view.ClusterVersion() < sharding.VersionWritePauses {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdTime)

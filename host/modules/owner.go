@@ -63,7 +63,7 @@ func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType stri
 		if o == nil {
 			return command
 		}
-		return meta.Owned(command, *o)
+		return meta.WithOwner(command, *o)
 	}, err
 }
 

@@ -52,7 +52,7 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
 		return &p, err
 	}
-	v, ok := s.metadata.View().Verified(b.EntityType, meta.Digest(p.digest))
+	v, ok := s.metadata.View().VerificationResult(b.EntityType, meta.Digest(p.digest))
 	p.snapshots = ok && v.Snapshots && v.Revision == b.Revision
 	found, err := p.compare(ctx, 0)
 	if err != nil {
@@ -203,7 +203,7 @@ func (all proofs) last(ctx context.Context, h *holds, view *meta.View) (forcedBy
 // last makes the second look, while the type is held, and records what it has
 // found. It says who forces the module without a proof.
 func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy string, err error) {
-	holdable := view.ClusterVersion() >= sharding.VersionHolds && !p.b.Rollout.Active() || view.ClusterVersion() >= sharding.VersionSnapshotProofs
+	holdable := view.ClusterVersion() >= sharding.VersionWritePauses && !p.b.Rollout.IsActive() || view.ClusterVersion() >= sharding.VersionSnapshotProofs
 	if !p.needed || !holdable {
 		return p.forcedBy, nil
 	}
@@ -225,9 +225,9 @@ func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy s
 
 // record has the metadata keep what was found while the type is held.
 func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.FitResponse) error {
-	v, ok := view.Verified(p.b.EntityType, meta.Digest(p.digest))
+	v, ok := view.VerificationResult(p.b.EntityType, meta.Digest(p.digest))
 	if !ok || v.Revision != p.b.Revision {
-		v = meta.Verified{Digest: meta.Digest(p.digest), Revision: p.b.Revision, By: p.by, Entities: found.GetEntities(), Differences: found.GetDiffering()}
+		v = meta.VerificationResult{Digest: meta.Digest(p.digest), Revision: p.b.Revision, By: p.by, Entities: found.GetEntities(), Differences: found.GetDiffering()}
 	}
 	v.At, v.Snapshots, v.Proved, v.Truncated = time.Now().UnixNano(), p.snapshots, true, nil
 	for _, text := range found.GetSnapshotsOf() {
@@ -239,6 +239,6 @@ func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.Fit
 			v.Truncated = append(v.Truncated, d)
 		}
 	}
-	_, _, err := p.repeat(ctx, meta.PutVerified(p.b.EntityType, v))
+	_, _, err := p.repeat(ctx, meta.PutVerificationResult(p.b.EntityType, v))
 	return err
 }

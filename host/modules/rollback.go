@@ -39,11 +39,11 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster raise-level", view.ClusterVersion(), sharding.VersionRollbackOf)}
 	case b.TookBack == revision:
 		return now, s.modules.ServedEverywhere(ctx, b.Revision)
-	case b.Rollout.Verifying():
+	case b.Rollout.IsVerifying():
 		return Rollback{}, verifies(b)
 	case b.Revision != revision:
 		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
-	case len(b.History) == 0 && b.Rollout.Active():
+	case len(b.History) == 0 && b.Rollout.IsActive():
 		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("module %.12s serves a part of %s, and no other has served all of it: 'hostd module rollout %s --abort' takes that part back", b.Rollout.Digest, entityType, entityType)}
 	case len(b.History) == 0:
 		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
@@ -169,7 +169,7 @@ func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
 func before(b meta.Binding) (out []journal.Digest) {
 	to := b.History[len(b.History)-1]
 	since := map[meta.Digest]bool{b.Digest: true}
-	for _, c := range b.Log() {
+	for _, c := range b.ChangeLog() {
 		if c.Revision > to.Revision {
 			since[c.Digest] = true
 		}

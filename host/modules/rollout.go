@@ -122,18 +122,18 @@ func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.B
 		return nil, request.ErrUnknownType
 	case b.Digest == digest:
 		return nil, refusedRollout("the module serves all of %s", entityType)
-	case b.Rollout.Verifying():
+	case b.Rollout.IsVerifying():
 		return nil, verifies(b)
-	case b.Rollout.Active() && b.Rollout.Digest != digest:
+	case b.Rollout.IsActive() && b.Rollout.Digest != digest:
 		return nil, refusedRollout("module %.12s is on its way to serve %s: promote or abort it first", b.Rollout.Digest, entityType)
-	case b.Rollout.Active() && b.Rollout.State != meta.RolloutRunning && b.Rollout.State != meta.RolloutPaused:
+	case b.Rollout.IsActive() && b.Rollout.State != meta.RolloutRunning && b.Rollout.State != meta.RolloutPaused:
 		return nil, refusedRollout("the entities of %s are on their way back to the older module", entityType)
-	case b.Rollout.Active():
+	case b.Rollout.IsActive():
 		return sharing(view, b), nil
 	}
 	for _, o := range view.Bindings() {
 		_, _, has := m.Manifest().Type(o.EntityType)
-		if o.EntityType == entityType || has && o.Digest == b.Digest && !o.Rollout.Active() {
+		if o.EntityType == entityType || has && o.Digest == b.Digest && !o.Rollout.IsActive() {
 			going = append(going, o)
 		}
 	}
@@ -180,7 +180,7 @@ func begun(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
 	shares := append([]uint32{b.Share}, b.Steps...)
 	for _, g := range going {
 		was := g.Rollout
-		if !was.Active() || b.Prefix != "" && b.Prefix != was.Prefix || was.Pause != int64(b.Pause) || was.Rules != b.Rules {
+		if !was.IsActive() || b.Prefix != "" && b.Prefix != was.Prefix || was.Pause != int64(b.Pause) || was.Rules != b.Rules {
 			return 0, false
 		}
 		if i := slices.Index(shares, was.Share); i < 0 || !slices.Equal(was.Steps, shares[i+1:]) {
@@ -200,7 +200,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 		next.TypeIndex = index
 	}
 	switch was := g.Rollout; {
-	case was.Active():
+	case was.IsActive():
 		next = *was
 		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
 			return p, refusedRollout("the module serves %s of %s already: they do not go back but by 'hostd module rollout %s --abort'", servedPart(was.Part), g.EntityType, g.EntityType)
@@ -282,7 +282,7 @@ func (r *Rollouts) State(ctx context.Context, entityType string) (out RolloutSta
 	}
 	view := r.metadata.View()
 	b, _ := view.Binding(entityType)
-	if !b.Rollout.Active() || b.Rollout.Verifying() {
+	if !b.Rollout.IsActive() || b.Rollout.IsVerifying() {
 		return out, nil
 	}
 	by, silent, _ := r.counts(ctx, []meta.Binding{b})
@@ -298,7 +298,7 @@ func (r *Rollouts) state(entityType string) (RolloutState, error) {
 		return RolloutState{}, request.ErrUnknownType
 	}
 	out := RolloutState{EntityType: entityType, Older: journal.Digest(b.Digest), Revision: b.Revision, Rollout: b.Rollout}
-	if log := b.Log(); len(log) > 0 && log[len(log)-1].Kind == meta.ChangeAbort {
+	if log := b.ChangeLog(); len(log) > 0 && log[len(log)-1].Kind == meta.ChangeAbort {
 		out.Aborted = &log[len(log)-1]
 	}
 	return out, nil
@@ -332,7 +332,7 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 			return nil // it is as asked
 		}
 		kind, held := meta.ChangeKind(""), holds{Service: r.Service}
-		if !b.Rollout.Serving() { // an abort, which needs no module
+		if !b.Rollout.IsServing() { // an abort, which needs no module
 			if _, _, err := r.repeat(ctx, by(view, o.By, r.puts(meta.ChangeAbort, puts))); err != nil {
 				return err
 			}
@@ -377,7 +377,7 @@ func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bo
 // over answers an order about a type that one module serves: it was carried out
 // before, or there is nothing to carry out.
 func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
-	log := b.Log()
+	log := b.ChangeLog()
 	last := log[len(log)-1].Kind
 	switch {
 	case action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE && last == meta.ChangePromote:
@@ -395,7 +395,7 @@ func ordered(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, er
 	next.By, next.Note = o.By, ""
 	p = meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 	was := g.Rollout.State
-	if !g.Rollout.Serving() {
+	if !g.Rollout.IsServing() {
 		return unserved(g, p, o)
 	}
 	goesBack := was == meta.RolloutAborting || was == meta.RolloutHeld

@@ -83,11 +83,11 @@ func (r *Rollouts) pass(ctx context.Context) {
 	}
 	maps.DeleteFunc(r.watched, func(name string, _ time.Time) bool {
 		b, _ := view.Binding(name)
-		return !b.Rollout.Active()
+		return !b.Rollout.IsActive()
 	})
 	maps.DeleteFunc(r.late, func(name string, _ retry) bool {
 		b, _ := view.Binding(name)
-		return !b.Rollout.Active()
+		return !b.Rollout.IsActive()
 	})
 }
 
@@ -199,7 +199,7 @@ func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, r
 	}
 	view := r.metadata.View()
 	b, _ := view.Binding(entityType)
-	if !b.Rollout.Active() || b.Rollout.State != meta.RolloutRunning {
+	if !b.Rollout.IsActive() || b.Rollout.State != meta.RolloutRunning {
 		return nil
 	}
 	note := noteOf(refused)

@@ -30,7 +30,7 @@ type Served struct {
 // is the same. Where the module of its rollout cannot be had, the entities of
 // that are not served; it is returned with the error.
 func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {
-	if was != nil && was.Revision == b.Revision && was.Muted == (b.Held != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.Serving() && (was.Canary == nil || was.newer != nil) {
+	if was != nil && was.Revision == b.Revision && was.Muted == (b.PausedSince != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.IsServing() && (was.Canary == nil || was.newer != nil) {
 		return was, nil
 	}
 	bound := b.Bound
@@ -39,8 +39,8 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	if err != nil {
 		return nil, err
 	}
-	s.Muted = b.Held != 0
-	if !b.Rollout.Serving() {
+	s.Muted = b.PausedSince != 0
+	if !b.Rollout.IsServing() {
 		s.Counts.Watch(0)
 		return s, nil
 	}

@@ -150,7 +150,7 @@ func (s *Service) describe(m meta.Module) Module {
 		if b, bound := view.Binding(t); bound {
 			out.Owners[t] = b.Owner
 		}
-		if v, ok := view.Verified(t, m.Digest); ok {
+		if v, ok := view.VerificationResult(t, m.Digest); ok {
 			out.Verified[t] = *resultOf(v)
 		}
 	}

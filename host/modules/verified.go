@@ -25,7 +25,7 @@ func (s *Service) Verified(ctx context.Context, entityType string, digest journa
 		return KeptVerification{}, request.ErrUnknownType
 	}
 	kept := KeptVerification{Required: requiredBy(view, entityType), Revision: b.Revision}
-	if v, ok := view.Verified(entityType, meta.Digest(digest)); ok {
+	if v, ok := view.VerificationResult(entityType, meta.Digest(digest)); ok {
 		kept.Result = resultOf(v)
 	}
 	return kept, nil
@@ -38,7 +38,7 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyR
 	if err != nil {
 		return err
 	}
-	_, err = s.metadata.Do(ctx, meta.PutVerified(entityType, meta.Verified{
+	_, err = s.metadata.Do(ctx, meta.PutVerificationResult(entityType, meta.VerificationResult{
 		Digest: meta.Digest(r.Digest), Revision: r.Revision, At: r.At.UnixNano(), By: r.By, All: r.All, Snapshots: snapshots, Entities: r.Entities, Events: r.Events,
 		Differences: r.Differences, Faults: r.Faults, Uncompared: r.Uncompared, Cut: r.Cut,
 	}))
@@ -83,7 +83,7 @@ func requiredBy(view *meta.View, entityType string) VerifyRequired {
 	return VerifyAll
 }
 
-func resultOf(v meta.Verified) *VerifyResult {
+func resultOf(v meta.VerificationResult) *VerifyResult {
 	return &VerifyResult{
 		Digest: journal.Digest(v.Digest), Revision: v.Revision, At: time.Unix(0, v.At), By: v.By, All: v.All, Entities: v.Entities, Events: v.Events,
 		Differences: v.Differences, Faults: v.Faults, Uncompared: v.Uncompared, Cut: v.Cut,

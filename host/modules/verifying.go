@@ -48,14 +48,14 @@ const (
 // verify keeps an activation to be verified, if that is needed and may be done
 // later. kept is false if the module may be bound now.
 func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m *guest.Module, a Activation) (now Activated, kept bool, err error) {
-	if b.Rollout.Verifying() && b.Digest != meta.Digest(a.Digest) {
+	if b.Rollout.IsVerifying() && b.Digest != meta.Digest(a.Digest) {
 		if !a.Later || !sameActivation(b.Rollout, a) {
 			return now, false, verifies(b)
 		}
 		return Activated{Revision: b.Revision, Verifying: true}, true, nil
 	}
 	// Entities that stay with the module of an earlier rollout are in its place.
-	if !a.Prove || !a.Later || view.ClusterVersion() < sharding.VersionVerifyingRollouts || b.Rollout.Serving() {
+	if !a.Prove || !a.Later || view.ClusterVersion() < sharding.VersionVerifyingRollouts || b.Rollout.IsServing() {
 		return now, false, nil
 	}
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
@@ -105,7 +105,7 @@ func unserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollou
 	case o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT:
 		p.Rollout = nil
 		return p, true, nil
-	case g.Rollout.Verifying():
+	case g.Rollout.IsVerifying():
 		return p, false, verifies(g)
 	}
 	return p, false, refusedRollout("module %.12s was refused for %s: activate it again, or another one", g.Rollout.Digest, g.EntityType)
@@ -175,7 +175,7 @@ func (v *verifications) pass(ctx context.Context) {
 	}
 	over := func(name string) bool {
 		b, _ := view.Binding(name)
-		return !b.Rollout.Verifying()
+		return !b.Rollout.IsVerifying()
 	}
 	maps.DeleteFunc(v.late, func(name string, _ retry) bool { return over(name) })
 	maps.DeleteFunc(v.tries, func(name string, _ int) bool { return over(name) })
@@ -184,7 +184,7 @@ func (v *verifications) pass(ctx context.Context) {
 // next is the binding whose module is to be verified now.
 func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
 	for _, b := range view.Bindings() {
-		if b.Rollout.Verifying() && !v.now().Before(v.late[b.EntityType].at) && (!found || b.Rollout.Began < first.Rollout.Began) {
+		if b.Rollout.IsVerifying() && !v.now().Before(v.late[b.EntityType].at) && (!found || b.Rollout.Began < first.Rollout.Began) {
 			first, found = b, true
 		}
 	}
@@ -195,7 +195,7 @@ func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
 func (v *verifications) current(b meta.Binding) bool {
 	_, leads := v.metadata.Leads()
 	now, _ := v.metadata.View().Binding(b.EntityType)
-	return leads && now.Rollout.Verifying() && now.Rollout.Began == b.Rollout.Began
+	return leads && now.Rollout.IsVerifying() && now.Rollout.Began == b.Rollout.Began
 }
 
 // while is ctx until current is false. The caller calls done.
@@ -243,7 +243,7 @@ func (v *verifications) compare(ctx context.Context, b meta.Binding) (*proof, er
 	if err := v.prepare(ctx, p.digest); err != nil {
 		return p, err
 	}
-	one, ok := v.metadata.View().Verified(b.EntityType, b.Rollout.Digest)
+	one, ok := v.metadata.View().VerificationResult(b.EntityType, b.Rollout.Digest)
 	p.snapshots = ok && one.Snapshots && one.Revision >= lastChange(b)
 	for range pacedLooks {
 		began := v.now()
@@ -266,7 +266,7 @@ func (v *verifications) prepare(ctx context.Context, digest journal.Digest) erro
 // lastChange is the revision of the last change that b's log has: since then
 // the same module has served.
 func lastChange(b meta.Binding) uint64 {
-	log := b.Log()
+	log := b.ChangeLog()
 	return log[len(log)-1].Revision
 }
 

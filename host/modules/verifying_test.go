@@ -79,7 +79,7 @@ func (w *verifyingWorld) served(module byte, state meta.RolloutState) {
 	if b.Rollout != nil {
 		now = b.Rollout.State
 	}
-	if b.Digest != (meta.Digest{module}) || now != state || b.Held != 0 {
+	if b.Digest != (meta.Digest{module}) || now != state || b.PausedSince != 0 {
 		w.t.Fatalf("want module %d, %q: %+v %+v", module, state, b, b.Rollout)
 	}
 }
@@ -104,7 +104,7 @@ func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Accept = true })
 		w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
 			b := w.binding()
-			if q.Fence != b.Held || q.Paced != (b.Held == 0) || !q.Accept || b.Digest != (meta.Digest{1}) {
+			if q.Fence != b.PausedSince || q.Paced != (b.PausedSince == 0) || !q.Accept || b.Digest != (meta.Digest{1}) {
 				t.Errorf("%+v while %+v", q, b)
 			}
 			return found(3), nil
@@ -115,7 +115,7 @@ func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 			t.Errorf("%+v", w.looks)
 		}
 		b := w.binding()
-		if log := b.Log(); log[len(log)-1].Kind != meta.ChangeActivate || log[len(log)-1].By != "token:ann" || !slices.Equal(b.TruncatedModules(), []meta.Digest{{1}}) {
+		if log := b.ChangeLog(); log[len(log)-1].Kind != meta.ChangeActivate || log[len(log)-1].By != "token:ann" || !slices.Equal(b.TruncatedModules(), []meta.Digest{{1}}) {
 			t.Errorf("%+v", b)
 		}
 	})

@@ -230,7 +230,7 @@ func (r *remains) nodeRemains(view *meta.View) coordinator.NodeRemains {
 		m = meta.Member{Node: r.Node, Address: "unknown", Status: meta.StatusUp} // until it says it itself
 	}
 	m.Disk, m.Incarnation = r.Disk, r.Incarnation
-	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, ClusterVersion: r.Level, Member: m, Removed: r.Removed, Revision: r.Revision}
+	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, ClusterVersion: r.Level, Member: m, MaxRemovedReplica: r.Removed, Revision: r.Revision}
 	for _, c := range r.Replicas {
 		out.Replicas = append(out.Replicas, coordinator.ReplicaRemains{
 			Shard: c.Shard, Replica: c.Replica, Term: c.Term, Applied: c.Index,

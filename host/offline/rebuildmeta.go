@@ -100,7 +100,7 @@ func planFounding(id *datadir.Identity, names []string) (refounding, error) {
 	if !created {
 		cluster = meta.Cluster{ID: id.Cluster, Format: datadir.ClusterFormat, Shards: id.Shards}
 	}
-	r := coordinator.Remains{Cluster: cluster, Metadata: pairs, Founder: id.Node}
+	r := coordinator.Remains{Cluster: cluster, Metadata: pairs, BootstrapNode: id.Node}
 	var index uint64
 	var term sharding.Term
 	for _, n := range all {

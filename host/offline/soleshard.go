@@ -108,7 +108,7 @@ func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writ
 		}
 		r := &replicas[at]
 		if view != nil {
-			if err := view.Recoverable(shard, r.Replica); err != nil {
+			if err := view.CheckRecoverShard(shard, r.Replica); err != nil {
 				return nil, err
 			}
 		}

@@ -219,13 +219,13 @@ func (s *controlService) Reach(ctx context.Context, r *connect.Request[peerv1.Re
 
 func (s *controlService) Propose(ctx context.Context, r *connect.Request[peerv1.ProposeRequest]) (*connect.Response[peerv1.ProposeResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ProposeResponse, error) {
-		if m, ok := meta.Admits(r.Msg.GetCommand()); ok {
+		if m, ok := meta.AdmittedMember(r.Msg.GetCommand()); ok {
 			caller := CallerOf(ctx)
 			if err := identify(string(m.Node), string(caller.Node), caller.Proven); err != nil {
 				return nil, err
 			}
 		}
-		if meta.Coordinates(r.Msg.GetCommand()) {
+		if meta.IsCoordinatorCommand(r.Msg.GetCommand()) {
 			return nil, fmt.Errorf("%w: members and replicas are the coordinator's to decide on", ErrRefused)
 		}
 		result, err := s.peers.opts.Control.Propose(ctx, r.Msg.GetCommand())

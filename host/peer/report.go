@@ -17,7 +17,7 @@ func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 		NodeId: string(r.Node), Incarnation: r.Incarnation, Seq: r.Seq, View: r.View,
 		Replicas: r.Replicas, Draining: r.Draining, Full: r.Full, PaceMillis: uint32(r.Pace.Milliseconds()), Shards: make([]*peerv1.ShardReport, len(r.Shards)),
 	}
-	for _, node := range r.Heard {
+	for _, node := range r.Reachable {
 		out.Heard = append(out.Heard, string(node))
 	}
 	for i := range r.Shards {
@@ -43,7 +43,7 @@ func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 		Replicas: r.GetReplicas(), Draining: r.GetDraining(), Full: r.GetFull(), Pace: time.Duration(r.GetPaceMillis()) * time.Millisecond, Shards: make([]coordinator.ShardReport, len(r.GetShards())),
 	}
 	for _, node := range r.GetHeard() {
-		out.Heard = append(out.Heard, sharding.NodeID(node))
+		out.Reachable = append(out.Reachable, sharding.NodeID(node))
 	}
 	for i, s := range r.GetShards() {
 		o := coordinator.ShardReport{

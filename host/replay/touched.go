@@ -198,7 +198,7 @@ func (t *touched) find(ctx context.Context) ([]string, error) {
 
 // outside reports that a row is of an entity that is not of a part.
 func outside(part meta.Part, row *eventlog.OrderRow) bool {
-	return part != (meta.Part{}) && !part.Has(sharding.EntityID{Type: string(row.Type), ID: string(row.ID)})
+	return part != (meta.Part{}) && !part.Contains(sharding.EntityID{Type: string(row.Type), ID: string(row.ID)})
 }
 
 // beforeIn reports whether the first record of the type between two indexes, of

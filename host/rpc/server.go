@@ -296,7 +296,7 @@ func (s *Server) Break() {
 }
 
 // Part closes the connections of the clients' listener that other nodes have
-// used. It follows a change of Options.PeersAt.
+// used. It follows a change of Options.PeerEndpoint.
 func (s *Server) Part() { s.clients.conns.CloseInternal() }
 
 // Cut closes the listeners and every connection at once.

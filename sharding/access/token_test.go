@@ -36,7 +36,7 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
-func TestHashesAreText(t *testing.T) {
+func TestTokenHashIsEncodedAsHex(t *testing.T) {
 	text, err := json.Marshal(HashToken("hst_a"))
 	var back TokenHash
 	if err != nil || json.Unmarshal(text, &back) != nil || back != HashToken("hst_a") {

@@ -213,7 +213,7 @@ func (s *nodes) act(i int) {
 // Some nodes are configured or ordered to bootstrap, possibly several at once.
 // They start in any order, crash, lose their disks and messages. There are
 // never two clusters, and exactly one in the end.
-func TestNeverTwoClusters(t *testing.T) {
+func TestNodesNeverBootstrapTwoClusters(t *testing.T) {
 	founded, contested, ordered, without := 0, 0, 0, 0
 	for seed := range uint64(6000) {
 		s := newNodes(seed)

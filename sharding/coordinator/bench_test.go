@@ -101,7 +101,7 @@ func first(i, nodes int) int {
 
 // BenchmarkStepAfterNodeDeath measures a step in a cluster with a dead node,
 // whose shards are waiting to be rebuilt elsewhere.
-func BenchmarkStepOfADeath(b *testing.B) {
+func BenchmarkStepAfterNodeDeath(b *testing.B) {
 	for _, nodes := range []int{5, 100} {
 		b.Run(fmt.Sprintf("%dx4096", nodes), func(b *testing.B) {
 			c, in, s := balanced(nodes, 4096)
@@ -125,7 +125,7 @@ func BenchmarkStepOfADeath(b *testing.B) {
 
 // BenchmarkStepPlacement measures the step that places all shards of a new
 // cluster.
-func BenchmarkStepOfAPlacement(b *testing.B) {
+func BenchmarkStepPlacement(b *testing.B) {
 	for _, nodes := range []int{3, 100} {
 		b.Run(fmt.Sprintf("%dx4096", nodes), func(b *testing.B) {
 			_, in, _ := balancedOf(nodes, 4096, 0)
@@ -140,7 +140,7 @@ func BenchmarkStepOfAPlacement(b *testing.B) {
 
 // BenchmarkStepLowerReplication measures the step that removes two replicas of
 // each shard.
-func BenchmarkStepOfLessReplication(b *testing.B) {
+func BenchmarkStepLowerReplication(b *testing.B) {
 	for _, nodes := range []int{5, 100} {
 		b.Run(fmt.Sprintf("%dx4096", nodes), func(b *testing.B) {
 			c, in, _ := balancedOf(nodes, 4096, 5)

@@ -13,12 +13,12 @@ const collectEvery = 10 * time.Second
 // collect removes modules that have been unused for long enough. A command
 // changes only a few, so if there are any, the next step looks again.
 func (s *stepView) collect() {
-	if s.view.ClusterVersion() < sharding.VersionModuleRetention || s.now.Sub(s.collected) < collectEvery {
+	if s.view.ClusterVersion() < sharding.VersionModuleRetention || s.now.Sub(s.lastCollect) < collectEvery {
 		return
 	}
-	if at := s.now.UnixNano(); s.view.StaleModules(at) {
+	if at := s.now.UnixNano(); s.view.HasStaleModules(at) {
 		s.plan.Commands = append(s.plan.Commands, meta.CollectModules(at))
 		return
 	}
-	s.collected = s.now
+	s.lastCollect = s.now
 }

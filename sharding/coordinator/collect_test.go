@@ -60,7 +60,7 @@ func (c *collecting) module(n byte) meta.Module {
 
 // The coordinator removes modules after they have been unused for the retention
 // period, not before.
-func TestUnneededModulesAreCollected(t *testing.T) {
+func TestUnusedModulesAreRemoved(t *testing.T) {
 	c := newCollecting(t, sharding.VersionModuleRetention)
 	c.do(meta.PutSetting(meta.SettingModuleRetention, []byte("100s")))
 	c.pass(time.Minute)
@@ -96,7 +96,7 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 }
 
 // At version 1 modules are neither removed nor marked as unused.
-func TestNothingIsCollectedAtLevel1(t *testing.T) {
+func TestModulesAreKeptAtVersion1(t *testing.T) {
 	c := newCollecting(t, sharding.Version1)
 	c.do(meta.PutModule(c.module(1)))
 	if n := c.pass(40 * 24 * time.Hour / 1000); n != 0 {

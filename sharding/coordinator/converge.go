@@ -19,7 +19,7 @@ type Conf struct {
 	Commit uint64
 	// Unreachable are members that do not answer the leader, or whose nodes
 	// this node cannot reach now.
-	Silent []sharding.ReplicaID
+	Unreachable []sharding.ReplicaID
 	// Next is the view's NextReplica. Members with this or a higher id are
 	// newer than the view.
 	Next sharding.ReplicaID
@@ -55,33 +55,33 @@ func Converge(p meta.Placement, c Conf) (Change, bool) {
 	}
 	g := goalOf(p, c)
 	if !slices.Contains(c.Voters, c.Self) {
-		heir, ok := c.heir(goal{voters: c.Voters})
+		heir, ok := c.transferTarget(goal{voters: c.Voters})
 		return Change{Transfer: heir}, ok
 	}
-	if g.newer {
+	if g.hasNewerMember {
 		return Change{}, false
 	}
 	if len(g.missing) > 0 {
 		return Change{AddLearners: g.missing}, true
 	}
-	ready := !slices.ContainsFunc(g.promote, func(id sharding.ReplicaID) bool { return !c.ready(id) })
-	if !ready || !c.quorum(g.voters) {
-		return g.withoutVotes()
+	ready := !slices.ContainsFunc(g.promote, func(id sharding.ReplicaID) bool { return !c.isReady(id) })
+	if !ready || !c.hasQuorum(g.voters) {
+		return g.removeLearnersOnly()
 	}
-	if !g.drops(c.Self) {
+	if !g.losesVote(c.Self) {
 		ch := Change{AddVoters: g.promote, AddLearners: g.demote, Remove: slices.Concat(g.removeVoters, g.removeLearners)}
-		return ch, ch.any()
+		return ch, ch.isNonEmpty()
 	}
-	if heir, ok := c.heir(g); ok {
+	if heir, ok := c.transferTarget(g); ok {
 		return Change{Transfer: heir}, true
 	}
-	if len(g.promote) > 0 && c.quorum(slices.Concat(c.Voters, g.promote)) {
+	if len(g.promote) > 0 && c.hasQuorum(slices.Concat(c.Voters, g.promote)) {
 		return Change{AddVoters: g.promote}, true
 	}
-	return g.withoutVotes()
+	return g.removeLearnersOnly()
 }
 
-func (c Change) any() bool {
+func (c Change) isNonEmpty() bool {
 	return len(c.AddLearners)+len(c.AddVoters)+len(c.Remove) > 0
 }
 
@@ -92,7 +92,7 @@ type goal struct {
 	promote, demote              []sharding.ReplicaID
 	removeVoters, removeLearners []sharding.ReplicaID
 	// hasNewerMember: the group has a member that is newer than the view.
-	newer bool
+	hasNewerMember bool
 }
 
 func goalOf(p meta.Placement, c Conf) goal {
@@ -122,13 +122,13 @@ func goalOf(p meta.Placement, c Conf) goal {
 	// outdated view, so remove it.
 	for _, id := range c.Voters {
 		if _, known := p.Replica(id); !known {
-			g.newer = g.newer || id >= c.Next
+			g.hasNewerMember = g.hasNewerMember || id >= c.Next
 			g.removeVoters = append(g.removeVoters, id)
 		}
 	}
 	for _, id := range c.Learners {
 		if _, known := p.Replica(id); !known {
-			g.newer = g.newer || id >= c.Next
+			g.hasNewerMember = g.hasNewerMember || id >= c.Next
 			g.removeLearners = append(g.removeLearners, id)
 		}
 	}
@@ -136,24 +136,24 @@ func goalOf(p meta.Placement, c Conf) goal {
 }
 
 // losesVote reports whether the replica loses its vote.
-func (g *goal) drops(id sharding.ReplicaID) bool { return !slices.Contains(g.voters, id) }
+func (g *goal) losesVote(id sharding.ReplicaID) bool { return !slices.Contains(g.voters, id) }
 
 // removeLearnersOnly returns the part of the change that affects no vote.
-func (g *goal) withoutVotes() (Change, bool) {
+func (g *goal) removeLearnersOnly() (Change, bool) {
 	return Change{Remove: g.removeLearners}, len(g.removeLearners) > 0
 }
 
 // isReady reports whether the member can be relied on: it is reachable and its
 // log is close to the leader's.
-func (c *Conf) ready(id sharding.ReplicaID) bool {
-	return id == c.Self || !slices.Contains(c.Silent, id) && CaughtUp(c.Match[id], c.Commit)
+func (c *Conf) isReady(id sharding.ReplicaID) bool {
+	return id == c.Self || !slices.Contains(c.Unreachable, id) && IsCaughtUp(c.Match[id], c.Commit)
 }
 
 // hasQuorum reports whether a majority of the voters is ready.
-func (c *Conf) quorum(voters []sharding.ReplicaID) bool {
+func (c *Conf) hasQuorum(voters []sharding.ReplicaID) bool {
 	n := 0
 	for _, id := range voters {
-		if c.ready(id) {
+		if c.isReady(id) {
 			n++
 		}
 	}
@@ -161,10 +161,10 @@ func (c *Conf) quorum(voters []sharding.ReplicaID) bool {
 }
 
 // transferTarget returns the most advanced voter that keeps its vote.
-func (c *Conf) heir(g goal) (sharding.ReplicaID, bool) {
+func (c *Conf) transferTarget(g goal) (sharding.ReplicaID, bool) {
 	var able []sharding.ReplicaID
 	for _, id := range c.Voters {
-		if id != c.Self && slices.Contains(g.voters, id) && c.ready(id) {
+		if id != c.Self && slices.Contains(g.voters, id) && c.isReady(id) {
 			able = append(able, id)
 		}
 	}

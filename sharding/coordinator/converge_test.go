@@ -49,7 +49,7 @@ func confOf(text string) coordinator.Conf {
 			c.Match[r] = m
 		}
 		if silent {
-			c.Silent = append(c.Silent, r)
+			c.Unreachable = append(c.Unreachable, r)
 		}
 		if learner {
 			c.Learners = append(c.Learners, r)

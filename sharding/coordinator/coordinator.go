@@ -73,36 +73,36 @@ func or[T comparable](v, def T) T {
 // wherever the metadata shard is led next, continues from the metadata and the
 // reports. It belongs to one goroutine at a time.
 type Coordinator struct {
-	opts  Options
-	nodes map[sharding.NodeID]*heard
+	opts    Options
+	reports map[sharding.NodeID]*receivedReport
 	// unreachableSince has the time since when each unreachable member has been
 	// out of reach.
-	silent map[sharding.NodeID]time.Time
+	unreachableSince map[sharding.NodeID]time.Time
 	// troubles are the nodes that were slow, or came and went.
 	troubles map[sharding.NodeID]*trouble
 	// leaders has, by shard, the report of the node that last claimed
 	// leadership in the highest term claimed; terms has the highest term
 	// reported by any replica.
-	leaders map[sharding.ShardID]*heard
-	terms   map[sharding.ShardID]sharding.Term
-	fences  map[sharding.ShardID]fence
+	leaders      map[sharding.ShardID]*receivedReport
+	terms        map[sharding.ShardID]sharding.Term
+	forgetChecks map[sharding.ShardID]forgetCheck
 	// leaderlessSince has the time since when each leaderless data shard has
 	// had no known leader.
-	unled map[sharding.ShardID]time.Time
+	leaderlessSince map[sharding.ShardID]time.Time
 	// pendingTransfers are the leadership transfers that were requested.
-	moving map[sharding.ShardID]handover
+	pendingTransfers map[sharding.ShardID]pendingTransfer
 	// pinnedLeaders are the nodes to which an operator moved leaderships.
-	pins       map[sharding.ShardID]sharding.NodeID
-	operations []*operation // at most MaxOperations, which the caller enforces
+	pinnedLeaders map[sharding.ShardID]sharding.NodeID
+	operations    []*operation // at most MaxOperations, which the caller enforces
 	// placements caches the sorted placements of placementsView.
-	placements []meta.Placement
-	placed     *meta.View
+	placements     []meta.Placement
+	placementsView *meta.View
 	// lastCollect is when no unused modules were found last.
-	collected time.Time
+	lastCollect time.Time
 }
 
 // receivedReport is the latest report of a node.
-type heard struct {
+type receivedReport struct {
 	report Report
 	at     time.Time
 	shards map[sharding.ShardID]*ShardReport // indexes report.Shards
@@ -111,7 +111,7 @@ type heard struct {
 }
 
 // pendingTransfer is a requested leadership transfer.
-type handover struct {
+type pendingTransfer struct {
 	to   sharding.NodeID
 	term sharding.Term
 	at   time.Time
@@ -120,9 +120,9 @@ type handover struct {
 // New returns a coordinator without any reports.
 func New(o Options) *Coordinator {
 	return &Coordinator{
-		opts: o.withDefaults(), nodes: map[sharding.NodeID]*heard{}, silent: map[sharding.NodeID]time.Time{}, troubles: map[sharding.NodeID]*trouble{},
-		leaders: map[sharding.ShardID]*heard{}, terms: map[sharding.ShardID]sharding.Term{}, unled: map[sharding.ShardID]time.Time{}, fences: map[sharding.ShardID]fence{},
-		moving: map[sharding.ShardID]handover{}, pins: map[sharding.ShardID]sharding.NodeID{},
+		opts: o.withDefaults(), reports: map[sharding.NodeID]*receivedReport{}, unreachableSince: map[sharding.NodeID]time.Time{}, troubles: map[sharding.NodeID]*trouble{},
+		leaders: map[sharding.ShardID]*receivedReport{}, terms: map[sharding.ShardID]sharding.Term{}, leaderlessSince: map[sharding.ShardID]time.Time{}, forgetChecks: map[sharding.ShardID]forgetCheck{},
+		pendingTransfers: map[sharding.ShardID]pendingTransfer{}, pinnedLeaders: map[sharding.ShardID]sharding.NodeID{},
 	}
 }
 
@@ -169,13 +169,13 @@ type Plan struct {
 // Step makes the decisions of one step. Coordinators with equal state return
 // equal plans for equal inputs.
 func (c *Coordinator) Step(in Input) Plan {
-	s := c.look(in)
+	s := c.newStepView(in)
 	if _, created := in.View.Cluster(); !created {
 		return s.plan
 	}
 	s.takeOperations(in.Operations)
-	s.members()
-	s.place()
+	s.updateMembers()
+	s.placeShards()
 	for _, sh := range s.shards {
 		s.forget(sh)
 	}

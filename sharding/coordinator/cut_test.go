@@ -53,7 +53,7 @@ func (w *cutWorld) step() coordinator.Plan {
 	}
 	in := coordinator.Input{Now: time.Unix(w.at, 0), View: w.s.View(), Reachable: map[sharding.NodeID]bool{"n1": true, "n2": true, "n3": true}}
 	for _, n := range []sharding.NodeID{"n1", "n2", "n3"} {
-		r := coordinator.Report{Node: n, Incarnation: 5, Seq: uint64(w.at), Heard: w.heard[n]}
+		r := coordinator.Report{Node: n, Incarnation: 5, Seq: uint64(w.at), Reachable: w.heard[n]}
 		if n == "n1" {
 			r.Shards = []coordinator.ShardReport{group}
 		}
@@ -65,7 +65,7 @@ func (w *cutWorld) step() coordinator.Plan {
 // A node that only the coordinator cannot reach is not considered dead.
 // Instead, the metadata shard moves to a node that reaches it. A node that no
 // other node reaches is dead.
-func TestNodeCutFromTheCoordinatorAloneIsNotDead(t *testing.T) {
+func TestNodeUnreachableOnlyFromCoordinatorIsNotDead(t *testing.T) {
 	all := []sharding.NodeID{"n1", "n2", "n3", "n4"}
 	for _, tt := range []struct {
 		name  string
@@ -105,7 +105,7 @@ func TestNodeCutFromTheCoordinatorAloneIsNotDead(t *testing.T) {
 }
 
 // A node that is unreachable for a moment causes no transfer.
-func TestShortSilenceLeavesTheCoordinator(t *testing.T) {
+func TestShortOutageKeepsTheCoordinator(t *testing.T) {
 	w := newCutWorld(t)
 	w.heard["n2"] = []sharding.NodeID{"n1", "n2", "n3", "n4"}
 	for range 4 {
@@ -117,7 +117,7 @@ func TestShortSilenceLeavesTheCoordinator(t *testing.T) {
 
 // A leaving node stays a member as long as a shard needs its lost replica. If
 // that shard cannot elect a leader, the pending operation says so.
-func TestLeaveSaysThatAShardHasLostItsMajority(t *testing.T) {
+func TestPendingLeaveReportsLostMajority(t *testing.T) {
 	w := newCutWorld(t)
 	apply(t, w.s, meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1", "n3", "n4"}}))
 	for _, n := range []sharding.NodeID{"n3", "n4"} {

@@ -29,7 +29,7 @@ func (w *world) rebuilt(t *testing.T, node sharding.NodeID, old sharding.Replica
 			t.Fatal(w.fault)
 		}
 		p, _ := w.state.View().Placement(1)
-		if r, on := p.On(node); on && r.ID != old && r.State == meta.ReplicaVoter {
+		if r, on := p.ReplicaOn(node); on && r.ID != old && r.State == meta.ReplicaVoter {
 			return true
 		}
 	}
@@ -39,7 +39,7 @@ func (w *world) rebuilt(t *testing.T, node sharding.NodeID, old sharding.Replica
 // After the second damage, a node leads nothing for an hour and gets its next
 // replica later. After the third, it gets one only when an operator resumes it.
 // Replicas that are damaged at the same time count once.
-func TestDamagedAgainAndAgain(t *testing.T) {
+func TestRepeatedDamageStopsPlacementOnNode(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	const node = "n2"
@@ -54,7 +54,7 @@ func TestDamagedAgainAndAgain(t *testing.T) {
 		w.until(t, what, func() bool {
 			for s := sharding.ShardID(1); s <= shards; s++ {
 				p, _ := w.state.View().Placement(s)
-				if r, on := p.On(node); !on || r.State != meta.ReplicaVoter || w.groups[s].on(w.host(node)) == nil {
+				if r, on := p.ReplicaOn(node); !on || r.State != meta.ReplicaVoter || w.groups[s].on(w.host(node)) == nil {
 					return false
 				}
 			}

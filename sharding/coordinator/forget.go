@@ -9,11 +9,11 @@ import (
 
 // forgetCheck tracks the conditions under which leaving replicas of a shard may
 // be forgotten.
-type fence struct {
-	term    sharding.Term
-	changed uint64 // Placement.Changed that the leader has seen
-	last    uint64 // last log index of the leader when it first reported that
-	gone    uint64 // applied index of the leader when its membership was first without the replicas; 0 before
+type forgetCheck struct {
+	term      sharding.Term
+	changed   uint64 // Placement.Changed that the leader has seen
+	last      uint64 // last log index of the leader when it first reported that
+	removedAt uint64 // applied index of the leader when its membership was first without the replicas; 0 before
 }
 
 // forget drops replicas that have left their group for good. Nodes delete
@@ -29,27 +29,27 @@ type fence struct {
 func (s *stepView) forget(sh *shard) {
 	leaving := sh.IDs(meta.ReplicaLeaving)
 	if len(leaving) == 0 {
-		delete(s.fences, sh.Shard)
+		delete(s.forgetChecks, sh.Shard)
 		return
 	}
 	r := sh.lead
-	if r == nil || sh.leader.heard.report.View < sh.Changed || r.Last == 0 {
+	if r == nil || sh.leader.latest.report.View < sh.Changed || r.Last == 0 {
 		return
 	}
-	f := s.fences[sh.Shard]
+	f := s.forgetChecks[sh.Shard]
 	if f.term != r.Term || f.changed != sh.Changed || f.last == 0 {
-		f = fence{term: r.Term, changed: sh.Changed, last: r.Last}
+		f = forgetCheck{term: r.Term, changed: sh.Changed, last: r.Last}
 	}
-	if f.gone == 0 && r.Applied >= f.last && without(r, leaving) {
-		f.gone = r.Applied
+	if f.removedAt == 0 && r.Applied >= f.last && excludesReplicas(r, leaving) {
+		f.removedAt = r.Applied
 	}
-	s.fences[sh.Shard] = f
-	if f.gone > 0 && without(r, leaving) && s.known(sh, f.gone) {
+	s.forgetChecks[sh.Shard] = f
+	if f.removedAt > 0 && excludesReplicas(r, leaving) && s.haveVotersApplied(sh, f.removedAt) {
 		s.command(meta.Forget(sh.Shard, leaving...))
 	}
 }
 
-func without(r *ShardReport, ids []sharding.ReplicaID) bool {
+func excludesReplicas(r *ShardReport, ids []sharding.ReplicaID) bool {
 	return len(r.Outgoing) == 0 && !slices.ContainsFunc(ids, func(id sharding.ReplicaID) bool {
 		return slices.Contains(r.Voters, id) || slices.Contains(r.Learners, id)
 	})
@@ -57,7 +57,7 @@ func without(r *ShardReport, ids []sharding.ReplicaID) bool {
 
 // haveVotersApplied reports whether a majority of the voters, and every voter
 // that is not considered dead, has applied the group's log up to the index.
-func (s *stepView) known(sh *shard, index uint64) bool {
+func (s *stepView) haveVotersApplied(sh *shard, index uint64) bool {
 	knows := 0
 	for _, id := range sh.lead.Voters {
 		m, ok := sh.Replica(id)

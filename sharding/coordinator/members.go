@@ -12,23 +12,23 @@ import (
 const placeBatch = 512
 
 // updateMembers makes the status changes of members.
-func (s *stepView) members() {
+func (s *stepView) updateMembers() {
 	for _, n := range s.nodes {
 		switch {
-		case n.Status == meta.StatusJoining && n.fresh && s.follows(n):
+		case n.Status == meta.StatusJoining && n.fresh && s.isFollowing(n):
 			s.setStatus(n, meta.StatusUp)
 		case n.Status == meta.StatusDown && !n.Downed && n.fresh:
-			if s.follows(n) {
+			if s.isFollowing(n) {
 				s.setStatus(n, meta.StatusUp)
 			}
-		case n.Status != meta.StatusDown && s.dead(n):
+		case n.Status != meta.StatusDown && s.isDead(n):
 			s.setStatus(n, meta.StatusDown)
-		case (n.Status == meta.StatusLeaving || n.Status == meta.StatusDown) && !s.holds(n):
+		case (n.Status == meta.StatusLeaving || n.Status == meta.StatusDown) && !s.hasReplicas(n):
 			s.command(meta.RemoveMember(n.Node))
 		}
 	}
-	for id, h := range s.Coordinator.nodes {
-		if s.now.Sub(h.at) <= s.opts.Fresh && s.outside(id, h.report.Incarnation) {
+	for id, h := range s.Coordinator.reports {
+		if s.now.Sub(h.at) <= s.opts.Fresh && s.isOutsider(id, h.report.Incarnation) {
 			s.plan.Rejoin = append(s.plan.Rejoin, id)
 		}
 	}
@@ -43,11 +43,11 @@ func (s *stepView) command(c []byte) { s.plan.Commands = append(s.plan.Commands,
 
 // isFollowing reports whether the node's replica of the metadata shard is a
 // member of its group and caught up.
-func (s *stepView) follows(n *node) bool {
+func (s *stepView) isFollowing(n *node) bool {
 	for _, sh := range s.shards {
 		if sh.Shard == sharding.MetaShard {
-			r, ok := sh.On(n.Node)
-			return ok && r.State != meta.ReplicaLeaving && sh.caughtUp(r.ID)
+			r, ok := sh.ReplicaOn(n.Node)
+			return ok && r.State != meta.ReplicaLeaving && sh.isCaughtUp(r.ID)
 		}
 	}
 	return false
@@ -58,14 +58,14 @@ func (s *stepView) follows(n *node) bool {
 // partitioned itself, and considers no node dead. Neither does it consider a
 // node dead that another node can reach: that node serves and votes, and only
 // the link to the coordinator is broken.
-func (s *stepView) dead(n *node) bool {
-	since, silent := s.silent[n.Node]
+func (s *stepView) isDead(n *node) bool {
+	since, silent := s.unreachableSince[n.Node]
 	if !silent || s.now.Sub(since) < s.policy.DeadAfter {
 		return false
 	}
 	heard := 0
 	for _, h := range s.nodes {
-		if h.host() && h.reachable {
+		if h.canHost() && h.reachable {
 			heard++
 		}
 	}
@@ -75,12 +75,12 @@ func (s *stepView) dead(n *node) bool {
 // hears reports whether the node currently reports that it can reach the other
 // one.
 func (n *node) hears(other sharding.NodeID) bool {
-	return n.fresh && n.Node != other && n.host() && slices.Contains(n.heard.report.Heard, other)
+	return n.fresh && n.Node != other && n.canHost() && slices.Contains(n.latest.report.Reachable, other)
 }
 
 // hasReplicas reports whether any replica is placed on the node, including lost
 // ones.
-func (s *stepView) holds(n *node) bool {
+func (s *stepView) hasReplicas(n *node) bool {
 	return slices.ContainsFunc(s.shards, func(sh *shard) bool {
 		return slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node })
 	})
@@ -88,7 +88,7 @@ func (s *stepView) holds(n *node) bool {
 
 // isOutsider reports whether a reporting node no longer belongs to the metadata
 // shard, or runs a start that has not joined.
-func (s *stepView) outside(id sharding.NodeID, incarnation uint64) bool {
+func (s *stepView) isOutsider(id sharding.NodeID, incarnation uint64) bool {
 	n := s.byID[id]
 	if n == nil || n.Incarnation < incarnation {
 		return true
@@ -97,16 +97,16 @@ func (s *stepView) outside(id sharding.NodeID, incarnation uint64) bool {
 		return false
 	}
 	p, _ := s.view.Placement(sharding.MetaShard)
-	r, ok := p.On(id)
+	r, ok := p.ReplicaOn(id)
 	return !ok || r.State == meta.ReplicaLeaving
 }
 
 // placeShards places all shards that have never been placed, with a full set of
 // voters, as soon as enough storage nodes are available.
-func (s *stepView) place() {
+func (s *stepView) placeShards() {
 	able := 0
 	for _, n := range s.nodes {
-		if n.able() {
+		if n.canTake() {
 			able++
 		}
 	}
@@ -114,7 +114,7 @@ func (s *stepView) place() {
 	if able == 0 || able < s.policy.MinMembers {
 		return
 	}
-	votes := odd(min(able, s.policy.Replication))
+	votes := oddVoters(min(able, s.policy.Replication))
 	var batch []meta.PlaceOn
 	for id := sharding.ShardID(1); uint32(id) <= cluster.Shards; id++ {
 		if _, placed := s.view.Placement(id); placed {
@@ -139,8 +139,8 @@ func (s *stepView) place() {
 // promotionCandidates returns up to n of the shard's promotable learners: first
 // those on nodes that are not draining, then those in zones with fewest voters
 // of the shard, then those with smaller node ids.
-func (s *stepView) spare(sh *shard, n int) []sharding.ReplicaID {
-	ripe := slices.Clone(sh.ripe)
+func (s *stepView) promotionCandidates(sh *shard, n int) []sharding.ReplicaID {
+	ripe := slices.Clone(sh.promotable)
 	slices.SortFunc(ripe, func(a, b meta.Replica) int { return cmp.Compare(a.Node, b.Node) })
 	zones := map[string]int{}
 	for _, r := range sh.Replicas {

@@ -39,7 +39,7 @@ func (w *world) judgeChange(g *group, l *replica, now conf, ch coordinator.Chang
 	}), ch.AddVoters)
 	good := 0
 	for _, id := range voters {
-		if r := g.replicas[id]; r != nil && g.hears(l, id) && coordinator.CaughtUp(r.match, g.commit) {
+		if r := g.replicas[id]; r != nil && g.hears(l, id) && coordinator.IsCaughtUp(r.match, g.commit) {
 			good++
 		}
 	}
@@ -47,7 +47,7 @@ func (w *world) judgeChange(g *group, l *replica, now conf, ch coordinator.Chang
 		w.fail("shard %d: %+v leaves voters %v, %d of them work: %s", g.shard, ch, voters, good, w.draw(g))
 	}
 	for _, id := range ch.AddVoters {
-		if r := g.replicas[id]; r == nil || !coordinator.CaughtUp(r.match, g.commit) {
+		if r := g.replicas[id]; r == nil || !coordinator.IsCaughtUp(r.match, g.commit) {
 			w.fail("shard %d: replica %d is to vote and has not caught up: %s", g.shard, id, w.draw(g))
 		}
 	}

@@ -39,7 +39,7 @@ func (w *world) noteRipe() {
 	for _, g := range w.groups {
 		if l := g.lead(); l != nil {
 			for _, id := range slices.Concat(g.confOf(l).voters, g.confOf(l).learners) {
-				if r := g.replicas[id]; r != nil && coordinator.CaughtUp(r.match, g.commit) {
+				if r := g.replicas[id]; r != nil && coordinator.IsCaughtUp(r.match, g.commit) {
 					w.ripe[id] = true
 				}
 			}
@@ -137,7 +137,7 @@ func (w *world) converge(g *group, l *replica, v *meta.View) {
 	in := coordinator.Conf{Self: l.id, Voters: c.voters, Learners: c.learners, Outgoing: c.outgoing, Match: g.matches(l), Commit: g.commit, Next: v.NextReplica()}
 	for _, id := range slices.Concat(c.voters, c.learners) {
 		if node, ok := v.ReplicaNode(g.shard, id); ok && (!w.hears(l.node, node) || !g.hears(l, id)) {
-			in.Silent = append(in.Silent, id)
+			in.Unreachable = append(in.Unreachable, id)
 		}
 	}
 	ch, needed := w.sabotage.converge(p, in)
@@ -187,7 +187,7 @@ func (w *world) send(h *host, v *meta.View) {
 		p, placed := v.Placement(id)
 		l := g.lead()
 		leads := l == mine
-		if !placed || !coordinator.Wanted(p, leads) && mine.stopped == sharding.NotStopped {
+		if !placed || !coordinator.MustReport(p, leads) && mine.stopped == sharding.NotStopped {
 			continue
 		}
 		s := coordinator.ShardReport{Shard: id, Replica: mine.id, Term: g.term, Leader: leads, Commit: mine.known, Applied: mine.applied, Last: mine.match, Stopped: mine.stopped}
@@ -195,7 +195,7 @@ func (w *world) send(h *host, v *meta.View) {
 			c := g.confOf(mine)
 			s.Voters, s.Learners, s.Outgoing, s.Match, s.Commit, s.Last = c.voters, c.learners, c.outgoing, g.matches(mine), g.commit, g.last
 			for id, match := range s.Match {
-				w.ripe[id] = w.ripe[id] || coordinator.CaughtUp(match, s.Commit)
+				w.ripe[id] = w.ripe[id] || coordinator.IsCaughtUp(match, s.Commit)
 			}
 		}
 		w.baffled[mine.id] = w.baffled[mine.id] || mine.stopped == sharding.StopUnsupported
@@ -259,7 +259,7 @@ func (w *world) coordinate() {
 	}
 	for _, t := range plan.Transfers {
 		p, _ := in.View.Placement(t.Shard)
-		if r, ok := p.On(t.To); !ok || r.State != meta.ReplicaVoter {
+		if r, ok := p.ReplicaOn(t.To); !ok || r.State != meta.ReplicaVoter {
 			w.fail("shard %d: leadership is to go to %+v: %s", t.Shard, r, w.draw(w.groups[t.Shard]))
 		}
 		if m, _ := in.View.Member(t.To); m.Status != meta.StatusUp || !in.Reachable[t.To] {

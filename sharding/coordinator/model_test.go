@@ -300,7 +300,7 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 		}
 	}
 	for _, m := range v.Members() {
-		if _, on := p.On(m.Node); !on && m.Status == meta.StatusUp && !w.host(m.Node).dead && w.behind(v, m.Node) {
+		if _, on := p.ReplicaOn(m.Node); !on && m.Status == meta.StatusUp && !w.host(m.Node).dead && w.behind(v, m.Node) {
 			hosts-- // it gets no replica until it can read its logs
 		}
 	}
@@ -333,7 +333,7 @@ func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) strin
 func (w *world) behind(v *meta.View, node sharding.NodeID) bool {
 	for s := sharding.ShardID(1); s <= shards; s++ {
 		p, _ := v.Placement(s)
-		r, on := p.On(node)
+		r, on := p.ReplicaOn(node)
 		if g := w.groups[s]; on && g != nil && g.replicas[r.ID] != nil && g.replicas[r.ID].stopped == sharding.StopUnsupported {
 			return true
 		}
@@ -432,7 +432,7 @@ func TestModel(t *testing.T) {
 }
 
 // The model detects each planted fault.
-func TestModelFindsSabotage(t *testing.T) {
+func TestModelDetectsPlantedFaults(t *testing.T) {
 	for name, m := range sabotages() {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			for seed := m.from; seed < m.from+20000; seed++ {
@@ -453,7 +453,7 @@ func sabotages() map[string]sabotage {
 				for id := range c.Match {
 					c.Match[id] = c.Commit
 				}
-				c.Silent = nil
+				c.Unreachable = nil
 				return coordinator.Converge(p, c)
 			},
 			report: func(r *coordinator.Report) {

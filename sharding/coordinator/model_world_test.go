@@ -109,9 +109,9 @@ func newWorld(seed uint64, m sabotage) *world {
 		w.sabotage.converge = coordinator.Converge
 	}
 	founder := w.addHost()
-	g := w.group(0, []sharding.ReplicaID{meta.FounderReplica})
-	w.create(founder, g, meta.FounderReplica)
-	g.crown(g.replicas[meta.FounderReplica])
+	g := w.group(0, []sharding.ReplicaID{meta.BootstrapReplica})
+	w.create(founder, g, meta.BootstrapReplica)
+	g.crown(g.replicas[meta.BootstrapReplica])
 	founder.member = true
 	w.propose(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: shards}, w.describe(founder)))
 	if w.rng.IntN(2) == 0 {
@@ -228,7 +228,7 @@ func (w *world) applied(before *meta.View, body, result []byte) {
 }
 
 // joined handles the result of Join, which may get lost.
-func (w *world) joined(j *meta.Joined) {
+func (w *world) joined(j *meta.JoinResult) {
 	h := w.host(j.Member.Node)
 	if h == nil || !h.linked() || j.Member.Incarnation != h.incarnation || j.Member.Disk != w.describe(h).Disk || w.rng.IntN(8) == 0 {
 		return

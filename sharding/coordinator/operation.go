@@ -83,7 +83,7 @@ type Progress struct {
 	// Durable: the operation no longer depends on this coordinator, as far as
 	// it ever will. If its kind is kept in the metadata, it has been written
 	// there.
-	Stands bool
+	Durable bool
 	// Err is why a Done operation was not carried out. It wraps ErrRefused or
 	// ErrTimeout.
 	Err error
@@ -105,16 +105,16 @@ var (
 // operation is an accepted operation.
 type operation struct {
 	Operation
-	since time.Time // time of its last progress
-	left  int       // Remaining at that time
-	stood bool      // Durable was reported
+	since   time.Time // time of its last progress
+	left    int       // Remaining at that time
+	durable bool      // Durable was reported
 	// idleSteps counts the consecutive steps in which a rebalance had nothing
 	// to do.
-	quiet int
-	done  *Progress
+	idleSteps int
+	done      *Progress
 }
 
-func (o *operation) refuse(format string, args ...any) {
+func (o *operation) reject(format string, args ...any) {
 	o.done = &Progress{ID: o.ID, Done: true, Err: fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))}
 }
 
@@ -122,98 +122,98 @@ func (o *operation) refuse(format string, args ...any) {
 // replaces an earlier one for the same shard.
 func (s *stepView) takeOperations(operations []Operation) {
 	for _, o := range s.operations {
-		s.insist(o)
+		s.writeOperation(o)
 	}
 	for _, o := range operations {
 		for _, other := range s.operations {
 			if o.Kind == OperationMove && other.Kind == OperationMove && other.Shard == o.Shard && other.done == nil {
-				other.refuse("replaced by an operation that moves shard %d to node %s", o.Shard, o.Node)
+				other.reject("replaced by an operation that moves shard %d to node %s", o.Shard, o.Node)
 			}
 		}
 		taken := &operation{Operation: o, since: s.now}
 		s.operations = append(s.operations, taken)
-		s.begin(taken)
-		s.insist(taken)
+		s.beginOperation(taken)
+		s.writeOperation(taken)
 	}
 }
 
 // beginOperation checks a new operation and rejects it if it is impossible.
-func (s *stepView) begin(o *operation) {
+func (s *stepView) beginOperation(o *operation) {
 	n := s.byID[o.Node]
 	if n == nil && (o.Kind == OperationLeave || o.Kind == OperationRenew) {
 		return // the node has left already and holds nothing
 	}
 	if n == nil && o.Kind != OperationRebalance {
-		o.refuse("node %s is not a member", o.Node)
+		o.reject("node %s is not a member", o.Node)
 		return
 	}
 	switch o.Kind {
 	case OperationResume:
-		s.forgive(n.Node)
+		s.clearDamage(n.Node)
 		if n.Status == meta.StatusDown {
-			o.refuse("node %s is down: start it to let it join again", o.Node)
+			o.reject("node %s is down: start it to let it join again", o.Node)
 		}
 		for _, other := range s.operations {
 			if other.Node == o.Node && (other.Kind == OperationDrain || other.Kind == OperationLeave) && other.done == nil {
-				other.refuse("node %s was resumed", o.Node)
+				other.reject("node %s was resumed", o.Node)
 			}
 		}
 	case OperationLeave:
 		if n.Status == meta.StatusDown && !n.Leaving {
-			p, _ := s.pendingOf(n)
-			o.refuse("node %s is down and will be removed once no shard needs it; %d still do: %s", o.Node, p.Remaining, p.Reason)
+			p, _ := s.pendingForNode(n)
+			o.reject("node %s is down and will be removed once no shard needs it; %d still do: %s", o.Node, p.Remaining, p.Reason)
 		}
-		o.keepLast(n, s.nodes)
+		o.rejectLastHost(n, s.nodes)
 	case OperationRenew:
 		if n.Status == meta.StatusDown && n.Downed {
 			return // accepted earlier, and requested again
 		}
-		if why := s.renewable(n); why != "" {
-			o.refuse("%s", why)
+		if why := s.renewObstacle(n); why != "" {
+			o.reject("%s", why)
 		}
 	case OperationRebalance:
-		if s.unrest != "" {
-			o.refuse("rebalancing is not possible now: %s", s.unrest)
+		if s.rebalanceBlocked != "" {
+			o.reject("rebalancing is not possible now: %s", s.rebalanceBlocked)
 			return
 		}
-		clear(s.pins)
+		clear(s.pinnedLeaders)
 	case OperationDown:
-		o.keepLast(n, s.nodes)
+		o.rejectLastHost(n, s.nodes)
 	case OperationMove, OperationDrain:
 	default:
-		o.refuse("unknown operation kind %d", o.Kind)
+		o.reject("unknown operation kind %d", o.Kind)
 	}
 }
 
 // rejectLastHost rejects the operation if it would give up the last node that
 // can hold data.
-func (o *operation) keepLast(n *node, nodes []*node) {
+func (o *operation) rejectLastHost(n *node, nodes []*node) {
 	for _, other := range nodes {
-		if other != n && other.host() {
+		if other != n && other.canHost() {
 			return
 		}
 	}
-	if n.host() {
-		o.refuse("node %s is the last storage node that is up: add another one first", o.Node)
+	if n.canHost() {
+		o.reject("node %s is the last storage node that is up: add another one first", o.Node)
 	}
 }
 
 // writeOperation issues the metadata commands of an operation, until it is
 // durable.
-func (s *stepView) insist(o *operation) {
+func (s *stepView) writeOperation(o *operation) {
 	n := s.byID[o.Node]
-	if n == nil || o.done != nil || o.stood {
+	if n == nil || o.done != nil || o.durable {
 		return
 	}
 	before := len(s.plan.Commands)
-	defer func() { s.writes = s.writes || len(s.plan.Commands) > before }()
+	defer func() { s.writesOperation = s.writesOperation || len(s.plan.Commands) > before }()
 	switch o.Kind {
 	case OperationDrain:
 		if !n.Draining {
 			s.command(meta.SetDraining(n.Node, n.Incarnation, true))
 		}
 		n.Draining = true // the rest of the step acts as if the command had been applied
-		s.closeTo(n)
+		s.closeNode(n)
 	case OperationResume:
 		if n.Draining {
 			s.command(meta.SetDraining(n.Node, n.Incarnation, false))
@@ -233,7 +233,7 @@ func (s *stepView) insist(o *operation) {
 }
 
 // closeNode stops the strategy from placing anything on the node.
-func (s *stepView) closeTo(n *node) {
+func (s *stepView) closeNode(n *node) {
 	for i := range s.state.Nodes {
 		if s.state.Nodes[i].ID == n.Node {
 			s.state.Nodes[i].Hosts, s.state.Nodes[i].Leads = false, false
@@ -253,51 +253,51 @@ func (s *stepView) followOperations() {
 func (s *stepView) followMove(o *operation) {
 	n, sh := s.byID[o.Node], s.shard(o.Shard)
 	switch {
-	case n == nil || !n.host():
-		o.refuse("node %s cannot hold shard %d", o.Node, o.Shard)
+	case n == nil || !n.canHost():
+		o.reject("node %s cannot hold shard %d", o.Node, o.Shard)
 		return
 	case sh == nil:
-		o.refuse("shard %d is not placed", o.Shard)
+		o.reject("shard %d is not placed", o.Shard)
 		return
 	case n.draining || n.Draining:
-		o.refuse("node %s is being drained", o.Node)
+		o.reject("node %s is being drained", o.Node)
 		return
 	case n.full:
-		o.refuse("the disk of node %s is full", o.Node)
+		o.reject("the disk of node %s is full", o.Node)
 		return
 	case n.rejected:
-		o.refuse("replicas on node %s were repeatedly damaged: check its disk and memory, then run 'hostd node resume %s'", o.Node, o.Node)
+		o.reject("replicas on node %s were repeatedly damaged: check its disk and memory, then run 'hostd node resume %s'", o.Node, o.Node)
 		return
 	case sh.lead == nil || sh.busy:
 		return
 	}
-	r, holds := sh.On(o.Node)
-	away, moving := s.moving[o.Shard]
+	r, holds := sh.ReplicaOn(o.Node)
+	away, moving := s.pendingTransfers[o.Shard]
 	switch {
 	case sh.leader == n && moving && away.to != o.Node:
 		// Wait until the pending transfer has completed or timed out.
 	case sh.leader == n:
 		o.done = &Progress{ID: o.ID, Done: true}
-		s.pins[o.Shard] = o.Node
-	case slices.Contains(s.heirs(sh), n):
-		s.handOver(sh, n)
-	case !holds && sh.index >= 0 && n.able():
-		s.build(sh, []sharding.NodeID{o.Node})
-	case holds && r.State == meta.ReplicaLearner && sh.settled && slices.Contains(sh.ripe, r):
-		s.exchange(sh, r)
+		s.pinnedLeaders[o.Shard] = o.Node
+	case slices.Contains(s.transferTargets(sh), n):
+		s.transferLeadership(sh, n)
+	case !holds && sh.index >= 0 && n.canTake():
+		s.buildLearners(sh, []sharding.NodeID{o.Node})
+	case holds && r.State == meta.ReplicaLearner && sh.converged && slices.Contains(sh.promotable, r):
+		s.swapVote(sh, r)
 	}
 }
 
 // swapVote promotes the learner and demotes another replica, which stays as a
 // learner.
-func (s *stepView) exchange(sh *shard, learner meta.Replica) {
+func (s *stepView) swapVote(sh *shard, learner meta.Replica) {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
 		if r.State == meta.ReplicaVoter && !slices.Contains(sh.badVoters, r) {
 			have = append(have, r.Node)
 		}
 	}
-	if r, ok := sh.On(s.opts.Strategy.Evict(s.state, have, nil)); ok {
+	if r, ok := sh.ReplicaOn(s.opts.Strategy.Evict(s.state, have, nil)); ok {
 		s.change(sh, meta.Change{Promote: []sharding.ReplicaID{learner.ID}, Demote: []sharding.ReplicaID{r.ID}})
 	}
 }
@@ -316,8 +316,8 @@ func (s *stepView) report() {
 			if !p.Done && s.now.Sub(o.since) > s.opts.OperationTimeout {
 				p.Done, p.Err = true, fmt.Errorf("%w: %d steps remaining", ErrTimeout, p.Remaining)
 			}
-			o.stood = o.stood || p.Stands || p.Done
-			p.Stands = o.stood
+			o.durable = o.durable || p.Durable || p.Done
+			p.Durable = o.durable
 		}
 		o.done = &p
 		s.plan.Progress = append(s.plan.Progress, p)
@@ -337,28 +337,28 @@ func (s *stepView) progress(o *operation) Progress {
 		if n == nil {
 			return Progress{ID: o.ID, Done: true}
 		}
-		all, movable := s.leading(o.Node)
-		unseen, _ := s.unseen(n)
-		idle, ended := movable+unseen == 0 && n.heard != nil, o.stood && !m.Draining // a restart ended the drain
-		return Progress{ID: o.ID, Remaining: all + unseen, Stands: m.Draining, Done: m.Draining && idle || ended}
+		all, movable := s.countLed(o.Node)
+		unseen, _ := s.countPossiblyLed(n)
+		idle, ended := movable+unseen == 0 && n.latest != nil, o.durable && !m.Draining // a restart ended the drain
+		return Progress{ID: o.ID, Remaining: all + unseen, Durable: m.Draining, Done: m.Draining && idle || ended}
 	case OperationResume:
 		p.Done = !member || m.Status != meta.StatusLeaving && !m.Draining
 	case OperationLeave:
 		if n == nil {
 			return Progress{ID: o.ID, Done: true}
 		}
-		p.Remaining, p.Stands = n.replicas+1, m.Status == meta.StatusLeaving || m.Leaving
+		p.Remaining, p.Durable = n.replicas+1, m.Status == meta.StatusLeaving || m.Leaving
 	case OperationDown, OperationRenew:
 		p.Done = !member || m.Downed
 	case OperationMove:
-		p.Stands = true
+		p.Durable = true
 	case OperationRebalance:
-		p.Stands = true
-		p.Remaining = s.building + len(s.moving)
-		if o.quiet++; p.Remaining > 0 || s.unrest != "" || len(s.plan.Commands)+len(s.plan.Transfers) > 0 {
-			o.quiet = 0
+		p.Durable = true
+		p.Remaining = s.building + len(s.pendingTransfers)
+		if o.idleSteps++; p.Remaining > 0 || s.rebalanceBlocked != "" || len(s.plan.Commands)+len(s.plan.Transfers) > 0 {
+			o.idleSteps = 0
 		}
-		p.Done = o.quiet >= 2
+		p.Done = o.idleSteps >= 2
 	}
 	if p.Done {
 		p.Remaining = 0

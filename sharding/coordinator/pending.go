@@ -42,7 +42,7 @@ type Pending struct {
 func (s *stepView) findPending() {
 	s.plan.Pending = append(s.plan.Pending, s.pendingReplication()...)
 	for _, n := range s.nodes {
-		if p, ok := s.pendingOf(n); ok {
+		if p, ok := s.pendingForNode(n); ok {
 			s.plan.Pending = append(s.plan.Pending, p)
 		}
 	}
@@ -50,18 +50,18 @@ func (s *stepView) findPending() {
 		switch o.Kind {
 		case OperationMove:
 			p := Pending{Kind: PendingMove, Node: o.Node, Shard: o.Shard, Remaining: 1, Reason: "the leadership is being transferred"}
-			if sh, n := s.shard(o.Shard), s.byID[o.Node]; n != nil && !n.works() {
+			if sh, n := s.shard(o.Shard), s.byID[o.Node]; n != nil && !n.canVote() {
 				p.Reason = fmt.Sprintf("the coordinator cannot reach node %s", o.Node)
 			} else if sh != nil {
-				if r, holds := sh.On(o.Node); sh.lead == nil || !holds || r.State != meta.ReplicaVoter {
-					p.Reason = s.holdUp(sh)
+				if r, holds := sh.ReplicaOn(o.Node); sh.lead == nil || !holds || r.State != meta.ReplicaVoter {
+					p.Reason = s.blockReason(sh)
 				}
 			}
 			s.plan.Pending = append(s.plan.Pending, p)
 		case OperationRebalance:
-			p := Pending{Kind: PendingRebalance, Remaining: s.building + len(s.moving), Reason: "replicas are being copied and leaderships transferred"}
-			if p.Remaining == 0 && s.unrest != "" {
-				p.Remaining, p.Reason = 1, s.unrest
+			p := Pending{Kind: PendingRebalance, Remaining: s.building + len(s.pendingTransfers), Reason: "replicas are being copied and leaderships transferred"}
+			if p.Remaining == 0 && s.rebalanceBlocked != "" {
+				p.Remaining, p.Reason = 1, s.rebalanceBlocked
 			}
 			if p.Remaining > 0 {
 				s.plan.Pending = append(s.plan.Pending, p)
@@ -81,8 +81,8 @@ func (s *stepView) pendingReplication() []Pending {
 	var first *shard
 	for _, sh := range s.shards {
 		want := s.policy.Replication
-		if sh.index >= 0 && sh.copies == want && sh.voters == odd(want) && len(sh.badVoters) == 0 ||
-			sh.index < 0 && sh.voters == odd(want) && len(sh.badVoters) == 0 {
+		if sh.index >= 0 && sh.copies == want && sh.voters == oddVoters(want) && len(sh.badVoters) == 0 ||
+			sh.index < 0 && sh.voters == oddVoters(want) && len(sh.badVoters) == 0 {
 			continue
 		}
 		if p.Remaining++; first == nil || sh.lead == nil && first.lead != nil {
@@ -92,12 +92,12 @@ func (s *stepView) pendingReplication() []Pending {
 	if first == nil {
 		return nil
 	}
-	p.Reason = s.holdUp(first)
+	p.Reason = s.blockReason(first)
 	return []Pending{p}
 }
 
 // pendingForNode returns the pending request for the node, if there is one.
-func (s *stepView) pendingOf(n *node) (Pending, bool) {
+func (s *stepView) pendingForNode(n *node) (Pending, bool) {
 	p := Pending{Node: n.Node}
 	switch {
 	case n.Status == meta.StatusLeaving, n.Leaving:
@@ -110,16 +110,16 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 			if sh.lead == nil || sh.leader != n {
 				continue
 			}
-			if p.Remaining++; p.Remaining == 1 || s.heir(sh) == nil {
+			if p.Remaining++; p.Remaining == 1 || s.transferTarget(sh) == nil {
 				p.Reason = "leaderships are being transferred"
-				if s.heir(sh) == nil {
+				if s.transferTarget(sh) == nil {
 					p.Reason = fmt.Sprintf("no other voter of shard %d can lead it now", sh.Shard)
 				}
 			}
 		}
-		if unseen, sh := s.unseen(n); unseen > 0 {
+		if unseen, sh := s.countPossiblyLed(n); unseen > 0 {
 			p.Remaining += unseen
-			p.Reason = s.leaderless(sh)
+			p.Reason = s.leaderlessReason(sh)
 		}
 		return p, p.Remaining > 0
 	default:
@@ -140,31 +140,31 @@ func (s *stepView) pendingOf(n *node) (Pending, bool) {
 		p.Remaining, p.Reason = 1, "all its replicas are gone and it is being removed from the members"
 		return p, true
 	}
-	if p.Reason = s.closedHost(first); p.Reason == "" {
-		p.Reason = s.holdUp(first)
+	if p.Reason = s.closedHostReason(first); p.Reason == "" {
+		p.Reason = s.blockReason(first)
 	}
 	return p, true
 }
 
 // blockReason says why a shard does not have the replicas that it should have.
-func (s *stepView) holdUp(sh *shard) string {
+func (s *stepView) blockReason(sh *shard) string {
 	building := slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool {
 		n := s.byID[r.Node]
-		return r.State == meta.ReplicaLearner && !r.Lost && n != nil && n.host() && !sh.caughtUp(r.ID) && sh.index >= 0
+		return r.State == meta.ReplicaLearner && !r.Lost && n != nil && n.canHost() && !sh.isCaughtUp(r.ID) && sh.index >= 0
 	})
 	missing := sh.copies < s.policy.Replication || len(sh.badVoters) > 0
 	switch {
 	case sh.lead == nil:
-		return s.leaderless(sh)
+		return s.leaderlessReason(sh)
 	case building:
 		return fmt.Sprintf("a replica of shard %d is being copied", sh.Shard)
 	case missing && s.hosts < s.policy.Replication:
 		return fmt.Sprintf("replication %d needs %d storage nodes, only %d are up: add nodes or lower the replication", s.policy.Replication, s.policy.Replication, s.hosts)
-	case missing && sh.index >= 0 && s.rejectedOn(sh) != "":
-		return fmt.Sprintf("replicas on node %s were repeatedly damaged: check its disk and memory, then run 'hostd node resume'", s.rejectedOn(sh))
+	case missing && sh.index >= 0 && s.rejectedNode(sh) != "":
+		return fmt.Sprintf("replicas on node %s were repeatedly damaged: check its disk and memory, then run 'hostd node resume'", s.rejectedNode(sh))
 	case missing && sh.index >= 0 && len(s.allocate(sh, 1)) == 0:
 		return fmt.Sprintf("no other node can take a replica of shard %d: nodes are full, draining or cannot read its log", sh.Shard)
-	case missing && s.busy():
+	case missing && s.isBusy():
 		return fmt.Sprintf("shard %d is waiting for other replicas to be copied", sh.Shard)
 	}
 	return fmt.Sprintf("the membership of shard %d is being changed", sh.Shard)
@@ -174,12 +174,12 @@ func (s *stepView) holdUp(sh *shard) string {
 // not given one, if no other node can take one and the shard has fewer replicas
 // than it should. A leaving node must wait for that, whatever the replication
 // is.
-func (s *stepView) closedHost(sh *shard) string {
+func (s *stepView) closedHostReason(sh *shard) string {
 	if sh.lead == nil || sh.index < 0 || sh.copies >= s.copies() || len(s.allocate(sh, 1)) > 0 {
 		return ""
 	}
 	for _, n := range s.nodes {
-		if _, on := sh.On(n.Node); on || !n.host() {
+		if _, on := sh.ReplicaOn(n.Node); on || !n.canHost() {
 			continue
 		}
 		why := ""
@@ -207,7 +207,7 @@ func (s *stepView) closedHost(sh *shard) string {
 // leaderlessReason says why no leader of the shard is known. A leader that the
 // coordinator cannot reach may still be leading, as long as the other voters
 // reach it.
-func (s *stepView) leaderless(sh *shard) string {
+func (s *stepView) leaderlessReason(sh *shard) string {
 	if lost := sh.LostMajority(); len(lost) > 0 {
 		return (&sharding.NotLeaderError{Shard: sh.Shard, Missing: sharding.Missing{Lost: lost}}).Error()
 	}
@@ -222,12 +222,12 @@ func (s *stepView) leaderless(sh *shard) string {
 // rejectedNode returns the first node that could hold a replica of the shard
 // but gets none because it damages them. It returns the empty string if another
 // node can take one.
-func (s *stepView) rejectedOn(sh *shard) sharding.NodeID {
+func (s *stepView) rejectedNode(sh *shard) sharding.NodeID {
 	if len(s.allocate(sh, 1)) > 0 {
 		return ""
 	}
 	for _, n := range s.nodes {
-		if n.host() && n.rejected {
+		if n.canHost() && n.rejected {
 			return n.Node
 		}
 	}

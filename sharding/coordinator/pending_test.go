@@ -26,7 +26,7 @@ func (w *world) nothingPending() bool { return len(w.pending) == 0 }
 
 // An operation that is currently impossible stays pending, with the reason,
 // until it is possible.
-func TestOrdersArePendingUntilTheyAreDone(t *testing.T) {
+func TestOperationsArePendingUntilDone(t *testing.T) {
 	w := fiveVoters(t)
 	w.until(t, "nothing is pending", w.nothingPending)
 	w.kill(4)
@@ -81,7 +81,7 @@ func TestLeaveAndDrainArePending(t *testing.T) {
 
 // A node that the coordinator cannot reach may still be leading. Its drain is
 // done only after it, or another leader, has reported.
-func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
+func TestDrainOfUnreachableNodeWaits(t *testing.T) {
 	w := calmWorld(t, 5, 3)
 	w.until(t, "whole", w.whole)
 	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && w.led(h.id) > 0 })
@@ -95,7 +95,7 @@ func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
 	}
 	const id = 1 << 40
 	w.operations = append(w.operations, coordinator.Operation{ID: id, Kind: coordinator.OperationDrain, Node: w.hosts[at].id})
-	w.until(t, "the order stands", func() bool { return w.done[id].Stands })
+	w.until(t, "the order stands", func() bool { return w.done[id].Durable })
 	for range 4 {
 		w.tick()
 	}
@@ -117,7 +117,7 @@ func TestDrainOfANodeThatIsNotHeard(t *testing.T) {
 
 // Rebalancing waits while a node is unreachable, and an operation to rebalance
 // does not end as if the cluster were balanced.
-func TestRebalanceWhileANodeIsNotHeard(t *testing.T) {
+func TestRebalanceWaitsForUnreachableNode(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
 	const id = 1 << 40
@@ -155,7 +155,7 @@ func TestRebalanceWhileANodeIsNotHeard(t *testing.T) {
 }
 
 // A move to an unreachable node names that as its reason.
-func TestMoveToANodeThatIsNotHeard(t *testing.T) {
+func TestMoveToUnreachableNodeIsPending(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at })
@@ -174,7 +174,7 @@ func TestMoveToANodeThatIsNotHeard(t *testing.T) {
 }
 
 // A request to leave stays valid while its node is down, and may be repeated.
-func TestLeaveOfANodeThatDies(t *testing.T) {
+func TestLeaveSurvivesNodeDown(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
 	var speakers []meta.Speaker
@@ -188,14 +188,14 @@ func TestLeaveOfANodeThatDies(t *testing.T) {
 	w.until(t, "drained", func() bool { return w.done[drain].Done })
 	at := slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && h != w.hosts[3] && len(w.state.View().HostedBy(h.id)) > 1 })
 	w.operations = append(w.operations, coordinator.Operation{ID: first, Kind: coordinator.OperationLeave, Node: w.hosts[at].id})
-	w.until(t, "the order stands", func() bool { return w.done[first].Stands })
+	w.until(t, "the order stands", func() bool { return w.done[first].Durable })
 	w.kill(at)
 	w.until(t, "down", func() bool {
 		m, _ := w.state.View().Member(w.hosts[at].id)
 		return m.Status == meta.StatusDown
 	})
 	w.operations = append(w.operations, coordinator.Operation{ID: again, Kind: coordinator.OperationLeave, Node: w.hosts[at].id})
-	w.until(t, "the order stands again", func() bool { return w.done[again].Stands })
+	w.until(t, "the order stands again", func() bool { return w.done[again].Durable })
 	if _, is := w.pendingFor(coordinator.PendingLeave, at); !is || w.done[again].Err != nil {
 		t.Errorf("%+v, pending %+v", w.done[again], w.pending)
 	}
@@ -211,7 +211,7 @@ func TestLeaveOfANodeThatDies(t *testing.T) {
 // If a leaving node waits for a drained one that could take its replicas, the
 // pending operation says so. It does not ask for more nodes, which only a
 // higher replication would need.
-func TestLeaveSaysThatItWaitsForADrainedNode(t *testing.T) {
+func TestPendingLeaveNamesDrainedNode(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", func() bool { return w.whole() && w.nothingPending() })
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: 3})) // the new node gets nothing

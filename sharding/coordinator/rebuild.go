@@ -20,7 +20,7 @@ type Remains struct {
 	Metadata []meta.KV
 	Nodes    []NodeRemains
 	// BootstrapNode is the node on which the new metadata shard starts.
-	Founder sharding.NodeID
+	BootstrapNode sharding.NodeID
 }
 
 // NodeRemains is what one node has stored.
@@ -32,7 +32,7 @@ type NodeRemains struct {
 	Replicas       []ReplicaRemains
 	// MaxRemovedReplica is the highest id of a replica that was removed from
 	// the node, 0 if none.
-	Removed sharding.ReplicaID
+	MaxRemovedReplica sharding.ReplicaID
 	// Revision is the highest binding revision that any shard of the node has
 	// run under. Executors reject older bindings.
 	Revision uint64
@@ -62,7 +62,7 @@ var (
 
 // replicaIDGap is left unused above the highest replica id found, because a
 // membership change that no replica has applied yet may use a higher id.
-const unseenReplicas = 1 << 20
+const replicaIDGap = 1 << 20
 
 // Rebuild reconstructs the metadata from what the nodes have stored. The new
 // metadata shard starts on the bootstrap node with a single replica under a new
@@ -77,7 +77,7 @@ func Rebuild(r Remains) (*meta.State, error) {
 			return nil, err
 		}
 	}
-	b := rebuild{remains: r, base: base.View(), found: map[sharding.ShardID][]found{}, owner: map[sharding.ReplicaID]sharding.ShardID{}}
+	b := rebuild{remains: r, base: base.View(), found: map[sharding.ShardID][]foundReplica{}, owner: map[sharding.ReplicaID]sharding.ShardID{}}
 	if err := b.gather(); err != nil {
 		return nil, err
 	}
@@ -91,19 +91,19 @@ func Rebuild(r Remains) (*meta.State, error) {
 			placements = append(placements, p)
 		}
 	}
-	next := max(b.highest, b.base.NextReplica()) + unseenReplicas
+	next := max(b.highest, b.base.NextReplica()) + replicaIDGap
 	placements = append(placements, meta.Placement{
 		Shard: sharding.MetaShard, First: []sharding.ReplicaID{next},
-		Replicas: []meta.Replica{{ID: next, Node: r.Founder, State: meta.ReplicaVoter}},
+		Replicas: []meta.Replica{{ID: next, Node: r.BootstrapNode, State: meta.ReplicaVoter}},
 	})
-	return meta.Rebuilt(base, r.Cluster, next+1, b.revision, b.clusterVersion(), b.members(), placements)
+	return meta.Rebuild(base, r.Cluster, next+1, b.revision, b.clusterVersion(), b.members(), placements)
 }
 
 // rebuild collects the records by shard.
 type rebuild struct {
 	remains Remains
 	base    *meta.View
-	found   map[sharding.ShardID][]found
+	found   map[sharding.ShardID][]foundReplica
 	owner   map[sharding.ReplicaID]sharding.ShardID
 	highest sharding.ReplicaID
 	// revision is the highest binding revision that any shard has run under.
@@ -111,7 +111,7 @@ type rebuild struct {
 }
 
 // foundReplica is a replica with its node.
-type found struct {
+type foundReplica struct {
 	ReplicaRemains
 	node sharding.NodeID
 }
@@ -127,7 +127,7 @@ func (b *rebuild) gather() error {
 			return fmt.Errorf("%w: node %s is listed twice", ErrInconsistent, n.Member.Node)
 		}
 		nodes[n.Member.Node] = true
-		b.highest, b.revision = max(b.highest, n.Removed), max(b.revision, n.Revision)
+		b.highest, b.revision = max(b.highest, n.MaxRemovedReplica), max(b.revision, n.Revision)
 		holds := map[sharding.ShardID]bool{}
 		for _, rec := range n.Replicas {
 			if holds[rec.Shard] || at[rec.Replica] || rec.Replica == 0 {
@@ -141,11 +141,11 @@ func (b *rebuild) gather() error {
 				b.owner[id] = rec.Shard
 				b.highest = max(b.highest, id)
 			}
-			b.found[rec.Shard] = append(b.found[rec.Shard], found{rec, n.Member.Node})
+			b.found[rec.Shard] = append(b.found[rec.Shard], foundReplica{rec, n.Member.Node})
 		}
 	}
-	if !nodes[b.remains.Founder] {
-		return fmt.Errorf("%w: there are no records of the bootstrap node %s", ErrIncomplete, b.remains.Founder)
+	if !nodes[b.remains.BootstrapNode] {
+		return fmt.Errorf("%w: there are no records of the bootstrap node %s", ErrIncomplete, b.remains.BootstrapNode)
 	}
 	return nil
 }
@@ -160,7 +160,9 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 		}
 		return p, false, nil
 	}
-	last := slices.MaxFunc(replicas, func(a, o found) int { return cmp.Or(cmp.Compare(a.Applied, o.Applied), cmp.Compare(a.Term, o.Term)) })
+	last := slices.MaxFunc(replicas, func(a, o foundReplica) int {
+		return cmp.Or(cmp.Compare(a.Applied, o.Applied), cmp.Compare(a.Term, o.Term))
+	})
 	p = meta.Placement{Shard: s, First: before.First}
 	have := 0
 	for _, f := range replicas {
@@ -186,7 +188,7 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 	switch {
 	case len(p.First) == 0:
 		return p, false, fmt.Errorf("%w: the first voters of shard %d are unknown", ErrIncomplete, s)
-	case have <= len(last.Voters)/2 || !b.majority(replicas, last.Outgoing):
+	case have <= len(last.Voters)/2 || !b.hasMajority(replicas, last.Outgoing):
 		return p, false, fmt.Errorf("%w: a majority of the voters %v and %v of shard %d was not found", ErrIncomplete, last.Voters, last.Outgoing, s)
 	}
 	slices.SortFunc(p.Replicas, func(a, o meta.Replica) int { return cmp.Compare(a.ID, o.ID) })
@@ -195,7 +197,7 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 
 // hasMajority reports whether a majority of the ids was found. It is true if
 // ids is empty.
-func (b *rebuild) majority(replicas []found, ids []sharding.ReplicaID) bool {
+func (b *rebuild) hasMajority(replicas []foundReplica, ids []sharding.ReplicaID) bool {
 	n := 0
 	for _, f := range replicas {
 		if slices.Contains(ids, f.Replica) {

@@ -26,7 +26,7 @@ func remains() coordinator.Remains {
 			Member: meta.Member{Node: sharding.NodeID(name), Address: name, Disk: name, Incarnation: 1, Status: meta.StatusDown, Downed: true}}
 	}
 	return coordinator.Remains{
-		Cluster: meta.Cluster{ID: "c", Format: 1, Shards: 2}, Founder: "n1",
+		Cluster: meta.Cluster{ID: "c", Format: 1, Shards: 2}, BootstrapNode: "n1",
 		Nodes: []coordinator.NodeRemains{
 			node("n1", rec(one, 4), rec(two, 7)), node("n2", rec(one, 5), rec(two, 8)), node("n3", rec(one, 6), rec(two, 9)),
 		},
@@ -58,7 +58,7 @@ func TestRebuild(t *testing.T) {
 				r.Nodes[i].Replicas = r.Nodes[i].Replicas[:1]
 			}
 		}, coordinator.ErrIncomplete, "", ""},
-		{"the founder is missing", func(r *coordinator.Remains) { r.Founder = "n9" }, coordinator.ErrIncomplete, "", ""},
+		{"the founder is missing", func(r *coordinator.Remains) { r.BootstrapNode = "n9" }, coordinator.ErrIncomplete, "", ""},
 		{"first voters are not known", func(r *coordinator.Remains) {
 			for i := range r.Nodes {
 				r.Nodes[i].Replicas[0].First = nil
@@ -101,7 +101,7 @@ func TestRebuiltMetadataWorks(t *testing.T) {
 	apply(t, old, meta.CreateCluster(r.Cluster, meta.Member{Node: "n1", Address: "n1", Status: meta.StatusUp}),
 		meta.Join(meta.Member{Node: "gone", Address: "g", Disk: "g", Incarnation: 1}), meta.PutSetting("k", []byte("v")))
 	r.Metadata = old.Dump()
-	r.Nodes[1].Removed, r.Nodes[2].Revision = 3<<20, 7
+	r.Nodes[1].MaxRemovedReplica, r.Nodes[2].Revision = 3<<20, 7
 	s, err := coordinator.Rebuild(r)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func shape(v *meta.View, s sharding.ShardID) (out string) {
 }
 
 // Data directories are upgraded before the cluster version is raised.
-func TestRebuiltMetadataKeepsTheLevel(t *testing.T) {
+func TestRebuiltMetadataKeepsClusterVersion(t *testing.T) {
 	for _, tt := range []struct {
 		directories [3]sharding.ClusterVersion
 		want        sharding.ClusterVersion

@@ -18,7 +18,7 @@ import (
 // metadata records that this node is down, so the next node that asks is
 // rejected. If the node currently reports no damage, it cannot have made the
 // request itself, so that is rejected too.
-func (s *stepView) renewable(n *node) string {
+func (s *stepView) renewObstacle(n *node) string {
 	for _, other := range s.nodes {
 		if other != n && other.Status == meta.StatusDown {
 			return fmt.Sprintf("node %s is down: it must come back or be replaced first", other.Node)
@@ -40,7 +40,7 @@ func (s *stepView) renewable(n *node) string {
 			return fmt.Sprintf("the membership of shard %d is changing", sh.Shard)
 		}
 		whole := 1 // the leader
-		for _, other := range s.heirs(sh) {
+		for _, other := range s.transferTargets(sh) {
 			if other != n {
 				whole++
 			}
@@ -49,7 +49,7 @@ func (s *stepView) renewable(n *node) string {
 			return fmt.Sprintf("without the node, shard %d has no majority of working voters that are caught up", sh.Shard)
 		}
 	}
-	if n.fresh && !n.damaged() {
+	if n.fresh && !n.hasDamage() {
 		return "the node reports no damage"
 	}
 	return ""
@@ -57,8 +57,8 @@ func (s *stepView) renewable(n *node) string {
 
 // hasDamage reports whether the node has reported a replica that stopped
 // because of damage.
-func (n *node) damaged() bool {
-	for _, r := range n.heard.shards {
+func (n *node) hasDamage() bool {
+	for _, r := range n.latest.shards {
 		if r.Stopped == sharding.StopDamaged {
 			return true
 		}

@@ -45,9 +45,9 @@ func (s *stepView) repairShard(sh *shard) {
 	case sh.voters < s.votes() && s.promote(sh):
 	case sh.copies < s.copies():
 		s.grow(sh, s.copies()-sh.copies)
-	case sh.voters > s.policy.Replication && sh.settled:
+	case sh.voters > s.policy.Replication && sh.converged:
 		s.demote(sh)
-	case sh.victim != "":
+	case sh.evictFrom != "":
 		s.evict(sh)
 	}
 }
@@ -55,7 +55,7 @@ func (s *stepView) repairShard(sh *shard) {
 // relocate replaces a learner whose node cannot read the log by a learner on
 // another node, if there is one.
 func (s *stepView) relocate(sh *shard) bool {
-	if s.busy() {
+	if s.isBusy() {
 		return false
 	}
 	on := s.allocate(sh, 1)
@@ -90,17 +90,17 @@ func ids(replicas []meta.Replica) []sharding.ReplicaID {
 // builds new learners if there are not enough.
 func (s *stepView) replace(sh *shard) {
 	bad := sh.badVoters
-	if n := min(len(bad), len(sh.ripe)); n > 0 {
-		s.change(sh, meta.Change{Promote: s.spare(sh, n), Retire: ids(bad[:n])})
+	if n := min(len(bad), len(sh.promotable)); n > 0 {
+		s.change(sh, meta.Change{Promote: s.promotionCandidates(sh, n), Retire: ids(bad[:n])})
 		return
 	}
-	if building := sh.copies - len(sh.stuck) + len(bad) - sh.voters; building < len(bad) && !s.busy() {
+	if building := sh.copies - len(sh.stuck) + len(bad) - sh.voters; building < len(bad) && !s.isBusy() {
 		wanted := s.allocate(sh, len(bad)-building)
 		if len(wanted) > 0 {
-			s.build(sh, wanted)
+			s.buildLearners(sh, wanted)
 			return
 		}
-		if building == 0 && !s.renew(sh) {
+		if building == 0 && !s.retireDamaged(sh) {
 			s.shrink(sh)
 		}
 	}
@@ -112,12 +112,12 @@ func (s *stepView) replace(sh *shard) {
 // stays, because it still votes and a new replica would stop in the same way. A
 // voter whose node repeatedly damages replicas stays until the node may be
 // given another one, because otherwise nothing would replace it.
-func (s *stepView) renew(sh *shard) bool {
+func (s *stepView) retireDamaged(sh *shard) bool {
 	damaged := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
 		n := s.byID[r.Node]
-		return n.stopped(sh.Shard, r.ID) != sharding.StopDamaged || n.rejected || r.ID == sh.lead.Replica
+		return n.stopReason(sh.Shard, r.ID) != sharding.StopDamaged || n.rejected || r.ID == sh.lead.Replica
 	})
-	if len(damaged) == 0 || !sh.settled {
+	if len(damaged) == 0 || !sh.converged {
 		return false
 	}
 	s.change(sh, meta.Change{Retire: ids(damaged)})
@@ -138,8 +138,8 @@ func (s *stepView) renew(sh *shard) bool {
 // votes, because they may come back.
 func (s *stepView) shrink(sh *shard) {
 	stay := s.liveVoters(sh)
-	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool { return !s.mayShrink(sh, r, stay) })
-	if len(leave) == 0 || !sh.settled || slices.ContainsFunc(leave, func(r meta.Replica) bool { return r.ID == sh.lead.Replica }) {
+	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool { return !s.canLeaveWithoutReplacement(sh, r, stay) })
+	if len(leave) == 0 || !sh.converged || slices.ContainsFunc(leave, func(r meta.Replica) bool { return r.ID == sh.lead.Replica }) {
 		return
 	}
 	if len(stay) == 0 || len(stay) < s.copies() {
@@ -171,7 +171,7 @@ func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 		switch {
 		case r.ID == sh.lead.Replica:
 			return 0
-		case s.answers(sh, r):
+		case s.isResponsive(sh, r):
 			return 1
 		}
 		return 2
@@ -182,21 +182,21 @@ func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 
 // isResponsive reports whether the replica's node has a current report and its
 // log is close to the leader's.
-func (s *stepView) answers(sh *shard, r meta.Replica) bool {
+func (s *stepView) isResponsive(sh *shard, r meta.Replica) bool {
 	n := s.byID[r.Node]
-	return n != nil && n.fresh && sh.caughtUp(r.ID)
+	return n != nil && n.fresh && sh.isCaughtUp(r.ID)
 }
 
 // canLeaveWithoutReplacement reports whether a voter that must go and cannot be
 // replaced may leave anyway.
-func (s *stepView) mayShrink(sh *shard, r meta.Replica, stay []meta.Replica) bool {
+func (s *stepView) canLeaveWithoutReplacement(sh *shard, r meta.Replica, stay []meta.Replica) bool {
 	n := s.byID[r.Node]
 	if n != nil && !r.Lost && n.Status != meta.StatusDown {
 		return true // its node is leaving and counts as alive until then
 	}
 	alive := 0
 	for _, v := range stay {
-		if s.answers(sh, v) {
+		if s.isResponsive(sh, v) {
 			alive++
 		}
 	}
@@ -204,11 +204,11 @@ func (s *stepView) mayShrink(sh *shard, r meta.Replica, stay []meta.Replica) boo
 		return false
 	}
 	abandoned := n == nil || r.Lost || n.Downed
-	return alive >= s.policy.Replication || abandoned && tolerance(odd(min(alive, s.policy.Replication)), 0) > tolerance(sh.voters, sh.voters-alive)
+	return alive >= s.policy.Replication || abandoned && tolerance(oddVoters(min(alive, s.policy.Replication)), 0) > tolerance(sh.voters, sh.voters-alive)
 }
 
 // oddVoters returns the largest odd number that is at most n, and at least 1.
-func odd(n int) int { return max(1, (n-1)/2*2+1) }
+func oddVoters(n int) int { return max(1, (n-1)/2*2+1) }
 
 // tolerance returns how many more failures a group survives, given its voters
 // and how many of them are dead. It is negative if the group has no majority
@@ -219,10 +219,10 @@ func tolerance(voters, dead int) int { return voters - dead - (voters/2 + 1) }
 // change.
 func (s *stepView) promote(sh *shard) bool {
 	need := s.votes() - sh.voters
-	if !sh.settled || len(sh.ripe) < need {
+	if !sh.converged || len(sh.promotable) < need {
 		return false
 	}
-	s.change(sh, meta.Change{Promote: s.spare(sh, need)})
+	s.change(sh, meta.Change{Promote: s.promotionCandidates(sh, need)})
 	return true
 }
 
@@ -239,12 +239,12 @@ func (s *stepView) demote(sh *shard) {
 	for range sh.voters - s.votes() {
 		node := s.opts.Strategy.Evict(s.state, have, []sharding.NodeID{sh.leader.Node})
 		for _, id := range have {
-			if r, ok := sh.On(id); ok && !s.answers(sh, r) && r.ID != sh.lead.Replica {
+			if r, ok := sh.ReplicaOn(id); ok && !s.isResponsive(sh, r) && r.ID != sh.lead.Replica {
 				node = id
 				break
 			}
 		}
-		if r, ok := sh.On(node); ok {
+		if r, ok := sh.ReplicaOn(node); ok {
 			out = append(out, r.ID)
 		}
 		have = slices.DeleteFunc(have, func(id sharding.NodeID) bool { return id == node })
@@ -257,7 +257,7 @@ func (s *stepView) demote(sh *shard) {
 // evict removes the surplus replica that the strategy chose. If it is a voter,
 // a learner is promoted in the same change, as soon as one is ready.
 func (s *stepView) evict(sh *shard) {
-	r, ok := sh.On(sh.victim)
+	r, ok := sh.ReplicaOn(sh.evictFrom)
 	if !ok || r.State == meta.ReplicaLeaving {
 		return
 	}
@@ -265,12 +265,12 @@ func (s *stepView) evict(sh *shard) {
 		s.change(sh, meta.Change{Retire: []sharding.ReplicaID{r.ID}})
 		return
 	}
-	if !sh.settled || len(sh.ripe) == 0 {
+	if !sh.converged || len(sh.promotable) == 0 {
 		return
 	}
-	heir := s.spare(sh, 1)[0]
+	heir := s.promotionCandidates(sh, 1)[0]
 	for _, o := range s.operations {
-		if to, ok := sh.On(o.Node); ok && o.Kind == OperationMove && o.Shard == sh.Shard && slices.Contains(sh.ripe, to) {
+		if to, ok := sh.ReplicaOn(o.Node); ok && o.Kind == OperationMove && o.Shard == sh.Shard && slices.Contains(sh.promotable, to) {
 			heir = to.ID
 		}
 	}
@@ -279,17 +279,17 @@ func (s *stepView) evict(sh *shard) {
 
 // grow builds replicas for a shard with too few.
 func (s *stepView) grow(sh *shard, n int) {
-	if s.busy() {
+	if s.isBusy() {
 		return
 	}
 	if on := s.allocate(sh, n); len(on) > 0 {
-		s.build(sh, on)
+		s.buildLearners(sh, on)
 	}
 }
 
 // isBusy reports whether the limit of concurrent builds is reached. Checking
 // this first avoids evaluating placements for thousands of waiting shards.
-func (s *stepView) busy() bool { return s.building >= s.opts.MaxMovesInFlight }
+func (s *stepView) isBusy() bool { return s.building >= s.opts.MaxMovesInFlight }
 
 // allocate chooses nodes for more replicas of the shard. It may choose nodes
 // that have reached their limit of concurrent builds: waiting for them is
@@ -306,7 +306,7 @@ func (s *stepView) allocate(sh *shard, n int) []sharding.NodeID {
 
 // buildLearners requests learners on those of the nodes that are below their
 // limit.
-func (s *stepView) build(sh *shard, on []sharding.NodeID) bool {
+func (s *stepView) buildLearners(sh *shard, on []sharding.NodeID) bool {
 	var add []sharding.NodeID
 	for _, id := range on {
 		if n := s.byID[id]; n.building < s.opts.MaxMovesPerNode && s.building < s.opts.MaxMovesInFlight {
@@ -330,7 +330,7 @@ func (s *stepView) rebalance() {
 	if !s.policy.Rebalance && !forced {
 		return
 	}
-	if s.unrest != "" {
+	if s.rebalanceBlocked != "" {
 		for i := range s.state.Shards {
 			s.state.Shards[i].Pinned = true
 		}
@@ -340,11 +340,11 @@ func (s *stepView) rebalance() {
 		switch {
 		case sh == nil || sh.busy:
 		case m.Leader:
-			if !s.electing && len(s.moving) < s.opts.MaxTransfers {
-				s.handOver(sh, s.byID[m.To])
+			if !s.hasElection && len(s.pendingTransfers) < s.opts.MaxTransfers {
+				s.transferLeadership(sh, s.byID[m.To])
 			}
 		default:
-			s.build(sh, []sharding.NodeID{m.To})
+			s.buildLearners(sh, []sharding.NodeID{m.To})
 		}
 	}
 }
@@ -365,7 +365,7 @@ func (s *stepView) shard(id sharding.ShardID) *shard {
 func (s *stepView) repairMeta(sh *shard) {
 	var last []meta.Replica
 	for _, r := range sh.badLearners {
-		if n := s.byID[r.Node]; (n == nil || n.replicas == 0) && sh.settled {
+		if n := s.byID[r.Node]; (n == nil || n.replicas == 0) && sh.converged {
 			last = append(last, r)
 		}
 	}
@@ -373,14 +373,14 @@ func (s *stepView) repairMeta(sh *shard) {
 	case len(last) > 0:
 		s.change(sh, meta.Change{Retire: ids(last)})
 	case sh.lead == nil:
-	case len(sh.badVoters) > 0 && len(sh.ripe) > 0:
-		n := min(len(sh.badVoters), len(sh.ripe))
-		s.change(sh, meta.Change{Promote: s.spare(sh, n), Demote: ids(sh.badVoters[:n])})
+	case len(sh.badVoters) > 0 && len(sh.promotable) > 0:
+		n := min(len(sh.badVoters), len(sh.promotable))
+		s.change(sh, meta.Change{Promote: s.promotionCandidates(sh, n), Demote: ids(sh.badVoters[:n])})
 	case len(sh.badVoters) > 0:
 		s.shrink(sh)
 	case sh.voters < s.votes():
 		s.promote(sh)
-	case sh.voters > s.policy.Replication && sh.settled:
+	case sh.voters > s.policy.Replication && sh.converged:
 		s.demote(sh)
 	}
 }

@@ -33,7 +33,7 @@ type Report struct {
 	Full bool
 	// Reachable are the members that the node can reach, including itself.
 	// Empty in reports of releases that do not send it.
-	Heard []sharding.NodeID
+	Reachable []sharding.NodeID
 }
 
 // ShardReport describes one replica on the reporting node.
@@ -59,7 +59,7 @@ type ShardReport struct {
 // shard: if it leads the shard, and while any replica is leaving, because that
 // one may only go after all remaining voters know. Stopped replicas are always
 // included.
-func Wanted(p meta.Placement, leads bool) bool {
+func MustReport(p meta.Placement, leads bool) bool {
 	return leads || len(p.IDs(meta.ReplicaLeaving)) > 0
 }
 
@@ -74,6 +74,6 @@ type Transfer struct {
 // close enough to commit to vote: behind by at most a sixteenth and at most 128
 // entries, which a working replica catches up within a round trip or two. It is
 // false for a replica that has never answered.
-func CaughtUp(match, commit uint64) bool {
+func IsCaughtUp(match, commit uint64) bool {
 	return match > 0 && match+min(commit/16, 128) >= commit
 }

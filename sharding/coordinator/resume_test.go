@@ -10,7 +10,7 @@ import (
 
 // A node that was declared down receives no shards before it has joined again,
 // and a request to resume it is rejected with that reason.
-func TestDownNodesAreNotResumed(t *testing.T) {
+func TestResumeOfDownNodeIsRejected(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDown, Node: "n2"}); p.Err != nil {
@@ -23,7 +23,7 @@ func TestDownNodesAreNotResumed(t *testing.T) {
 
 // A request that would give up the only storage node is rejected and changes
 // nothing. So is one for the second of two.
-func TestTheLastNodeIsNotGivenUp(t *testing.T) {
+func TestLastStorageNodeCannotBeRemoved(t *testing.T) {
 	for _, kind := range []coordinator.OperationKind{coordinator.OperationDown, coordinator.OperationLeave} {
 		w := calmWorld(t, 1, 1)
 		w.until(t, "whole", w.whole)

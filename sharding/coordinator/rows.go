@@ -3,47 +3,47 @@ package coordinator
 import "github.com/hostd/hostd/sharding"
 
 // ChecksumVote is one voter's checksum of a shard's rows at some index.
-type RowsVote struct {
-	Known  bool
-	Digest sharding.RowsChecksum
+type ChecksumVote struct {
+	Known    bool
+	Checksum sharding.RowsChecksum
 }
 
 // ConsistencyResult is what a replica learns about its own rows from the
 // voters' checksums.
-type RowsStanding uint8
+type ConsistencyResult uint8
 
 const (
 	// ConsistencyUnknown: too few voters have answered.
-	RowsOpen RowsStanding = iota
+	ConsistencyUnknown ConsistencyResult = iota
 	// Consistent: a majority of the voters has the same checksum as the
 	// replica.
-	RowsRight
+	Consistent
 	// Inconsistent: a majority of the voters agrees on a different checksum.
-	RowsWrong
+	Inconsistent
 	// ConsistencyDisputed: all voters have answered and no checksum has a
 	// majority, so it is unknown which rows are correct.
-	RowsSplit
+	ConsistencyDisputed
 )
 
 // CheckConsistency compares a replica's checksum with the votes of all voters
 // of its shard, including its own if it is a voter.
-func JudgeRows(own sharding.RowsChecksum, votes []RowsVote) RowsStanding {
+func CheckConsistency(own sharding.RowsChecksum, votes []ChecksumVote) ConsistencyResult {
 	count, known := make(map[sharding.RowsChecksum]int), 0
 	for _, v := range votes {
 		if !v.Known {
 			continue
 		}
 		known++
-		if count[v.Digest]++; count[v.Digest] <= len(votes)/2 {
+		if count[v.Checksum]++; count[v.Checksum] <= len(votes)/2 {
 			continue
 		}
-		if v.Digest == own {
-			return RowsRight
+		if v.Checksum == own {
+			return Consistent
 		}
-		return RowsWrong
+		return Inconsistent
 	}
 	if known == len(votes) && known > 0 {
-		return RowsSplit
+		return ConsistencyDisputed
 	}
-	return RowsOpen
+	return ConsistencyUnknown
 }

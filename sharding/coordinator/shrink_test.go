@@ -78,7 +78,7 @@ func TestDeadVotersOfDownedNodesLeave(t *testing.T) {
 
 // With one of five voters dead, the shard would survive no more failures with
 // three voters than with four of five, and more copies are better.
-func TestDeadVoterStaysWhereItsLeavingWinsNothing(t *testing.T) {
+func TestDeadVoterStaysIfRemovalDoesNotHelp(t *testing.T) {
 	for _, tt := range []struct{ nodes, replication int }{{3, 3}, {5, 5}} {
 		t.Run(fmt.Sprint(tt.nodes), func(t *testing.T) {
 			w := calmWorld(t, tt.nodes, 3)
@@ -105,7 +105,7 @@ func TestDeadVoterStaysWhereItsLeavingWinsNothing(t *testing.T) {
 
 // A lower replication takes effect although two voters are dead or unreachable,
 // and removes the dead ones.
-func TestReplicationFallsWithDeadVoters(t *testing.T) {
+func TestLowerReplicationRemovesDeadVoters(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		down bool
@@ -126,7 +126,7 @@ func TestReplicationFallsWithDeadVoters(t *testing.T) {
 // Nodes can leave at the same time even if they hold most of the voters,
 // although the metadata does not allow dropping most replicas of a shard in one
 // change.
-func TestMostVotersLeaveAtOnce(t *testing.T) {
+func TestMajorityOfVotersCanLeaveAtOnce(t *testing.T) {
 	for _, tt := range []struct{ nodes, replication, stay int }{{3, 3, 1}, {5, 5, 2}, {5, 5, 1}, {7, 7, 3}, {3, 1, 1}} {
 		t.Run(fmt.Sprintf("%d of %d stay, replication %d", tt.stay, tt.nodes, tt.replication), func(t *testing.T) {
 			w := calmWorld(t, tt.nodes, 3)

@@ -65,16 +65,16 @@ type trouble struct {
 // evaluateTroubles decides which nodes are steady. A coordinator that reaches
 // less than a majority of the storage nodes may be partitioned itself and
 // blames no node.
-func (s *stepView) lookAtTroubles() {
-	usual, known := s.usualPace()
+func (s *stepView) evaluateTroubles() {
+	usual, known := s.medianPace()
 	linked := 0
 	for _, n := range s.nodes {
-		if n.host() && n.linked {
+		if n.canHost() && n.linked {
 			linked++
 		}
 	}
 	for i, n := range s.nodes {
-		if !n.host() {
+		if !n.canHost() {
 			delete(s.troubles, n.Node)
 			continue
 		}
@@ -83,16 +83,16 @@ func (s *stepView) lookAtTroubles() {
 			t = &trouble{}
 			s.troubles[n.Node] = t
 		}
-		s.lookAtAbsence(n, t, linked > s.hosts/2)
-		s.lookAtPace(n, t, known && n.fresh && n.heard.report.Pace > max(slowFactor*usual, slowFloor))
-		s.lookAtDamage(n, t)
+		s.checkAbsence(n, t, linked > s.hosts/2)
+		s.checkPace(n, t, known && n.fresh && n.latest.report.Pace > max(slowFactor*usual, slowFloor))
+		s.checkDamage(n, t)
 		unsound := t.damages > 1 && (t.damages >= maxDamages || s.now.Sub(t.damaged) < damageLeads)
 		n.rejected = t.damages >= maxDamages || t.damages > 1 && s.now.Sub(t.damaged) < damageBuilds
 		n.unsteady, n.evicted = t.unsteady || !t.slow.IsZero() || unsound, t.evicted || unsound
 		s.state.Nodes[i].Leads = s.state.Nodes[i].Leads && !n.unsteady
 		s.state.Nodes[i].Hosts = s.state.Nodes[i].Hosts && !n.rejected
 		if t.unsteady || unsound {
-			s.plan.Troubles = append(s.plan.Troubles, s.tell(n, t))
+			s.plan.Troubles = append(s.plan.Troubles, s.describeTrouble(n, t))
 		}
 	}
 	maps.DeleteFunc(s.troubles, func(id sharding.NodeID, _ *trouble) bool { return s.byID[id] == nil })
@@ -121,7 +121,7 @@ const MaxDamages = maxDamages
 
 // describeTrouble describes the trouble of an unsteady node. The result is the
 // same in every step while nothing changes.
-func (s *stepView) tell(n *node, t *trouble) Trouble {
+func (s *stepView) describeTrouble(n *node, t *trouble) Trouble {
 	if t.damages > 1 {
 		out := Trouble{Node: n.Node, Quiet: damageLeads, Damages: t.damages}
 		if t.damages < maxDamages {
@@ -138,11 +138,11 @@ func (s *stepView) tell(n *node, t *trouble) Trouble {
 
 // medianPace returns the median pace of the storage nodes, rounded down to the
 // faster of the two middle ones.
-func (s *stepView) usualPace() (time.Duration, bool) {
+func (s *stepView) medianPace() (time.Duration, bool) {
 	var all []time.Duration
 	for _, n := range s.nodes {
-		if n.host() && n.fresh {
-			all = append(all, n.heard.report.Pace)
+		if n.canHost() && n.fresh {
+			all = append(all, n.latest.report.Pace)
 		}
 	}
 	slices.Sort(all)
@@ -152,21 +152,21 @@ func (s *stepView) usualPace() (time.Duration, bool) {
 	return all[(len(all)-1)/2], true
 }
 
-func (s *stepView) lookAtAbsence(n *node, t *trouble, majority bool) {
+func (s *stepView) checkAbsence(n *node, t *trouble, majority bool) {
 	switch {
 	case !n.linked:
 		t.away = t.away || t.linked && majority && !t.planned
-	case t.away, n.heard != nil && t.start != 0 && n.heard.report.Incarnation != t.start && !t.planned:
+	case t.away, n.latest != nil && t.start != 0 && n.latest.report.Incarnation != t.start && !t.planned:
 		t.away = false
-		s.strike(t)
+		s.addStrike(t)
 	}
 	t.linked = n.linked
-	if n.heard != nil && n.linked {
-		t.start, t.planned = n.heard.report.Incarnation, n.draining || n.Draining
+	if n.latest != nil && n.linked {
+		t.start, t.planned = n.latest.report.Incarnation, n.draining || n.Draining
 	}
 }
 
-func (s *stepView) lookAtPace(n *node, t *trouble, slow bool) {
+func (s *stepView) checkPace(n *node, t *trouble, slow bool) {
 	switch {
 	case !slow:
 		t.slow = time.Time{}
@@ -175,7 +175,7 @@ func (s *stepView) lookAtPace(n *node, t *trouble, slow bool) {
 	}
 	if slow && s.now.Sub(t.slow) >= slowAfter {
 		if !t.evicted {
-			s.strike(t)
+			s.addStrike(t)
 		}
 		t.evicted, t.last = true, s.now
 	}
@@ -190,14 +190,14 @@ func (s *stepView) lookAtPace(n *node, t *trouble, slow bool) {
 // checkDamage counts how often replicas of the node were damaged. All replicas
 // that were damaged at the same time count once: only a damaged replica that
 // was built after the previous damage shows that the node itself damages data.
-func (s *stepView) lookAtDamage(n *node, t *trouble) {
+func (s *stepView) checkDamage(n *node, t *trouble) {
 	if t.disk != n.Disk || t.damages > 0 && t.damages < maxDamages && s.now.Sub(t.damaged) >= damageForgotten {
 		t.damages, t.built, t.disk = 0, 0, n.Disk
 	}
-	if n.heard == nil || !n.heard.stops {
+	if n.latest == nil || !n.latest.stops {
 		return
 	}
-	for _, r := range n.heard.report.Shards {
+	for _, r := range n.latest.report.Shards {
 		if p, _ := s.view.Placement(r.Shard); r.Stopped != sharding.StopDamaged || !slices.ContainsFunc(p.Replicas, func(m meta.Replica) bool { return m.ID == r.Replica && m.Node == n.Node }) {
 			continue
 		}
@@ -208,13 +208,13 @@ func (s *stepView) lookAtDamage(n *node, t *trouble) {
 }
 
 // clearDamage resets the damage count of a node when an operator resumes it.
-func (s *stepView) forgive(node sharding.NodeID) {
+func (s *stepView) clearDamage(node sharding.NodeID) {
 	if t := s.troubles[node]; t != nil {
 		t.damages, t.built = 0, s.view.NextReplica()
 	}
 }
 
-func (s *stepView) strike(t *trouble) {
+func (s *stepView) addStrike(t *trouble) {
 	t.unsteady, t.last = true, s.now
 	t.strikes++
 }
@@ -232,9 +232,9 @@ func (s *stepView) backOff(strikes int) time.Duration {
 // transferTarget returns the node that should take over leadership from a
 // leader that should not have it, nil if there is none. If the leader is merely
 // slow, only steady nodes qualify.
-func (s *stepView) heir(sh *shard) *node {
-	heirs := s.heirs(sh)
-	if !sh.leader.outgoing() {
+func (s *stepView) transferTarget(sh *shard) *node {
+	heirs := s.transferTargets(sh)
+	if !sh.leader.mustNotLead() {
 		heirs = slices.DeleteFunc(heirs, func(n *node) bool { return n.unsteady })
 	}
 	if len(heirs) == 0 {

@@ -54,7 +54,7 @@ func (w *world) waits(t *testing.T, what string, holds func() bool) time.Duratio
 
 // A node that is ten times slower than the others loses its leaderships, and
 // gets them back after it has been fast for a back-off that grows.
-func TestSlowNodeGivesLeadershipsAway(t *testing.T) {
+func TestSlowNodeLosesLeaderships(t *testing.T) {
 	w, slow := slowWorld(t)
 	least := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second}
 	for turn, backOff := range least {
@@ -74,7 +74,7 @@ func TestSlowNodeGivesLeadershipsAway(t *testing.T) {
 // The plan says which nodes are given no leadership, why, and until when. While
 // a node is slow, it only says how long the node must be fast, so that the
 // entry does not change.
-func TestTroublesAreTold(t *testing.T) {
+func TestTroublesAreReported(t *testing.T) {
 	w, slow := slowWorld(t)
 	told := func() coordinator.Trouble {
 		if len(w.troubles) != 1 || w.troubles[0].Node != slow.id {
@@ -120,7 +120,7 @@ func TestTroublesAreTold(t *testing.T) {
 }
 
 // Slowness that is short, small or shared by all nodes moves nothing.
-func TestSlownessThatMovesNothing(t *testing.T) {
+func TestShortOrSharedSlownessMovesNothing(t *testing.T) {
 	w, slow := slowWorld(t)
 	before := w.led(slow.id)
 	stays := func(what string, ticks int) {
@@ -147,7 +147,7 @@ func TestSlownessThatMovesNothing(t *testing.T) {
 }
 
 // An operator can move a shard to a slow node, and it stays there.
-func TestShardIsMovedToASlowNodeByHand(t *testing.T) {
+func TestOperatorCanMoveShardToSlowNode(t *testing.T) {
 	w, slow := slowWorld(t)
 	slow.pace = 200 * time.Millisecond
 	w.waits(t, "it leads nothing", func() bool { return w.led(slow.id) == 0 })
@@ -166,7 +166,7 @@ func TestShardIsMovedToASlowNodeByHand(t *testing.T) {
 }
 
 // A flapping node gets its leaderships back later each time.
-func TestNodeThatComesAndGoes(t *testing.T) {
+func TestFlappingNodeBacksOff(t *testing.T) {
 	w, flaps := slowWorld(t)
 	for _, backOff := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
 		flaps.cut = true

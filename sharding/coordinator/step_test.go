@@ -67,7 +67,7 @@ func (w *world) ask(t *testing.T, o coordinator.Operation) coordinator.Progress 
 	return w.done[o.ID]
 }
 
-func TestMinMembersHoldPlacementBack(t *testing.T) {
+func TestPlacementWaitsForMinMembers(t *testing.T) {
 	w := calmWorld(t, 2, 3)
 	for range 100 {
 		w.tick()
@@ -87,7 +87,7 @@ func TestMinMembersHoldPlacementBack(t *testing.T) {
 
 // One node grows to two and three. Two storage nodes have a voter and a
 // learner; then a single joint change promotes both learners.
-func TestGrowth(t *testing.T) {
+func TestReplicasGrowWithStorageNodes(t *testing.T) {
 	w := calmWorld(t, 1, 1)
 	w.until(t, "whole", w.whole)
 	w.addHost()
@@ -114,7 +114,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-func TestMoveToAVoterIsAHandOver(t *testing.T) {
+func TestMoveToVoterTransfersLeadership(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	changes := w.stats["changes"]
@@ -136,7 +136,7 @@ func TestMoveToAVoterIsAHandOver(t *testing.T) {
 
 // A node that leads only until a pending transfer is done does not satisfy an
 // order to lead.
-func TestMoveBackDuringAHandOver(t *testing.T) {
+func TestMoveBackDuringTransfer(t *testing.T) {
 	for ticks := range 12 {
 		w := calmWorld(t, 3, 3)
 		w.until(t, "whole", w.whole)
@@ -158,11 +158,11 @@ func TestMoveBackDuringAHandOver(t *testing.T) {
 	}
 }
 
-func TestMoveToAStrangerMovesAReplica(t *testing.T) {
+func TestMoveToNodeWithoutReplicaMovesOne(t *testing.T) {
 	w := calmWorld(t, 5, 5)
 	w.until(t, "whole", w.whole)
 	p, _ := w.state.View().Placement(1)
-	to := w.hosts[slices.IndexFunc(w.hosts, func(h *host) bool { _, on := p.On(h.id); return !on })]
+	to := w.hosts[slices.IndexFunc(w.hosts, func(h *host) bool { _, on := p.ReplicaOn(h.id); return !on })]
 	if got := w.ask(t, coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: to.id}); got.Err != nil || w.leaderOf(1) != to.id {
 		t.Fatalf("%+v, and %s leads", got, w.leaderOf(1))
 	}
@@ -190,7 +190,7 @@ func TestMoveBetweenTwoHosts(t *testing.T) {
 	})
 }
 
-func TestMoveIsRefused(t *testing.T) {
+func TestImpossibleMovesAreRejected(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	for _, o := range []coordinator.Operation{
@@ -206,7 +206,7 @@ func TestMoveIsRefused(t *testing.T) {
 	}
 }
 
-func TestDrainMovesLeadersAndNoReplicas(t *testing.T) {
+func TestDrainMovesLeadersButNoReplicas(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	changes := w.stats["changes"]
@@ -231,7 +231,7 @@ func TestDrainMovesLeadersAndNoReplicas(t *testing.T) {
 func TestDrainOutlivesItsCoordinator(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
-	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n2"}); p.Err != nil || !p.Stands {
+	if p := w.ask(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n2"}); p.Err != nil || !p.Durable {
 		t.Fatalf("%+v", p)
 	}
 	leads := func(node sharding.NodeID) bool {
@@ -273,7 +273,7 @@ func TestDrainOutlivesItsCoordinator(t *testing.T) {
 
 // Replicas on a drained node can vote if there is no alternative: a drain moves
 // leaderships, but does not leave a shard short of voters.
-func TestDrainedNodeVotes(t *testing.T) {
+func TestDrainedNodeKeepsItsVotes(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
 	var spare sharding.NodeID
@@ -292,7 +292,7 @@ func TestDrainedNodeVotes(t *testing.T) {
 	}
 	held := func(node sharding.NodeID) (n int) {
 		for _, p := range w.state.View().Placements() {
-			if _, on := p.On(node); on {
+			if _, on := p.ReplicaOn(node); on {
 				n++
 			}
 		}
@@ -303,7 +303,7 @@ func TestDrainedNodeVotes(t *testing.T) {
 	w.operations = append(w.operations, coordinator.Operation{ID: 77, Kind: coordinator.OperationLeave, Node: leaves.id})
 	w.until(t, "it votes on the metadata", func() bool {
 		p, _ := w.state.View().Placement(0)
-		r, _ := p.On(spare)
+		r, _ := p.ReplicaOn(spare)
 		return r.State == meta.ReplicaVoter
 	})
 	for range 200 {
@@ -320,7 +320,7 @@ func TestDrainedNodeVotes(t *testing.T) {
 
 // A leaving node ends up without replicas and is removed: with a spare node,
 // without one, and down to a single node.
-func TestLeave(t *testing.T) {
+func TestLeavingNodeIsRemoved(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
 	for _, h := range []int{0, 2, 1} {
@@ -361,7 +361,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 }
 
 // A coordinator that reaches less than a majority considers no node dead.
-func TestAMinorityTakesNobodyForDead(t *testing.T) {
+func TestMinorityDeclaresNoNodeDead(t *testing.T) {
 	c := coordinator.New(coordinator.Options{DeadAfter: time.Second})
 	s := meta.New()
 	apply(t, s, meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1}, meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1}))
@@ -383,7 +383,7 @@ func TestAMinorityTakesNobodyForDead(t *testing.T) {
 }
 
 // The cluster's policy overrides the coordinator's configuration.
-func TestThePolicySaysWhenANodeIsDead(t *testing.T) {
+func TestPolicySetsDeadAfter(t *testing.T) {
 	c := coordinator.New(coordinator.Options{DeadAfter: time.Second})
 	s := meta.New()
 	founder := meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: 1, Speaks: sharding.SupportedVersions}
@@ -405,7 +405,7 @@ func TestThePolicySaysWhenANodeIsDead(t *testing.T) {
 
 // Reports of earlier starts, reordered reports and leaders of earlier terms are
 // ignored.
-func TestOldReportsArePassedOver(t *testing.T) {
+func TestOutdatedReportsAreIgnored(t *testing.T) {
 	s := meta.New()
 	member := func(n sharding.NodeID, inc uint64) meta.Member {
 		return meta.Member{Node: n, Address: "a", Status: meta.StatusUp, Disk: "1", Incarnation: inc}
@@ -415,7 +415,7 @@ func TestOldReportsArePassedOver(t *testing.T) {
 	all := map[sharding.NodeID]bool{"n1": true, "n2": true, "n3": true}
 	leads := func(n sharding.NodeID, inc, seq uint64, term sharding.Term, leader, draining bool) coordinator.Report {
 		p, _ := s.View().Placement(1)
-		r, _ := p.On(n)
+		r, _ := p.ReplicaOn(n)
 		return coordinator.Report{Node: n, Incarnation: inc, Seq: seq, Draining: draining, Shards: []coordinator.ShardReport{{
 			Shard: 1, Replica: r.ID, Term: term, Leader: leader, Commit: 9, Applied: 9, Last: 9, Voters: p.First,
 			Match: map[sharding.ReplicaID]uint64{p.First[0]: 9, p.First[1]: 9, p.First[2]: 9}}}}
@@ -470,7 +470,7 @@ func TestProxiesHoldNoData(t *testing.T) {
 			}
 		}
 		p, _ := w.state.View().Placement(0)
-		_, on := p.On(proxy.id)
+		_, on := p.ReplicaOn(proxy.id)
 		return on
 	})
 }

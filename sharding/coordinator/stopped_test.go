@@ -34,7 +34,7 @@ func TestDamagedReplicaIsReplaced(t *testing.T) {
 				return !still && len(p.IDs(meta.ReplicaVoter)) == 3 && w.whole()
 			})
 			after, _ := w.state.View().Placement(1)
-			if r, on := after.On(at); on != (hosts == 3) || on && r.ID == old.id {
+			if r, on := after.ReplicaOn(at); on != (hosts == 3) || on && r.ID == old.id {
 				t.Errorf("%d hosts: %+v became %+v", hosts, before.Replicas, after.Replicas)
 			}
 		})
@@ -44,7 +44,7 @@ func TestDamagedReplicaIsReplaced(t *testing.T) {
 // A replica that cannot read its log stays if no other node can replace it: it
 // votes, and a new one on the same node would stop too. It is not given
 // leadership.
-func TestUnreadableReplicaStays(t *testing.T) {
+func TestReplicaWithUnreadableLogStays(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	at := w.leaderOf(1)
@@ -73,7 +73,7 @@ func TestUnreadableReplicaStays(t *testing.T) {
 }
 
 // Its vote goes to a learner, and it stays.
-func TestStoppedReplicaOfTheMetadata(t *testing.T) {
+func TestStoppedMetadataReplicaLosesItsVote(t *testing.T) {
 	w := calmWorld(t, 4, 4)
 	w.until(t, "whole", w.whole)
 	g := w.groups[sharding.MetaShard]
@@ -88,7 +88,7 @@ func TestStoppedReplicaOfTheMetadata(t *testing.T) {
 
 // A stopped replica's term may be higher than the leader's, which continues to
 // lead.
-func TestTermOfAStoppedReplica(t *testing.T) {
+func TestTermOfStoppedReplicaIsIgnored(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	at := w.leaderOf(1)
@@ -115,7 +115,7 @@ func TestTermOfAStoppedReplica(t *testing.T) {
 
 // Learners on such a node are built on another node instead, and damage
 // elsewhere is repaired meanwhile.
-func TestNothingIsBuiltWhereTheLogCannotBeRead(t *testing.T) {
+func TestNoReplicaIsBuiltOnNodeThatCannotReadTheLog(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	old := []*host{w.addHost(), w.addHost()}
@@ -131,7 +131,7 @@ func TestNothingIsBuiltWhereTheLogCannotBeRead(t *testing.T) {
 
 // If no other node can take them, they stay, never catch up, and do not count
 // as being built.
-func TestUnreadableLearnersHoldUpNoOther(t *testing.T) {
+func TestStuckLearnersDoNotBlockOthers(t *testing.T) {
 	w := calmWorld(t, 5, 5)
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 5, MinMembers: 5, Rebalance: true}))
 	w.until(t, "five voters of each", func() bool {
@@ -153,7 +153,7 @@ func TestUnreadableLearnersHoldUpNoOther(t *testing.T) {
 	w.until(t, "another is replaced", func() bool {
 		w.baffle(old)
 		p, _ := w.state.View().Placement(1)
-		r, on := p.On(w.hosts[2].id)
+		r, on := p.ReplicaOn(w.hosts[2].id)
 		return on && r.ID != damaged.id && r.State == meta.ReplicaVoter
 	})
 }
@@ -164,7 +164,7 @@ func (w *world) baffle(hosts []*host) (n int) {
 	for s := sharding.ShardID(1); s <= shards; s++ {
 		for _, h := range hosts {
 			p, _ := w.state.View().Placement(s)
-			if on, ok := p.On(h.id); ok && on.State == meta.ReplicaLearner && w.groups[s].replicas[on.ID] != nil {
+			if on, ok := p.ReplicaOn(h.id); ok && on.State == meta.ReplicaLearner && w.groups[s].replicas[on.ID] != nil {
 				w.groups[s].replicas[on.ID].stopped = sharding.StopUnsupported
 				n++
 			}

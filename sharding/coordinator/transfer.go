@@ -14,18 +14,18 @@ import (
 // next coordinator knows about them.
 func (s *stepView) transfers() {
 	for _, sh := range s.shards {
-		if sh.lead == nil || sh.Shard == sharding.MetaShard && s.writes {
+		if sh.lead == nil || sh.Shard == sharding.MetaShard && s.writesOperation {
 			continue
 		}
-		slow := sh.leader.evicted && s.pins[sh.Shard] != sh.leader.Node
-		if !slow && !sh.leader.outgoing() {
+		slow := sh.leader.evicted && s.pinnedLeaders[sh.Shard] != sh.leader.Node
+		if !slow && !sh.leader.mustNotLead() {
 			if sh.Shard == sharding.MetaShard {
-				s.yield(sh)
+				s.yieldMetaShard(sh)
 			}
 			continue
 		}
-		if heir := s.heir(sh); heir != nil {
-			s.handOver(sh, heir)
+		if heir := s.transferTarget(sh); heir != nil {
+			s.transferLeadership(sh, heir)
 		}
 	}
 }
@@ -40,22 +40,22 @@ const yieldAfter = 5 * time.Second
 // see metadata changes. The new coordinator must reach more storage nodes than
 // this one, so that leadership does not move back and forth between nodes that
 // each reach a different subset.
-func (s *stepView) yield(sh *shard) {
+func (s *stepView) yieldMetaShard(sh *shard) {
 	var best *node
 	most := 0
 	for _, n := range s.nodes {
-		if n.host() && n.linked {
+		if n.canHost() && n.linked {
 			most++
 		}
 	}
-	for _, heir := range s.heirs(sh) {
+	for _, heir := range s.transferTargets(sh) {
 		hears, missed := 1, false
 		for _, n := range s.nodes {
-			if !n.host() || !heir.hears(n.Node) {
+			if !n.canHost() || !heir.hears(n.Node) {
 				continue
 			}
 			hears++
-			since, silent := s.silent[n.Node]
+			since, silent := s.unreachableSince[n.Node]
 			missed = missed || silent && s.now.Sub(since) >= yieldAfter
 		}
 		if missed && !heir.unsteady && hears > most {
@@ -63,22 +63,22 @@ func (s *stepView) yield(sh *shard) {
 		}
 	}
 	if best != nil {
-		s.handOver(sh, best)
+		s.transferLeadership(sh, best)
 	}
 }
 
 // mustNotLead reports whether the node should lead nothing.
-func (n *node) outgoing() bool {
+func (n *node) mustNotLead() bool {
 	return n.draining || n.Draining || n.full || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown
 }
 
 // transferLeadership requests a transfer to the node, unless one was requested
 // already. The node must be one of the transfer targets.
-func (s *stepView) handOver(sh *shard, to *node) {
-	if _, asked := s.moving[sh.Shard]; asked || sh.lead == nil || to == sh.leader {
+func (s *stepView) transferLeadership(sh *shard, to *node) {
+	if _, asked := s.pendingTransfers[sh.Shard]; asked || sh.lead == nil || to == sh.leader {
 		return
 	}
-	s.moving[sh.Shard] = handover{to: to.Node, term: sh.lead.Term, at: s.now}
+	s.pendingTransfers[sh.Shard] = pendingTransfer{to: to.Node, term: sh.lead.Term, at: s.now}
 	sh.leader.leads--
 	to.leads++
 	s.plan.Transfers = append(s.plan.Transfers, Transfer{Shard: sh.Shard, From: sh.leader.Node, To: to.Node})
@@ -86,7 +86,7 @@ func (s *stepView) handOver(sh *shard, to *node) {
 
 // countLed counts the shards that the node leads, and those of them with
 // another voter.
-func (s *stepView) leading(id sharding.NodeID) (all, movable int) {
+func (s *stepView) countLed(id sharding.NodeID) (all, movable int) {
 	for _, sh := range s.shards {
 		if sh.lead == nil || sh.leader.Node != id {
 			continue
@@ -102,12 +102,12 @@ func (s *stepView) leading(id sharding.NodeID) (all, movable int) {
 // countPossiblyLed counts the shards that a node without a current report may
 // be leading: it was the last known leader, or no leader has reported since
 // this coordinator started.
-func (s *stepView) unseen(n *node) (shards int, first *shard) {
+func (s *stepView) countPossiblyLed(n *node) (shards int, first *shard) {
 	if n.fresh {
 		return 0, nil
 	}
 	for _, sh := range s.shards {
-		r, on := sh.On(n.Node)
+		r, on := sh.ReplicaOn(n.Node)
 		last := s.leaders[sh.Shard]
 		if sh.lead != nil || !on || r.State != meta.ReplicaVoter || last != nil && last.report.Node != n.Node {
 			continue

@@ -31,18 +31,18 @@ type stepView struct {
 	building int
 	// rebalanceBlocked says why replicas must not move for balance: what is
 	// being repaired, or which node is unreachable. Empty if they may.
-	unrest string
+	rebalanceBlocked string
 	// hasElection: some shard has no known leader but may get one soon.
-	electing bool
+	hasElection bool
 	// writesOperation: the plan includes commands of an operation.
-	writes bool
-	plan   Plan
+	writesOperation bool
+	plan            Plan
 }
 
 // node is a member.
 type node struct {
 	meta.Member
-	heard *heard // latest report, if it is of this incarnation
+	latest *receivedReport // latest report, if it is of this incarnation
 	// linked: this node reaches it. reachable: linked, or it has just sent a
 	// report. fresh: reachable and with a current report.
 	linked, reachable, fresh bool
@@ -60,16 +60,16 @@ type node struct {
 }
 
 // canHost reports whether the node may hold data.
-func (n *node) host() bool { return n.Status == meta.StatusUp && !n.Has(meta.RoleProxy) }
+func (n *node) canHost() bool { return n.Status == meta.StatusUp && !n.HasRole(meta.RoleProxy) }
 
 // canTake reports whether the node may be given leaderships or replicas now.
-func (n *node) able() bool { return n.works() && !n.Draining && !n.full }
+func (n *node) canTake() bool { return n.canVote() && !n.Draining && !n.full }
 
 // canVote reports whether a replica on the node may be promoted now. A draining
 // node is given no replicas and leads nothing, but its existing replicas can
 // vote. Otherwise a shard would be short of voters for as long as the drain
 // lasts.
-func (n *node) works() bool { return n.host() && n.linked && n.fresh && !n.draining }
+func (n *node) canVote() bool { return n.canHost() && n.linked && n.fresh && !n.draining }
 
 // shard is a placed shard.
 type shard struct {
@@ -80,34 +80,34 @@ type shard struct {
 	leader *node
 	// converged: the group's membership equals the placement, leaving replicas
 	// aside.
-	settled bool
+	converged bool
 	// badVoters and badLearners must go; promotable learners could become
 	// voters now.
-	badVoters, badLearners, ripe []meta.Replica
+	badVoters, badLearners, promotable []meta.Replica
 	// stuck are learners whose nodes cannot read the log. A new replica on the
 	// same node would not help.
 	stuck          []meta.Replica
 	voters, copies int // copies counts the voters and learners that can stay
 	// evictFrom is the node whose replica is evicted if the shard has one too
 	// many.
-	victim sharding.NodeID
-	index  int // in state; -1 for the metadata shard
-	busy   bool
+	evictFrom sharding.NodeID
+	index     int // in state; -1 for the metadata shard
+	busy      bool
 }
 
 // newStepView receives the reports and builds the view of the step.
-func (c *Coordinator) look(in Input) *stepView {
+func (c *Coordinator) newStepView(in Input) *stepView {
 	s := &stepView{Coordinator: c, now: in.Now, view: in.View, byID: map[sharding.NodeID]*node{}, state: &placement.State{}}
-	c.hear(in)
+	c.receiveReports(in)
 	policy, set := in.View.Policy()
 	if !set {
 		policy.Replication, policy.MinMembers = c.opts.Replication, c.opts.MinMembers
 	}
 	policy.DeadAfter = or(policy.DeadAfter, c.opts.DeadAfter)
 	s.policy = policy
-	s.lookAtNodes(in)
-	if in.View != c.placed {
-		c.placed, c.placements = in.View, in.View.Placements()
+	s.evaluateNodes(in)
+	if in.View != c.placementsView {
+		c.placementsView, c.placements = in.View, in.View.Placements()
 	}
 	placements := c.placements
 	shards := make([]shard, len(placements)) // one allocation instead of thousands
@@ -115,29 +115,29 @@ func (c *Coordinator) look(in Input) *stepView {
 	s.state.Shards = make([]placement.Shard, 0, len(placements))
 	for i, p := range placements {
 		shards[i].Placement = p
-		s.lookAt(&shards[i])
+		s.evaluateShard(&shards[i])
 	}
-	s.lookForSurplus()
+	s.findSurplus()
 	for _, sh := range s.shards {
 		switch {
-		case s.unrest != "" || sh.index < 0:
+		case s.rebalanceBlocked != "" || sh.index < 0:
 		case sh.lead == nil:
-			s.unrest = s.leaderless(sh)
+			s.rebalanceBlocked = s.leaderlessReason(sh)
 		case len(sh.badVoters) > 0:
-			s.unrest = fmt.Sprintf("voters of shard %d are being replaced", sh.Shard)
+			s.rebalanceBlocked = fmt.Sprintf("voters of shard %d are being replaced", sh.Shard)
 		}
 	}
 	return s
 }
 
 // receiveReports stores the latest report of each node and the highest terms.
-func (c *Coordinator) hear(in Input) {
+func (c *Coordinator) receiveReports(in Input) {
 	for _, r := range in.Reports {
-		old := c.nodes[r.Node]
+		old := c.reports[r.Node]
 		if old != nil && cmp.Or(cmp.Compare(r.Incarnation, old.report.Incarnation), cmp.Compare(r.Seq, old.report.Seq)) <= 0 {
 			continue
 		}
-		h := &heard{report: r, at: in.Now, shards: make(map[sharding.ShardID]*ShardReport, len(r.Shards))}
+		h := &receivedReport{report: r, at: in.Now, shards: make(map[sharding.ShardID]*ShardReport, len(r.Shards))}
 		for i := range r.Shards {
 			sr := &r.Shards[i]
 			h.shards[sr.Shard] = sr
@@ -150,9 +150,9 @@ func (c *Coordinator) hear(in Input) {
 			}
 			c.terms[sr.Shard] = max(c.terms[sr.Shard], sr.Term)
 		}
-		c.nodes[r.Node] = h
+		c.reports[r.Node] = h
 		if old != nil {
-			c.disown(old)
+			c.clearLeaderships(old)
 		}
 		for i := range r.Shards {
 			if sr := &r.Shards[i]; sr.Leader {
@@ -162,10 +162,10 @@ func (c *Coordinator) hear(in Input) {
 			}
 		}
 	}
-	for id, h := range c.nodes {
+	for id, h := range c.reports {
 		if _, member := in.View.Member(id); !member && in.Now.Sub(h.at) > c.opts.Fresh {
-			delete(c.nodes, id)
-			c.disown(h)
+			delete(c.reports, id)
+			c.clearLeaderships(h)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (c *Coordinator) hear(in Input) {
 // clearLeaderships removes the report's claims to leadership. A node that leads
 // with an older term does not take over, because its term is no longer the
 // highest.
-func (c *Coordinator) disown(h *heard) {
+func (c *Coordinator) clearLeaderships(h *receivedReport) {
 	for i := range h.report.Shards {
 		if id := h.report.Shards[i].Shard; c.leaders[id] == h {
 			delete(c.leaders, id)
@@ -181,49 +181,49 @@ func (c *Coordinator) disown(h *heard) {
 	}
 }
 
-func (s *stepView) lookAtNodes(in Input) {
+func (s *stepView) evaluateNodes(in Input) {
 	for _, m := range in.View.Members() {
 		n := &node{Member: m, linked: in.Reachable[m.Node], reachable: in.Reachable[m.Node]}
-		if h := s.Coordinator.nodes[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
-			n.heard = h
+		if h := s.Coordinator.reports[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
+			n.latest = h
 			recent := in.Now.Sub(h.at) <= s.opts.Fresh
 			// A report proves that the node is alive, whatever gossip says.
 			n.fresh = recent && (n.reachable || in.Now.Sub(h.at) <= s.opts.Fresh/2)
 			n.reachable = n.reachable || n.fresh
 			n.draining, n.full, n.behind = h.report.Draining, h.report.Full, h.behind
 		}
-		if n.host() {
+		if n.canHost() {
 			s.hosts++
 		}
 		switch {
-		case s.unrest != "":
-		case n.host() && !(n.linked && n.fresh):
-			s.unrest = fmt.Sprintf("the coordinator hears nothing of node %s", n.Node)
+		case s.rebalanceBlocked != "":
+		case n.canHost() && !(n.linked && n.fresh):
+			s.rebalanceBlocked = fmt.Sprintf("the coordinator hears nothing of node %s", n.Node)
 		case n.Status != meta.StatusUp && n.Status != meta.StatusJoining:
-			s.unrest = fmt.Sprintf("node %s is %s", n.Node, n.Status)
+			s.rebalanceBlocked = fmt.Sprintf("node %s is %s", n.Node, n.Status)
 		}
 		s.nodes = append(s.nodes, n)
 		s.byID[m.Node] = n
-		s.state.Nodes = append(s.state.Nodes, placement.Node{ID: m.Node, Zone: m.Zone, Hosts: n.able() && !n.behind, Leads: n.able()})
+		s.state.Nodes = append(s.state.Nodes, placement.Node{ID: m.Node, Zone: m.Zone, Hosts: n.canTake() && !n.behind, Leads: n.canTake()})
 	}
-	s.lookAtTroubles()
-	maps.DeleteFunc(s.silent, func(id sharding.NodeID, _ time.Time) bool {
+	s.evaluateTroubles()
+	maps.DeleteFunc(s.unreachableSince, func(id sharding.NodeID, _ time.Time) bool {
 		n := s.byID[id]
 		return n == nil || n.reachable
 	})
 	for _, n := range s.nodes {
-		if _, known := s.silent[n.Node]; !known && !n.reachable {
-			s.silent[n.Node] = s.now
+		if _, known := s.unreachableSince[n.Node]; !known && !n.reachable {
+			s.unreachableSince[n.Node] = s.now
 		}
 	}
 }
 
 // evaluateShard evaluates one shard.
-func (s *stepView) lookAt(sh *shard) {
+func (s *stepView) evaluateShard(sh *shard) {
 	p := sh.Placement
 	sh.index = -1
 	sh.lead, sh.leader = s.leaderOf(p.Shard)
-	sh.settled = sh.lead != nil && settled(p, sh.lead)
+	sh.converged = sh.lead != nil && isConverged(p, sh.lead)
 	on := make([]sharding.NodeID, 0, len(p.Replicas))
 	for _, r := range p.Replicas {
 		n := s.byID[r.Node]
@@ -231,8 +231,8 @@ func (s *stepView) lookAt(sh *shard) {
 			n.replicas++
 		}
 		bad := n == nil || r.Lost || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown ||
-			p.Shard != sharding.MetaShard && n.Has(meta.RoleProxy)
-		stopped := n.stopped(p.Shard, r.ID)
+			p.Shard != sharding.MetaShard && n.HasRole(meta.RoleProxy)
+		stopped := n.stopReason(p.Shard, r.ID)
 		switch {
 		case bad, r.State == meta.ReplicaLeaving:
 		case r.State == meta.ReplicaVoter:
@@ -258,8 +258,8 @@ func (s *stepView) lookAt(sh *shard) {
 			sh.voters++
 			continue
 		}
-		if ripe := !bad && stopped == sharding.NotStopped && n.works() && sh.caughtUp(r.ID); ripe {
-			sh.ripe = append(sh.ripe, r)
+		if ripe := !bad && stopped == sharding.NotStopped && n.canVote() && sh.isCaughtUp(r.ID); ripe {
+			sh.promotable = append(sh.promotable, r)
 		} else if stuck := !bad && stopped == sharding.StopUnsupported; n != nil && p.Shard != sharding.MetaShard && !stuck {
 			// A learner that cannot read the log makes no progress and must not
 			// block other builds.
@@ -272,7 +272,7 @@ func (s *stepView) lookAt(sh *shard) {
 		sh.index = len(s.state.Shards)
 		s.state.Shards = append(s.state.Shards, placement.Shard{ID: p.Shard, Replicas: on})
 	}
-	s.lookAtLeader(sh)
+	s.evaluateLeader(sh)
 }
 
 // evaluateLeader determines who leads the shard, or will lead it after a
@@ -280,9 +280,9 @@ func (s *stepView) lookAt(sh *shard) {
 // that it no longer leads and the new one not yet that it does. Such a shard
 // counts for the new leader, because otherwise other shards would be moved
 // there in its place.
-func (s *stepView) lookAtLeader(sh *shard) {
+func (s *stepView) evaluateLeader(sh *shard) {
 	if sh.lead == nil {
-		m, moving := s.moving[sh.Shard]
+		m, moving := s.pendingTransfers[sh.Shard]
 		if to := s.byID[m.to]; moving && to != nil && s.now.Sub(m.at) <= s.opts.TransferTimeout {
 			to.leads++
 			if sh.index >= 0 {
@@ -291,15 +291,15 @@ func (s *stepView) lookAtLeader(sh *shard) {
 			}
 			return
 		}
-		s.unledShard(sh)
+		s.noteLeaderless(sh)
 		return
 	}
-	delete(s.unled, sh.Shard)
+	delete(s.leaderlessSince, sh.Shard)
 	at := sh.leader
-	if m, moving := s.moving[sh.Shard]; moving {
+	if m, moving := s.pendingTransfers[sh.Shard]; moving {
 		to := s.byID[m.to]
 		if m.term != sh.lead.Term || s.now.Sub(m.at) > s.opts.TransferTimeout || to == nil {
-			delete(s.moving, sh.Shard)
+			delete(s.pendingTransfers, sh.Shard)
 		} else {
 			at = to
 		}
@@ -310,9 +310,9 @@ func (s *stepView) lookAtLeader(sh *shard) {
 	}
 	st := &s.state.Shards[sh.index]
 	st.Leader = at.Node
-	_, st.PinnedLeader = s.moving[sh.Shard]
-	st.PinnedLeader = st.PinnedLeader || !sh.settled
-	heirs := s.heirs(sh)
+	_, st.PinnedLeader = s.pendingTransfers[sh.Shard]
+	st.PinnedLeader = st.PinnedLeader || !sh.converged
+	heirs := s.transferTargets(sh)
 	st.Able = make([]sharding.NodeID, len(heirs))
 	for i, n := range heirs {
 		st.Able[i] = n.Node
@@ -321,16 +321,16 @@ func (s *stepView) lookAtLeader(sh *shard) {
 
 // noteLeaderless records since when a shard has had no leader. If that is
 // recent, the number of leaderships per node is not reliable.
-func (s *stepView) unledShard(sh *shard) {
+func (s *stepView) noteLeaderless(sh *shard) {
 	if sh.index < 0 {
 		return
 	}
-	since, known := s.unled[sh.Shard]
+	since, known := s.leaderlessSince[sh.Shard]
 	if !known {
 		since = s.now
-		s.unled[sh.Shard] = since
+		s.leaderlessSince[sh.Shard] = since
 	}
-	s.electing = s.electing || s.now.Sub(since) < s.opts.Fresh
+	s.hasElection = s.hasElection || s.now.Sub(since) < s.opts.Fresh
 }
 
 // leaderOf returns the current report of the shard's leader, if there is one.
@@ -340,7 +340,7 @@ func (s *stepView) leaderOf(id sharding.ShardID) (*ShardReport, *node) {
 		return nil, nil
 	}
 	n := s.byID[h.report.Node]
-	if r := h.shards[id]; n != nil && n.heard == h && r.Term == s.terms[id] {
+	if r := h.shards[id]; n != nil && n.latest == h && r.Term == s.terms[id] {
 		return r, n
 	}
 	return nil, nil
@@ -348,16 +348,16 @@ func (s *stepView) leaderOf(id sharding.ShardID) (*ShardReport, *node) {
 
 // shardReport returns the node's latest report about its replica of the shard.
 func (n *node) shardReport(id sharding.ShardID) *ShardReport {
-	if n.heard == nil {
+	if n.latest == nil {
 		return nil
 	}
-	return n.heard.shards[id]
+	return n.latest.shards[id]
 }
 
 // stopReason returns why the node's replica has stopped, if it has reported
 // that.
-func (n *node) stopped(id sharding.ShardID, replica sharding.ReplicaID) sharding.StopReason {
-	if n == nil || n.heard == nil || !n.heard.stops {
+func (n *node) stopReason(id sharding.ShardID, replica sharding.ReplicaID) sharding.StopReason {
+	if n == nil || n.latest == nil || !n.latest.stops {
 		return sharding.NotStopped
 	}
 	if r := n.shardReport(id); r != nil && r.Replica == replica {
@@ -368,15 +368,15 @@ func (n *node) stopped(id sharding.ShardID, replica sharding.ReplicaID) sharding
 
 // transferTargets returns the nodes that can take over leadership of the shard
 // now, sorted by id.
-func (s *stepView) heirs(sh *shard) []*node {
+func (s *stepView) transferTargets(sh *shard) []*node {
 	if sh.lead == nil || len(sh.lead.Outgoing) > 0 {
 		return nil
 	}
 	out := make([]*node, 0, len(sh.Replicas))
 	for _, r := range sh.Replicas {
 		n := s.byID[r.Node]
-		if r.State == meta.ReplicaVoter && !r.Lost && n != nil && n != sh.leader && n.able() && n.stopped(sh.Shard, r.ID) == sharding.NotStopped &&
-			slices.Contains(sh.lead.Voters, r.ID) && CaughtUp(sh.lead.Match[r.ID], sh.lead.Commit) {
+		if r.State == meta.ReplicaVoter && !r.Lost && n != nil && n != sh.leader && n.canTake() && n.stopReason(sh.Shard, r.ID) == sharding.NotStopped &&
+			slices.Contains(sh.lead.Voters, r.ID) && IsCaughtUp(sh.lead.Match[r.ID], sh.lead.Commit) {
 			out = append(out, n)
 		}
 	}
@@ -386,14 +386,14 @@ func (s *stepView) heirs(sh *shard) []*node {
 
 // isCaughtUp reports whether the replica is a member of the group and its log
 // is close to the leader's.
-func (sh *shard) caughtUp(id sharding.ReplicaID) bool {
+func (sh *shard) isCaughtUp(id sharding.ReplicaID) bool {
 	return sh.lead != nil && len(sh.lead.Outgoing) == 0 &&
-		(slices.Contains(sh.lead.Learners, id) || slices.Contains(sh.lead.Voters, id)) && CaughtUp(sh.lead.Match[id], sh.lead.Commit)
+		(slices.Contains(sh.lead.Learners, id) || slices.Contains(sh.lead.Voters, id)) && IsCaughtUp(sh.lead.Match[id], sh.lead.Commit)
 }
 
 // isConverged reports whether the group's membership equals the placement,
 // except for learners that have not been added yet.
-func settled(p meta.Placement, r *ShardReport) bool {
+func isConverged(p meta.Placement, r *ShardReport) bool {
 	if len(r.Outgoing) > 0 {
 		return false
 	}
@@ -418,31 +418,31 @@ func settled(p meta.Placement, r *ShardReport) bool {
 
 // findSurplus chooses the replicas to evict from shards with too many, and
 // counts them as if they were already gone.
-func (s *stepView) lookForSurplus() {
+func (s *stepView) findSurplus() {
 	for _, sh := range s.shards {
 		if sh.index < 0 {
 			continue
 		}
 		st := &s.state.Shards[sh.index]
-		to, ordered := s.movedTo(sh.Shard)
-		if sh.surplus(s) {
-			sh.victim = s.opts.Strategy.Evict(s.state, st.Replicas, to)
-			s.state.SetReplicas(sh.index, slices.DeleteFunc(slices.Clone(st.Replicas), func(id sharding.NodeID) bool { return id == sh.victim }))
+		to, ordered := s.moveTargets(sh.Shard)
+		if sh.hasSurplus(s) {
+			sh.evictFrom = s.opts.Strategy.Evict(s.state, st.Replicas, to)
+			s.state.SetReplicas(sh.index, slices.DeleteFunc(slices.Clone(st.Replicas), func(id sharding.NodeID) bool { return id == sh.evictFrom }))
 		}
-		if at, pinned := s.pins[sh.Shard]; pinned && sh.lead != nil && sh.leader.Node != at {
-			delete(s.pins, sh.Shard)
+		if at, pinned := s.pinnedLeaders[sh.Shard]; pinned && sh.lead != nil && sh.leader.Node != at {
+			delete(s.pinnedLeaders, sh.Shard)
 		} else if pinned {
 			ordered = true
 		}
-		st.Pinned = ordered || !sh.settled || sh.victim != "" || len(sh.badVoters)+len(sh.badLearners) > 0 ||
-			sh.copies != s.copies() || len(sh.ripe)+sh.voters < sh.copies
+		st.Pinned = ordered || !sh.converged || sh.evictFrom != "" || len(sh.badVoters)+len(sh.badLearners) > 0 ||
+			sh.copies != s.copies() || len(sh.promotable)+sh.voters < sh.copies
 		st.PinnedLeader = st.PinnedLeader || ordered
 	}
 }
 
 // moveTargets returns the nodes to which operators are moving the shard's
 // leadership.
-func (s *stepView) movedTo(id sharding.ShardID) (to []sharding.NodeID, ordered bool) {
+func (s *stepView) moveTargets(id sharding.ShardID) (to []sharding.NodeID, ordered bool) {
 	for _, o := range s.operations {
 		if o.Kind == OperationMove && o.Shard == id {
 			to = append(to, o.Node)
@@ -456,10 +456,10 @@ func (s *stepView) copies() int { return min(s.hosts, s.policy.Replication) }
 
 // votes returns the desired number of voters of a shard. It is odd, because one
 // more voter would enlarge the majority without tolerating more failures.
-func (s *stepView) votes() int { return odd(s.copies()) }
+func (s *stepView) votes() int { return oddVoters(s.copies()) }
 
 // hasSurplus reports whether the shard has more replicas than desired, because
 // one is being moved or the policy wants fewer.
-func (sh *shard) surplus(s *stepView) bool {
+func (sh *shard) hasSurplus(s *stepView) bool {
 	return len(sh.badVoters) == 0 && sh.copies > max(s.copies(), sh.voters)
 }

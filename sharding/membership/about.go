@@ -11,7 +11,7 @@ import (
 
 // nodeMeta is what a node announces about itself, as memberlist's node meta
 // data.
-type about struct {
+type nodeMeta struct {
 	node        sharding.NodeID
 	incarnation uint64
 	address     string
@@ -32,12 +32,12 @@ var errMalformed = errors.New("malformed meta data")
 // name returns the node's name in memberlist. It includes the incarnation,
 // because memberlist rejects a known name at a new address until the old one
 // has been dead for a long time.
-func (a *about) name() string {
+func (a *nodeMeta) name() string {
 	return string(a.node) + "#" + strconv.FormatUint(a.incarnation, 16)
 }
 
 // encode returns at most 414 bytes if the fields are within their limits.
-func (a *about) encode() []byte {
+func (a *nodeMeta) encode() []byte {
 	var flags byte
 	if a.leaving {
 		flags |= flagLeaving
@@ -50,7 +50,7 @@ func (a *about) encode() []byte {
 	return b
 }
 
-func decodeAbout(b []byte) (a about, err error) {
+func decodeMeta(b []byte) (a nodeMeta, err error) {
 	if len(b) < 10 {
 		return a, fmt.Errorf("%w: %d bytes", errMalformed, len(b))
 	}
@@ -66,7 +66,7 @@ func decodeAbout(b []byte) (a about, err error) {
 		max int
 	}{{&node, maxNodeBytes}, {&a.address, maxAddressBytes}, {&a.cluster, maxIDBytes}, {&a.disk, maxIDBytes}} {
 		if len(b) == 0 || int(b[0]) > field.max || int(b[0]) > len(b)-1 {
-			return about{}, fmt.Errorf("%w: a field is too long or truncated", errMalformed)
+			return nodeMeta{}, fmt.Errorf("%w: a field is too long or truncated", errMalformed)
 		}
 		*field.to = string(b[1 : 1+int(b[0])])
 		b = b[1+int(b[0]):]
@@ -74,7 +74,7 @@ func decodeAbout(b []byte) (a about, err error) {
 	a.node = sharding.NodeID(node)
 	// Later versions may append fields, which are ignored here.
 	if a.node == "" || a.incarnation == 0 || checkAddress(a.address) != nil {
-		return about{}, fmt.Errorf("%w: a field is missing", errMalformed)
+		return nodeMeta{}, fmt.Errorf("%w: a field is missing", errMalformed)
 	}
 	return a, nil
 }

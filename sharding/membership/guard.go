@@ -88,12 +88,12 @@ func isSingle(message []byte) bool {
 }
 
 // guardedStream is a stream whose beginning has been inspected.
-type guarded struct {
+type guardedStream struct {
 	net.Conn
 	rest io.Reader // including the beginning
 }
 
-func (g *guarded) Read(b []byte) (int, error) { return g.rest.Read(b) }
+func (g *guardedStream) Read(b []byte) (int, error) { return g.rest.Read(b) }
 
 // guardedReply is a stream opened by this node. The answer is inspected on the
 // first read.
@@ -147,7 +147,7 @@ func guard(conn net.Conn) (net.Conn, error) {
 	default:
 		return nil, fmt.Errorf("%w: message %d", errUnwanted, kind[0])
 	}
-	return &guarded{conn, in}, nil
+	return &guardedStream{conn, in}, nil
 }
 
 // checkHeader reads the header of a full state exchange: a MessagePack map with

@@ -19,7 +19,7 @@ const million = "\xce\x00\x10\x00\x00"
 
 // Streams that would make memberlist allocate without limit are rejected. Other
 // streams pass unchanged.
-func TestStreamsAnnounceNoMoreThanTheyMay(t *testing.T) {
+func TestOversizedStreamsAreRejected(t *testing.T) {
 	label := "\xf4\x04test"
 	for name, c := range map[string]struct {
 		sent    string
@@ -69,7 +69,7 @@ func TestStreamsAnnounceNoMoreThanTheyMay(t *testing.T) {
 }
 
 // The bytes read from a stream are limited.
-func TestStreamsEnd(t *testing.T) {
+func TestStreamReadsAreLimited(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	go func() {
@@ -86,7 +86,7 @@ func TestStreamsEnd(t *testing.T) {
 }
 
 // Compressed messages are rejected, however they are wrapped.
-func TestPacketsHoldNothingCompressed(t *testing.T) {
+func TestCompressedPacketsAreRejected(t *testing.T) {
 	checked, label := "\x0c....", "\xf4\x04test"
 	compound := func(messages ...string) string {
 		lengths, all := "", ""
@@ -110,7 +110,7 @@ func TestPacketsHoldNothingCompressed(t *testing.T) {
 }
 
 // Idle streams leave room for packets, and closing them makes room for more.
-func TestStreamsHaveABoundOfTheirOwn(t *testing.T) {
+func TestConcurrentStreamsAreLimited(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,14 +9,14 @@ import (
 // newLogger forwards memberlist's log lines at debug level only: its errors are
 // normal network events, and what operators need to see is in Nodes.
 func newLogger(to *slog.Logger) *log.Logger {
-	return log.New(lines{to}, "", 0)
+	return log.New(lineWriter{to}, "", 0)
 }
 
 // lineWriter writes memberlist's log lines to a structured logger.
-type lines struct{ to *slog.Logger }
+type lineWriter struct{ to *slog.Logger }
 
 // Write implements io.Writer. Each call is one line.
-func (l lines) Write(line []byte) (int, error) {
+func (l lineWriter) Write(line []byte) (int, error) {
 	l.to.Debug("memberlist", "line", string(bytes.TrimSpace(line)))
 	return len(line), nil
 }

@@ -33,7 +33,7 @@ type Membership struct {
 	tasks  sync.WaitGroup
 
 	mu     sync.Mutex // guards changes of about and Close
-	about  about
+	about  nodeMeta
 	list   *memberlist.Memberlist
 	closed bool
 
@@ -51,10 +51,10 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 	opts = opts.withDefaults()
 	m := &Membership{
 		opts: opts, peers: newPeers(opts.Node, opts.Cluster, opts.Latest),
-		about: about{node: opts.Node, incarnation: opts.Incarnation, address: opts.Address, cluster: opts.Cluster, disk: opts.Disk},
+		about: nodeMeta{node: opts.Node, incarnation: opts.Incarnation, address: opts.Address, cluster: opts.Cluster, disk: opts.Disk},
 	}
 	m.meta = m.about.encode()
-	ip, port, err := m.advertised(ctx)
+	ip, port, err := m.advertisedAddress(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
@@ -71,7 +71,7 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 }
 
 // advertisedAddress returns the address to which other nodes send gossip.
-func (m *Membership) advertised(ctx context.Context) (net.IP, int, error) {
+func (m *Membership) advertisedAddress(ctx context.Context) (net.IP, int, error) {
 	found, err := m.opts.Lookup.Addresses(ctx, m.opts.Address)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", m.opts.Address, err)
@@ -130,7 +130,7 @@ func (m *Membership) Nodes() []Peer { return m.peers.list() }
 
 // Changes returns a channel that is closed when the result of Nodes changes.
 // Call it before Nodes.
-func (m *Membership) Changed() <-chan struct{} { return m.peers.change() }
+func (m *Membership) Changes() <-chan struct{} { return m.peers.changes() }
 
 // SetCluster sets the cluster that the node belongs to from now on. Nodes of
 // other clusters are ignored. It does not block.
@@ -139,12 +139,12 @@ func (m *Membership) SetCluster(id string) error {
 		return fmt.Errorf("the cluster id must have 1 to %d bytes, got %d", maxIDBytes, len(id))
 	}
 	m.peers.setCluster(id)
-	return m.update(func(a *about) { a.cluster = id }, time.Nanosecond)
+	return m.update(func(a *nodeMeta) { a.cluster = id }, time.Nanosecond)
 }
 
 // update changes what the node announces and waits up to wait until it has been
 // sent.
-func (m *Membership) update(change func(*about), wait time.Duration) error {
+func (m *Membership) update(change func(*nodeMeta), wait time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -166,7 +166,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), time.Nanosecond))
 	}
-	if err := m.update(func(a *about) { a.leaving = true }, wait/2); err != nil {
+	if err := m.update(func(a *nodeMeta) { a.leaving = true }, wait/2); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -51,25 +51,25 @@ type peers struct {
 
 	mu      sync.Mutex
 	cluster string
-	known   map[sharding.NodeID]*seen
+	known   map[sharding.NodeID]*peerState
 	names   map[string]time.Time // time since when a name is not alive; zero if it is alive
 	now     func() time.Time
 	changed chan struct{} // closed and replaced on each change
 }
 
-type seen struct {
+type peerState struct {
 	Peer
 	leaving bool
 }
 
 func newPeers(self sharding.NodeID, cluster string, latest func(sharding.NodeID) uint64) *peers {
-	return &peers{self: self, latest: latest, cluster: cluster, known: map[sharding.NodeID]*seen{}, names: map[string]time.Time{}, now: time.Now, changed: make(chan struct{})}
+	return &peers{self: self, latest: latest, cluster: cluster, known: map[sharding.NodeID]*peerState{}, names: map[string]time.Time{}, now: time.Now, changed: make(chan struct{})}
 }
 
 // NotifyAlive implements memberlist.AliveDelegate. Returning an error rejects
 // the node.
 func (p *peers) NotifyAlive(n *memberlist.Node) error {
-	a, err := decodeAbout(n.Meta)
+	a, err := decodeMeta(n.Meta)
 	if err != nil {
 		return err
 	}
@@ -104,16 +104,16 @@ func (p *peers) admit(name string) error {
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (p *peers) NotifyJoin(n *memberlist.Node) { p.note(n, true) }
+func (p *peers) NotifyJoin(n *memberlist.Node) { p.record(n, true) }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (p *peers) NotifyUpdate(n *memberlist.Node) { p.note(n, true) }
+func (p *peers) NotifyUpdate(n *memberlist.Node) { p.record(n, true) }
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (p *peers) NotifyLeave(n *memberlist.Node) { p.note(n, false) }
+func (p *peers) NotifyLeave(n *memberlist.Node) { p.record(n, false) }
 
-func (p *peers) note(n *memberlist.Node, alive bool) {
-	a, err := decodeAbout(n.Meta)
+func (p *peers) record(n *memberlist.Node, alive bool) {
+	a, err := decodeMeta(n.Meta)
 	if err != nil || a.node == p.self {
 		return
 	}
@@ -124,16 +124,16 @@ func (p *peers) note(n *memberlist.Node, alive bool) {
 	}
 	s := p.known[a.node]
 	switch {
-	case s == nil && (!alive || !p.room()):
+	case s == nil && (!alive || !p.makeRoom()):
 		return
 	case s == nil:
-		s = &seen{}
+		s = &peerState{}
 		p.known[a.node] = s
 	case a.incarnation < s.Incarnation:
 		return // an older start of the node
 	}
 	before := *s
-	*s = seen{
+	*s = peerState{
 		Peer: Peer{
 			ID: a.node, Incarnation: a.incarnation, Address: a.address, Cluster: a.cluster, Disk: a.disk,
 			Gossip: n.Address(), Reachable: alive, Left: !alive && a.leaving,
@@ -148,7 +148,7 @@ func (p *peers) note(n *memberlist.Node, alive bool) {
 
 // makeRoom drops an unreachable peer if the limit is reached, and reports
 // whether there is room for one more. The lock must be held.
-func (p *peers) room() bool {
+func (p *peers) makeRoom() bool {
 	if len(p.known) < maxPeers {
 		return true
 	}
@@ -199,7 +199,7 @@ func (p *peers) missing() (lost []string, inSight map[string]bool) {
 	return lost, inSight
 }
 
-func (p *peers) change() <-chan struct{} {
+func (p *peers) changes() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed

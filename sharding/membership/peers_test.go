@@ -13,18 +13,18 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-func node(a about) *memberlist.Node {
+func node(a nodeMeta) *memberlist.Node {
 	return &memberlist.Node{Name: a.name(), Addr: net.IPv4(10, 0, 0, 1), Port: 7070, Meta: a.encode()}
 }
 
-func TestPeersFollowTheNewestStart(t *testing.T) {
+func TestPeersTrackLatestIncarnation(t *testing.T) {
 	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	at := func(incarnation uint64, leaving bool) *memberlist.Node {
-		return node(about{node: "n", incarnation: incarnation, address: "h:1", cluster: "c", leaving: leaving})
+		return node(nodeMeta{node: "n", incarnation: incarnation, address: "h:1", cluster: "c", leaving: leaving})
 	}
 	expect := func(what, want string, changes bool, event func()) {
 		t.Helper()
-		before := p.change()
+		before := p.changes()
 		event()
 		got := ""
 		for _, s := range p.list() {
@@ -33,7 +33,7 @@ func TestPeersFollowTheNewestStart(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, wanted %q", what, got, want)
 		}
-		if told := before != p.change(); told != changes {
+		if told := before != p.changes(); told != changes {
 			t.Errorf("%s: told %v", what, told)
 		}
 	}
@@ -48,7 +48,7 @@ func TestPeersFollowTheNewestStart(t *testing.T) {
 	expect("it is about to leave", "n.2 true false", true, func() { p.NotifyUpdate(at(2, true)) })
 	expect("it left", "n.2 false true", true, func() { p.NotifyLeave(at(2, true)) })
 	expect("this node itself", "n.2 false true", false, func() {
-		p.NotifyJoin(node(about{node: "self", incarnation: 9, address: "h:1"}))
+		p.NotifyJoin(node(nodeMeta{node: "self", incarnation: 9, address: "h:1"}))
 	})
 	if at := p.list()[0]; at.Address != "h:1" || at.Gossip != "10.0.0.1:7070" {
 		t.Errorf("the node is at %q, gossip to it goes to %q", at.Address, at.Gossip)
@@ -58,21 +58,21 @@ func TestPeersFollowTheNewestStart(t *testing.T) {
 	}
 }
 
-func TestPeersKeepOthersOut(t *testing.T) {
+func TestForeignNodesAreRejected(t *testing.T) {
 	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	for _, c := range []struct {
 		what string
 		node *memberlist.Node
 		ok   bool
 	}{
-		{"a member", node(about{node: "n", incarnation: 1, address: "h:1", cluster: "c"}), true},
-		{"a node of no cluster", node(about{node: "n", incarnation: 1, address: "h:1"}), true},
-		{"another cluster", node(about{node: "n", incarnation: 1, address: "h:1", cluster: "d"}), false},
-		{"the last start that there can be", node(about{node: "n", incarnation: 1 << 40, address: "h:1"}), true},
-		{"a start in the future", node(about{node: "n", incarnation: 1<<40 + 1, address: "h:1"}), false},
-		{"this node, whatever its start", node(about{node: "self", incarnation: 1<<40 + 1, address: "h:1"}), true},
+		{"a member", node(nodeMeta{node: "n", incarnation: 1, address: "h:1", cluster: "c"}), true},
+		{"a node of no cluster", node(nodeMeta{node: "n", incarnation: 1, address: "h:1"}), true},
+		{"another cluster", node(nodeMeta{node: "n", incarnation: 1, address: "h:1", cluster: "d"}), false},
+		{"the last start that there can be", node(nodeMeta{node: "n", incarnation: 1 << 40, address: "h:1"}), true},
+		{"a start in the future", node(nodeMeta{node: "n", incarnation: 1<<40 + 1, address: "h:1"}), false},
+		{"this node, whatever its start", node(nodeMeta{node: "self", incarnation: 1<<40 + 1, address: "h:1"}), true},
 		{"no meta data", &memberlist.Node{Name: "n#1"}, false},
-		{"another name", &memberlist.Node{Name: "m#1", Meta: node(about{node: "n", incarnation: 1, address: "h:1"}).Meta}, false},
+		{"another name", &memberlist.Node{Name: "m#1", Meta: node(nodeMeta{node: "n", incarnation: 1, address: "h:1"}).Meta}, false},
 	} {
 		if err := p.NotifyAlive(c.node); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.what, err)
@@ -81,10 +81,10 @@ func TestPeersKeepOthersOut(t *testing.T) {
 }
 
 // The number of peers is limited, and reachable ones stay.
-func TestPeersAreBounded(t *testing.T) {
+func TestPeersAreLimited(t *testing.T) {
 	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	name := func(i int) *memberlist.Node {
-		return node(about{node: sharding.NodeID(fmt.Sprint("n", i)), incarnation: 1, address: "h:1"})
+		return node(nodeMeta{node: sharding.NodeID(fmt.Sprint("n", i)), incarnation: 1, address: "h:1"})
 	}
 	for i := range maxPeers {
 		p.NotifyJoin(name(i))
@@ -132,12 +132,12 @@ func TestPick(t *testing.T) {
 // Anyone who can send gossip can forge nodes, and memberlist keeps all that it
 // is allowed to. Known nodes stay, and there is room again after others have
 // been gone for a while.
-func TestMadeUpNodesAreBounded(t *testing.T) {
+func TestForgedNodesAreLimited(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	p := newPeers("self", "", func(sharding.NodeID) uint64 { return 1 << 62 })
 	p.now = func() time.Time { return now }
 	node := func(i int) *memberlist.Node {
-		a := about{node: sharding.NodeID(fmt.Sprint("n", i%100)), incarnation: uint64(i + 1), address: "127.0.0.1:1"}
+		a := nodeMeta{node: sharding.NodeID(fmt.Sprint("n", i%100)), incarnation: uint64(i + 1), address: "127.0.0.1:1"}
 		return &memberlist.Node{Name: a.name(), Meta: a.encode()}
 	}
 	for i := range maxNames {

@@ -51,7 +51,7 @@ type transport struct {
 
 	mu        sync.Mutex
 	closed    bool
-	conns     map[*tracked]struct{}
+	conns     map[*trackedConn]struct{}
 	inbound   int
 	inStreams int
 	links     map[string]*packetLink // by address
@@ -64,7 +64,7 @@ func newTransport(port Transport, logger *slog.Logger, ip net.IP, portNum int, s
 		sealed: sealed,
 		port:   port, logger: logger, ip: ip, portNum: portNum,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		conns: map[*tracked]struct{}{}, links: map[string]*packetLink{},
+		conns: map[*trackedConn]struct{}{}, links: map[string]*packetLink{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.tasks.Go(t.accept)
@@ -117,7 +117,7 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 func (t *transport) Shutdown() error {
 	t.mu.Lock()
 	t.closed = true
-	open := make([]*tracked, 0, len(t.conns))
+	open := make([]*trackedConn, 0, len(t.conns))
 	for c := range t.conns {
 		open = append(open, c)
 	}
@@ -156,7 +156,7 @@ func (t *transport) dial(address string, kind byte, timeout time.Duration) (net.
 }
 
 // trackedConn is a connection that Shutdown closes.
-type tracked struct {
+type trackedConn struct {
 	net.Conn
 	owner   *transport
 	inbound bool
@@ -164,14 +164,14 @@ type tracked struct {
 }
 
 // track registers a connection. If that is not possible, it closes it.
-func (t *transport) track(conn net.Conn, inbound bool) (*tracked, error) {
+func (t *transport) track(conn net.Conn, inbound bool) (*trackedConn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed || inbound && t.inbound >= maxConns {
 		conn.Close()
 		return nil, ErrClosed
 	}
-	c := &tracked{Conn: conn, owner: t, inbound: inbound}
+	c := &trackedConn{Conn: conn, owner: t, inbound: inbound}
 	t.conns[c] = struct{}{}
 	if inbound {
 		t.inbound++
@@ -180,7 +180,7 @@ func (t *transport) track(conn net.Conn, inbound bool) (*tracked, error) {
 }
 
 // Close implements net.Conn.
-func (c *tracked) Close() error {
+func (c *trackedConn) Close() error {
 	t := c.owner
 	t.mu.Lock()
 	if _, open := t.conns[c]; open {
@@ -213,7 +213,7 @@ func (t *transport) accept() {
 }
 
 // serve reads the kind of a connection and handles it.
-func (t *transport) serve(c *tracked) {
+func (t *transport) serve(c *trackedConn) {
 	var kind [1]byte
 	c.SetReadDeadline(time.Now().Add(kindTimeout))
 	if _, err := io.ReadFull(c, kind[:]); err != nil {
@@ -232,7 +232,7 @@ func (t *transport) serve(c *tracked) {
 }
 
 // serveStream passes a stream to memberlist if it passes inspection.
-func (t *transport) serveStream(c *tracked) {
+func (t *transport) serveStream(c *trackedConn) {
 	if !t.enterStream(c) {
 		c.Close()
 		return
@@ -252,7 +252,7 @@ func (t *transport) serveStream(c *tracked) {
 }
 
 // enterStream counts a stream until it is closed.
-func (t *transport) enterStream(c *tracked) bool {
+func (t *transport) enterStream(c *trackedConn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.inStreams >= maxStreams || t.closed {

@@ -109,7 +109,7 @@ func TestPacketsAndStreams(t *testing.T) {
 }
 
 // A packet that cannot be sent is dropped; WriteTo neither fails nor blocks.
-func TestPacketsToNowhere(t *testing.T) {
+func TestPacketsToUnreachableNodeAreDropped(t *testing.T) {
 	a, _ := newTestTransport(t)
 	gone, address := newTestTransport(t)
 	gone.Shutdown()
@@ -121,7 +121,7 @@ func TestPacketsToNowhere(t *testing.T) {
 }
 
 // Connections that are not gossip are closed and do no harm.
-func TestMalformedConnections(t *testing.T) {
+func TestMalformedConnectionsAreClosed(t *testing.T) {
 	a, address := newTestTransport(t)
 	b, _ := newTestTransport(t)
 	for _, bytes := range []string{
@@ -147,7 +147,7 @@ func TestMalformedConnections(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	good := func() Options {
 		return Options{Node: "n", Incarnation: 1, Address: "127.0.0.1:1", Transport: tcpPort{}, Seeds: []string{"seed.test:1"}}
 	}
@@ -182,7 +182,7 @@ func TestOptions(t *testing.T) {
 }
 
 // An advertised name is resolved once; an unknown one is an error.
-func TestAdvertisedName(t *testing.T) {
+func TestAdvertisedNameIsResolvedOnce(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

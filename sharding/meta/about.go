@@ -9,7 +9,7 @@ import (
 // Describe returns the operation of a command and a description of its subject
 // for display: NAME=VALUE pairs separated by spaces. Setting values and token
 // hashes are left out. If body is not a command, the operation is empty.
-func About(body []byte) (op, about string) {
+func Describe(body []byte) (op, about string) {
 	c, err := decode(body)
 	if err != nil {
 		return "", ""
@@ -31,7 +31,7 @@ func About(body []byte) (op, about string) {
 	if c.Revision != 0 {
 		add("revision", c.Revision)
 	}
-	for _, m := range []*Member{c.Member, c.Founder} {
+	for _, m := range []*Member{c.Member, c.BootstrapNode} {
 		if m != nil {
 			add("node_id", m.Node)
 		}
@@ -94,7 +94,7 @@ var verbs = map[string]string{
 // change nothing permanently.
 func VerbOf(op string) string {
 	switch op {
-	case "", opHoldType, opReleaseType:
+	case "", opPauseTypeWrites, opResumeTypeWrites:
 		return ""
 	}
 	if v := verbs[op]; v != "" {

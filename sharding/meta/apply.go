@@ -24,8 +24,8 @@ func (t *transition) apply(body []byte) (Result, error) {
 		return Result{}, ErrNoCluster
 	}
 	switch {
-	case c.Op == opCreateCluster && c.Cluster != nil && c.Founder != nil:
-		return Result{}, t.createCluster(*c.Cluster, *c.Founder, c.Policy)
+	case c.Op == opCreateCluster && c.Cluster != nil && c.BootstrapNode != nil:
+		return Result{}, t.createCluster(*c.Cluster, *c.BootstrapNode, c.Policy)
 	case c.Op == opPutMember && c.Member != nil:
 		return Result{}, t.putMember(*c.Member)
 	case c.Op == opPlace && len(c.Place) > 0:
@@ -37,13 +37,13 @@ func (t *transition) apply(body []byte) (Result, error) {
 	case c.Op == opCollectModules:
 		return t.collectModules(c.At)
 	case c.Op == opPutVerified && c.Verified != nil:
-		return Result{}, putVerified(t, c.EntityType, *c.Verified)
+		return Result{}, putVerificationResult(t, c.EntityType, *c.Verified)
 	case c.Op == opPutRollouts && c.Rollouts != nil:
 		return putRollouts(t, c)
-	case c.Op == opHoldType:
-		return holdType(t, c.EntityType, c.Revision)
-	case c.Op == opReleaseType:
-		return releaseType(t, c.EntityType, c.Revision)
+	case c.Op == opPauseTypeWrites:
+		return pauseTypeWrites(t, c.EntityType, c.Revision)
+	case c.Op == opResumeTypeWrites:
+		return resumeTypeWrites(t, c.EntityType, c.Revision)
 	case c.Op == opBind && c.Digest != nil:
 		return t.bind(c)
 	case c.Op == opRollback:
@@ -102,7 +102,7 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 			return err
 		}
 	}
-	if err := t.view.speaks(founder); err != nil {
+	if err := t.view.checkSupports(founder); err != nil {
 		return err
 	}
 	t.view.cluster, t.view.created = c, true
@@ -170,7 +170,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 	}
 	t.view.counters.SettingRevision++
 	revision := t.view.counters.SettingRevision
-	unshadowed(t, before)
+	resetShadowUnused(t, before)
 	if s.Delete {
 		next := maps.Clone(t.view.settings)
 		delete(next, s.Key)
@@ -180,7 +180,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 		set := Setting{Key: s.Key, Value: append([]byte{}, s.Value...), Revision: revision}
 		put(&t.view.settings, s.Key, set)
 		t.writes = append(t.writes, KV{Key: key, Value: wrapSetting(set)})
-		unshadowed(t, set)
+		resetShadowUnused(t, set)
 	}
 	t.storeCounters()
 	return Result{Revision: revision}, nil

@@ -12,7 +12,7 @@ func (t *transition) putMember(m Member) error {
 	if err := checkMember(m); err != nil {
 		return err
 	}
-	if err := t.view.speaks(m); err != nil {
+	if err := t.view.checkSupports(m); err != nil {
 		return err
 	}
 	old, known := t.view.members[m.Node]
@@ -45,7 +45,7 @@ func (t *transition) join(m Member) (Result, error) {
 	if err := checkMember(m); err != nil {
 		return Result{}, err
 	}
-	if err := t.view.speaks(m); err != nil {
+	if err := t.view.checkSupports(m); err != nil {
 		return Result{}, err
 	}
 	if m.Disk == "" || m.Incarnation == 0 {
@@ -55,7 +55,7 @@ func (t *transition) join(m Member) (Result, error) {
 	if known && (old.Incarnation > m.Incarnation || old.Downed && old.Incarnation == m.Incarnation) {
 		return Result{}, staleIncarnation(old, m.Incarnation)
 	}
-	if err := t.view.admitsStart(m); err != nil {
+	if err := t.view.checkStart(m); err != nil {
 		return Result{}, err
 	}
 	t.view.placements = maps.Clone(t.view.placements)
@@ -84,7 +84,7 @@ func (t *transition) join(m Member) (Result, error) {
 	t.forgetDowned(m.Node)
 	t.forgetLeft(m.Node)
 	first := t.view.placements[sharding.MetaShard].First
-	return Result{Joined: &Joined{Member: m, Replica: replica, First: first, Fresh: fresh}}, nil
+	return Result{Joined: &JoinResult{Member: m, Replica: replica, First: first, Fresh: fresh}}, nil
 }
 
 // loseDisk marks all replicas of the node as lost, because none of them may
@@ -118,7 +118,7 @@ func (t *transition) loseDisk(node sharding.NodeID) {
 // placements map.
 func (t *transition) metaReplica(node sharding.NodeID) (id sharding.ReplicaID, fresh bool, err error) {
 	p := t.view.placements[sharding.MetaShard].clone()
-	if r, has := p.On(node); has && r.State == ReplicaLeaving {
+	if r, has := p.ReplicaOn(node); has && r.State == ReplicaLeaving {
 		return 0, false, fmt.Errorf("%w: replica %d of the metadata shard is still leaving node %s", ErrConflict, r.ID, node)
 	} else if has {
 		return r.ID, false, nil

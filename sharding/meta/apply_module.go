@@ -28,7 +28,7 @@ func (t *transition) putModule(m Module) error {
 	if m.Size <= 0 {
 		return fmt.Errorf("%w: invalid module size %d", ErrInvalid, m.Size)
 	}
-	if err := t.roomForModule(m); err != nil {
+	if err := t.checkModuleQuota(m); err != nil {
 		return err
 	}
 	if err := checkText("module name", m.Name, maxNameBytes); err != nil {
@@ -131,7 +131,7 @@ func (t *transition) bind(c command) (Result, error) {
 	b.ShardKey = rule
 	before := b.Owner
 	b.EntityType = entityType
-	if err := t.own(&b, c.Owner); err != nil {
+	if err := t.setOwner(&b, c.Owner); err != nil {
 		return Result{}, err
 	}
 	snapshots, truncated := t.view.snapshotsFor(b, digest), t.view.truncatedFor(b, digest)
@@ -156,12 +156,12 @@ func (t *transition) bind(c command) (Result, error) {
 	switch {
 	case bound && b.Digest == digest && same:
 		if b.Owner != before {
-			t.keep(b)
+			t.storeBinding(b)
 		}
 		return Result{Revision: b.Revision}, nil
-	case bound && b.Digest != digest && b.Rollout.Verifying():
-		return Result{}, fmt.Errorf("%w: %s", ErrConflict, b.verifies())
-	case bound && b.Digest != digest && b.Rollout.Active():
+	case bound && b.Digest != digest && b.Rollout.IsVerifying():
+		return Result{}, fmt.Errorf("%w: %s", ErrConflict, b.verifyingMessage())
+	case bound && b.Digest != digest && b.Rollout.IsActive():
 		return Result{}, fmt.Errorf("%w: a rollout of %s is in progress: promote or abort it first", ErrConflict, entityType)
 	case over != nil && over.Revision != b.Revision:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over.Revision)
@@ -184,14 +184,14 @@ func (t *transition) bind(c command) (Result, error) {
 func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 	t.view.counters.Revision++
 	if t.view.ClusterVersion() >= sharding.VersionSnapshotProofs {
-		to = b.settled(to)
+		to = b.withTruncated(to)
 	}
 	to.Revision = t.view.counters.Revision
 	if why.Kind != "" && t.view.ClusterVersion() >= sharding.VersionChanges {
 		before := t.view.bindings[b.EntityType]
-		b.Changes = before.changed(to, why)
+		b.Changes = before.withChange(to, why)
 	}
-	b.Bound, b.Held = to, 0
+	b.Bound, b.PausedSince = to, 0
 	if m := t.view.modules[to.Digest]; m.UnusedSince != 0 {
 		m.UnusedSince = 0
 		t.keepModule(m)

@@ -87,7 +87,7 @@ func (t *transition) checkHost(shard sharding.ShardID, node sharding.NodeID) err
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: %.64q", ErrUnknownNode, string(node))
-	case shard != sharding.MetaShard && m.Has(RoleProxy):
+	case shard != sharding.MetaShard && m.HasRole(RoleProxy):
 		return fmt.Errorf("%w: node %s is a proxy and cannot hold data", ErrConflict, node)
 	case m.Status == StatusUp, shard == sharding.MetaShard && m.Status == StatusJoining:
 		return nil
@@ -141,7 +141,7 @@ func (t *transition) promote(p *Placement, c Change) error {
 			return fmt.Errorf("%w: shard %d has no replica %d to promote", ErrConflict, p.Shard, id)
 		}
 		m, ok := t.view.members[r.Node]
-		if r.State != ReplicaVoter && (!ok || m.Status != StatusUp || m.Has(RoleProxy)) {
+		if r.State != ReplicaVoter && (!ok || m.Status != StatusUp || m.HasRole(RoleProxy)) {
 			return fmt.Errorf("%w: node %s cannot be given a vote in shard %d", ErrConflict, r.Node, p.Shard)
 		}
 		r.State = ReplicaVoter
@@ -180,7 +180,7 @@ func (t *transition) retire(p *Placement, c Change) error {
 
 func (t *transition) add(p *Placement, c Change) error {
 	for _, node := range c.Add {
-		if r, has := p.On(node); has {
+		if r, has := p.ReplicaOn(node); has {
 			if r.State == ReplicaLeaving {
 				return fmt.Errorf("%w: replica %d of shard %d is still leaving node %s", ErrConflict, r.ID, p.Shard, node)
 			}
@@ -225,8 +225,8 @@ func (t *transition) checkChanged(old, p Placement) error {
 		return nil
 	case alive < voters/2+1:
 		return fmt.Errorf("%w: shard %d would have %d voters, %d of them alive", ErrConflict, p.Shard, voters, alive)
-	case kept < old.count(ReplicaVoter)/2+1:
-		return fmt.Errorf("%w: shard %d would keep copies on only %d of its %d voters", ErrConflict, p.Shard, kept, old.count(ReplicaVoter))
+	case kept < old.countState(ReplicaVoter)/2+1:
+		return fmt.Errorf("%w: shard %d would keep copies on only %d of its %d voters", ErrConflict, p.Shard, kept, old.countState(ReplicaVoter))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 // Of two bindings that were decided for the same revision only one succeeds;
 // retrying it changes nothing.
-func TestBindingsInThePlaceOfAnother(t *testing.T) {
+func TestBindOverRejectsConcurrentBinding(t *testing.T) {
 	s := created(t)
 	one, two, three := meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a"))
 	run(t, s, one, two, three)

@@ -44,19 +44,19 @@ type BindingChange struct {
 // made before sharding.VersionChanges are reconstructed from the history: they
 // are activations that no rollback has reverted, and their authors are unknown.
 // The caller must not modify the slice.
-func (b *Binding) Log() []BindingChange {
+func (b *Binding) ChangeLog() []BindingChange {
 	if len(b.Changes) > 0 || b.Revision == 0 {
 		return b.Changes
 	}
 	var out []BindingChange
 	for _, was := range append(slices.Clone(b.History), b.Bound) {
-		out = append(out, was.change(BindingChange{Kind: ChangeActivate, Forced: was.ForcedBy != ""}))
+		out = append(out, was.toChange(BindingChange{Kind: ChangeActivate, Forced: was.ForcedBy != ""}))
 	}
 	return out
 }
 
 // toChange completes the change with the fields of the bound module.
-func (b Bound) change(why BindingChange) BindingChange {
+func (b Bound) toChange(why BindingChange) BindingChange {
 	switch why.Kind {
 	case ChangeCanary, ChangePromote, ChangeAbort: // these name their module themselves
 		why.Revision = b.Revision
@@ -71,15 +71,15 @@ func (b Bound) change(why BindingChange) BindingChange {
 
 // withChange returns the change log with one more change, the one that binds
 // `to`.
-func (b *Binding) changed(to Bound, why BindingChange) []BindingChange {
-	log := append(slices.Clone(b.Log()), to.change(why))
+func (b *Binding) withChange(to Bound, why BindingChange) []BindingChange {
+	log := append(slices.Clone(b.ChangeLog()), to.toChange(why))
 	return log[max(0, len(log)-MaxBindingChanges):]
 }
 
 // WithPrincipal adds the principal that makes the change to a command of Bind,
 // BindLimited, BindOver or Rollback, at most MaxForcedByBytes. It requires
 // sharding.VersionChanges.
-func By(command []byte, who string) []byte {
+func WithPrincipal(command []byte, who string) []byte {
 	c, err := decode(command)
 	if err != nil {
 		panic("metadata: " + err.Error()) // the command was made by this package

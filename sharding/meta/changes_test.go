@@ -13,7 +13,7 @@ import (
 func logged(s *meta.State) string {
 	b, _ := s.View().Binding("a")
 	var out []string
-	for _, c := range b.Log() {
+	for _, c := range b.ChangeLog() {
 		text := fmt.Sprintf("%d %s %d@%d by %s", c.Revision, c.Kind, c.Digest[0], c.At, c.By)
 		if c.Forced {
 			text += " forced"
@@ -29,11 +29,11 @@ func logged(s *meta.State) string {
 // Changes that led to a binding are logged with their authors, up to a limit.
 // Commands that change nothing are not logged, and the log starts with what is
 // known from version 1.
-func TestChangesAreKept(t *testing.T) {
+func TestBindingChangesAreLogged(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
-	refused(t, s, meta.ErrClusterVersion, meta.By(meta.Bind("a", digest(2), 2), "token:ann"))
-	refused(t, s, meta.ErrClusterVersion, meta.By(meta.Rollback("a", 2), "token:ann"))
+	refused(t, s, meta.ErrClusterVersion, meta.WithPrincipal(meta.Bind("a", digest(2), 2), "token:ann"))
+	refused(t, s, meta.ErrClusterVersion, meta.WithPrincipal(meta.Rollback("a", 2), "token:ann"))
 	run(t, s, meta.Bind("a", digest(2), 2))
 	if b, _ := s.View().Binding("a"); len(b.Changes) > 0 {
 		t.Errorf("level 1 keeps %v", b.Changes)
@@ -47,12 +47,12 @@ func TestChangesAreKept(t *testing.T) {
 		t.Errorf("of level 1, at level 2: %s", got)
 	}
 	run(t, s,
-		meta.By(meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), "token:ann"),
-		meta.By(meta.Bind("a", digest(1), 4), "token:bob"), // already serving
-		meta.By(meta.BindLimited("a", digest(1), 5, meta.Limits{MaxEvents: 2}), "token:bob"),
-		meta.By(meta.RollbackOf("a", 4, 6), "token:eve"))
-	refused(t, s, meta.ErrInvalid, meta.By(meta.Bind("a", digest(1), 7), "a\nb"))
-	refused(t, s, meta.ErrInvalid, meta.By(meta.Rollback("a", 7), strings.Repeat("a", meta.MaxForcedByBytes+1)))
+		meta.WithPrincipal(meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), "token:ann"),
+		meta.WithPrincipal(meta.Bind("a", digest(1), 4), "token:bob"), // already serving
+		meta.WithPrincipal(meta.BindLimited("a", digest(1), 5, meta.Limits{MaxEvents: 2}), "token:bob"),
+		meta.WithPrincipal(meta.RollbackOf("a", 4, 6), "token:eve"))
+	refused(t, s, meta.ErrInvalid, meta.WithPrincipal(meta.Bind("a", digest(1), 7), "a\nb"))
+	refused(t, s, meta.ErrInvalid, meta.WithPrincipal(meta.Rollback("a", 7), strings.Repeat("a", meta.MaxForcedByBytes+1)))
 	want := before + ", 3 activate 1@3 by token:ann forced, 4 limits 1@5 by token:bob, 5 rollback 2@6 by token:eve of 4"
 	if got := logged(s); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -66,7 +66,7 @@ func TestChangesAreKept(t *testing.T) {
 	}
 	b, _ := s.View().Binding("a")
 	revisions := func(c meta.BindingChange) uint64 { return c.Revision }
-	if log := b.Log(); len(log) != meta.MaxBindingChanges || revisions(log[len(log)-1]) != b.Revision || !slices.IsSortedFunc(log, func(x, y meta.BindingChange) int { return int(x.Revision) - int(y.Revision) }) {
+	if log := b.ChangeLog(); len(log) != meta.MaxBindingChanges || revisions(log[len(log)-1]) != b.Revision || !slices.IsSortedFunc(log, func(x, y meta.BindingChange) int { return int(x.Revision) - int(y.Revision) }) {
 		t.Errorf("%d changes are kept up to %d: %s", len(log), b.Revision, logged(s))
 	}
 }

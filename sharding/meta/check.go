@@ -52,7 +52,7 @@ func checkMember(m Member) error {
 	if err := checkText("zone", m.Zone, maxNameBytes); err != nil {
 		return err
 	}
-	if !m.Status.known() {
+	if !m.Status.isKnown() {
 		return fmt.Errorf("%w: unknown member status %.40q", ErrInvalid, string(m.Status))
 	}
 	return nil

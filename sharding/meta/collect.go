@@ -22,15 +22,15 @@ const maxCollected = 64
 func CollectModules(at int64) []byte { return encode(command{Op: opCollectModules, At: at}) }
 
 // HasStaleModules reports whether CollectModules would change anything.
-func (v *View) StaleModules(at int64) bool {
-	unused, old := v.stale(at)
+func (v *View) HasStaleModules(at int64) bool {
+	unused, old := v.staleModules(at)
 	return len(unused)+len(old) > 0
 }
 
 // staleModules returns unused modules that are not marked yet, and marked
 // modules whose retention is over.
-func (v *View) stale(at int64) (unused []Module, old []Digest) {
-	needed, retention := v.needed(), v.ModuleRetention()
+func (v *View) staleModules(at int64) (unused []Module, old []Digest) {
+	needed, retention := v.neededModules(), v.ModuleRetention()
 	for _, m := range v.Modules() {
 		switch {
 		case needed[m.Digest] || len(unused)+len(old) == maxCollected:
@@ -45,7 +45,7 @@ func (v *View) stale(at int64) (unused []Module, old []Digest) {
 
 // moduleDigests returns the modules that a binding needs: the serving module,
 // that of a rollout, and those that rollbacks may return to.
-func (b *Binding) digests() []Digest {
+func (b *Binding) moduleDigests() []Digest {
 	out := []Digest{b.Digest}
 	if b.needsRollout() {
 		out = append(out, b.Rollout.Digest)
@@ -59,7 +59,7 @@ func (b *Binding) digests() []Digest {
 // snapshotModules returns the modules whose snapshots the binding's modules
 // load. Their manifests describe the state in these snapshots, so they are
 // needed too.
-func (b *Binding) reads() []Digest {
+func (b *Binding) snapshotModules() []Digest {
 	out := slices.Concat(b.Snapshots, b.Truncated)
 	if b.Rollout != nil {
 		out = append(append(out, b.Rollout.Snapshots...), b.Rollout.Truncated...)
@@ -72,12 +72,12 @@ func (b *Binding) reads() []Digest {
 
 // snapshotReader returns an entity type with a module that loads snapshots of
 // this one.
-func (v *View) readBy(digest Digest) (entityType string, ok bool) {
+func (v *View) snapshotReader(digest Digest) (entityType string, ok bool) {
 	if v.ClusterVersion() < sharding.VersionSnapshotStates {
 		return "", false
 	}
 	for _, b := range v.Bindings() {
-		if slices.Contains(b.reads(), digest) {
+		if slices.Contains(b.snapshotModules(), digest) {
 			return b.EntityType, true
 		}
 	}
@@ -86,20 +86,20 @@ func (v *View) readBy(digest Digest) (entityType string, ok bool) {
 
 // neededModules returns the modules that an entity type needs, including
 // shadows.
-func (v *View) needed() map[Digest]bool {
+func (v *View) neededModules() map[Digest]bool {
 	out := make(map[Digest]bool, len(v.bindings))
 	for _, b := range v.bindings {
-		for _, digest := range b.digests() {
+		for _, digest := range b.moduleDigests() {
 			out[digest] = true
 		}
 		if v.ClusterVersion() >= sharding.VersionSnapshotStates {
-			for _, digest := range b.reads() {
+			for _, digest := range b.snapshotModules() {
 				out[digest] = true
 			}
 		}
 	}
 	for _, s := range v.settings {
-		if shadow, ok := s.shadow(); ok {
+		if shadow, ok := s.asShadow(); ok {
 			out[shadow.Digest] = true
 		}
 	}
@@ -114,7 +114,7 @@ func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) 
 		if b.Digest == digest || b.needsRollout() && b.Rollout.Digest == digest {
 			return b.EntityType, true, true
 		}
-		if slices.Contains(b.digests(), digest) {
+		if slices.Contains(b.moduleDigests(), digest) {
 			entityType, needed = b.EntityType, true
 		}
 	}
@@ -128,7 +128,7 @@ func (t *transition) collectModules(at int64) (Result, error) {
 	if at <= 0 {
 		return Result{}, fmt.Errorf("%w: the time of a module collection must be positive", ErrInvalid)
 	}
-	unused, old := t.view.stale(at)
+	unused, old := t.view.staleModules(at)
 	for _, m := range unused {
 		m.UnusedSince = at
 		t.keepModule(m)
@@ -175,7 +175,7 @@ func ParseShadow(text string) (digest Digest, share uint32, err error) {
 
 // asShadow returns the shadow that the setting defines, if it is a shadow
 // setting.
-func (s Setting) shadow() (out Shadow, ok bool) {
+func (s Setting) asShadow() (out Shadow, ok bool) {
 	entityType, begins := strings.CutPrefix(s.Key, shadowBegins)
 	entityType, ends := strings.CutSuffix(entityType, shadowEnds)
 	if !begins || !ends || strings.Contains(entityType, ".") {
@@ -191,14 +191,14 @@ func ShadowOf(v *View, entityType string) (s Shadow, ok bool) {
 	if !ok {
 		return s, false
 	}
-	return set.shadow()
+	return set.asShadow()
 }
 
 // ShadowedBy returns the first entity type, by name, that has the module as its
 // shadow.
 func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
 	for _, s := range v.settings {
-		if by, is := s.shadow(); is && by.Digest == digest && (!ok || by.EntityType < entityType) {
+		if by, is := s.asShadow(); is && by.Digest == digest && (!ok || by.EntityType < entityType) {
 			entityType, ok = by.EntityType, true
 		}
 	}
@@ -207,8 +207,8 @@ func (v *View) ShadowedBy(digest Digest) (entityType string, ok bool) {
 
 // resetShadowUnused clears the unused mark of a shadow module whose setting is
 // removed or replaced, so that its retention starts now.
-func unshadowed(t *transition, s Setting) {
-	shadow, ok := s.shadow()
+func resetShadowUnused(t *transition, s Setting) {
+	shadow, ok := s.asShadow()
 	if m, known := t.view.modules[shadow.Digest]; ok && known && m.UnusedSince != 0 {
 		m.UnusedSince = 0
 		t.keepModule(m)

@@ -15,13 +15,13 @@ func since(s *meta.State, n byte) (int64, bool) {
 	return m.UnusedSince, known
 }
 
-func TestUnneededModulesAreCollected(t *testing.T) {
+func TestUnusedModulesAreCollected(t *testing.T) {
 	const start, month = int64(1_000_000), int64(meta.DefaultModuleRetention)
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a", "b")), meta.PutModule(module(3, "a")), meta.PutModule(module(4, "a")),
 		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("b", digest(2), 3))
 	collect := func(at int64, want ...byte) {
 		t.Helper()
-		stale := s.View().StaleModules(at)
+		stale := s.View().HasStaleModules(at)
 		r := run(t, s, meta.CollectModules(at))
 		if r.Changed != stale {
 			t.Errorf("at %d: changed %v, stale %v", at, r.Changed, stale)
@@ -38,7 +38,7 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 				t.Errorf("module %d is there", n)
 			}
 		}
-		if s.View().StaleModules(at) {
+		if s.View().HasStaleModules(at) {
 			t.Errorf("at %d there is more", at)
 		}
 	}
@@ -85,7 +85,7 @@ func TestUnneededModulesAreCollected(t *testing.T) {
 
 // The module of a shadow setting is kept. Its retention starts when the setting
 // is removed or names another module.
-func TestShadowsAreNeeded(t *testing.T) {
+func TestShadowModulesAreKept(t *testing.T) {
 	const month = int64(meta.DefaultModuleRetention)
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.CollectModules(1))
 	shadow := func(n byte) []byte {
@@ -141,7 +141,7 @@ func TestModuleRetentionIsASetting(t *testing.T) {
 		if got := s.View().ModuleRetention(); got != want {
 			t.Errorf("%q: %v, want %v", value, got, want)
 		}
-		if at := 1 + int64(want); s.View().StaleModules(at) != (want > 0) || want > 0 && s.View().StaleModules(at-1) {
+		if at := 1 + int64(want); s.View().HasStaleModules(at) != (want > 0) || want > 0 && s.View().HasStaleModules(at-1) {
 			t.Errorf("%q: the module does not go after %v", value, want)
 		}
 	}
@@ -164,7 +164,7 @@ func TestModulesAreCollectedAFewAtATime(t *testing.T) {
 		run(t, s, meta.PutModule(module(byte(i), "a")))
 	}
 	rounds := func(at int64) (n int) {
-		for s.View().StaleModules(at) {
+		for s.View().HasStaleModules(at) {
 			run(t, s, meta.CollectModules(at))
 			n++
 		}
@@ -175,14 +175,14 @@ func TestModulesAreCollectedAFewAtATime(t *testing.T) {
 	}
 }
 
-func TestCollectionIsOfLevel2(t *testing.T) {
+func TestCollectionNeedsVersion2(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
 	refused(t, s, meta.ErrClusterVersion, meta.CollectModules(1))
 	refused(t, level2(t), meta.ErrInvalid, meta.CollectModules(0))
 }
 
 // Shadow settings are parsed in one place, and invalid ones are no shadows.
-func TestSettingsOfShadows(t *testing.T) {
+func TestShadowSettingsAreParsed(t *testing.T) {
 	text := digest(2).String()
 	for value, want := range map[string]uint32{text + " 10%": 1000, text + " 0.01%": 1, text + "  100%": 10_000, text + " 0.005%": 1} {
 		if got, share, err := meta.ParseShadow(value); err != nil || got != digest(2) || share != want {

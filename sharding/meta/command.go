@@ -32,12 +32,12 @@ const (
 	opRaiseLevel    = "raise_level"   // since version 2; also raises to it
 	opRecoverShard  = "recover_shard" // since version 2
 
-	opRemoveModule   = "remove_module"   // since version 2
-	opCollectModules = "collect_modules" // since version 2
-	opPutVerified    = "put_verified"    // since version 2
-	opPutRollouts    = "put_rollouts"    // since version 2
-	opHoldType       = "hold_type"       // since version 2
-	opReleaseType    = "release_type"    // since version 2
+	opRemoveModule     = "remove_module"   // since version 2
+	opCollectModules   = "collect_modules" // since version 2
+	opPutVerified      = "put_verified"    // since version 2
+	opPutRollouts      = "put_rollouts"    // since version 2
+	opPauseTypeWrites  = "hold_type"       // since version 2
+	opResumeTypeWrites = "release_type"    // since version 2
 
 	opPutRole           = "put_role" // this and the following since version 2
 	opDeleteRole        = "delete_role"
@@ -50,33 +50,33 @@ const (
 
 var operations = []string{
 	opCreateCluster, opPutMember, opPlace, opPutModule, opBind, opRollback, opPutSetting, opJoin,
-	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified, opPutRollouts, opHoldType, opReleaseType,
+	opSetStatus, opRemoveMember, opChange, opPutPolicy, opSetDraining, opRaiseLevel, opRecoverShard, opRemoveModule, opCollectModules, opPutVerified, opPutRollouts, opPauseTypeWrites, opResumeTypeWrites,
 	opPutRole, opDeleteRole, opPutRoleBinding, opDeleteRoleBinding, opPutTypeOwner, opPutToken, opDeleteToken,
 }
 
 // command is the encoding of a metadata command: a JSON object with v, op, and
 // the members of the operation.
 type command struct {
-	Version    int                  `json:"v"`
-	Op         string               `json:"op"`
-	Cluster    *Cluster             `json:"cluster,omitempty"`
-	Founder    *Member              `json:"founder,omitempty"`
-	Member     *Member              `json:"member,omitempty"`
-	Place      []PlaceOn            `json:"place,omitempty"`
-	Module     *Module              `json:"module,omitempty"`
-	EntityType string               `json:"entityType,omitempty"`
-	Digest     *Digest              `json:"digest,omitempty"`
-	At         int64                `json:"at,omitempty"`
-	Revision   uint64               `json:"revision,omitempty"`
-	Limits     *Limits              `json:"limits,omitempty"`
-	Over       *overSet             `json:"over,omitempty"` // since version 2
-	Setting    *settingSet          `json:"setting,omitempty"`
-	Status     *statusSet           `json:"status,omitempty"`
-	Change     *Change              `json:"change,omitempty"`
-	Policy     *Policy              `json:"policy,omitempty"`
-	Was        *Policy              `json:"was,omitempty"`
-	Raise      *clusterVersionRaise `json:"raise,omitempty"`
-	Recover    *recoverSet          `json:"recover,omitempty"`
+	Version       int                  `json:"v"`
+	Op            string               `json:"op"`
+	Cluster       *Cluster             `json:"cluster,omitempty"`
+	BootstrapNode *Member              `json:"founder,omitempty"`
+	Member        *Member              `json:"member,omitempty"`
+	Place         []PlaceOn            `json:"place,omitempty"`
+	Module        *Module              `json:"module,omitempty"`
+	EntityType    string               `json:"entityType,omitempty"`
+	Digest        *Digest              `json:"digest,omitempty"`
+	At            int64                `json:"at,omitempty"`
+	Revision      uint64               `json:"revision,omitempty"`
+	Limits        *Limits              `json:"limits,omitempty"`
+	Over          *overSet             `json:"over,omitempty"` // since version 2
+	Setting       *settingSet          `json:"setting,omitempty"`
+	Status        *statusSet           `json:"status,omitempty"`
+	Change        *Change              `json:"change,omitempty"`
+	Policy        *Policy              `json:"policy,omitempty"`
+	Was           *Policy              `json:"was,omitempty"`
+	Raise         *clusterVersionRaise `json:"raise,omitempty"`
+	Recover       *recoverSet          `json:"recover,omitempty"`
 
 	bindingCommand
 	accessCommand
@@ -85,11 +85,11 @@ type command struct {
 // bindingCommand has the members of binding commands that were added in version
 // 2 and later.
 type bindingCommand struct {
-	Owner    *Ownership  `json:"owner,omitempty"`
-	By       string      `json:"by,omitempty"`
-	Verified *Verified   `json:"verified,omitempty"`
-	Back     *backSet    `json:"back,omitempty"`
-	Rollouts *rolloutSet `json:"rollouts,omitempty"`
+	Owner    *Ownership          `json:"owner,omitempty"`
+	By       string              `json:"by,omitempty"`
+	Verified *VerificationResult `json:"verified,omitempty"`
+	Back     *backSet            `json:"back,omitempty"`
+	Rollouts *rolloutSet         `json:"rollouts,omitempty"`
 }
 
 // accessCommand has the members of role and token commands.
@@ -155,18 +155,18 @@ type PlaceOn struct {
 // highest version that this node supports. Repeating the command changes
 // nothing; a different cluster is rejected with ErrClusterExists.
 func CreateCluster(c Cluster, founder Member) []byte {
-	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder})
+	return encode(command{Op: opCreateCluster, Cluster: &c, BootstrapNode: &founder})
 }
 
 // CreateClusterUnder is CreateCluster with an initial policy. The bootstrapping
 // node must support sharding.VersionPolicy.
 func CreateClusterUnder(p Policy, c Cluster, founder Member) []byte {
-	return encode(command{Op: opCreateCluster, Cluster: &c, Founder: &founder, Policy: &p})
+	return encode(command{Op: opCreateCluster, Cluster: &c, BootstrapNode: &founder, Policy: &p})
 }
 
 // BootstrapReplica is the id of the bootstrapping node's replica of the
 // metadata shard, the first id that is allocated.
-const FounderReplica sharding.ReplicaID = 1
+const BootstrapReplica sharding.ReplicaID = 1
 
 // Join returns the command that admits a node, or readmits it after a restart.
 // The status of m is ignored.
@@ -292,7 +292,7 @@ func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits
 // What was verified there about the modules whose snapshots replace truncated
 // histories remains valid here, because the entities are restored too. It
 // requires sharding.VersionSnapshotProofs.
-func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r Restored) []byte {
+func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r RestoredBinding) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: r.Truncated, Assumed: r.Assumed}, Limits: l})
 }
 
@@ -374,12 +374,12 @@ func decode(body []byte) (command, error) {
 	if !slices.Contains(operations, c.Op) {
 		return c, fmt.Errorf("%w: operation %.40q", ErrUnsupported, c.Op)
 	}
-	for _, m := range []*Member{c.Founder, c.Member} {
-		if m != nil && m.Status != "" && !m.Status.known() {
+	for _, m := range []*Member{c.BootstrapNode, c.Member} {
+		if m != nil && m.Status != "" && !m.Status.isKnown() {
 			return c, fmt.Errorf("%w: member status %.40q", ErrUnsupported, string(m.Status))
 		}
 	}
-	if c.Status != nil && c.Status.Status != "" && !c.Status.Status.known() {
+	if c.Status != nil && c.Status.Status != "" && !c.Status.Status.isKnown() {
 		return c, fmt.Errorf("%w: member status %.40q", ErrUnsupported, string(c.Status.Status))
 	}
 	return c, nil

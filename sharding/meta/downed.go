@@ -12,7 +12,7 @@ import (
 // MaxDownedStarts limits how many downed starts of removed nodes are
 // remembered. If it is exceeded, the start with the lowest incarnation is
 // forgotten.
-const MaxDowned = 1024
+const MaxDownedStarts = 1024
 
 // DownedStart is a start of a node that an operator declared dead. This start
 // and earlier ones cannot join again.
@@ -30,7 +30,7 @@ type downedStart struct {
 // and whose nodes are no longer members. They are recorded from
 // sharding.VersionDownedStarts on and removed when a later start of the node
 // joins.
-func (v *View) Downed() []DownedStart {
+func (v *View) DownedStarts() []DownedStart {
 	out := make([]DownedStart, 0, len(v.downed))
 	for _, node := range slices.Sorted(maps.Keys(v.downed)) {
 		out = append(out, DownedStart{node, v.downed[node]})
@@ -40,7 +40,7 @@ func (v *View) Downed() []DownedStart {
 
 // IsDowned reports whether an operator declared this start of the node, or a
 // later one, dead, whether or not the node is still a member.
-func (v *View) PutDown(node sharding.NodeID, incarnation uint64) bool {
+func (v *View) IsDowned(node sharding.NodeID, incarnation uint64) bool {
 	if m, member := v.members[node]; member && m.Downed && incarnation <= m.Incarnation {
 		return true
 	}
@@ -50,12 +50,12 @@ func (v *View) PutDown(node sharding.NodeID, incarnation uint64) bool {
 
 // checkStart rejects a start that was declared dead, and a disk with which the
 // node has left the cluster.
-func (v *View) admitsStart(m Member) error {
+func (v *View) checkStart(m Member) error {
 	if v.hasLeftWith(m.Node, m.Disk) {
 		return fmt.Errorf("%w: node %s has left the cluster with this data directory; use an empty one to join again", ErrLeft, m.Node)
 	}
 	if down, known := v.downed[m.Node]; known && m.Incarnation <= down {
-		return fmt.Errorf("%w: start %d of node %s: an operator declared start %d down; restart the node", ErrPutDown, m.Incarnation, m.Node, down)
+		return fmt.Errorf("%w: start %d of node %s: an operator declared start %d down; restart the node", ErrNodeDowned, m.Incarnation, m.Node, down)
 	}
 	return nil
 }
@@ -67,11 +67,11 @@ func (t *transition) rememberDowned(node sharding.NodeID, incarnation uint64) {
 	}
 	put(&t.view.downed, node, incarnation)
 	t.store(prefixDowned+string(node), downedStart{Incarnation: incarnation})
-	if len(t.view.downed) <= MaxDowned {
+	if len(t.view.downed) <= MaxDownedStarts {
 		return
 	}
-	earliest := t.view.Downed()[0]
-	for _, d := range t.view.Downed() {
+	earliest := t.view.DownedStarts()[0]
+	for _, d := range t.view.DownedStarts() {
 		if d.Incarnation < earliest.Incarnation {
 			earliest = d
 		}

@@ -15,43 +15,43 @@ import (
 // The pause ends with the next binding of the type or with ResumeTypeWrites.
 // Both get a new revision, so a binding that was made over the revision of a
 // paused type knows that nothing was written in between.
-func HoldType(entityType string, over uint64) []byte {
-	return encode(command{Op: opHoldType, EntityType: entityType, Revision: over})
+func PauseTypeWrites(entityType string, over uint64) []byte {
+	return encode(command{Op: opPauseTypeWrites, EntityType: entityType, Revision: over})
 }
 
 // ResumeTypeWrites returns the command that ends the write pause that began at
 // revision paused, and serves the type under a new revision. If that pause is
 // already over, nothing changes.
-func ReleaseType(entityType string, held uint64) []byte {
-	return encode(command{Op: opReleaseType, EntityType: entityType, Revision: held})
+func ResumeTypeWrites(entityType string, held uint64) []byte {
+	return encode(command{Op: opResumeTypeWrites, EntityType: entityType, Revision: held})
 }
 
-func holdType(t *transition, entityType string, over uint64) (Result, error) {
-	b, err := holdable(t.view, entityType)
+func pauseTypeWrites(t *transition, entityType string, over uint64) (Result, error) {
+	b, err := pausableBinding(t.view, entityType)
 	switch {
 	case err != nil:
 		return Result{}, err
 	case b.Revision != over:
 		return Result{}, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, over)
-	case b.Rollout.Active() && t.view.ClusterVersion() < sharding.VersionSnapshotProofs:
+	case b.Rollout.IsActive() && t.view.ClusterVersion() < sharding.VersionSnapshotProofs:
 		return Result{}, fmt.Errorf("%w: a rollout of %s is in progress: promote or abort it first", ErrConflict, entityType)
-	case b.Held != 0:
-		return Result{Revision: b.Held}, nil
+	case b.PausedSince != 0:
+		return Result{Revision: b.PausedSince}, nil
 	}
 	t.view.counters.Revision++
-	b.Held = t.view.counters.Revision
+	b.PausedSince = t.view.counters.Revision
 	put(&t.view.bindings, entityType, b)
 	t.store(prefixBinding+entityType, b)
 	t.storeCounters()
-	return Result{Revision: b.Held}, nil
+	return Result{Revision: b.PausedSince}, nil
 }
 
-func releaseType(t *transition, entityType string, held uint64) (Result, error) {
-	b, err := holdable(t.view, entityType)
+func resumeTypeWrites(t *transition, entityType string, held uint64) (Result, error) {
+	b, err := pausableBinding(t.view, entityType)
 	if err != nil {
 		return Result{}, err
 	}
-	if b.Held == 0 || b.Held != held {
+	if b.PausedSince == 0 || b.PausedSince != held {
 		return Result{Revision: b.Revision}, nil
 	}
 	return t.rebind(b, b.Bound, BindingChange{}), nil
@@ -59,9 +59,9 @@ func releaseType(t *transition, entityType string, held uint64) (Result, error) 
 
 // pausableBinding returns the binding of a type whose writes are or may be
 // paused.
-func holdable(v *View, entityType string) (Binding, error) {
-	if level := v.ClusterVersion(); level < sharding.VersionHolds {
-		return Binding{}, fmt.Errorf("%w: pausing the writes of a type needs cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionHolds, level)
+func pausableBinding(v *View, entityType string) (Binding, error) {
+	if level := v.ClusterVersion(); level < sharding.VersionWritePauses {
+		return Binding{}, fmt.Errorf("%w: pausing the writes of a type needs cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionWritePauses, level)
 	}
 	b, bound := v.bindings[entityType]
 	if !bound {

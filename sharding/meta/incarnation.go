@@ -54,21 +54,21 @@ func CheckIncarnation(node sharding.NodeID, incarnation uint64, by sharding.Node
 // IsCoordinatorCommand reports whether only the coordinator issues the command:
 // one that changes placements or the status of members. The coordinator
 // proposes these where it runs.
-func Coordinates(body []byte) bool {
+func IsCoordinatorCommand(body []byte) bool {
 	c, err := decode(body)
 	return err == nil && slices.Contains([]string{opPlace, opSetStatus, opRemoveMember, opChange, opSetDraining}, c.Op)
 }
 
 // AdmittedMember returns the member that a command admits or stores, if there
 // is one.
-func Admits(body []byte) (Member, bool) {
+func AdmittedMember(body []byte) (Member, bool) {
 	c, err := decode(body)
 	switch {
 	case err != nil:
 	case c.Member != nil:
 		return *c.Member, true
-	case c.Founder != nil:
-		return *c.Founder, true
+	case c.BootstrapNode != nil:
+		return *c.BootstrapNode, true
 	}
 	return Member{}, false
 }

@@ -30,7 +30,7 @@ type LeftNode struct {
 
 // LeftNodes returns the nodes that were asked to leave and have left, sorted by
 // name.
-func (v *View) Left() []LeftNode {
+func (v *View) LeftNodes() []LeftNode {
 	out := make([]LeftNode, 0, len(v.left))
 	for _, node := range slices.Sorted(maps.Keys(v.left)) {
 		if l := v.left[node]; l.Disk != "" {

@@ -21,7 +21,7 @@ func leave(t *testing.T, s *meta.State, m meta.Member) {
 
 // Former members are remembered until they join again, across restores, from
 // the cluster version on.
-func TestNodesThatHaveLeftAreKnown(t *testing.T) {
+func TestFormerMembersAreRemembered(t *testing.T) {
 	for level, want := range map[sharding.ClusterVersion]bool{sharding.Version2: false, sharding.VersionFormerMembers: true} {
 		s := created(t)
 		run(t, s, meta.RaiseClusterVersion(level, speaker("n1", 0, sharding.MaxVersion)))
@@ -45,7 +45,7 @@ func TestNodesThatHaveLeftAreKnown(t *testing.T) {
 	}
 }
 
-func TestNodesThatHaveLeftAreBounded(t *testing.T) {
+func TestFormerMembersAreLimited(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))
 	for i := range meta.MaxLeft + 2 {
@@ -63,14 +63,14 @@ func TestNodesThatHaveLeftAreBounded(t *testing.T) {
 
 // A node that was asked to leave and has left can only join with a new disk. A
 // node that was removed because it was dead may join with its old one.
-func TestNodeThatLeftDoesNotJoinWithItsDisk(t *testing.T) {
+func TestNodeCannotRejoinWithTheDiskItLeftWith(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))
 	n2, n3 := speaking("n2", 5, 1, sharding.MaxVersion), speaking("n3", 5, 1, sharding.MaxVersion)
 	leave(t, s, n2)
 	j := run(t, s, meta.Join(n3)).Joined
 	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown), meta.Retire(sharding.MetaShard, j.Replica), meta.Forget(sharding.MetaShard, j.Replica), meta.RemoveMember("n3"))
-	if got := fmt.Sprint(s.View().Left()); got != fmt.Sprint([]meta.LeftNode{{Node: "n2", Incarnation: 5, Disk: n2.Disk}}) {
+	if got := fmt.Sprint(s.View().LeftNodes()); got != fmt.Sprint([]meta.LeftNode{{Node: "n2", Incarnation: 5, Disk: n2.Disk}}) {
 		t.Errorf("left: %s", got)
 	}
 	restored := meta.New()
@@ -85,7 +85,7 @@ func TestNodeThatLeftDoesNotJoinWithItsDisk(t *testing.T) {
 		again := n2
 		again.Disk = "another"
 		run(t, s, meta.Join(again))
-		if left := s.View().Left(); len(left) > 0 {
+		if left := s.View().LeftNodes(); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
 	}

@@ -58,7 +58,7 @@ func (v *View) Join(m Member) []byte {
 
 // checkSupports rejects a member that does not support the cluster version, or
 // whose record has fields that are not available yet.
-func (v *View) speaks(m Member) error {
+func (v *View) checkSupports(m Member) error {
 	if err := m.Speaks.Validate(); err != nil {
 		return fmt.Errorf("%w: node %s: %w", ErrInvalid, m.Node, err)
 	}

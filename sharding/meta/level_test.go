@@ -23,7 +23,7 @@ func speaker(node sharding.NodeID, incarnation uint64, most sharding.ClusterVers
 	return meta.Speaker{Node: node, Incarnation: incarnation, Speaks: sharding.VersionRange{Min: 1, Max: most}}
 }
 
-func TestClusterBeginsAtTheFoundersLevel(t *testing.T) {
+func TestClusterStartsAtBootstrapNodesVersion(t *testing.T) {
 	old := created(t)
 	if old.ClusterVersion() != 1 {
 		t.Errorf("founded by the release before: level %d", old.ClusterVersion())
@@ -41,7 +41,7 @@ func TestClusterBeginsAtTheFoundersLevel(t *testing.T) {
 	}
 }
 
-func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
+func TestVersionIsRaisedIfAllMembersSupportIt(t *testing.T) {
 	s := three(t) // n1 of incarnation 0; n2 and n3 of 1
 	all := []meta.Speaker{speaker("n1", 0, 2), speaker("n2", 1, 2), speaker("n3", 1, 3)}
 	for _, tt := range []struct {
@@ -85,7 +85,7 @@ func TestLevelIsRaisedWhenAllSpeakIt(t *testing.T) {
 	}
 }
 
-func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
+func TestNodesWithoutTheVersionAreRejected(t *testing.T) {
 	s := created(t)
 	// At version 1 the supported versions cannot be stored; replicas of the
 	// previous release reject such a command too.
@@ -99,7 +99,7 @@ func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
 	apart.PeerAddress = "n2:2"
 	refused(t, s, meta.ErrClusterVersion, meta.Join(apart))
 	run(t, s, s.View().Join(apart))
-	if m, _ := s.View().Member("n2"); m.PeerAddress != "" || m.PeersAt() != m.Address {
+	if m, _ := s.View().Member("n2"); m.PeerAddress != "" || m.PeerEndpoint() != m.Address {
 		t.Errorf("level 1 keeps %+v", m)
 	}
 	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2), speaker("n2", 1, 2)))
@@ -107,7 +107,7 @@ func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
 	if r := run(t, s, s.View().Join(apart)); !r.Changed || r.Joined.Fresh {
 		t.Errorf("level 2 does not take where the start that it knows serves other nodes: %+v", r)
 	}
-	if m, _ := s.View().Member("n2"); m.PeersAt() != "n2:2" {
+	if m, _ := s.View().Member("n2"); m.PeerEndpoint() != "n2:2" {
 		t.Errorf("level 2 keeps %+v", m)
 	}
 	refused(t, s, meta.ErrClusterVersion, s.View().Join(node("n3", "c", 1)))
@@ -120,7 +120,7 @@ func TestNodesOfAnotherLevelAreNotAdmitted(t *testing.T) {
 	}
 }
 
-func TestLimitsOfAHigherLevelAreRefused(t *testing.T) {
+func TestLimitsOfHigherVersionAreRejected(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
 	for _, l := range []meta.Limits{{FuelPerSecond: 1}, {BytesPerSecond: 1}} {
 		refused(t, s, meta.ErrClusterVersion, meta.BindLimited("a", digest(1), 7, l))
@@ -141,7 +141,7 @@ func TestLimitsOfAHigherLevelAreRefused(t *testing.T) {
 
 // A replica that ignored what it does not know would diverge from those that
 // do.
-func TestCommandsOfLaterReleasesStop(t *testing.T) {
+func TestCommandsOfLaterReleasesStopReplicas(t *testing.T) {
 	s := created(t)
 	for _, body := range []string{
 		`{"v":1,"op":"change","change":{"shard":1,"add":["n1"]},"reason":"x"}`,
@@ -178,7 +178,7 @@ func TestCommandsOfLaterReleasesStop(t *testing.T) {
 	}
 }
 
-func TestStateOfALaterReleaseIsNamed(t *testing.T) {
+func TestStateOfLaterReleaseIsUnsupported(t *testing.T) {
 	for _, kv := range [][2]string{
 		{"cluster", `{"v":2,"value":{}}`}, {"cluster/", `{"v":1,"value":{}}`}, {"region/a", `{"v":1,"value":{}}`},
 		{"member/n1", `{"v":1,"value":{"node":"n1","address":"a","status":"up","capacity":3}}`},
@@ -200,7 +200,7 @@ func TestStateOfALaterReleaseIsNamed(t *testing.T) {
 	}
 }
 
-func TestGoldenLevel2(t *testing.T) {
+func TestGoldenVersion2(t *testing.T) {
 	s, out := meta.New(), strings.Builder{}
 	for i, body := range [][]byte{
 		meta.CreateCluster(cluster, founder),
@@ -221,7 +221,7 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.BindOver("account", digest(0xac), 12, 2, nil),
 		meta.BindOver("account", digest(0xac), 13, 3, &meta.Limits{}),
 		meta.BindOver("account", digest(0xac), 14, 3, nil),
-		meta.By(meta.BindForced("account", digest(0xab), 15, 4, nil, "token:ci"), "token:ci"),
+		meta.WithPrincipal(meta.BindForced("account", digest(0xab), 15, 4, nil, "token:ci"), "token:ci"),
 		meta.ChangePolicy(meta.Policy{}, meta.Policy{Replication: 3, MinMembers: 1}),
 		meta.ChangePolicy(meta.Policy{Replication: 1, MinMembers: 1}, meta.Policy{Replication: 5, MinMembers: 1}),
 		meta.SetStatus("n2", 4, meta.StatusUp),
@@ -238,11 +238,11 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.DeleteRoleBinding("group:ops"),
 		meta.DeleteRoleBinding("token:ci"),
 		meta.DeleteRole("clerk"),
-		meta.Owned(meta.Bind("account", digest(0xab), 12), meta.Ownership{Is: "token:ci"}),
-		meta.Owned(meta.Bind("account", digest(0xac), 13), meta.Ownership{Is: "token:other"}),
+		meta.WithOwner(meta.Bind("account", digest(0xab), 12), meta.Ownership{Is: "token:ci"}),
+		meta.WithOwner(meta.Bind("account", digest(0xac), 13), meta.Ownership{Is: "token:other"}),
 		meta.PutTypeOwner("account", meta.Ownership{Was: "token:ci", Is: "group:team-a"}),
-		meta.Owned(meta.Bind("account", digest(0xac), 14), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
-		meta.Owned(meta.RollbackOf("account", 4, 15), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
+		meta.WithOwner(meta.Bind("account", digest(0xac), 14), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
+		meta.WithOwner(meta.RollbackOf("account", 4, 15), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
 		meta.PutModule(signed(module(0xab, "account"), 1)),
 		meta.PutModule(uploaded(0xad, "token:ci")),
 		meta.RemoveModule(digest(0xad)),
@@ -265,16 +265,16 @@ func TestGoldenLevel2(t *testing.T) {
 		meta.Bind("right", digest(0xb1), 17),
 		meta.Bind("left", digest(0xb2), 18),
 		meta.Bind("right", digest(0xb2), 19),
-		meta.By(meta.RollbackWith("left", 9, 20, "token:ci", meta.TakeBack{EntityType: "right", Revision: 10, Owner: &meta.Ownership{Is: "token:ci"}}), "token:ci"),
-		meta.PutVerified("account", meta.Verified{Digest: digest(0xaf), Revision: 6, At: 16, By: "token:ci", All: true, Snapshots: true, Entities: 7, Events: 8, Differences: 1, Faults: 2, Uncompared: 3, Cut: 4}),
-		meta.Owned(meta.Bind("account", digest(0xaf), 17), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
-		meta.By(meta.PutRollouts(meta.ChangeCanary, 21, putRollout("left", 11, func(r *meta.Rollout) { r.By = "token:ci" })), "token:ci"),
+		meta.WithPrincipal(meta.RollbackWith("left", 9, 20, "token:ci", meta.TakeBack{EntityType: "right", Revision: 10, Owner: &meta.Ownership{Is: "token:ci"}}), "token:ci"),
+		meta.PutVerificationResult("account", meta.VerificationResult{Digest: digest(0xaf), Revision: 6, At: 16, By: "token:ci", All: true, Snapshots: true, Entities: 7, Events: 8, Differences: 1, Faults: 2, Uncompared: 3, Cut: 4}),
+		meta.WithOwner(meta.Bind("account", digest(0xaf), 17), meta.Ownership{Was: "group:team-a", Is: "group:team-a"}),
+		meta.WithPrincipal(meta.PutRollouts(meta.ChangeCanary, 21, putRollout("left", 11, func(r *meta.Rollout) { r.By = "token:ci" })), "token:ci"),
 		meta.PutRollouts("", 22, putRollout("left", 14, func(r *meta.Rollout) {
 			r.State, r.Steps, r.Pause, r.DueAt, r.Rules, r.Note = meta.RolloutPaused, []uint32{2500, 10_000}, 60, 80, "faults>0", "waits"
 		})),
 		meta.PutRollouts(meta.ChangePromote, 23, meta.PutRollout{EntityType: "left", Over: 15, Promote: true, ForcedBy: "token:ci"}),
-		meta.HoldType("account", 13),
-		meta.ReleaseType("account", 14),
+		meta.PauseTypeWrites("account", 13),
+		meta.ResumeTypeWrites("account", 14),
 	} {
 		golden(t, s, &out, uint64(i+1), body)
 	}
@@ -282,7 +282,7 @@ func TestGoldenLevel2(t *testing.T) {
 }
 
 // Adds the formats of version 3.
-func TestGoldenLevel3(t *testing.T) {
+func TestGoldenVersion3(t *testing.T) {
 	s, out := meta.New(), strings.Builder{}
 	for i, body := range [][]byte{
 		meta.CreateCluster(cluster, founder),
@@ -290,13 +290,13 @@ func TestGoldenLevel3(t *testing.T) {
 		meta.PutModule(module(0xab, "left")),
 		meta.PutModule(module(0xac, "left")),
 		meta.Bind("left", digest(0xab), 9),
-		meta.HoldType("left", 1),
-		meta.PutVerified("left", meta.Verified{Digest: digest(0xac), Revision: 1, At: 10, Entities: 2, Snapshots: true, Truncated: []meta.Digest{digest(0xab)}, Proved: true}),
+		meta.PauseTypeWrites("left", 1),
+		meta.PutVerificationResult("left", meta.VerificationResult{Digest: digest(0xac), Revision: 1, At: 10, Entities: 2, Snapshots: true, Truncated: []meta.Digest{digest(0xab)}, Proved: true}),
 		meta.BindOver("left", digest(0xac), 11, 1, nil),
 		meta.RollbackOf("left", 3, 12),
-		meta.PutVerified("left", meta.Verified{Digest: digest(0xac), Revision: 4, At: 13, Entities: 2, Truncated: []meta.Digest{digest(0xab)}, Proved: true}),
+		meta.PutVerificationResult("left", meta.VerificationResult{Digest: digest(0xac), Revision: 4, At: 13, Entities: 2, Truncated: []meta.Digest{digest(0xab)}, Proved: true}),
 		meta.PutRollouts(meta.ChangeCanary, 14, putRollout("left", 4, func(r *meta.Rollout) { r.Digest, r.Accept = digest(0xac), true })),
-		meta.HoldType("left", 5),
+		meta.PauseTypeWrites("left", 5),
 		meta.PutRollouts(meta.ChangePromote, 15, meta.PutRollout{EntityType: "left", Over: 5, Promote: true}),
 		meta.Join(speaking("n2", 5, 1, 3)),
 		meta.SetStatus("n2", 5, meta.StatusLeaving),
@@ -304,9 +304,9 @@ func TestGoldenLevel3(t *testing.T) {
 		meta.SetStatus("n2", 5, meta.StatusUp),
 		meta.PutModule(module(0xad, "left")),
 		meta.PutRollouts("", 16, putRollout("left", 7, verifying(0xad, func(r *meta.Rollout) { r.Accept, r.Force, r.Limits = true, true, &meta.Limits{MaxEvents: 3} }))),
-		meta.HoldType("left", 8),
-		meta.PutVerified("left", meta.Verified{Digest: digest(0xad), Revision: 8, At: 17, Entities: 2, Truncated: []meta.Digest{digest(0xac)}, Proved: true}),
-		meta.By(meta.PutRollouts(meta.ChangeActivate, 18, meta.PutRollout{EntityType: "left", Over: 8, Promote: true}), "token:ci"),
+		meta.PauseTypeWrites("left", 8),
+		meta.PutVerificationResult("left", meta.VerificationResult{Digest: digest(0xad), Revision: 8, At: 17, Entities: 2, Truncated: []meta.Digest{digest(0xac)}, Proved: true}),
+		meta.WithPrincipal(meta.PutRollouts(meta.ChangeActivate, 18, meta.PutRollout{EntityType: "left", Over: 8, Promote: true}), "token:ci"),
 		meta.PutRollouts("", 19, putRollout("left", 10, verifying(0xab, func(*meta.Rollout) {}))),
 		meta.PutRollouts("", 20, putRollout("left", 11, verifying(0xab, func(r *meta.Rollout) { r.State, r.Note = meta.RolloutRefused, "another state" }))),
 	} {

@@ -40,7 +40,7 @@ var successors = map[MemberStatus][]MemberStatus{
 	StatusDown:    {StatusUp},
 }
 
-func (s MemberStatus) known() bool {
+func (s MemberStatus) isKnown() bool {
 	_, ok := successors[s]
 	return ok
 }
@@ -86,10 +86,10 @@ type Member struct {
 }
 
 // PeerEndpoint returns the address at which other nodes reach the member.
-func (m Member) PeersAt() string { return cmp.Or(m.PeerAddress, m.Address) }
+func (m Member) PeerEndpoint() string { return cmp.Or(m.PeerAddress, m.Address) }
 
 // HasRole reports whether the member has the role.
-func (m Member) Has(role string) bool { return slices.Contains(m.Roles, role) }
+func (m Member) HasRole(role string) bool { return slices.Contains(m.Roles, role) }
 
 // Equal compares all fields.
 func (m Member) Equal(o Member) bool {
@@ -99,7 +99,7 @@ func (m Member) Equal(o Member) bool {
 }
 
 // JoinResult tells a joining node how to begin.
-type Joined struct {
+type JoinResult struct {
 	// Member is the node as it was admitted.
 	Member Member `json:"member"`
 	// Replica is the node's replica of the metadata shard, to be created with

@@ -80,7 +80,7 @@ func TestJoinAdmitsANewNode(t *testing.T) {
 	got := run(t, s, meta.Join(node("n2", "b", 7))).Joined
 	member := node("n2", "b", 7)
 	member.Status = meta.StatusJoining
-	want := &meta.Joined{Member: member, Replica: 2, First: []sharding.ReplicaID{1}, Fresh: true}
+	want := &meta.JoinResult{Member: member, Replica: 2, First: []sharding.ReplicaID{1}, Fresh: true}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
@@ -91,7 +91,7 @@ func TestJoinAdmitsANewNode(t *testing.T) {
 	}
 }
 
-func TestJoinKeepsWhatARestartedNodeHas(t *testing.T) {
+func TestJoinKeepsReplicasOfRestartedNode(t *testing.T) {
 	s := three(t)
 	j := run(t, s, meta.Join(node("n2", "b", 2))).Joined
 	if j.Replica != 2 || j.Fresh || j.Member.Status != meta.StatusUp || j.Member.Incarnation != 2 {
@@ -128,7 +128,7 @@ func TestJoinOfAWipedNodeLosesItsReplicas(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.Retire(2, 7))
 	run(t, s, meta.SetStatus("n2", 2, meta.StatusUp), meta.AddReplica(1, "n2"))
 	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter 9@n2:learner")
-	if r, ok := mustPlacement(t, s, 1).On("n2"); !ok || r.ID != 9 {
+	if r, ok := mustPlacement(t, s, 1).ReplicaOn("n2"); !ok || r.ID != 9 {
 		t.Fatalf("n2 holds %+v of shard 1", r)
 	}
 }
@@ -159,7 +159,7 @@ func TestDownNodeComesBack(t *testing.T) {
 	wantShape(t, s, 0, "1@n1:voter 3@n3:voter 7@n2:learner")
 }
 
-func TestOperatorsDownHolds(t *testing.T) {
+func TestOperatorDownLastsUntilNewStart(t *testing.T) {
 	s := three(t)
 	run(t, s, meta.Down("n2"), meta.Down("n2"))
 	refused(t, s, meta.ErrConflict, meta.SetStatus("n2", 0, meta.StatusUp))
@@ -312,7 +312,7 @@ func TestSettingsHaveRevisions(t *testing.T) {
 
 // A request to leave stays valid until it is canceled, whatever happens to the
 // node.
-func TestAnOrderToLeaveHolds(t *testing.T) {
+func TestLeaveRequestPersists(t *testing.T) {
 	start := func(incarnation uint64, disk string) meta.Member {
 		m := speaking("n2", incarnation, 1, 3)
 		m.Disk = disk

@@ -73,7 +73,7 @@ var (
 	// ErrNodeDowned: the node tries to join with a start that an operator
 	// declared down, or an earlier one. Restart the node to join. It wraps
 	// ErrConflict.
-	ErrPutDown = fmt.Errorf("%w: the node was declared down", ErrConflict)
+	ErrNodeDowned = fmt.Errorf("%w: the node was declared down", ErrConflict)
 	// ErrLeft: the node tries to join with the disk with which it has left the
 	// cluster. It must use a new one. It wraps ErrConflict.
 	ErrLeft = fmt.Errorf("%w: the node has left", ErrConflict)
@@ -213,5 +213,5 @@ type Binding struct {
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// PausedSince is the revision since which the type's writes are paused, see
 	// PauseTypeWrites; 0 if they are not. From sharding.VersionWritePauses on.
-	Held uint64 `json:"held,omitempty"`
+	PausedSince uint64 `json:"held,omitempty"`
 }

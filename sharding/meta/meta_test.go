@@ -49,7 +49,7 @@ func created(t *testing.T, commands ...[]byte) *meta.State {
 	return s
 }
 
-func TestCommandsAnswer(t *testing.T) {
+func TestCommandResults(t *testing.T) {
 	two := meta.Member{Node: "n2", Address: "127.0.0.1:7071", Status: meta.StatusUp}
 	tests := []struct {
 		name  string
@@ -119,7 +119,7 @@ func TestCommandsAnswer(t *testing.T) {
 	}
 }
 
-func TestNothingButCreateBeforeTheCluster(t *testing.T) {
+func TestOnlyCreateIsAcceptedBeforeCluster(t *testing.T) {
 	for _, body := range [][]byte{meta.PutMember(founder), meta.PutSetting("k", nil), meta.Rollback("a", 1)} {
 		_, result, _ := meta.New().Apply(1, body)
 		if _, err := meta.DecodeResult(result); !errors.Is(err, meta.ErrNoCluster) {
@@ -130,7 +130,7 @@ func TestNothingButCreateBeforeTheCluster(t *testing.T) {
 
 // Place is retried if its outcome is unknown. The retry must return the first
 // one's replica ids and not allocate new ones.
-func TestPlaceAgainKeepsReplicaIDs(t *testing.T) {
+func TestRepeatedPlaceKeepsReplicaIDs(t *testing.T) {
 	place := meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1"}}, meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n1"}})
 	s := created(t, place)
 	_, first, _ := s.Apply(10, place)
@@ -154,7 +154,7 @@ func TestPlaceAgainKeepsReplicaIDs(t *testing.T) {
 
 // A revision is rolled back once, however often that is requested, and not
 // after another one serves.
-func TestRollbackOfARevision(t *testing.T) {
+func TestRevisionIsRolledBackOnce(t *testing.T) {
 	commands := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")),
 		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("a", digest(3), 3)}
 	first := created(t, commands...)
@@ -222,7 +222,7 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 // A view is a snapshot: later commands must not show in it.
-func TestViewDoesNotChange(t *testing.T) {
+func TestViewIsImmutable(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.PutSetting("k", []byte("v")))
 	old := s.View()
 	want := dump(old)
@@ -383,7 +383,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func TestRestoreRefusesWhatItDidNotWrite(t *testing.T) {
+func TestRestoreRejectsUnknownKeys(t *testing.T) {
 	for _, kv := range [][2]string{
 		{"", "{}"}, {"cluster", ""}, {"cluster", `{"v":1,"value":{"shards":"x"}}`},
 		{"member/n1", "x"}, {"shard/x", `{"v":1,"value":{}}`}, {"module/ff", `{"v":1,"value":{}}`}, {"odd\xff/a", `{"v":1,"value":{}}`},
@@ -396,7 +396,7 @@ func TestRestoreRefusesWhatItDidNotWrite(t *testing.T) {
 	}
 }
 
-func TestDecodeResultRefusesDamage(t *testing.T) {
+func TestDecodeResultRejectsDamage(t *testing.T) {
 	for _, bad := range []string{"", "{", `{"v":9}`, `{"v":1,"code":"odd"}`, `{"v":1}x`} {
 		if _, err := meta.DecodeResult([]byte(bad)); !errors.Is(err, meta.ErrCorrupt) {
 			t.Errorf("%q: got %v", bad, err)

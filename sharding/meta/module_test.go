@@ -15,7 +15,7 @@ func signed(m meta.Module, n byte) meta.Module {
 	return m
 }
 
-func TestSignaturesAreOfLevel2(t *testing.T) {
+func TestSignaturesNeedVersion2(t *testing.T) {
 	s := created(t)
 	refused(t, s, meta.ErrClusterVersion, meta.PutModule(signed(module(1, "a"), 1)))
 	if len(s.View().Modules()) != 0 {
@@ -24,7 +24,7 @@ func TestSignaturesAreOfLevel2(t *testing.T) {
 	run(t, s, meta.PutModule(module(1, "a")))
 }
 
-func TestSignaturesAreKept(t *testing.T) {
+func TestSignaturesAreStored(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")))
 	long := module(1, "a")
 	long.Signature = make([]byte, meta.MaxSignatureBytes+1)
@@ -59,7 +59,7 @@ func uploaded(n byte, by string) meta.Module {
 	return m
 }
 
-func TestModulesAreRemoved(t *testing.T) {
+func TestUnneededModulesCanBeRemoved(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")))
 	refused(t, s, meta.ErrClusterVersion, meta.RemoveModule(digest(1)))
 	refused(t, s, meta.ErrClusterVersion, meta.PutModule(uploaded(2, "token:ci")))
@@ -102,7 +102,7 @@ func TestModulesAreBounded(t *testing.T) {
 
 // One uploader of large modules leaves room for others. The limit applies from
 // version 3 on and depends only on replicated state.
-func TestBytesOfAnUploaderAreBounded(t *testing.T) {
+func TestUploaderBytesAreLimited(t *testing.T) {
 	of := func(n byte, by string, size int64) []byte {
 		m := uploaded(n, by)
 		m.Size = size
@@ -131,7 +131,7 @@ func TestBytesOfAnUploaderAreBounded(t *testing.T) {
 	}
 }
 
-func TestQuotasOfModulesAreSettings(t *testing.T) {
+func TestModuleQuotasAreSettings(t *testing.T) {
 	s := level2(t, meta.PutModule(uploaded(1, "token:ci")), meta.PutModule(uploaded(2, "token:ci")), meta.PutModule(uploaded(3, "token:other")))
 	set := func(key, value string) {
 		t.Helper()

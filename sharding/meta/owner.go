@@ -17,7 +17,7 @@ type Ownership struct {
 // WithOwner makes a command of Bind, BindLimited or RollbackOf also change the
 // owner of the type from o.Was to o.Is. The command fails with ErrConflict if
 // the owner is no longer o.Was. It requires sharding.VersionOwners.
-func Owned(command []byte, o Ownership) []byte {
+func WithOwner(command []byte, o Ownership) []byte {
 	c, err := decode(command)
 	if err != nil {
 		panic("metadata: " + err.Error()) // the command was made by this package
@@ -35,7 +35,7 @@ func PutTypeOwner(entityType string, o Ownership) []byte {
 
 // setOwner changes the owner of b, which may not be stored yet, if o is not
 // nil.
-func (t *transition) own(b *Binding, o *Ownership) error {
+func (t *transition) setOwner(b *Binding, o *Ownership) error {
 	if o == nil {
 		return nil
 	}
@@ -58,15 +58,15 @@ func (t *transition) putTypeOwner(entityType string, o Ownership) error {
 		return fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
 	}
 	before := b.Owner
-	if err := t.own(&b, &o); err != nil || b.Owner == before {
+	if err := t.setOwner(&b, &o); err != nil || b.Owner == before {
 		return err
 	}
-	t.keep(b)
+	t.storeBinding(b)
 	return nil
 }
 
 // storeBinding stores a binding without a new revision.
-func (t *transition) keep(b Binding) {
+func (t *transition) storeBinding(b Binding) {
 	put(&t.view.bindings, b.EntityType, b)
 	t.store(prefixBinding+b.EntityType, b)
 }
@@ -77,7 +77,7 @@ func (t *transition) keep(b Binding) {
 // accepts messages as its module declares.
 func (v *View) IsForeign(to, from string) bool {
 	owner := v.bindings[to].Owner
-	return owner != "" && v.bindings[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.SomebodyAdmin()
+	return owner != "" && v.bindings[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.HasAdmin()
 }
 
 // firstOwnedType returns the first entity type owned by a subject, or the empty

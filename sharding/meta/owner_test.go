@@ -17,10 +17,10 @@ func ownerOf(t *testing.T, s *meta.State, entityType string) string {
 	return b.Owner
 }
 
-func TestOwnersAreOfLevel2(t *testing.T) {
+func TestOwnersNeedVersion2(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.Bind("a", digest(1), 1), meta.PutModule(module(2, "a")), meta.Bind("a", digest(2), 2))
 	takes := meta.Ownership{Is: "token:ci"}
-	for _, command := range [][]byte{meta.Owned(meta.Bind("a", digest(1), 2), takes), meta.Owned(meta.Rollback("a", 3), takes), meta.PutTypeOwner("a", takes)} {
+	for _, command := range [][]byte{meta.WithOwner(meta.Bind("a", digest(1), 2), takes), meta.WithOwner(meta.Rollback("a", 3), takes), meta.PutTypeOwner("a", takes)} {
 		refused(t, s, meta.ErrClusterVersion, command)
 	}
 	if ownerOf(t, s, "a") != "" {
@@ -30,19 +30,19 @@ func TestOwnersAreOfLevel2(t *testing.T) {
 
 // A command that was authorized for one owner fails if the owner has changed
 // since, and the owner stays with the type.
-func TestTypesHaveOwners(t *testing.T) {
+func TestOwnerChangesAreConditional(t *testing.T) {
 	by := func(was, is string) meta.Ownership { return meta.Ownership{Was: was, Is: is} }
 	s := level2(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
-	if r := run(t, s, meta.Owned(meta.Bind("a", digest(1), 2), by("", "token:ann"))); !r.Changed || r.Revision != 1 || ownerOf(t, s, "a") != "token:ann" {
+	if r := run(t, s, meta.WithOwner(meta.Bind("a", digest(1), 2), by("", "token:ann"))); !r.Changed || r.Revision != 1 || ownerOf(t, s, "a") != "token:ann" {
 		t.Errorf("an activation of what serves takes a type without an owner: %+v, %q", r, ownerOf(t, s, "a"))
 	}
-	if r := run(t, s, meta.Owned(meta.Bind("a", digest(1), 2), by("token:ann", "token:ann"))); r.Changed {
+	if r := run(t, s, meta.WithOwner(meta.Bind("a", digest(1), 2), by("token:ann", "token:ann"))); r.Changed {
 		t.Errorf("once more: %+v", r)
 	}
 	before := dump(s.View())
 	for _, command := range [][]byte{
-		meta.Owned(meta.Bind("a", digest(2), 3), by("", "token:bo")), meta.Owned(meta.Bind("a", digest(2), 3), by("token:bo", "token:bo")),
-		meta.Owned(meta.BindLimited("a", digest(1), 3, meta.Limits{MaxEvents: 1}), by("", "token:bo")), meta.PutTypeOwner("a", by("", "token:bo")),
+		meta.WithOwner(meta.Bind("a", digest(2), 3), by("", "token:bo")), meta.WithOwner(meta.Bind("a", digest(2), 3), by("token:bo", "token:bo")),
+		meta.WithOwner(meta.BindLimited("a", digest(1), 3, meta.Limits{MaxEvents: 1}), by("", "token:bo")), meta.PutTypeOwner("a", by("", "token:bo")),
 	} {
 		refused(t, s, meta.ErrConflict, command)
 	}
@@ -53,9 +53,9 @@ func TestTypesHaveOwners(t *testing.T) {
 	if dump(s.View()) != before {
 		t.Error("what was refused changed something")
 	}
-	run(t, s, meta.Owned(meta.Bind("b", digest(1), 3), by("", "token:bo")), meta.Bind("a", digest(2), 4)) // without authorization
-	refused(t, s, meta.ErrConflict, meta.Owned(meta.RollbackOf("a", 3, 5), by("token:bo", "token:bo")))
-	run(t, s, meta.Owned(meta.RollbackOf("a", 3, 5), by("token:ann", "token:ann")))
+	run(t, s, meta.WithOwner(meta.Bind("b", digest(1), 3), by("", "token:bo")), meta.Bind("a", digest(2), 4)) // without authorization
+	refused(t, s, meta.ErrConflict, meta.WithOwner(meta.RollbackOf("a", 3, 5), by("token:bo", "token:bo")))
+	run(t, s, meta.WithOwner(meta.RollbackOf("a", 3, 5), by("token:ann", "token:ann")))
 	if ownerOf(t, s, "a") != "token:ann" || ownerOf(t, s, "b") != "token:bo" {
 		t.Errorf("the owners are %q and %q", ownerOf(t, s, "a"), ownerOf(t, s, "b"))
 	}

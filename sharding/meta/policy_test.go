@@ -35,7 +35,7 @@ func TestClusterIsCreatedUnderAPolicy(t *testing.T) {
 }
 
 // The previous release cannot read deadAfter.
-func TestDeadAfterIsOfLevel2(t *testing.T) {
+func TestDeadAfterNeedsVersion2(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1, DeadAfter: time.Minute}
 	refused(t, s, meta.ErrClusterVersion, meta.PutPolicy(p))
@@ -47,7 +47,7 @@ func TestDeadAfterIsOfLevel2(t *testing.T) {
 
 // Of two concurrent changes the second is rejected instead of undoing the
 // first. Repeating a change succeeds.
-func TestChangeOfAnotherPolicyIsRefused(t *testing.T) {
+func TestConcurrentPolicyChangeIsRejected(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1}
 	refused(t, s, meta.ErrClusterVersion, meta.ChangePolicy(meta.Policy{}, p))

@@ -14,7 +14,7 @@ import (
 // revisions. version is the lowest of all data directories, which are upgraded
 // before the cluster version. Use Dump and Load to move the state. It returns
 // ErrInvalid if the result would violate a rule of the metadata.
-func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.ClusterVersion, members []Member, placements []Placement) (*State, error) {
+func Rebuild(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.ClusterVersion, members []Member, placements []Placement) (*State, error) {
 	v := *base.View()
 	if v.created && v.cluster != c {
 		return nil, fmt.Errorf("%w: cluster %s, but the metadata is of cluster %s", ErrInvalid, c.ID, v.cluster.ID)
@@ -39,7 +39,7 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 	}
 	seen := map[sharding.ReplicaID]bool{}
 	for _, p := range placements {
-		if err := v.checkRebuilt(p, seen); err != nil {
+		if err := v.checkPlacement(p, seen); err != nil {
 			return nil, err
 		}
 		p.Changed = 0
@@ -56,11 +56,11 @@ func Rebuilt(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 	return s, nil
 }
 
-func (v *View) checkRebuilt(p Placement, seen map[sharding.ReplicaID]bool) error {
+func (v *View) checkPlacement(p Placement, seen map[sharding.ReplicaID]bool) error {
 	if uint32(p.Shard) > v.cluster.Shards {
 		return fmt.Errorf("%w: %d, the cluster has %d", ErrUnknownShard, p.Shard, v.cluster.Shards)
 	}
-	if p.count(ReplicaVoter) == 0 || len(p.First) == 0 {
+	if p.countState(ReplicaVoter) == 0 || len(p.First) == 0 {
 		return fmt.Errorf("%w: shard %d has no voter", ErrInvalid, p.Shard)
 	}
 	on := map[sharding.NodeID]bool{}

@@ -26,7 +26,7 @@ func RecoverShard(shard sharding.ShardID, replica sharding.ReplicaID) []byte {
 
 // CheckRecoverShard returns the error with which RecoverShard would fail in
 // this view, or nil.
-func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) error {
+func (v *View) CheckRecoverShard(shard sharding.ShardID, replica sharding.ReplicaID) error {
 	if v.ClusterVersion() < sharding.VersionRecoverShard {
 		return fmt.Errorf("%w: at cluster version %d a shard cannot be recovered from one replica", ErrClusterVersion, v.ClusterVersion())
 	}
@@ -41,7 +41,7 @@ func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) e
 	if !ok || self.Lost || self.State == ReplicaLeaving {
 		return fmt.Errorf("%w: shard %d no longer has a replica %d", ErrConflict, shard, replica)
 	}
-	if len(p.Replicas) == 1 || p.goesOnWith(replica) {
+	if len(p.Replicas) == 1 || p.isRecoveredWith(replica) {
 		return nil
 	}
 	voters, alive := 0, []string(nil)
@@ -63,12 +63,12 @@ func (v *View) Recoverable(shard sharding.ShardID, replica sharding.ReplicaID) e
 
 // isRecoveredWith reports whether RecoverShard was applied for the replica and
 // the others have not been replaced since.
-func (p Placement) goesOnWith(replica sharding.ReplicaID) bool {
+func (p Placement) isRecoveredWith(replica sharding.ReplicaID) bool {
 	return p.Recovered == replica && !slices.ContainsFunc(p.Replicas, func(r Replica) bool { return r.ID != replica && r.State != ReplicaLeaving })
 }
 
 func (t *transition) recoverShard(c recoverSet) (Result, error) {
-	if err := t.view.Recoverable(c.Shard, c.Replica); err != nil {
+	if err := t.view.CheckRecoverShard(c.Shard, c.Replica); err != nil {
 		return Result{}, err
 	}
 	old := t.view.placements[c.Shard]

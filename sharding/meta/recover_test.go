@@ -9,7 +9,7 @@ import (
 
 // A shard can continue with one replica only if the others cannot form a
 // majority.
-func TestRecoverShard(t *testing.T) {
+func TestShardRecoversOnlyWithoutMajority(t *testing.T) {
 	four := func(t *testing.T) *meta.State { // shard 1 has 4@n1 5@n2 6@n3
 		s := three(t)
 		run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2), speaker("n2", 1, 2), speaker("n3", 1, 2)))

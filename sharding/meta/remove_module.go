@@ -9,7 +9,7 @@ import (
 
 // checkModuleQuota checks the quotas of the cluster and of the uploader for one
 // more module. Modules from before quotas existed stay.
-func (t *transition) roomForModule(m Module) error {
+func (t *transition) checkModuleQuota(m Module) error {
 	level := t.view.ClusterVersion()
 	if level < sharding.VersionRemoveModule {
 		if m.Uploader != "" {
@@ -50,7 +50,7 @@ func (t *transition) removeModule(digest Digest) error {
 	case needed:
 		return fmt.Errorf("%w: a rollback of entity type %s may return to the module", ErrConflict, entityType)
 	}
-	if entityType, ok := t.view.readBy(digest); ok {
+	if entityType, ok := t.view.snapshotReader(digest); ok {
 		return fmt.Errorf("%w: a module of entity type %s loads snapshots of the module", ErrConflict, entityType)
 	}
 	if entityType, ok := t.view.ShadowedBy(digest); ok {

@@ -58,7 +58,7 @@ func (r Replica) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements json.Unmarshaler. It rejects unknown members.
 func (r *Replica) UnmarshalJSON(data []byte) error {
 	var in replicaJSON
-	if err := later(data, &in, strictJSON(data, &in)); err != nil {
+	if err := asUnsupported(data, &in, strictJSON(data, &in)); err != nil {
 		return err
 	}
 	*r = Replica{ID: in.ID, Node: in.Node, State: in.State, Lost: in.Lost}
@@ -103,7 +103,7 @@ func (p Placement) Replica(id sharding.ReplicaID) (Replica, bool) {
 
 // ReplicaOn returns the replica that the node's disk holds or should hold,
 // including a leaving one.
-func (p Placement) On(node sharding.NodeID) (Replica, bool) {
+func (p Placement) ReplicaOn(node sharding.NodeID) (Replica, bool) {
 	for _, r := range p.Replicas {
 		if r.Node == node && !r.Lost {
 			return r, true
@@ -124,7 +124,7 @@ func (p Placement) IDs(state ReplicaState) []sharding.ReplicaID {
 }
 
 // countState returns the number of replicas in a state.
-func (p Placement) count(state ReplicaState) (n int) {
+func (p Placement) countState(state ReplicaState) (n int) {
 	for _, r := range p.Replicas {
 		if r.State == state {
 			n++

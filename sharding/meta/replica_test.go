@@ -204,7 +204,7 @@ func judge(before, v *meta.View, born map[sharding.ReplicaID]sharding.ShardID) s
 			if r.State == meta.ReplicaVoter {
 				voters++
 			}
-			if m, ok := v.Member(r.Node); !ok || p.Shard != 0 && m.Has(meta.RoleProxy) {
+			if m, ok := v.Member(r.Node); !ok || p.Shard != 0 && m.HasRole(meta.RoleProxy) {
 				return fmt.Sprintf("replica %d of shard %d on %q, %+v", r.ID, p.Shard, r.Node, m)
 			}
 		}

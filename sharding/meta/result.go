@@ -17,8 +17,8 @@ type Result struct {
 	// Placements has the placements that Place was asked for, in order, or the
 	// one changed by ChangeReplicas.
 	Placements []Placement `json:"placements,omitempty"`
-	// Joined is the result of Join.
-	Joined *Joined `json:"joined,omitempty"`
+	// JoinResult is the result of Join.
+	Joined *JoinResult `json:"joined,omitempty"`
 	// Collected are the modules that CollectModules removed.
 	Collected []Digest `json:"collected,omitempty"`
 }
@@ -49,8 +49,8 @@ var resultCodes = []struct {
 	{"shard_key", ErrShardKey},
 	{"level", ErrClusterVersion},
 	{"quota", ErrQuota},
-	{"put_down", ErrPutDown}, // after ErrConflict, which it wraps
-	{"left", ErrLeft},        // after ErrConflict, which it wraps
+	{"put_down", ErrNodeDowned}, // after ErrConflict, which it wraps
+	{"left", ErrLeft},           // after ErrConflict, which it wraps
 }
 
 func encodeResult(r Result, err error) []byte {

@@ -48,10 +48,10 @@ func DeleteRoleBinding(subject string) []byte {
 
 // Roles returns the stored roles, sorted by name. It does not include the
 // built-in roles.
-func (v *View) Roles() []access.Role { return sorted(v.roles) }
+func (v *View) Roles() []access.Role { return sortedValues(v.roles) }
 
 // RoleBindings returns all role bindings, sorted by subject.
-func (v *View) RoleBindings() []access.Binding { return sorted(v.roleBindings) }
+func (v *View) RoleBindings() []access.Binding { return sortedValues(v.roleBindings) }
 
 // RolesOf returns the roles of a subject's own binding. The caller must not
 // modify the slice.
@@ -105,7 +105,7 @@ func (t *transition) putRole(r access.Role) (Result, error) {
 	if !known && len(t.view.roles) >= access.MaxRoles {
 		return Result{}, fmt.Errorf("%w: the cluster has %d roles already", ErrInvalid, access.MaxRoles)
 	}
-	if err := t.roomForRoles(r.Size() - before.Size()); err != nil {
+	if err := t.checkRolesSize(r.Size() - before.Size()); err != nil {
 		return Result{}, err
 	}
 	r.Revision = t.nextRoleRevision()
@@ -131,7 +131,7 @@ func (t *transition) deleteRole(name string) (Result, error) {
 	delete(next, name)
 	t.view.roles = next
 	t.writes = append(t.writes, KV{Key: []byte(prefixRole + name)})
-	return t.removed(), nil
+	return t.finishRemoval(), nil
 }
 
 func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error) {
@@ -152,19 +152,19 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 		return Result{Revision: before.Revision}, nil
 	}
 	switch {
-	case first && t.view.SomebodyAdmin():
+	case first && t.view.HasAdmin():
 		return Result{}, errAdminAlready
 	case !b.BindsAdmin():
-		if err := t.view.keepsAdmin(b.Subject); err != nil {
+		if err := t.view.checkAdminRemains(b.Subject); err != nil {
 			return Result{}, err
 		}
-	case !t.view.lasts(b) && !t.view.lastingAdmin(b.Subject):
+	case !t.view.isLastingAdmin(b) && !t.view.hasOtherLastingAdmin(b.Subject):
 		return Result{}, errExpiringAdmin
 	}
 	if !known && len(t.view.roleBindings) >= access.MaxBindings {
 		return Result{}, fmt.Errorf("%w: the cluster has %d bindings of roles already", ErrInvalid, access.MaxBindings)
 	}
-	if err := t.roomForRoles(b.Size() - before.Size()); err != nil {
+	if err := t.checkRolesSize(b.Size() - before.Size()); err != nil {
 		return Result{}, err
 	}
 	b.Revision = t.nextRoleRevision()
@@ -209,11 +209,11 @@ func (t *transition) deleteRoleBinding(subject string) (Result, error) {
 	if _, known := t.view.roleBindings[subject]; !known {
 		return Result{}, nil
 	}
-	if err := t.view.keepsAdmin(subject); err != nil {
+	if err := t.view.checkAdminRemains(subject); err != nil {
 		return Result{}, err
 	}
 	t.dropRoleBinding(subject)
-	return t.removed(), nil
+	return t.finishRemoval(), nil
 }
 
 func (t *transition) dropRoleBinding(subject string) {
@@ -225,14 +225,14 @@ func (t *transition) dropRoleBinding(subject string) {
 
 // checkAdminRemains rejects removing access.RoleAdmin from the subject if no
 // other subject has it permanently, because then nobody could manage roles.
-func (v *View) keepsAdmin(subject string) error {
-	if !v.lasts(v.roleBindings[subject]) || v.lastingAdmin(subject) {
+func (v *View) checkAdminRemains(subject string) error {
+	if !v.isLastingAdmin(v.roleBindings[subject]) || v.hasOtherLastingAdmin(subject) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is the last subject with the role %s: give it to another one first", ErrConflict, subject, access.RoleAdmin)
 }
 
-func (t *transition) roomForRoles(more int) error {
+func (t *transition) checkRolesSize(more int) error {
 	if n := t.view.roleBytes() + more; more > 0 && n > access.MaxBytes {
 		return fmt.Errorf("%w: roles and role bindings would have %d bytes, at most %d are allowed", ErrInvalid, n, access.MaxBytes)
 	}
@@ -245,7 +245,7 @@ func (t *transition) nextRoleRevision() uint64 {
 }
 
 // finishRemoval assigns a revision to a removal.
-func (t *transition) removed() Result {
+func (t *transition) finishRemoval() Result {
 	revision := t.nextRoleRevision()
 	t.storeCounters()
 	return Result{Revision: revision}
@@ -266,7 +266,7 @@ func (v *View) restoreRole(name string, value []byte) error {
 		return err
 	}
 	r := v.roles[name]
-	return laterRules(r.Name == name, r.Check())
+	return checkRestored(r.Name == name, r.Check())
 }
 
 func (v *View) restoreRoleBinding(subject string, value []byte) error {
@@ -274,10 +274,10 @@ func (v *View) restoreRoleBinding(subject string, value []byte) error {
 		return err
 	}
 	b := v.roleBindings[subject]
-	return laterRules(b.Subject == subject, b.Check())
+	return checkRestored(b.Subject == subject, b.Check())
 }
 
-func laterRules(named bool, err error) error {
+func checkRestored(named bool, err error) error {
 	switch {
 	case !named:
 		return errors.New("the name differs from the key")

@@ -29,14 +29,14 @@ func bound(subject string, roles ...string) []byte {
 	return meta.PutRoleBinding(access.Binding{Subject: subject, Roles: roles})
 }
 
-func TestRolesAreOfLevel2(t *testing.T) {
+func TestRolesNeedVersion2(t *testing.T) {
 	s := created(t)
 	for _, command := range [][]byte{meta.PutRole(clerk("a")), meta.DeleteRole("clerk"), bound("token:a", access.RoleAdmin), meta.DeleteRoleBinding("token:a")} {
 		refused(t, s, meta.ErrClusterVersion, command)
 	}
 }
 
-func TestRolesAreKept(t *testing.T) {
+func TestRolesAreStored(t *testing.T) {
 	s := level2(t)
 	if r := run(t, s, meta.PutRole(clerk("a"))); r.Revision != 1 || !r.Changed {
 		t.Errorf("put: %+v", r)
@@ -78,7 +78,7 @@ func TestRolesAreKept(t *testing.T) {
 	}
 }
 
-func TestSomebodyStaysAdmin(t *testing.T) {
+func TestLastAdminCannotBeRemoved(t *testing.T) {
 	s := level2(t, bound("token:root", access.RoleAdmin, "viewer"))
 	refused(t, s, meta.ErrConflict, meta.DeleteRoleBinding("token:root"))
 	refused(t, s, meta.ErrConflict, bound("token:root", "viewer"))
@@ -87,7 +87,7 @@ func TestSomebodyStaysAdmin(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.DeleteRoleBinding("group:ops"))
 }
 
-func TestRolesThatCannotBeKept(t *testing.T) {
+func TestInvalidRolesAreRejected(t *testing.T) {
 	s := level2(t, meta.PutRole(clerk("a")))
 	for _, command := range [][]byte{
 		meta.PutRole(access.Role{Name: access.RoleAdmin, Rules: clerk().Rules}), meta.PutRole(access.Role{Name: "clerk"}),
@@ -136,7 +136,7 @@ func TestRolesAreCounted(t *testing.T) {
 	refused(t, s, meta.ErrInvalid, bound("token:x", "viewer"))
 }
 
-func TestRolesOfALaterReleaseAreNamed(t *testing.T) {
+func TestRolesOfLaterReleaseAreUnsupported(t *testing.T) {
 	for key, value := range map[string]string{
 		"role/clerk":           `{"name":"clerk","rules":[{"effect":"allow","verbs":["fly"]}]}`,
 		"role/warden":          `{"name":"warden","rules":[{"effect":"allow","verbs":["invoke"],"hours":"9-17"}]}`,
@@ -221,7 +221,7 @@ func TestRandomRolesKeepTheInvariants(t *testing.T) {
 
 // A role that names ids by the caller's name alone is restricted to callers of
 // one kind, because others with the same name would get the same ids.
-func TestNameVariableIsForOneKind(t *testing.T) {
+func TestNameVariableIsLimitedToOneKind(t *testing.T) {
 	own := func(prefix string) access.Role {
 		return access.Role{Name: "own", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Query}, IDPrefixes: []string{prefix}}}}
 	}

@@ -52,30 +52,30 @@ func (t *transition) rollback(c command) (Result, error) {
 		return Result{}, fmt.Errorf("%w: the rollback names %d types, at most %d are allowed", ErrInvalid, len(with.Also)+1, MaxTypesPerModule)
 	}
 	why := BindingChange{Kind: ChangeRollback, By: c.By, Forced: with.ForcedBy != ""}
-	b, done, err := t.takesBack(TakeBack{c.EntityType, c.Revision, c.Owner})
+	b, done, err := t.checkRollback(TakeBack{c.EntityType, c.Revision, c.Owner})
 	if err != nil || done {
 		return Result{Revision: b.Revision}, err
 	}
 	// The command's own type gets the highest revision, so that waiting for it
 	// waits for all of them.
 	for _, other := range with.Also {
-		b, done, err := t.takesBack(other)
+		b, done, err := t.checkRollback(other)
 		if err == nil && (done || other.Revision == 0 || other.EntityType == c.EntityType) {
 			err = fmt.Errorf("%w: %.64q is not served under revision %d", ErrConflict, other.EntityType, other.Revision)
 		}
 		if err != nil {
 			return Result{}, err
 		}
-		t.goBack(b, other.Revision, c.At, with.ForcedBy, why)
+		t.revert(b, other.Revision, c.At, with.ForcedBy, why)
 	}
-	return t.goBack(b, c.Revision, c.At, with.ForcedBy, why), nil
+	return t.revert(b, c.Revision, c.At, with.ForcedBy, why), nil
 }
 
 // checkRollback returns the binding that a rollback changes. done is true if
 // the revision has already been rolled back.
-func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) {
+func (t *transition) checkRollback(what TakeBack) (b Binding, done bool, err error) {
 	b, bound := t.view.bindings[what.EntityType]
-	if err := t.own(&b, what.Owner); bound && err != nil {
+	if err := t.setOwner(&b, what.Owner); bound && err != nil {
 		return b, false, err
 	}
 	switch {
@@ -89,10 +89,10 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 	case b.Revision != what.Revision:
 		return b, false, fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, what.EntityType, b.Revision, what.Revision)
 	}
-	if b.Rollout.Verifying() {
-		return b, false, fmt.Errorf("%w: %s", ErrConflict, b.verifies())
+	if b.Rollout.IsVerifying() {
+		return b, false, fmt.Errorf("%w: %s", ErrConflict, b.verifyingMessage())
 	}
-	if b.Rollout.Serving() {
+	if b.Rollout.IsServing() {
 		return b, false, fmt.Errorf("%w: a rollout of %s is in progress: promote or abort it first", ErrConflict, what.EntityType)
 	}
 	if len(b.History) == 0 {
@@ -103,14 +103,14 @@ func (t *transition) takesBack(what TakeBack) (b Binding, done bool, err error) 
 
 // revert binds the previous module again. revision is 0 if the command names
 // none.
-func (t *transition) goBack(b Binding, revision uint64, at int64, forcedBy string, why BindingChange) Result {
+func (t *transition) revert(b Binding, revision uint64, at int64, forcedBy string, why BindingChange) Result {
 	last := len(b.History) - 1
 	previous := b.History[last]
 	previous.At, previous.TookBack, previous.ForcedBy = at, revision, cmp.Or(forcedBy, previous.ForcedBy)
 	now := b
 	b.History, b.Rollout = slices.Clone(b.History[:last]), nil
 	if t.view.ClusterVersion() >= sharding.VersionSnapshotProofs {
-		previous = now.unproved(b.settled(previous))
+		previous = now.withoutUnproved(b.withTruncated(previous))
 		previous.Truncated = union(previous.Truncated, t.view.truncatedFor(now, previous.Digest))
 	}
 	return t.rebind(b, previous, why)

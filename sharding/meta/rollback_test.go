@@ -14,7 +14,7 @@ func serving(s *meta.State, entityType string) (digest byte, revision uint64) {
 }
 
 // All types are rolled back or none; a retry changes nothing.
-func TestRollbacksOfSeveralTypes(t *testing.T) {
+func TestRollbackOfSeveralTypesIsAtomic(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 1)}
 	refused(t, created(t, append(modules, meta.Bind("a", digest(2), 2))...), meta.ErrClusterVersion, meta.RollbackWith("a", 3, 3, "token:ann"))
 	s := level2(t, modules...)
@@ -44,7 +44,7 @@ func TestRollbacksOfSeveralTypes(t *testing.T) {
 		if b.Digest != digest(1) || b.Revision != uint64(5+i) || b.TookBack != uint64(4-i) || b.ForcedBy != "token:ann" || len(b.History) > 0 {
 			t.Errorf("%s: %+v", name, b)
 		}
-		if log := b.Log(); log[len(log)-1].Kind != meta.ChangeRollback || !log[len(log)-1].Forced {
+		if log := b.ChangeLog(); log[len(log)-1].Kind != meta.ChangeRollback || !log[len(log)-1].Forced {
 			t.Errorf("%s: %+v", name, log)
 		}
 	}

@@ -84,7 +84,7 @@ type Part struct {
 }
 
 // Contains reports whether an entity belongs to the part.
-func (p Part) Has(id sharding.EntityID) bool {
+func (p Part) Contains(id sharding.EntityID) bool {
 	return p.Prefix != "" && strings.HasPrefix(id.ID, p.Prefix) || p.Share > 0 && id.Bucket() < p.Share
 }
 
@@ -140,12 +140,12 @@ type Rollout struct {
 
 // Serves reports whether the rollout's module serves an entity of the type.
 func (r *Rollout) Serves(id sharding.EntityID) bool {
-	return r.Has(id) || slices.Contains(r.Stay, id.ID)
+	return r.Contains(id) || slices.Contains(r.Stay, id.ID)
 }
 
 // IsActive reports whether a rollout is in progress. One that has ended except
 // for entities that stay is not.
-func (r *Rollout) Active() bool {
+func (r *Rollout) IsActive() bool {
 	return r != nil && r.State != RolloutAborted && r.State != RolloutRefused
 }
 
@@ -204,8 +204,8 @@ func putRollouts(t *transition, c command) (Result, error) {
 		if slices.ContainsFunc(set.Put[:i], func(o PutRollout) bool { return o.EntityType == p.EntityType }) {
 			return Result{}, fmt.Errorf("%w: two rollouts of %.64q", ErrInvalid, p.EntityType)
 		}
-		b, err := p.follows(t)
-		if err == nil && (set.Kind == ChangeActivate) != (p.Promote && b.Rollout.Verifying()) {
+		b, err := p.checkBinding(t)
+		if err == nil && (set.Kind == ChangeActivate) != (p.Promote && b.Rollout.IsVerifying()) {
 			err = fmt.Errorf("%w: change kind activate requires promoting a verifying rollout, and vice versa", ErrConflict)
 		}
 		if err != nil {
@@ -218,9 +218,9 @@ func putRollouts(t *transition, c command) (Result, error) {
 
 // checkBinding returns the binding that p applies to, or why p must be
 // rejected.
-func (p *PutRollout) follows(t *transition) (Binding, error) {
+func (p *PutRollout) checkBinding(t *transition) (Binding, error) {
 	b, bound := t.view.bindings[p.EntityType]
-	if err := t.own(&b, p.Owner); bound && err != nil {
+	if err := t.setOwner(&b, p.Owner); bound && err != nil {
 		return b, err
 	}
 	var was Rollout
@@ -242,9 +242,9 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 		return b, fmt.Errorf("%w: entities of %s are going back to the older module", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && was.State == RolloutRefused:
 		return b, fmt.Errorf("%w: the module was refused for %s", ErrConflict, p.EntityType)
-	case p.Rollout == nil && p.Promote && was.Verifying() && (p.ForcedBy == "" || !was.Force) && !t.view.proved(b):
+	case p.Rollout == nil && p.Promote && was.IsVerifying() && (p.ForcedBy == "" || !was.Force) && !t.view.isProved(b):
 		return b, fmt.Errorf("%w: module %s is not proved to read all stored states of %s", ErrConflict, was.Digest, p.EntityType)
-	case p.Rollout == nil && !p.Promote && !b.Rollout.Serving():
+	case p.Rollout == nil && !p.Promote && !b.Rollout.IsServing():
 		// The rollout ends without having served anything.
 	case p.Rollout == nil && !p.Promote && was.State != RolloutHeld:
 		return b, fmt.Errorf("%w: entities of %s would go back while they accept writes", ErrConflict, p.EntityType)
@@ -257,7 +257,7 @@ func (p *PutRollout) follows(t *transition) (Binding, error) {
 	if err := p.Rollout.check(t.view, b); err != nil {
 		return b, err
 	}
-	return b, p.Rollout.after(was, b, p.ForcedBy != "")
+	return b, p.Rollout.checkTransition(was, b, p.ForcedBy != "")
 }
 
 // check validates a rollout, including whether its module can serve the type.
@@ -300,7 +300,7 @@ func (r *Rollout) check(v *View, b Binding) error {
 
 // checkTransition rejects invalid state changes, and changes that would take
 // entities from the newer module outside of an abort.
-func (r *Rollout) after(was Rollout, b Binding, forced bool) error {
+func (r *Rollout) checkTransition(was Rollout, b Binding, forced bool) error {
 	if !slices.Contains(rolloutNext[was.State], r.State) {
 		return fmt.Errorf("%w: the rollout of %s is %s and cannot become %.40q", ErrConflict, b.EntityType, cmp.Or(string(was.State), "over"), string(r.State))
 	}
@@ -336,10 +336,10 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 	switch {
 	case p.Rollout != nil:
 		next := *p.Rollout
-		if next.Began = 0; was.Active() {
+		if next.Began = 0; was.IsActive() {
 			next.Began = was.Began
 		}
-		if !next.Serving() { // the proof is evaluated when the module is bound
+		if !next.IsServing() { // the proof is evaluated when the module is bound
 			next.Began = cmp.Or(next.Began, t.view.counters.Revision+1)
 			next.Snapshots, next.Truncated, next.Proved = nil, nil, true
 		} else if next.Began == 0 {
@@ -351,13 +351,13 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		}
 		b.Rollout = &next
 		if next.State == RolloutAborted {
-			to = t.takenBack(b, next.Digest)
+			to = t.afterAbort(b, next.Digest)
 		}
 		if why.Kind == ChangeCanary {
 			why.Digest, why.Share, why.Prefix = next.Digest, next.Share, next.Prefix
 		}
-	case p.Promote && was.Verifying():
-		b, to = t.view.activated(b, why.At, p.ForcedBy)
+	case p.Promote && was.IsVerifying():
+		b, to = t.view.activate(b, why.At, p.ForcedBy)
 		why.Digest = was.Digest
 	case p.Promote:
 		first := was.First
@@ -368,10 +368,10 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		if proved := t.view.truncatedFor(b, was.Digest); to.Proved {
 			to.Truncated = union(to.Truncated, proved)
 		}
-	case !was.Serving():
+	case !was.IsServing():
 		b.Rollout = nil
 	default:
-		to = t.takenBack(b, was.Digest)
+		to = t.afterAbort(b, was.Digest)
 		if p.ForcedBy != "" {
 			to = to.without(was.Digest) // entities that stayed were not proved
 		}

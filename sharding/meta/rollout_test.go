@@ -143,13 +143,13 @@ func TestRolloutsArePromoted(t *testing.T) {
 	c := newCanary(t)
 	c.put(func(*meta.Rollout) {})
 	c.put(func(r *meta.Rollout) { r.Share = 700 })
-	run(t, c.State, meta.By(meta.PutRollouts(meta.ChangePromote, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: true}), "token:ann"))
+	run(t, c.State, meta.WithPrincipal(meta.PutRollouts(meta.ChangePromote, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: true}), "token:ann"))
 	b := c.binding()
 	if b.Rollout != nil || b.Digest != digest(2) || b.First == nil || *b.First != (meta.Part{Share: 500, Prefix: "p"}) || len(b.History) != 1 || b.History[0].Digest != digest(1) {
 		t.Fatalf("%+v", b)
 	}
 	var kinds []string
-	for _, change := range b.Log() {
+	for _, change := range b.ChangeLog() {
 		kinds = append(kinds, fmt.Sprint(change.Kind, change.Digest[0], " ", change.Share, change.Prefix, change.By))
 	}
 	if want := []string{"activate1 0", "canary2 500p", "canary2 700p", "promote2 0token:ann"}; !slices.Equal(kinds, want) {
@@ -166,7 +166,7 @@ func TestRolloutsArePromoted(t *testing.T) {
 }
 
 // Entities that stay are part of every later rollout and activation.
-func TestWhatStaysGoesOn(t *testing.T) {
+func TestStayingEntitiesAreKeptAcrossRollouts(t *testing.T) {
 	c := newCanary(t)
 	c.put(func(*meta.Rollout) {})
 	c.put(state(meta.RolloutAborting))
@@ -191,7 +191,7 @@ func TestWhatStaysGoesOn(t *testing.T) {
 }
 
 // A command for several types is applied to all or none.
-func TestRolloutsGoTogether(t *testing.T) {
+func TestRolloutsOfSeveralTypesAreAtomic(t *testing.T) {
 	c := newCanary(t)
 	one := putRollout("a", 1, func(r *meta.Rollout) { r.Digest, r.Types = digest(2), []string{"a", "b"} })
 	two := putRollout("b", 1, func(r *meta.Rollout) { r.Digest, r.Types, r.TypeIndex = digest(2), []string{"a", "b"}, 1 })

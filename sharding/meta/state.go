@@ -72,14 +72,14 @@ func New() *State {
 
 func empty() *View {
 	return &View{
-		counters:   counters{NextReplica: FounderReplica},
+		counters:   counters{NextReplica: BootstrapReplica},
 		members:    map[sharding.NodeID]Member{},
 		downed:     map[sharding.NodeID]uint64{},
 		left:       map[sharding.NodeID]leftNode{},
 		placements: map[sharding.ShardID]Placement{},
 		modules:    map[Digest]Module{},
 		bindings:   map[string]Binding{},
-		verified:   map[string]verifiedList{},
+		verified:   map[string]verificationResults{},
 		settings:   map[string]Setting{},
 
 		roles:        map[string]access.Role{},

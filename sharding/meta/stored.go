@@ -34,7 +34,7 @@ func (v *View) dump() []KV {
 	for _, m := range v.Members() {
 		add(prefixMember+string(m.Node), wrap(m))
 	}
-	for _, d := range v.Downed() {
+	for _, d := range v.DownedStarts() {
 		add(prefixDowned+string(d.Node), wrap(downedStart{Incarnation: d.Incarnation}))
 	}
 	for _, node := range slices.Sorted(maps.Keys(v.left)) {
@@ -75,7 +75,7 @@ func (s *State) Load(index uint64, pairs []KV) error {
 	next.index = index
 	for _, kv := range pairs {
 		if err := next.restore(string(kv.Key), kv.Value); err != nil {
-			return unreadable(kv.Key, err)
+			return keyError(kv.Key, err)
 		}
 	}
 	s.current.Store(next)
@@ -84,7 +84,7 @@ func (s *State) Load(index uint64, pairs []KV) error {
 
 // keyError adds the key to an error. Errors other than ErrUnsupported become
 // ErrCorrupt.
-func unreadable(key []byte, err error) error {
+func keyError(key []byte, err error) error {
 	if errors.Is(err, ErrUnsupported) {
 		return fmt.Errorf("%w (key %q)", err, key)
 	}
@@ -148,7 +148,7 @@ func (v *View) restoreMember(node sharding.NodeID, value []byte) error {
 	if err := restoreInto(v.members, node, value); err != nil {
 		return err
 	}
-	if status := v.members[node].Status; !status.known() {
+	if status := v.members[node].Status; !status.isKnown() {
 		return fmt.Errorf("%w: member status %.40q", ErrUnsupported, string(status))
 	}
 	return nil
@@ -188,17 +188,17 @@ func wrap(v any) []byte { return mustJSON(stored{Version: valueVersion, Value: m
 func unwrap(value []byte, into any) error {
 	var s stored
 	if err := strictJSON(value, &s); err != nil {
-		return later(value, &s, err)
+		return asUnsupported(value, &s, err)
 	}
 	if s.Version != valueVersion {
 		return fmt.Errorf("%w: version %d", ErrUnsupported, s.Version)
 	}
-	return later(s.Value, into, strictJSON(s.Value, into))
+	return asUnsupported(s.Value, into, strictJSON(s.Value, into))
 }
 
 // asUnsupported turns an error of strictJSON into ErrUnsupported if the data is
 // well-formed except for members that this release does not know.
-func later(data []byte, into any, err error) error {
+func asUnsupported(data []byte, into any, err error) error {
 	if err != nil && !errors.Is(err, ErrUnsupported) && json.Unmarshal(data, into) == nil {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
@@ -211,7 +211,7 @@ func wrapSetting(s Setting) []byte {
 
 func unwrapSetting(key string, value []byte) (Setting, error) {
 	var s stored
-	if err := later(value, &s, strictJSON(value, &s)); err != nil {
+	if err := asUnsupported(value, &s, strictJSON(value, &s)); err != nil {
 		return Setting{}, err
 	}
 	var in storedSetting
@@ -220,7 +220,7 @@ func unwrapSetting(key string, value []byte) (Setting, error) {
 	case valueVersion:
 		err = strictJSON(s.Value, &in.Value)
 	case settingVersion:
-		err = later(s.Value, &in, strictJSON(s.Value, &in))
+		err = asUnsupported(s.Value, &in, strictJSON(s.Value, &in))
 	default:
 		err = fmt.Errorf("%w: version %d", ErrUnsupported, s.Version)
 	}

@@ -57,7 +57,7 @@ func DeleteToken(name string) []byte {
 }
 
 // Tokens returns the stored tokens, sorted by name.
-func (v *View) Tokens() []access.Token { return sorted(v.tokens) }
+func (v *View) Tokens() []access.Token { return sortedValues(v.tokens) }
 
 // Token returns a token by name.
 func (v *View) Token(name string) (access.Token, bool) {
@@ -90,7 +90,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 		return Result{Revision: before.Revision}, nil
 	}
 	switch {
-	case first && t.view.SomebodyAdmin():
+	case first && t.view.HasAdmin():
 		return Result{}, errAdminAlready
 	case known:
 		return Result{}, fmt.Errorf("%w: a token named %s exists already: remove it first, or choose a different name", ErrConflict, token.Name)
@@ -100,7 +100,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	if owned := t.view.ownedBy(b.Subject); owned != "" {
 		return Result{}, fmt.Errorf("%w: %s owns the entity type %.64q, through an earlier token of that name: change the owner of its types first with hostd type owner, or choose a different name", ErrConflict, b.Subject, owned)
 	}
-	expired := t.view.expired(token.CreatedAt)
+	expired := t.view.expiredTokens(token.CreatedAt)
 	for _, other := range t.view.tokens {
 		if other.Hash == token.Hash && !slices.Contains(expired, other.Name) {
 			return Result{}, fmt.Errorf("%w: the token is already stored as %s", ErrConflict, other.Name)
@@ -109,7 +109,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	if len(t.view.tokens)-len(expired) >= access.MaxTokens {
 		return Result{}, fmt.Errorf("%w: the cluster has %d tokens already", ErrInvalid, access.MaxTokens)
 	}
-	if b.BindsAdmin() && token.Expires != 0 && !t.view.lastingAdmin(b.Subject) {
+	if b.BindsAdmin() && token.Expires != 0 && !t.view.hasOtherLastingAdmin(b.Subject) {
 		return Result{}, errExpiringAdmin
 	}
 	for _, name := range expired {
@@ -139,11 +139,11 @@ func (t *transition) deleteToken(name string) (Result, error) {
 	if !known {
 		return Result{}, nil
 	}
-	if err := t.view.keepsAdmin(token.Subject()); err != nil {
+	if err := t.view.checkAdminRemains(token.Subject()); err != nil {
 		return Result{}, err
 	}
 	t.dropToken(name)
-	return t.removed(), nil
+	return t.finishRemoval(), nil
 }
 
 // dropToken removes a token and the roles of its bearer.
@@ -160,7 +160,7 @@ func (t *transition) dropToken(name string) {
 
 // expiredTokens returns the sorted names of tokens that, at a time in Unix
 // nanoseconds, expired more than keptExpired ago.
-func (v *View) expired(at int64) []string {
+func (v *View) expiredTokens(at int64) []string {
 	var out []string
 	for _, t := range v.Tokens() {
 		if t.Expires != 0 && t.Expires < at/int64(time.Second)-int64(keptExpired/time.Second) {
@@ -172,16 +172,16 @@ func (v *View) expired(at int64) []string {
 
 // isLastingAdmin reports whether the binding makes its subject a permanent
 // admin, which a token that expires does not.
-func (v *View) lasts(b access.Binding) bool {
+func (v *View) isLastingAdmin(b access.Binding) bool {
 	kind, name := access.SplitSubject(b.Subject)
 	return b.BindsAdmin() && !(kind == access.KindToken && v.tokens[name].Expires != 0)
 }
 
 // hasOtherLastingAdmin reports whether a subject other than this one is a
 // permanent admin.
-func (v *View) lastingAdmin(but string) bool {
+func (v *View) hasOtherLastingAdmin(but string) bool {
 	for _, b := range v.roleBindings {
-		if b.Subject != but && v.lasts(b) {
+		if b.Subject != but && v.isLastingAdmin(b) {
 			return true
 		}
 	}
@@ -189,7 +189,7 @@ func (v *View) lastingAdmin(but string) bool {
 }
 
 // HasAdmin reports whether an admin exists. Role checks are on if one does.
-func (v *View) SomebodyAdmin() bool {
+func (v *View) HasAdmin() bool {
 	for _, b := range v.roleBindings {
 		if b.BindsAdmin() {
 			return true
@@ -204,5 +204,5 @@ func (v *View) restoreToken(name string, value []byte) error {
 		return err
 	}
 	t := v.tokens[name]
-	return laterRules(t.Name == name, t.Check())
+	return checkRestored(t.Name == name, t.Check())
 }

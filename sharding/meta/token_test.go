@@ -18,7 +18,7 @@ func token(name string, made, expires int64) access.Token {
 	return access.Token{Name: name, Hash: access.HashToken(name), Expires: expires, CreatedAt: made * int64(time.Second)}
 }
 
-func TestTokensAreOfLevel2(t *testing.T) {
+func TestTokensNeedVersion2(t *testing.T) {
 	s := created(t)
 	for _, command := range [][]byte{meta.PutToken(token("a", 1, 0), "viewer"), meta.PutFirstToken(token("a", 1, 0), access.RoleAdmin), meta.DeleteToken("a"),
 		meta.PutFirstRoleBinding(access.Binding{Subject: "group:ops", Roles: []string{access.RoleAdmin}})} {
@@ -26,7 +26,7 @@ func TestTokensAreOfLevel2(t *testing.T) {
 	}
 }
 
-func TestTokensAreKeptWithTheRolesOfTheirBearers(t *testing.T) {
+func TestTokensAreStoredWithRoles(t *testing.T) {
 	s := level2(t)
 	if r := run(t, s, meta.PutToken(token("ci", 1, 9), "viewer", "invoker")); r.Revision != 1 || !r.Changed {
 		t.Errorf("put: %+v", r)
@@ -118,7 +118,7 @@ func TestTokensInheritNoTypes(t *testing.T) {
 }
 
 // A token that expires does not count as a permanent admin.
-func TestSomebodyStaysAdminForGood(t *testing.T) {
+func TestExpiringAdminDoesNotCount(t *testing.T) {
 	s := level2(t)
 	refused(t, s, meta.ErrConflict, meta.PutToken(token("root", 1, 9), access.RoleAdmin))
 	run(t, s, meta.PutToken(token("short", 1, 9), "viewer"))
@@ -131,7 +131,7 @@ func TestSomebodyStaysAdminForGood(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.DeleteRoleBinding("group:ops"))
 }
 
-func TestTheFirstAdmin(t *testing.T) {
+func TestFirstAdminIsCreatedOnce(t *testing.T) {
 	s := level2(t, meta.PutFirstToken(token("root", 1, 0), access.RoleAdmin))
 	run(t, s, meta.PutFirstToken(token("root", 2, 0), access.RoleAdmin)) // by another node
 	refused(t, s, meta.ErrConflict, meta.PutFirstToken(token("other", 1, 0), access.RoleAdmin))
@@ -141,7 +141,7 @@ func TestTheFirstAdmin(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.PutFirstToken(token("root", 1, 0), access.RoleAdmin))
 }
 
-func TestExpiredTokensGo(t *testing.T) {
+func TestExpiredTokensAreRemoved(t *testing.T) {
 	const hour = 3600
 	s := level2(t, meta.PutToken(token("root", 1, 0), access.RoleAdmin))
 	for i := range access.MaxTokens - 1 {
@@ -164,7 +164,7 @@ func TestExpiredTokensGo(t *testing.T) {
 	}
 }
 
-func TestTokensOfALaterReleaseAreNamed(t *testing.T) {
+func TestTokensOfLaterReleaseAreUnsupported(t *testing.T) {
 	hash, _ := access.HashToken("a").MarshalText()
 	value := func(more string) []byte {
 		return fmt.Appendf(nil, `{"v":1,"value":{"name":"ci","hash":"%s"%s}}`, hash, more)

@@ -37,11 +37,11 @@ const MaxTruncatedModules = 64
 // to load the snapshots of all modules in its history: their entities have been
 // served from these snapshots ever since and would all fail after the upgrade
 // otherwise. The next module that serves the type needs a proof.
-func (b *Binding) TruncatedModules() []Digest { return b.settled(b.Bound).Truncated }
+func (b *Binding) TruncatedModules() []Digest { return b.withTruncated(b.Bound).Truncated }
 
 // RestoredBinding carries the snapshot modules of a binding from another
 // cluster, when the type is restored together with its entities.
-type Restored struct {
+type RestoredBinding struct {
 	// Truncated are the modules whose snapshots the binding's module loads for
 	// entities whose first events are gone. Assumed: some of them were never
 	// compared.
@@ -51,21 +51,21 @@ type Restored struct {
 
 // Restored returns the snapshot modules of the binding, for a cluster that
 // restores its entities.
-func (b *Binding) ProvedElsewhere() Restored { return b.settled(b.Bound).restored() }
+func (b *Binding) Restored() RestoredBinding { return b.withTruncated(b.Bound).toRestored() }
 
 // RestoredHistory returns the snapshot modules of entry i of the history, as
 // they would be after a rollback to it.
-func (b *Binding) HistoryProvedElsewhere(i int) Restored {
-	return b.unproved(b.settled(b.History[i])).restored()
+func (b *Binding) RestoredHistory(i int) RestoredBinding {
+	return b.withoutUnproved(b.withTruncated(b.History[i])).toRestored()
 }
 
-func (to Bound) restored() Restored {
-	return Restored{union(to.Snapshots, to.Truncated), to.Assumed}
+func (to Bound) toRestored() RestoredBinding {
+	return RestoredBinding{union(to.Snapshots, to.Truncated), to.Assumed}
 }
 
 // RestoredRollout returns the modules whose snapshots the rollout's module
 // loads.
-func (b *Binding) RolloutProvedElsewhere() []Digest {
+func (b *Binding) RestoredRollout() []Digest {
 	return union(b.Rollout.Snapshots, b.RolloutTruncatedModules())
 }
 
@@ -73,14 +73,14 @@ func (b *Binding) RolloutProvedElsewhere() []Digest {
 func (b *Binding) RolloutTruncatedModules() []Digest {
 	r := b.Rollout
 	if r == nil || r.Proved {
-		return r.truncated()
+		return r.truncatedModules()
 	}
 	before := *b
 	before.History = append(slices.Clone(b.History), b.Bound)
-	return before.settled(Bound{Digest: r.Digest}).Truncated
+	return before.withTruncated(Bound{Digest: r.Digest}).Truncated
 }
 
-func (r *Rollout) truncated() []Digest {
+func (r *Rollout) truncatedModules() []Digest {
 	if r == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (r *Rollout) truncated() []Digest {
 
 // withTruncated returns `to` with the snapshot modules filled in, for a binding
 // from before proofs were recorded.
-func (b *Binding) settled(to Bound) Bound {
+func (b *Binding) withTruncated(to Bound) Bound {
 	if to.Proved {
 		return to
 	}
@@ -117,8 +117,8 @@ func (to Bound) without(modules ...Digest) Bound {
 // metadata knows too little, because it keeps only the latest bindings.
 func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 	b := v.bindings[entityType]
-	one, known := v.Verified(entityType, digest)
-	if known = known && one.Proved; b.Rollout.Serving() && b.Rollout.Digest == digest {
+	one, known := v.VerificationResult(entityType, digest)
+	if known = known && one.Proved; b.Rollout.IsServing() && b.Rollout.Digest == digest {
 		if known = true; !b.Rollout.Proved {
 			return false
 		}
@@ -136,8 +136,8 @@ func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 
 // withoutUnproved returns `to`, a binding that the type is rolled back to,
 // without the modules that have served the type or a part of it since.
-func (b *Binding) unproved(to Bound) Bound {
-	log := b.Log()
+func (b *Binding) withoutUnproved(to Bound) Bound {
+	log := b.ChangeLog()
 	if len(log) == 0 || log[0].Revision > to.Revision {
 		to.Snapshots, to.Truncated = nil, nil // the change log does not reach back that far
 		return to
@@ -154,12 +154,12 @@ func (b *Binding) unproved(to Bound) Bound {
 // afterAbort returns b's module after the entities of a rollout have gone back
 // to it. It loads the newer module's snapshots only if they have been proved
 // now.
-func (t *transition) takenBack(b Binding, newer Digest) Bound {
+func (t *transition) afterAbort(b Binding, newer Digest) Bound {
 	if t.view.ClusterVersion() < sharding.VersionSnapshotProofs {
 		return b.Bound
 	}
-	to := b.settled(b.Bound).without(newer)
-	if one, ok := t.view.Verified(b.EntityType, b.Digest); ok && one.Revision == b.Revision {
+	to := b.withTruncated(b.Bound).without(newer)
+	if one, ok := t.view.VerificationResult(b.EntityType, b.Digest); ok && one.Revision == b.Revision {
 		to.Truncated = union(to.Truncated, one.Truncated)
 	}
 	return to
@@ -171,7 +171,7 @@ func (v *View) truncatedFor(b Binding, digest Digest) []Digest {
 	if b.Digest == digest {
 		return b.Truncated // only the limits change
 	}
-	if one, ok := v.Verified(b.EntityType, digest); ok && one.Revision == b.Revision {
+	if one, ok := v.VerificationResult(b.EntityType, digest); ok && one.Revision == b.Revision {
 		return one.Truncated
 	}
 	return nil

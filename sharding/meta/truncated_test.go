@@ -36,11 +36,11 @@ func named(list []meta.Digest) (out []byte) {
 // paused.
 func proved(s *meta.State, n byte, of ...byte) []byte {
 	b, _ := s.View().Binding("a")
-	v := meta.Verified{Digest: digest(n), Revision: b.Revision, Proved: true, Snapshots: len(of) > 0}
+	v := meta.VerificationResult{Digest: digest(n), Revision: b.Revision, Proved: true, Snapshots: len(of) > 0}
 	for _, d := range of {
 		v.Truncated = append(v.Truncated, digest(d))
 	}
-	return meta.PutVerified("a", v)
+	return meta.PutVerificationResult("a", v)
 }
 
 // A module loads another module's snapshots only if a comparison under the
@@ -48,7 +48,7 @@ func proved(s *meta.State, n byte, of ...byte) []byte {
 // does not count.
 func TestSnapshotsNeedAProof(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
-	run(t, s, meta.PutVerified("a", meta.Verified{Digest: digest(2), Revision: 1, All: true, Snapshots: true}), meta.Bind("a", digest(2), 2))
+	run(t, s, meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(2), Revision: 1, All: true, Snapshots: true}), meta.Bind("a", digest(2), 2))
 	if b, _ := s.View().Binding("a"); len(b.Snapshots) > 0 || !b.Proved {
 		t.Errorf("%+v", b.Bound)
 	}
@@ -57,7 +57,7 @@ func TestSnapshotsNeedAProof(t *testing.T) {
 	readsTruncated(t, s) // proved under an earlier revision
 	run(t, s, proved(s, 1, 2, 3), meta.Bind("a", digest(1), 5))
 	readsTruncated(t, s, 2, 3)
-	run(t, s, meta.BindLimited("a", digest(1), 6, meta.Limits{}), meta.HoldType("a", s.View().Revision()+1))
+	run(t, s, meta.BindLimited("a", digest(1), 6, meta.Limits{}), meta.PauseTypeWrites("a", s.View().Revision()+1))
 	readsTruncated(t, s, 2, 3)
 	loaded := meta.New()
 	if err := loaded.Load(9, s.Dump()); err != nil || dump(loaded.View()) != dump(s.View()) {
@@ -68,7 +68,7 @@ func TestSnapshotsNeedAProof(t *testing.T) {
 
 // A rollback to an earlier binding does not load snapshots of modules that have
 // served since, whatever was proved before.
-func TestProofsDoNotHoldForWhatComesLater(t *testing.T) {
+func TestProofsDoNotCoverLaterSnapshots(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	run(t, s, proved(s, 3, 1, 2), meta.Bind("a", digest(3), 3))
 	readsTruncated(t, s, 1, 2)
@@ -128,12 +128,12 @@ func TestRolloutsNeedAProof(t *testing.T) {
 // A module that serves when the cluster version is raised continues to load
 // snapshots of earlier modules. Its successor does not, and a rollback does not
 // load those of the module that it reverts.
-func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
+func TestOldBindingsKeepLoadingSnapshots(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	readsTruncated(t, s, 1)
 	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)))
 	readsTruncated(t, s, 1)
-	run(t, s, meta.HoldType("a", 2), meta.ReleaseType("a", 3))
+	run(t, s, meta.PauseTypeWrites("a", 2), meta.ResumeTypeWrites("a", 3))
 	readsTruncated(t, s, 1)
 	run(t, s, meta.Bind("a", digest(3), 3))
 	readsTruncated(t, s)
@@ -146,7 +146,7 @@ func TestBindingsFromBeforeKeepTheirSnapshots(t *testing.T) {
 // A module that served before proofs existed may have loaded any snapshot. That
 // is remembered, also where its entities are imported. A module that has only
 // served since has not.
-func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
+func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	check := func(step string, want ...bool) {
 		t.Helper()
@@ -157,23 +157,23 @@ func TestTakeoversBeforeProofsAreKnown(t *testing.T) {
 		}
 	}
 	check("before", false, false, false)
-	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)), meta.HoldType("a", 2), meta.ReleaseType("a", 3))
+	run(t, s, meta.RaiseClusterVersion(3, speaker("n1", 0, 3)), meta.PauseTypeWrites("a", 2), meta.ResumeTypeWrites("a", 3))
 	check("under another revision", false, false, false)
 	run(t, s, proved(s, 3, 2), meta.Bind("a", digest(3), 3))
 	check("another one serves", false, false, true)
 	b, _ := s.View().Binding("a")
-	if of := b.HistoryProvedElsewhere(1); !of.Assumed || len(of.Truncated) != 1 || of.Truncated[0] != digest(1) {
+	if of := b.RestoredHistory(1); !of.Assumed || len(of.Truncated) != 1 || of.Truncated[0] != digest(1) {
 		t.Errorf("what the second one loads elsewhere: %+v", of)
 	}
 	other := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
-	run(t, other, meta.BindRestored("a", digest(2), 2, 1, nil, b.HistoryProvedElsewhere(1)), meta.BindRestored("a", digest(3), 3, 2, nil, b.ProvedElsewhere()))
+	run(t, other, meta.BindRestored("a", digest(2), 2, 1, nil, b.RestoredHistory(1)), meta.BindRestored("a", digest(3), 3, 2, nil, b.Restored()))
 	s = other
 	check("imported", true, false, true)
 }
 
 // A module is kept while another one loads its snapshots, even if no rollback
 // can return to it.
-func TestModulesWhoseSnapshotsAreReadStay(t *testing.T) {
+func TestModulesWithLoadedSnapshotsAreKept(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // 1 serves, and 2 is not in its history
 	readsTruncated(t, s, 2)

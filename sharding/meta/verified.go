@@ -13,12 +13,12 @@ const MaxSnapshotModules = 8
 
 // MaxVerificationResults limits the stored verification results per type. The
 // latest ones are kept.
-const MaxVerified = 8
+const MaxVerificationResults = 8
 
 // VerificationResult is the result of replaying a type's entities with a module
 // and comparing with the module that served the type, under the binding's
 // revision at the time.
-type Verified struct {
+type VerificationResult struct {
 	Digest   Digest `json:"digest"`
 	Revision uint64 `json:"revision"`
 	At       int64  `json:"at"`           // Unix nanoseconds
@@ -52,30 +52,30 @@ type Verified struct {
 }
 
 // verificationResults is the stored form, oldest first.
-type verifiedList struct {
-	List []Verified `json:"list"`
+type verificationResults struct {
+	List []VerificationResult `json:"list"`
 }
 
 // PutVerificationResult returns the command that stores a verification result,
 // replacing the previous one of the same module. It fails with ErrConflict if
 // the type is served under a different revision by now. It requires
 // sharding.VersionVerificationResults.
-func PutVerified(entityType string, v Verified) []byte {
+func PutVerificationResult(entityType string, v VerificationResult) []byte {
 	return encode(command{Op: opPutVerified, EntityType: entityType, bindingCommand: bindingCommand{Verified: &v}})
 }
 
 // VerificationResult returns the latest result of verifying a module with a
 // type.
-func (v *View) Verified(entityType string, digest Digest) (Verified, bool) {
+func (v *View) VerificationResult(entityType string, digest Digest) (VerificationResult, bool) {
 	for _, one := range v.verified[entityType].List {
 		if one.Digest == digest {
 			return one, true
 		}
 	}
-	return Verified{}, false
+	return VerificationResult{}, false
 }
 
-func putVerified(t *transition, entityType string, v Verified) error {
+func putVerificationResult(t *transition, entityType string, v VerificationResult) error {
 	if level := t.view.ClusterVersion(); level < sharding.VersionVerificationResults {
 		return fmt.Errorf("%w: verification results need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionVerificationResults, level)
 	}
@@ -100,11 +100,11 @@ func putVerified(t *transition, entityType string, v Verified) error {
 	case b.Revision != v.Revision:
 		return fmt.Errorf("%w: %s is served under revision %d, not %d", ErrConflict, entityType, b.Revision, v.Revision)
 	}
-	list := slices.DeleteFunc(slices.Clone(t.view.verified[entityType].List), func(one Verified) bool { return one.Digest == v.Digest })
-	if over := len(list) + 1 - MaxVerified; over > 0 {
+	list := slices.DeleteFunc(slices.Clone(t.view.verified[entityType].List), func(one VerificationResult) bool { return one.Digest == v.Digest })
+	if over := len(list) + 1 - MaxVerificationResults; over > 0 {
 		list = list[over:]
 	}
-	kept := verifiedList{append(list, v)}
+	kept := verificationResults{append(list, v)}
 	put(&t.view.verified, entityType, kept)
 	t.store(prefixVerified+entityType, kept)
 	return nil
@@ -118,7 +118,7 @@ func (v *View) snapshotsFor(b Binding, digest Digest) []Digest {
 	if b.Digest == digest {
 		return b.Snapshots // only the limits change
 	}
-	one, ok := v.Verified(b.EntityType, digest)
+	one, ok := v.VerificationResult(b.EntityType, digest)
 	if !ok || !one.Snapshots || one.Revision != b.Revision || !one.Proved && v.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		return nil
 	}

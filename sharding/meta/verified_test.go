@@ -10,31 +10,31 @@ import (
 
 // The latest results per type are stored for the current revision, up to a
 // limit, and survive a restore.
-func TestVerifiedModules(t *testing.T) {
+func TestVerificationResultsAreStored(t *testing.T) {
 	s := created(t)
-	for n := range byte(meta.MaxVerified + 3) {
+	for n := range byte(meta.MaxVerificationResults + 3) {
 		run(t, s, meta.PutModule(module(n+1, "a")))
 	}
 	run(t, s, meta.PutModule(module(99, "b")), meta.Bind("a", digest(1), 1))
 	verified := func(n byte, revision uint64) []byte {
-		return meta.PutVerified("a", meta.Verified{Digest: digest(n), Revision: revision, Entities: 7, All: true, By: "token:ann"})
+		return meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(n), Revision: revision, Entities: 7, All: true, By: "token:ann"})
 	}
 	refused(t, s, meta.ErrClusterVersion, verified(2, 1))
 	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
 	refused(t, s, meta.ErrConflict, verified(2, 2))
-	refused(t, s, meta.ErrUnknownType, meta.PutVerified("b", meta.Verified{Digest: digest(99)}))
-	refused(t, s, meta.ErrUnknownType, meta.PutVerified("a", meta.Verified{Digest: digest(99), Revision: 1}))
+	refused(t, s, meta.ErrUnknownType, meta.PutVerificationResult("b", meta.VerificationResult{Digest: digest(99)}))
+	refused(t, s, meta.ErrUnknownType, meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(99), Revision: 1}))
 	refused(t, s, meta.ErrUnknownModule, verified(100, 1))
-	refused(t, s, meta.ErrInvalid, meta.PutVerified("a", meta.Verified{Digest: digest(2), Revision: 1, By: strings.Repeat("x", meta.MaxForcedByBytes+1)}))
-	run(t, s, verified(2, 1), verified(3, 1), meta.PutVerified("a", meta.Verified{Digest: digest(2), Revision: 1, Entities: 8, Faults: 1}))
+	refused(t, s, meta.ErrInvalid, meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(2), Revision: 1, By: strings.Repeat("x", meta.MaxForcedByBytes+1)}))
+	run(t, s, verified(2, 1), verified(3, 1), meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(2), Revision: 1, Entities: 8, Faults: 1}))
 	check := func(s *meta.State) {
 		t.Helper()
-		two, _ := s.View().Verified("a", digest(2))
-		three, ok := s.View().Verified("a", digest(3))
+		two, _ := s.View().VerificationResult("a", digest(2))
+		three, ok := s.View().VerificationResult("a", digest(3))
 		if two.Entities != 8 || two.Faults != 1 || two.All || !ok || three.Entities != 7 || !three.All || three.By != "token:ann" {
 			t.Errorf("kept are %+v and %+v", two, three)
 		}
-		if v, ok := s.View().Verified("a", digest(1)); ok {
+		if v, ok := s.View().VerificationResult("a", digest(1)); ok {
 			t.Errorf("of a module that was not verified: %+v", v)
 		}
 	}
@@ -44,13 +44,13 @@ func TestVerifiedModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(restored)
-	for n := range byte(meta.MaxVerified - 1) {
+	for n := range byte(meta.MaxVerificationResults - 1) {
 		run(t, s, verified(n+4, 1))
 	}
-	if _, ok := s.View().Verified("a", digest(3)); ok {
+	if _, ok := s.View().VerificationResult("a", digest(3)); ok {
 		t.Error("more are kept than there is room for")
 	}
-	if _, ok := s.View().Verified("a", digest(2)); !ok {
+	if _, ok := s.View().VerificationResult("a", digest(2)); !ok {
 		t.Error("the one that was verified again is gone before those of after")
 	}
 	run(t, s, meta.Bind("a", digest(2), 2))
@@ -60,7 +60,7 @@ func TestVerifiedModules(t *testing.T) {
 // A module loads the snapshots of its predecessor, and those that the
 // predecessor loads, only if a verification under the current revision allows
 // it.
-func TestSnapshotsOfModulesBefore(t *testing.T) {
+func TestVerifiedModuleLoadsPreviousSnapshots(t *testing.T) {
 	s := created(t)
 	const most = meta.MaxSnapshotModules + 3
 	for n := range byte(most) {
@@ -79,7 +79,7 @@ func TestSnapshotsOfModulesBefore(t *testing.T) {
 		}
 	}
 	verified := func(n byte, revision uint64, snapshots bool) []byte {
-		return meta.PutVerified("a", meta.Verified{Digest: digest(n), Revision: revision, All: true, Snapshots: snapshots})
+		return meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(n), Revision: revision, All: true, Snapshots: snapshots})
 	}
 	run(t, s, verified(2, 1, true), meta.Bind("a", digest(2), 2))
 	loads(1)

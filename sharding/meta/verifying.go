@@ -22,10 +22,10 @@ import (
 
 // IsVerifying reports whether the rollout's module will serve the whole type
 // once it is proved.
-func (r *Rollout) Verifying() bool { return r != nil && r.State == RolloutVerifying }
+func (r *Rollout) IsVerifying() bool { return r != nil && r.State == RolloutVerifying }
 
 // IsServing reports whether the rollout's module serves entities or will.
-func (r *Rollout) Serving() bool {
+func (r *Rollout) IsServing() bool {
 	return r != nil && r.State != RolloutVerifying && r.State != RolloutRefused
 }
 
@@ -33,7 +33,7 @@ func (r *Rollout) Serving() bool {
 func (b *Binding) needsRollout() bool { return b.Rollout != nil && b.Rollout.State != RolloutRefused }
 
 // verifyingMessage explains why another change of the type is rejected.
-func (b *Binding) verifies() string {
+func (b *Binding) verifyingMessage() string {
 	return fmt.Sprintf("module %.12s is being verified for %s and will serve it afterwards: wait, or abort with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
@@ -42,9 +42,9 @@ func (b *Binding) verifies() string {
 func (r *Rollout) checkVerifying(v *View, b Binding) error {
 	level := v.ClusterVersion()
 	switch {
-	case r.Serving() && (r.Force || r.Limits != nil):
+	case r.IsServing() && (r.Force || r.Limits != nil):
 		return fmt.Errorf("%w: a rollout to a part of %.64q cannot be forced or change limits", ErrInvalid, b.EntityType)
-	case r.Serving():
+	case r.IsServing():
 		return nil
 	case level < sharding.VersionVerifyingRollouts:
 		return fmt.Errorf("%w: verifying rollouts need cluster version %d, the cluster is at %d: hostd cluster raise-level", ErrClusterVersion, sharding.VersionVerifyingRollouts, level)
@@ -60,17 +60,17 @@ func (r *Rollout) checkVerifying(v *View, b Binding) error {
 
 // isProved reports whether the module of b's rollout was compared with all
 // truncated histories under the current revision and nothing was written since.
-func (v *View) proved(b Binding) bool {
-	one, ok := v.Verified(b.EntityType, b.Rollout.Digest)
-	return ok && one.Proved && one.Revision == b.Revision && b.Held != 0
+func (v *View) isProved(b Binding) bool {
+	one, ok := v.VerificationResult(b.EntityType, b.Rollout.Digest)
+	return ok && one.Proved && one.Revision == b.Revision && b.PausedSince != 0
 }
 
 // activate returns b with the verified module of its rollout bound. Without a
 // proof, the module loads no snapshots of other modules.
-func (v *View) activated(b Binding, at int64, forcedBy string) (Binding, Bound) {
+func (v *View) activate(b Binding, at int64, forcedBy string) (Binding, Bound) {
 	r := b.Rollout
 	to := Bound{Digest: r.Digest, TypeIndex: r.TypeIndex, At: at, ForcedBy: r.ForcedBy, Proved: true}
-	if v.proved(b) {
+	if v.isProved(b) {
 		to.Snapshots, to.Truncated = v.snapshotsFor(b, r.Digest), v.truncatedFor(b, r.Digest)
 	}
 	if forcedBy != "" {

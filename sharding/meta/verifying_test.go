@@ -37,33 +37,33 @@ func (c canary) activate(forcedBy string) []byte {
 	return meta.PutRollouts(meta.ChangeActivate, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: true, ForcedBy: forcedBy})
 }
 
-func (c canary) hold() { run(c.T, c.State, meta.HoldType("a", c.binding().Revision)) }
+func (c canary) hold() { run(c.T, c.State, meta.PauseTypeWrites("a", c.binding().Revision)) }
 
 // A verifying module serves no entity. It is bound only if it was proved under
 // the current revision and writes are still paused, or if the activation
 // allowed forcing it.
-func TestNothingIsActivatedUnverified(t *testing.T) {
+func TestActivationNeedsProof(t *testing.T) {
 	c := newVerifying(t, unchanged)
-	if b := c.binding(); b.Digest != digest(1) || !b.Rollout.Active() || b.Rollout.Serving() || b.Rollout.Serves(sharding.EntityID{Type: "a", ID: "p"}) || b.Rollout.Began != b.Revision {
+	if b := c.binding(); b.Digest != digest(1) || !b.Rollout.IsActive() || b.Rollout.IsServing() || b.Rollout.Serves(sharding.EntityID{Type: "a", ID: "p"}) || b.Rollout.Began != b.Revision {
 		t.Fatalf("%+v", b)
 	}
 	refused(t, c.State, meta.ErrConflict, c.activate(""))
 	refused(t, c.State, meta.ErrConflict, c.activate("token:ann")) // forcing was not requested
 	c.hold()
 	refused(t, c.State, meta.ErrConflict, c.activate("")) // nothing is proved
-	run(t, c.State, proved(c.State, 2, 1), meta.ReleaseType("a", c.binding().Held))
+	run(t, c.State, proved(c.State, 2, 1), meta.ResumeTypeWrites("a", c.binding().PausedSince))
 	refused(t, c.State, meta.ErrConflict, c.activate("")) // entities have written since
 	run(t, c.State, proved(c.State, 2, 1))
 	refused(t, c.State, meta.ErrConflict, c.activate("")) // writes are not paused
 	c.hold()
 	refused(t, c.State, meta.ErrConflict, c.end(true, "")) // of a different kind
-	run(t, c.State, meta.By(c.activate(""), "token:ann"))
+	run(t, c.State, meta.WithPrincipal(c.activate(""), "token:ann"))
 	b := c.binding()
-	if b.Digest != digest(2) || b.Rollout != nil || b.First != nil || b.Held != 0 || !b.Proved || len(b.History) != 1 || b.ForcedBy != "" {
+	if b.Digest != digest(2) || b.Rollout != nil || b.First != nil || b.PausedSince != 0 || !b.Proved || len(b.History) != 1 || b.ForcedBy != "" {
 		t.Fatalf("%+v", b)
 	}
 	readsTruncated(t, c.State, 1)
-	if log := b.Log(); len(log) != 2 || log[1].Kind != meta.ChangeActivate || log[1].By != "token:ann" || log[1].Digest != digest(2) || log[1].Revision != b.Revision {
+	if log := b.ChangeLog(); len(log) != 2 || log[1].Kind != meta.ChangeActivate || log[1].By != "token:ann" || log[1].Digest != digest(2) || log[1].Revision != b.Revision {
 		t.Errorf("%+v", log)
 	}
 	run(t, c.State, meta.Rollback("a", 10))
@@ -74,7 +74,7 @@ func TestNothingIsActivatedUnverified(t *testing.T) {
 
 // A module that is forced without a proof loads no snapshots of other modules,
 // and the binding records who forced it.
-func TestForcedActivationsLoadNothing(t *testing.T) {
+func TestForcedActivationLoadsNoSnapshots(t *testing.T) {
 	c := newVerifying(t, func(r *meta.Rollout) { r.Force, r.Limits = true, &meta.Limits{MaxEvents: 3} })
 	run(t, c.State, proved(c.State, 2, 1), c.activate("token:ann")) // writes are not paused
 	if b := c.binding(); b.Digest != digest(2) || b.ForcedBy != "token:ann" || b.Limits.MaxEvents != 3 || len(b.Snapshots) > 0 {
@@ -85,11 +85,11 @@ func TestForcedActivationsLoadNothing(t *testing.T) {
 
 // While a module is being verified, only limits can change, and an abort leaves
 // the serving module unchanged.
-func TestVerificationsKeepOthersOut(t *testing.T) {
+func TestVerifyingRolloutBlocksOtherChanges(t *testing.T) {
 	c := newVerifying(t, unchanged)
 	run(t, c.State, meta.BindLimited("a", digest(1), 9, meta.Limits{MaxEvents: 3}))
 	before := c.binding()
-	if !before.Rollout.Verifying() {
+	if !before.Rollout.IsVerifying() {
 		t.Fatal("other limits end it")
 	}
 	refused(t, c.State, meta.ErrConflict, meta.Bind("a", digest(2), 9))
@@ -107,14 +107,14 @@ func TestVerificationsKeepOthersOut(t *testing.T) {
 	if b.Rollout != nil || b.Digest != digest(1) || b.Limits != before.Limits {
 		t.Errorf("%+v", b)
 	}
-	if log := b.Log(); log[len(log)-1].Kind != meta.ChangeAbort {
+	if log := b.ChangeLog(); log[len(log)-1].Kind != meta.ChangeAbort {
 		t.Errorf("%+v", log)
 	}
 	run(t, c.State, meta.RemoveModule(digest(2)))
 }
 
 // A refused rollout stays readable and blocks nothing.
-func TestRefusedModulesHoldNothingUp(t *testing.T) {
+func TestRefusedRolloutBlocksNothing(t *testing.T) {
 	refuse := func(r *meta.Rollout) { r.State, r.Note = meta.RolloutRefused, "another state" }
 	for name, next := range map[string]func(c canary){
 		"activation":   func(c canary) { run(t, c.State, meta.Bind("a", digest(3), 9)) },
@@ -137,7 +137,7 @@ func TestRefusedModulesHoldNothingUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newVerifying(t, unchanged)
 			c.put(refuse)
-			if r := c.binding().Rollout; r.Active() || r.Note == "" {
+			if r := c.binding().Rollout; r.IsActive() || r.Note == "" {
 				t.Fatalf("%+v", r)
 			}
 			c.hold()
@@ -153,7 +153,7 @@ func TestRefusedModulesHoldNothingUp(t *testing.T) {
 }
 
 // A verifying rollout has no part and needs a cluster version.
-func TestVerifiedRolloutsAreBounded(t *testing.T) {
+func TestVerifyingRolloutsAreValidated(t *testing.T) {
 	c := newVerifying(t, unchanged)
 	run(t, c.State, c.end(false, ""))
 	for _, wrong := range []func(*meta.Rollout){

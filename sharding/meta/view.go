@@ -24,7 +24,7 @@ type View struct {
 	placements map[sharding.ShardID]Placement
 	modules    map[Digest]Module
 	bindings   map[string]Binding
-	verified   map[string]verifiedList // by entity type
+	verified   map[string]verificationResults // by entity type
 	settings   map[string]Setting
 
 	roles        map[string]access.Role
@@ -50,7 +50,7 @@ func (v *View) Member(node sharding.NodeID) (Member, bool) {
 }
 
 // Members returns all members, sorted by node id.
-func (v *View) Members() []Member { return sorted(v.members) }
+func (v *View) Members() []Member { return sortedValues(v.members) }
 
 // Placement returns the placement of a shard.
 func (v *View) Placement(shard sharding.ShardID) (Placement, bool) {
@@ -59,7 +59,7 @@ func (v *View) Placement(shard sharding.ShardID) (Placement, bool) {
 }
 
 // Placements returns all placements, sorted by shard.
-func (v *View) Placements() []Placement { return sorted(v.placements) }
+func (v *View) Placements() []Placement { return sortedValues(v.placements) }
 
 // ReplicaNode returns the node on which a replica of the shard is placed.
 func (v *View) ReplicaNode(shard sharding.ShardID, id sharding.ReplicaID) (sharding.NodeID, bool) {
@@ -72,7 +72,7 @@ func (v *View) ReplicaNode(shard sharding.ShardID, id sharding.ReplicaID) (shard
 func (v *View) NextReplica() sharding.ReplicaID { return v.counters.NextReplica }
 
 // HostedReplica is a replica that a node's disk holds or should hold.
-type Hosted struct {
+type HostedReplica struct {
 	Shard   sharding.ShardID
 	Replica Replica
 	// First are the first voters of the shard's group, with which the replica
@@ -83,14 +83,14 @@ type Hosted struct {
 // HostedBy returns the replicas that the node should hold, sorted by shard.
 // Once the node has caught up with the metadata, all other replicas on its disk
 // are obsolete, including replicas of these shards under different ids.
-func (v *View) HostedBy(node sharding.NodeID) []Hosted {
-	var out []Hosted
+func (v *View) HostedBy(node sharding.NodeID) []HostedReplica {
+	var out []HostedReplica
 	for _, p := range v.placements {
-		if r, ok := p.On(node); ok {
-			out = append(out, Hosted{Shard: p.Shard, Replica: r, First: p.First})
+		if r, ok := p.ReplicaOn(node); ok {
+			out = append(out, HostedReplica{Shard: p.Shard, Replica: r, First: p.First})
 		}
 	}
-	slices.SortFunc(out, func(a, b Hosted) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(out, func(a, b HostedReplica) int { return cmp.Compare(a.Shard, b.Shard) })
 	return out
 }
 
@@ -116,7 +116,7 @@ func (v *View) Binding(entityType string) (Binding, bool) {
 }
 
 // Bindings returns all bindings, sorted by entity type.
-func (v *View) Bindings() []Binding { return sorted(v.bindings) }
+func (v *View) Bindings() []Binding { return sortedValues(v.bindings) }
 
 // ShardKey returns the rule that places the entities of a type, and false if
 // the type was never bound.
@@ -148,7 +148,7 @@ func (v *View) Policy() (Policy, bool) {
 func (v *View) SettingKeys() []string { return slices.Sorted(maps.Keys(v.settings)) }
 
 // sortedValues returns the map's values in key order.
-func sorted[K cmp.Ordered, V any](m map[K]V) []V {
+func sortedValues[K cmp.Ordered, V any](m map[K]V) []V {
 	out := make([]V, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, m[k])

@@ -198,7 +198,7 @@ func apart(m map[sharding.NodeID]int) int {
 
 // A node that joins a balanced cluster receives its share, and no other replica
 // moves.
-func TestAJoinMovesNoMoreThanItsShare(t *testing.T) {
+func TestJoiningNodeReceivesOnlyItsShare(t *testing.T) {
 	for _, size := range []struct{ hosts, shards int }{{3, 256}, {3, 5}, {4, 64}, {7, 100}, {3, 1}} {
 		s := cluster(size.hosts, size.shards, 3)
 		if r, l := counts(s); apart(r) > 1 || apart(l) > 1 {

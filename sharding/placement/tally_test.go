@@ -11,7 +11,7 @@ import (
 
 // A state that was changed after its first use returns the same results as one
 // that is counted from scratch.
-func TestCountsFollowTheShards(t *testing.T) {
+func TestTallyFollowsShardChanges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 17))
 		s := randomState(rng)

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-func TestMajorityPasses(t *testing.T) {
+func TestMajorityOfVotersPasses(t *testing.T) {
 	voters := []sharding.NodeID{"n1", "n2", "n3"}
 	s := Start{Node: "n1", Attested: 5, Requested: 9}
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestMajorityPasses(t *testing.T) {
 // Nodes start, crash between any two steps, are restored from copies, and ask a
 // majority. Every directory that is judged stale is stale, and no node votes
 // with a stale directory as long as one of the answering nodes remembers.
-func TestOlderCopiesAreFound(t *testing.T) {
+func TestStaleDisksAreDetected(t *testing.T) {
 	type dir struct{ clock, vouched, asked uint64 }
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 3))

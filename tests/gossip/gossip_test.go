@@ -49,7 +49,7 @@ func TestCrashIsSeen(t *testing.T) {
 				w.start(i, 1, seeds(1, 2))
 			}
 			w.allSee(upTo(n), 30*time.Second)
-			changed := w.nodes[1].Changed()
+			changed := w.nodes[1].Changes()
 			w.crash(n)
 			want := upTo(n)
 			delete(want, n)

@@ -45,7 +45,7 @@ func TestOverTCP(t *testing.T) {
 		t.Helper()
 		timeout := time.After(60 * time.Second)
 		for {
-			changed := m.Changed()
+			changed := m.Changes()
 			if done(m.Nodes()) {
 				return
 			}

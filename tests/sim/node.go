@@ -368,7 +368,7 @@ func (w *World) index(name sharding.NodeID) int { return int(name[1] - '0') }
 func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	if w.meta != nil {
 		p, _ := w.meta.state.View().Placement(s)
-		r, _ := p.On(w.name(node))
+		r, _ := p.ReplicaOn(w.name(node))
 		return r.ID
 	}
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)

@@ -264,7 +264,7 @@ func (n *node) step(view *meta.View, st *raftgroup.Status) {
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
 		if at, known := view.ReplicaNode(st.Shard, id); !known || n.quiet[n.w.index(at)] {
-			conf.Silent = append(conf.Silent, id)
+			conf.Unreachable = append(conf.Unreachable, id)
 		}
 	}
 	change, needed := coordinator.Converge(p, conf)
@@ -295,7 +295,7 @@ func (n *node) report() {
 	statuses := n.statuses()
 	r.Replicas = uint32(len(statuses))
 	for _, st := range statuses {
-		if p, _ := n.gov.view.Placement(st.Shard); coordinator.Wanted(p, st.Self) {
+		if p, _ := n.gov.view.Placement(st.Shard); coordinator.MustReport(p, st.Self) {
 			r.Shards = append(r.Shards, coordinator.ShardReport{
 				Shard: st.Shard, Replica: st.Replica, Term: st.Term, Leader: st.Self, Commit: st.Commit, Applied: st.Applied, Last: st.Last,
 				Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing, Match: st.Match,
@@ -320,7 +320,7 @@ func (n *node) report() {
 // metaReport tells of the metadata shard as if it always were as it should be.
 func (w *World) metaReport(node int) (r coordinator.ShardReport, ok bool) {
 	p, _ := w.meta.state.View().Placement(sharding.MetaShard)
-	self, here := p.On(w.name(node))
+	self, here := p.ReplicaOn(w.name(node))
 	if !here {
 		return r, false
 	}
@@ -341,7 +341,7 @@ func (w *World) metaReport(node int) (r coordinator.ShardReport, ok bool) {
 func (w *World) metaLead(p meta.Placement) (int, bool) {
 	for i := range w.nodes {
 		at := (w.meta.at + i) % len(w.nodes)
-		if r, here := p.On(w.name(at)); here && r.State == meta.ReplicaVoter && w.nodes[at].up {
+		if r, here := p.ReplicaOn(w.name(at)); here && r.State == meta.ReplicaVoter && w.nodes[at].up {
 			return at, true
 		}
 	}

@@ -110,7 +110,7 @@ func (w *World) inPlace() bool {
 // removed since: nothing else brings them back.
 func (w *World) pardon() {
 	for i, n := range w.nodes {
-		if n.up && w.meta.state.View().PutDown(w.name(i), n.gov.incarnation) {
+		if n.up && w.meta.state.View().IsDowned(w.name(i), n.gov.incarnation) {
 			n.crash(false)
 			n.restart()
 		}

@@ -16,9 +16,9 @@ func Messages(parts []modules.ServedPart) []*modulev1.Part {
 		}
 		out[i].Kind, out[i].State = modulev1.Part_KIND_ROLLOUT, stateOf(r.State)
 		switch {
-		case !r.Serving():
+		case !r.IsServing():
 			out[i].Kind = modulev1.Part_KIND_VERIFICATION
-		case !r.Active():
+		case !r.IsActive():
 			out[i].Kind = modulev1.Part_KIND_STAY
 		}
 		out[i].Share, out[i].Prefix, out[i].Stay = r.Share, r.Prefix, uint32(len(r.Stay))

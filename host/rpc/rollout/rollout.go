@@ -47,7 +47,7 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 	if err != nil {
 		return nil, err
 	}
-	if r.GetServed() && !now.Rollout.Verifying() {
+	if r.GetServed() && !now.Rollout.IsVerifying() {
 		if err := s.Rollouts.Served(ctx, now.Revision); err != nil {
 			return nil, err
 		}

@@ -66,7 +66,7 @@ func serveDNS(t *testing.T, records map[string][]dnsmessage.SRVResource, hosts m
 }
 
 // A seed resolves to its DNS records in order of priority.
-func TestRecordsOfDNS(t *testing.T) {
+func TestSRVRecordsAreResolvedByPriority(t *testing.T) {
 	target := func(host string, port, priority uint16) dnsmessage.SRVResource {
 		return dnsmessage.SRVResource{Target: dnsmessage.MustNewName(host), Port: port, Priority: priority}
 	}

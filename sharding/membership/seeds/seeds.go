@@ -70,7 +70,7 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return l.of(ctx, host, port)
+		return l.addressesOf(ctx, host, port)
 	}
 	records, err := l.srv(ctx, name)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 		slots <- struct{}{}
 		looks.Go(func() {
 			defer func() { <-slots }()
-			found[i], failed[i] = l.of(ctx, host, strconv.Itoa(int(r.Port)))
+			found[i], failed[i] = l.addressesOf(ctx, host, strconv.Itoa(int(r.Port)))
 		})
 	}
 	looks.Wait()
@@ -107,7 +107,7 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 }
 
 // addressesOf returns the addresses of a host, each with the port.
-func (l Lookup) of(ctx context.Context, host, port string) (out []string, err error) {
+func (l Lookup) addressesOf(ctx context.Context, host, port string) (out []string, err error) {
 	found := []string{host}
 	if net.ParseIP(host) == nil {
 		if found, err = l.host(ctx, host); err != nil {

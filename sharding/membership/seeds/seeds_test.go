@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
-func TestCheck(t *testing.T) {
+func TestInvalidSeedsAreRejected(t *testing.T) {
 	for _, good := range []string{
 		"a:1", "10.0.0.1:7071", "[::1]:7071", "nodes.example.com:7071",
 		"srv+_hostd._tcp.example.com", "srv+_hostd._tcp.example.com.", "srv+nodes",
@@ -56,7 +56,7 @@ func (d directory) lookup() seeds.Lookup {
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestSeedsResolveToAddresses(t *testing.T) {
 	var many []*net.SRV
 	for i := range 100 {
 		many = append(many, &net.SRV{Target: fmt.Sprintf("10.0.1.%d.", i), Port: 7071})

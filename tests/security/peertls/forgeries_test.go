@@ -167,7 +167,7 @@ func TestNobodyCoordinatesButTheCoordinator(t *testing.T) {
 		{"it says that a member is down", peerv1connect.PeerServiceProposeProcedure, "KIND_REFUSED", &peerv1.ProposeRequest{Command: meta.SetStatus(sharding.NodeID(victim), 0, meta.StatusDown)}},
 		{"it drains a member", peerv1connect.PeerServiceProposeProcedure, "KIND_REFUSED", &peerv1.ProposeRequest{Command: meta.SetDraining(sharding.NodeID(victim), 0, true)}},
 		{"it places shards", peerv1connect.PeerServiceProposeProcedure, "KIND_REFUSED", &peerv1.ProposeRequest{Command: meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{sharding.NodeID(f.node)}})}},
-		{"it retires a replica", peerv1connect.PeerServiceProposeProcedure, "KIND_REFUSED", &peerv1.ProposeRequest{Command: meta.Retire(0, meta.FounderReplica)}},
+		{"it retires a replica", peerv1connect.PeerServiceProposeProcedure, "KIND_REFUSED", &peerv1.ProposeRequest{Command: meta.Retire(0, meta.BootstrapReplica)}},
 		{"it takes leaderships", peerv1connect.PeerServiceHandOverProcedure, "KIND_UNAVAILABLE", &peerv1.HandOverRequest{Transfers: transfers}},
 	} {
 		for i, n := range w.Nodes() {
@@ -195,7 +195,7 @@ func TestReplicasSpeakFromTheirNodes(t *testing.T) {
 	frame[0] = 2 // the version
 	for to := uint64(2); to < ids; to++ {
 		frame = append(frame, 1) // a heartbeat
-		for _, v := range []uint64{0, uint64(meta.FounderReplica), to, term, 0} {
+		for _, v := range []uint64{0, uint64(meta.BootstrapReplica), to, term, 0} {
 			frame = binary.AppendUvarint(frame, v)
 		}
 		frame = append(frame, 0)
