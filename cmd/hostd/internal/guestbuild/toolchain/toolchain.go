@@ -111,5 +111,5 @@ func (t *Tail) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Contains reports whether a text is in what is kept.
+// Has reports whether a text is in what is kept.
 func (t *Tail) Has(text string) bool { return bytes.Contains(t.said, []byte(text)) }
