@@ -221,7 +221,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.lifecycle.add("applier", n.replicas.applier.Close)
-	n.replicas.judge.Open(cluster.ConsistencyCheckerOptions{Own: n.replicas.machine.Compared, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
+	n.replicas.judge.Open(cluster.ConsistencyCheckerOptions{Own: n.replicas.machine.ComparedChecksum, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
 	withheld, err := cluster.Withheld(n.id, rec)
 	if err != nil {
 		return err

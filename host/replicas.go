@@ -40,7 +40,7 @@ func (r *replicas) groupFailed(shard sharding.ShardID, err error) { r.applier.St
 
 // stopReason says why this node's replica of a shard has stopped, if it has.
 func (r *replicas) stopReason(shard sharding.ShardID) sharding.StopReason {
-	return eventlog.ReasonOf(r.machine.Stopped(shard))
+	return eventlog.ReasonOf(r.machine.StopError(shard))
 }
 
 // paceNow is what a step of the raft loop takes of late.

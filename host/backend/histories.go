@@ -33,7 +33,7 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 	if err != nil {
 		return err
 	}
-	if first := info.Begins(); from < first && first > 1 {
+	if first := info.FirstSequence(); from < first && first > 1 {
 		return &journal.CutError{First: first}
 	}
 	first := true
@@ -49,7 +49,7 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 // Span implements records.Histories.
 func (s histories) Span(id sharding.EntityID) (first, last journal.Sequence, err error) {
 	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
-	return info.Begins(), info.Sequence, err
+	return info.FirstSequence(), info.Sequence, err
 }
 
 // Action implements records.Histories.

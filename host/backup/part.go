@@ -82,7 +82,7 @@ type Part struct {
 
 // export is the cuts of one export that this node keeps.
 type export struct {
-	cuts  map[sharding.ShardID]*eventlog.Cut
+	cuts  map[sharding.ShardID]*eventlog.ShardExport
 	timer *time.Timer
 }
 
@@ -251,8 +251,8 @@ func (p *Part) Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64
 
 // Cut keeps what shards that this node leads hold, behind everything that was
 // committed before the call, in place of what the export has of them.
-func (p *Part) Cut(ctx context.Context, name string, shards []sharding.ShardID) ([]*eventlog.Cut, error) {
-	cuts := make([]*eventlog.Cut, len(shards))
+func (p *Part) Cut(ctx context.Context, name string, shards []sharding.ShardID) ([]*eventlog.ShardExport, error) {
+	cuts := make([]*eventlog.ShardExport, len(shards))
 	err := each(shards, func(i int, shard sharding.ShardID) (err error) {
 		cuts[i], err = p.cut(ctx, shard)
 		return err
@@ -271,7 +271,7 @@ func (p *Part) Cut(ctx context.Context, name string, shards []sharding.ShardID) 
 	return cuts, nil
 }
 
-func (p *Part) cut(ctx context.Context, shard sharding.ShardID) (*eventlog.Cut, error) {
+func (p *Part) cut(ctx context.Context, shard sharding.ShardID) (*eventlog.ShardExport, error) {
 	index, err := p.confirm(ctx, shard)
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (p *Part) cut(ctx context.Context, shard sharding.ShardID) (*eventlog.Cut, 
 	defer tick.Stop()
 	for {
 		if stored, _ := p.opts.Machine.StateIndex(shard); stored >= index {
-			cut, err := p.opts.Machine.Cut(shard)
+			cut, err := p.opts.Machine.Export(shard)
 			if !errors.Is(err, journal.ErrInstalling) {
 				return cut, err
 			}
@@ -293,7 +293,7 @@ func (p *Part) cut(ctx context.Context, shard sharding.ShardID) (*eventlog.Cut, 
 	}
 }
 
-func (p *Part) keep(name string, cuts []*eventlog.Cut) error {
+func (p *Part) keep(name string, cuts []*eventlog.ShardExport) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.exports[name]
@@ -301,7 +301,7 @@ func (p *Part) keep(name string, cuts []*eventlog.Cut) error {
 		return ErrTooMany
 	}
 	if e == nil {
-		e = &export{cuts: make(map[sharding.ShardID]*eventlog.Cut)}
+		e = &export{cuts: make(map[sharding.ShardID]*eventlog.ShardExport)}
 		e.timer = time.AfterFunc(cutsLast, func() { p.expire(name) })
 		p.exports[name] = e
 	}
@@ -323,7 +323,7 @@ func (p *Part) expire(name string) {
 }
 
 // take takes a cut out of an export: it is read once.
-func (p *Part) take(name string, shard sharding.ShardID) (*eventlog.Cut, error) {
+func (p *Part) take(name string, shard sharding.ShardID) (*eventlog.ShardExport, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.exports[name]
@@ -406,8 +406,8 @@ func (p *Part) State(ctx context.Context, shards []sharding.ShardID) ([]State, e
 				return ctx.Err()
 			}
 		}
-		s := State{Shard: shard, Entities: p.opts.Machine.Heads(shard)}
-		if in, ok := p.opts.Machine.Imported(shard); ok {
+		s := State{Shard: shard, Entities: p.opts.Machine.EntityRows(shard)}
+		if in, ok := p.opts.Machine.ImportState(shard); ok {
 			s.Begun, s.ID, s.Next, s.Complete = true, in.ID, in.Next, in.Complete
 		}
 		out[i] = s

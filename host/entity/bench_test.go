@@ -87,7 +87,7 @@ func (j *bench) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID)
 	return 0, nil
 }
 
-func (j *bench) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+func (j *bench) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
 func (j *bench) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
@@ -110,7 +110,7 @@ func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journ
 	return nil
 }
 
-func (j *bench) Since(context.Context, sharding.ShardID, sharding.EntityID, *journal.Snapshot, func(*journal.Record, journal.Hash) error) error {
+func (j *bench) ReadSince(context.Context, sharding.ShardID, sharding.EntityID, *journal.Snapshot, func(*journal.Record, journal.Hash) error) error {
 	return nil
 }
 

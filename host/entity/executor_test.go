@@ -166,7 +166,7 @@ func (c *committer) Read(_ context.Context, _ sharding.ShardID, id sharding.Enti
 	return nil
 }
 
-func (c *committer) Since(context.Context, sharding.ShardID, sharding.EntityID, *journal.Snapshot, func(*journal.Record, journal.Hash) error) error {
+func (c *committer) ReadSince(context.Context, sharding.ShardID, sharding.EntityID, *journal.Snapshot, func(*journal.Record, journal.Hash) error) error {
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (c *committer) Received(sharding.ShardID, sharding.EntityID, sharding.Entit
 	return 0, nil
 }
 
-func (c *committer) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+func (c *committer) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
 func (c *committer) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil

@@ -22,17 +22,17 @@ import (
 type HistoryReader interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error
-	// Since reads the records after the place where a snapshot stands that
+	// ReadSince reads the records after the place where a snapshot stands that
 	// Snapshot has returned, which is known.
-	Since(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
+	ReadSince(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
 		fn func(rec *journal.Record, after journal.Hash) error) error
 	// Snapshot returns the entity's newest snapshot before the sequence below, 0
 	// for any, that use accepts; nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, use journal.SnapshotUse,
 		below journal.Sequence) (*journal.Snapshot, error)
-	// Absent reports that the entity never had a record, where that is known
+	// IsAbsent reports that the entity never had a record, where that is known
 	// without reading; false says nothing. It does not block for long.
-	Absent(shard sharding.ShardID, entity sharding.EntityID) bool
+	IsAbsent(shard sharding.ShardID, entity sharding.EntityID) bool
 	// PendingMessages is how many messages of an entity were not acknowledged as
 	// of a log index.
 	PendingMessages(shard sharding.ShardID, entity sharding.EntityID) (n, asOf uint64, err error)
@@ -237,7 +237,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	case err != nil:
 	case behind:
 		ch.Sequence, ch.Hash, met = start, snap.Hash, true
-		if err = h.Since(ctx, l.Shard, l.ID, snap, visit); errors.Is(err, errEnough) {
+		if err = h.ReadSince(ctx, l.Shard, l.ID, snap, visit); errors.Is(err, errEnough) {
 			err = nil
 		}
 		if inside {

@@ -41,7 +41,7 @@ func (h *latest) Read(_ context.Context, _ sharding.ShardID, _ sharding.EntityID
 	return nil
 }
 
-func (h *latest) Since(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
+func (h *latest) ReadSince(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
 	return h.Read(ctx, shard, id, s.Sequence+1, fn)
 }
 
@@ -49,7 +49,7 @@ func (h *latest) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, 
 	return h.snapshot, nil
 }
 
-func (h *latest) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+func (h *latest) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
 func (h *latest) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil

@@ -52,8 +52,8 @@ func (w *world) Received(_ sharding.ShardID, e, source sharding.EntityID) (uint6
 	return w.messages.received[pair{source, e}], nil
 }
 
-// Absent knows it of every second load.
-func (w *world) Absent(_ sharding.ShardID, e sharding.EntityID) bool {
+// IsAbsent knows it of every second load.
+func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 	return w.core.stats.Loads%2 == 0 && w.heads[e.ID] == nil
 }
 

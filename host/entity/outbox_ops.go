@@ -99,7 +99,7 @@ func (s *shard) acknowledge(r *request.Request) {
 	s.addOps(r, messageTotals{DeadLetters: len(r.Delivery.GaveUp)}, steps...)
 }
 
-// deliverAgain makes a dead letter that was given up a new send, in a person's
+// resend makes a dead letter that was given up a new send, in a person's
 // name.
 func (s *shard) sendAgain(r *request.Request) {
 	id := r.Delivery.DeadLetter

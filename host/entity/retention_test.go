@@ -175,8 +175,8 @@ func TestSnapshotsCarryTheRetention(t *testing.T) {
 	}
 }
 
-// Since reads what the log has behind a snapshot.
-func (w *world) Since(_ context.Context, _ sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
+// ReadSince reads what the log has behind a snapshot.
+func (w *world) ReadSince(_ context.Context, _ sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
 	var chain journal.Chain
 	w.records = 0
 	w.since++

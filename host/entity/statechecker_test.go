@@ -38,7 +38,7 @@ func (noHistory) Read(context.Context, sharding.ShardID, sharding.EntityID, jour
 	return nil
 }
 
-func (noHistory) Absent(sharding.ShardID, sharding.EntityID) bool { return false }
+func (noHistory) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
 func (noHistory) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil

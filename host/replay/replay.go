@@ -111,7 +111,7 @@ func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []
 // begins is the first sequence of an entity that is kept.
 func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 	head, err := r.opts.Machine.Info(r.opts.ShardOf(id), id)
-	return head.Begins(), err
+	return head.FirstSequence(), err
 }
 
 // compute is StateAt with a slot.
@@ -135,7 +135,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 		}
 		end = *at
 	}
-	if first := head.Begins(); first > 1 && end < first {
+	if first := head.FirstSequence(); first > 1 && end < first {
 		return Folded{}, &journal.CutError{First: first}
 	}
 	p := replay{Options: r.opts, shard: shard, id: id, end: end}

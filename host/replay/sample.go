@@ -54,7 +54,7 @@ func (v *verifier) draw(ctx context.Context, q modules.FitQuery) (drawn []shardi
 	seen := 0
 	err = v.each(ctx, func(id sharding.EntityID) error {
 		info, err := v.Machine.Info(v.shard, id)
-		if err != nil || info.Sequence-info.Begins() > sampleEvents {
+		if err != nil || info.Sequence-info.FirstSequence() > sampleEvents {
 			return err
 		}
 		if seen++; len(drawn) < q.Sample {

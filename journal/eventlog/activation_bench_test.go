@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// One operation reads what brings an entity back from its snapshot: of 300
-// records those from the 256th on, and 40 without events after them, which
-// came to the store a few at a time.
+// One operation loads an entity from its snapshot: of 300 records it reads
+// those from the 256th on, and 40 without events after them, which were flushed
+// a few at a time.
 func BenchmarkActivation(b *testing.B) {
 	m, st := benchMachine(b)
 	e := sharding.EntityID{Type: "account", ID: "account-1"}

@@ -13,53 +13,55 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// AppliedSink is told what became of entries, in order per shard, from the
-// applying goroutine. It must not block. The slice is its to keep.
+// AppliedSink receives the results of applied entries, in order per shard, from
+// the applying goroutine. It must not block. It may keep the slice.
 type AppliedSink interface{ Applied([]Verdict) }
 
-// ApplierOptions of an Applier. The zero value of a field is its default.
+// ApplierOptions configure an Applier. Zero fields get the default.
 type ApplierOptions struct {
 	// Sink is required.
 	Sink AppliedSink
-	// Fatal is called once, from a goroutine of the Applier, when the store
-	// fails: nothing is applied afterwards and the process must end. Required.
+	// Fatal is called once, from a goroutine of the Applier, if the store
+	// fails. Nothing is applied afterwards and the process must end. Required.
 	Fatal func(error)
-	// FlushBytes and FlushInterval: a batch is written when either is reached.
-	// Default 1 MiB and 20 ms.
+	// A batch is written when it reaches FlushBytes or is FlushInterval old.
+	// Defaults: 1 MiB and 20 ms.
 	FlushBytes    int64
 	FlushInterval time.Duration
-	// FlushPatience is how many intervals a batch is left to grow that nobody
-	// waits for: what changes again meanwhile is written once. Somebody waits
-	// for the state of a shard that is being installed or taken away, and while
-	// Awaited says so. Default 1.
+	// FlushPatience is how many intervals a batch may grow if no one is waiting
+	// for it, because rows that change again meanwhile are then written only
+	// once. A batch is waited for if it contains part of a shard that is being
+	// installed or deleted, or if Awaited returns true. Default 1.
 	FlushPatience int
-	// QueueBytes bounds what waits to be applied; Apply blocks above it. It is
-	// the last resort: proposals are refused long before. Default 256 MiB.
+	// QueueBytes limits the queue; if it is full, Apply blocks. This is a last
+	// resort, because proposals are rejected long before. Default 256 MiB.
 	QueueBytes int64
-	// Room says whether the disk has room for another batch and what follows
-	// from it. Without it batches wait in memory, and at Close they are left to
-	// the log. Default: there always is.
+	// Room reports whether the disk has room for another batch and its
+	// consequences. If it does not, batches wait in memory, and Close leaves
+	// them to the log. By default there always is room.
 	Room func() bool
-	// Awaited says whether somebody waits for batches: then they are written
-	// after one interval, and without rests. Default: nobody does.
+	// Awaited reports whether someone is waiting for batches. They are then
+	// written after one interval and without pauses. By default nobody is
+	// waiting.
 	Awaited func() bool
-	// After makes the timers of the interval and of rests. Default time.After.
+	// After creates the timers for intervals and pauses. Default time.After.
 	After func(time.Duration) <-chan time.Time
-	// Logger: default discarded.
+	// Logger: by default, messages are discarded.
 	Logger *slog.Logger
 }
 
 const (
-	// The writing goroutine rests restShare times as long as a part of a batch
-	// took, which counts for restMost at most: others wait for a processor
-	// meanwhile, and mostly nobody for the batch. It does not once restBehind
-	// times FlushBytes are not in the store.
+	// After each part of a batch, the writing goroutine pauses for restShare
+	// times as long as the part took, of which at most restMost counts. Other
+	// goroutines need the processor, while usually no one is waiting for the
+	// batch. It does not pause if the memtable has more than restBehind times
+	// FlushBytes.
 	restShare  = 2
 	restMost   = 5 * time.Millisecond
 	restBehind = 3
 )
 
-// roomInterval is how often a batch that waits for room on the disk looks for it.
+// roomInterval is how often to check again for disk space.
 const roomInterval = 100 * time.Millisecond
 
 func (o ApplierOptions) withDefaults() ApplierOptions {
@@ -90,20 +92,51 @@ func (o ApplierOptions) withDefaults() ApplierOptions {
 	return o
 }
 
-// Validate joins all faults.
+// Validate returns all errors in the options, joined.
 func (o ApplierOptions) Validate() error {
 	var errs []error
 	if o.Sink == nil || o.Fatal == nil {
 		errs = append(errs, errors.New("sink and fatal are required"))
 	}
 	if o.FlushBytes < 0 || o.FlushInterval < 0 || o.FlushPatience < 0 || o.QueueBytes < 0 {
-		errs = append(errs, errors.New("flush and queue bounds: want 0 or more"))
+		errs = append(errs, errors.New("flush and queue limits must not be negative"))
 	}
 	return errors.Join(errs...)
 }
 
-// Applier drives a Machine: one goroutine applies what Apply queued and makes
-// batches, another writes one batch at a time.
+// Applier drives a Machine: one goroutine applies queued entries and builds
+// batches, another writes one batch at a time to the store.
+//
+//	           full: block                      one in flight
+//	Apply ──▶ queue ──▶ [applying] ──▶ batch ──▶ [writing] ──▶ store
+//	                        ▲                        │
+//	                        └──────── written ───────┘
+//
+// Problem: applying must keep up with the log and be visible to readers
+// immediately, while writing to the store takes milliseconds and must not delay
+// it. Rows that change often (an entity's row, counters) should not be written
+// for every entry.
+//
+// Approach: applying only changes the memtable. When it has grown enough or is
+// old enough, the applying goroutine takes the changes as a Batch, which is
+// immutable from then on, and hands it to the writing goroutine. New entries
+// continue to change the memtable meanwhile. Only one batch is in flight, so a
+// slow store leads to larger batches instead of more of them. A batch waits in
+// these states:
+//
+//	empty ──entry──▶ growing ──interval, size, awaited──▶ due ──room──▶ in flight
+//	  ▲                                                    │ ▲             │
+//	  │                                               no room: retry       │
+//	  └──────────────────────────── written ───────────────────────────────┘
+//
+// Invariants: only the applying goroutine calls the Machine's applying methods.
+// A batch contains complete entries only, and batches reach the store in order,
+// so after a crash the store is the state after some batch, and the log has the
+// rest. A log is only truncated up to what Durable returned.
+//
+// Rejected: writing each entry to the store as it is applied (write
+// amplification, and applying waits for the disk), and one writer per shard
+// (batches of different shards would have to share the store's versions).
 //
 //	Apply -> queue -> [applying] -> batch -> [writing] -> flushed -> [applying]
 type Applier struct {
@@ -111,14 +144,14 @@ type Applier struct {
 	opts ApplierOptions
 
 	mu     sync.Mutex
-	space  *sync.Cond // the queue has room, or no one reads it any more
-	queue  []queued
+	space  *sync.Cond // signaled when the queue has room or is no longer read
+	queue  []queuedWork
 	bytes  int64 // in the queue
 	ended  bool
 	err    error
 	closed sync.Once
 
-	backlog atomic.Int64 // bytes given to Apply and not applied
+	backlog atomic.Int64 // bytes passed to Apply and not applied yet
 	flushes atomic.Uint64
 	wake    chan struct{} // one slot: the queue is not empty
 	stop    chan struct{}
@@ -127,16 +160,16 @@ type Applier struct {
 	done    chan struct{} // both goroutines have ended
 }
 
-// queued is work that waits for the applying goroutine.
-type queued struct {
+// queuedWork is work for the applying goroutine.
+type queuedWork struct {
 	shard   sharding.ShardID
 	entries []journal.Committed
 	bytes   int64
 	do      func() // instead of entries
 }
 
-// StartApplier starts the two goroutines; Close ends them. The Machine's
-// applying methods are the Applier's from then on.
+// StartApplier starts the two goroutines; Close ends them. From then on, only
+// the Applier may call the Machine's applying methods.
 func StartApplier(m *Machine, opts ApplierOptions) (*Applier, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("applier options: %w", err)
@@ -157,19 +190,20 @@ func StartApplier(m *Machine, opts ApplierOptions) (*Applier, error) {
 	return a, nil
 }
 
-// Apply queues committed entries of a shard. The slice and the data become the
-// Machine's; the data is never modified, and kept until it is in the store.
-// After Close, or a failure, entries are dropped: they are in the log.
+// Apply queues committed entries of a shard. The Machine takes ownership of the
+// slice and the data, which is never modified and is retained until it is in
+// the store. After Close or a failure, entries are dropped, because they are in
+// the log.
 func (a *Applier) Apply(shard sharding.ShardID, entries []journal.Committed) {
 	var n int64
 	for i := range entries {
-		n += int64(len(entries[i].Data)) + overlayBytes
+		n += int64(len(entries[i].Data)) + memtableRecordBytes
 	}
-	a.put(queued{shard: shard, entries: entries, bytes: n})
+	a.enqueue(queuedWork{shard: shard, entries: entries, bytes: n})
 }
 
-// put queues work and says whether anybody will do it.
-func (a *Applier) put(q queued) bool {
+// enqueue queues work and reports whether it will be done.
+func (a *Applier) enqueue(q queuedWork) bool {
 	a.mu.Lock()
 	for a.bytes > a.opts.QueueBytes && !a.ended {
 		a.space.Wait()
@@ -189,10 +223,11 @@ func (a *Applier) put(q queued) bool {
 	return true
 }
 
-// Backlog is the bytes that were given to Apply and are not in the store.
+// Backlog returns the bytes that were passed to Apply and are not in the store
+// yet.
 func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.Unflushed() + a.m.Waiting() }
 
-// Flushes counts the batches written.
+// Flushes returns the number of batches written.
 func (a *Applier) Flushes() uint64 { return a.flushes.Load() }
 
 // Durable is Machine.Durable.
@@ -200,9 +235,10 @@ func (a *Applier) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 	return a.m.Durable(dst)
 }
 
-// Close applies what is queued, writes it to the store and joins the
+// Close applies the queue, writes everything to the store and waits for the
 // goroutines. A snapshot that is not installed yet, with the entries that wait
-// for it, is left to the next start. It returns the error that ended them, or ctx's.
+// for it, is left to the next start. It returns the error that ended the
+// goroutines, or that of ctx.
 func (a *Applier) Close(ctx context.Context) error {
 	a.closed.Do(func() { close(a.stop) })
 	select {
@@ -221,11 +257,11 @@ func (a *Applier) writer() {
 	}
 }
 
-// awaited reports that somebody waits for the next batch.
-func (a *Applier) awaited() bool { return a.m.background.pending() || a.opts.Awaited() }
+// isAwaited reports whether someone is waiting for the next batch.
+func (a *Applier) isAwaited() bool { return a.m.background.pending() || a.opts.Awaited() }
 
-// rest lets others go on between two parts of a batch.
-func (a *Applier) rest(took time.Duration) {
+// pause lets other goroutines run between two parts of a batch.
+func (a *Applier) pause(took time.Duration) {
 	if a.opts.Awaited() || a.m.Unflushed() > restBehind*a.opts.FlushBytes {
 		return
 	}
@@ -244,14 +280,14 @@ func (a *Applier) run() {
 		timer    <-chan time.Time
 		closing  bool
 		due      bool
-		looks    int // intervals that the next batch has grown for
+		looks    int // intervals that the next batch has been growing
 		inFlight *Batch
 		ready    = make(chan struct{})
 	)
 	close(ready)
 	for {
 		var idle chan struct{}
-		if !closing && a.m.Working() {
+		if !closing && a.m.HasWork() {
 			idle = ready
 		}
 		select {
@@ -262,48 +298,48 @@ func (a *Applier) run() {
 		case <-a.wake:
 		case <-timer:
 			looks++
-			timer, due = nil, due || looks >= a.opts.FlushPatience || a.awaited()
+			timer, due = nil, due || looks >= a.opts.FlushPatience || a.isAwaited()
 		case err := <-a.written:
 			if err != nil {
 				a.fail(err)
 				return
 			}
-			a.m.Flushed(inFlight)
+			a.m.MarkFlushed(inFlight)
 			inFlight = nil
 			a.flushes.Add(1)
 		case <-stop:
 			stop, closing = nil, true
 		}
 		empty := a.drain()
-		if err := a.m.Failed(); err != nil {
+		if err := a.m.Err(); err != nil {
 			a.fail(err)
 			return
 		}
-		if inFlight == nil && a.m.Pending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes || a.m.background.full()) {
+		if inFlight == nil && a.m.HasPending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes || a.m.background.full()) {
 			switch {
 			case a.opts.Room():
 				inFlight = a.m.TakeBatch()
-				inFlight.ease(a.rest)
+				inFlight.setPause(a.pause)
 				timer, due, looks = nil, false, 0
 				a.write <- inFlight
 			case closing:
-				a.opts.Logger.Warn("the disk has no room: what is not in the store is left to the log", "bytes", a.m.Unflushed())
+				a.opts.Logger.Warn("the disk is full: leaving unflushed entries to the log", "bytes", a.m.Unflushed())
 				return
 			default:
 				due, timer = true, a.opts.After(roomInterval)
 			}
 		}
-		if timer == nil && !due && a.m.Pending() {
+		if timer == nil && !due && a.m.HasPending() {
 			timer = a.opts.After(a.opts.FlushInterval)
 		}
-		if closing && empty && inFlight == nil && !a.m.Pending() {
+		if closing && empty && inFlight == nil && !a.m.HasPending() {
 			return
 		}
 	}
 }
 
-// drain applies what was queued when it began and reports whether nothing
-// came meanwhile.
+// drain applies what was queued when it started, and reports whether the queue
+// is empty now.
 func (a *Applier) drain() (empty bool) {
 	a.mu.Lock()
 	work := a.queue
@@ -319,13 +355,13 @@ func (a *Applier) drain() (empty bool) {
 			verdicts = a.m.Apply(w.shard, w.entries)
 		}
 		a.backlog.Add(-w.bytes)
-		if a.m.Failed() != nil {
+		if a.m.Err() != nil {
 			return false
 		}
 		if len(verdicts) > 0 {
 			a.opts.Sink.Applied(verdicts)
 		}
-		*w = queued{}
+		*w = queuedWork{}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -339,11 +375,11 @@ func (a *Applier) fail(err error) {
 	a.mu.Lock()
 	a.err = err
 	a.mu.Unlock()
-	a.opts.Logger.Error("the journal's store failed", "error", err)
+	a.opts.Logger.Error("the journal store failed", "error", err)
 	a.opts.Fatal(err)
 }
 
-// end makes Apply drop what comes from now on.
+// end makes Apply drop entries from now on.
 func (a *Applier) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,25 +5,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// InstalledSink is an AppliedSink that is told, too, when a shard's state was
-// replaced by a snapshot: after that the verdicts go on behind its index.
+// InstalledSink is an AppliedSink that is also notified when a snapshot has
+// replaced a shard's state. The following results are for entries after the
+// snapshot's index.
 type InstalledSink interface{ Installed(Installed) }
 
-// Drop ends the shard's generation on this node, after what was given to Apply
-// before; the next one has the generation. What the store has of it is deleted
-// in the background.
+// Drop ends the shard's generation on this node after all entries passed to
+// Apply before; next is the following generation. The old data is deleted in
+// the background.
 func (a *Applier) Drop(shard sharding.ShardID, next uint32) {
 	a.m.durable.Begin(shard, next)
-	a.put(queued{do: func() { a.m.Drop(shard, next) }})
+	a.enqueue(queuedWork{do: func() { a.m.Drop(shard, next) }})
 }
 
-// Install begins a generation of the shard with a snapshot, after what was
-// given to Apply before. What is given to Apply later follows the snapshot.
-// From the return on, nothing of an earlier generation is called durable.
+// Install starts a generation of the shard from a snapshot, after all entries
+// passed to Apply before. Entries passed to Apply later follow the snapshot.
+// Once Install has returned, no earlier generation is reported as durable.
 func (a *Applier) Install(shard sharding.ShardID, generation uint32, s statefile.Install) {
 	a.m.durable.Begin(shard, generation)
-	if !a.put(queued{do: func() { a.m.Install(shard, generation, s) }}) && s.Stream != nil {
-		s.Stream.Close() // it is in the log, and in its file
+	if !a.enqueue(queuedWork{do: func() { a.m.Install(shard, generation, s) }}) && s.Stream != nil {
+		s.Stream.Close() // the snapshot is in the log and in its file
 	}
 }
 
@@ -41,10 +42,10 @@ func (a *Applier) Pin(shard sharding.ShardID) (statefile.Pinned, error) {
 	return e, nil
 }
 
-// work does a piece of background work.
+// work does one piece of background work.
 func (a *Applier) work() {
 	s := a.m.Work()
-	if a.m.Failed() != nil {
+	if a.m.Err() != nil {
 		return
 	}
 	if s.Installed != nil {

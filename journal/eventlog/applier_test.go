@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// collector keeps verdicts and says when a shard's index was applied.
+// collector stores results and reports when a shard's index was applied.
 type collector struct {
 	mu       sync.Mutex
 	verdicts map[sharding.ShardID][]eventlog.Verdict
@@ -56,14 +56,15 @@ func closeApplier(t *testing.T, a *eventlog.Applier) {
 	}
 }
 
-// Verdicts come in order per shard, and after Close everything is in the store.
+// Results arrive in order per shard, and after Close everything is in the
+// store.
 func TestApplierAppliesInOrderAndCloseFlushes(t *testing.T) {
 	src := newSource(21, 3, 50)
 	dir := filepath.Join(t.TempDir(), "store")
 	st := openStore(t, dir, smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
 	sink := &collector{}
-	// A queue of one byte makes Apply wait for each entry's turn.
+	// With a queue of one byte, Apply blocks for each entry.
 	a := startApplier(t, m, eventlog.ApplierOptions{Sink: sink, FlushBytes: 8 << 10, QueueBytes: 1})
 	wants := make(map[sharding.ShardID][]error)
 	for range 2000 {
@@ -95,7 +96,7 @@ func TestApplierAppliesInOrderAndCloseFlushes(t *testing.T) {
 	}
 }
 
-// What is applied reaches the store without more coming: after the interval.
+// Applied entries reach the store after the interval even if no more arrive.
 func TestApplierFlushesWhenIdle(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -117,9 +118,9 @@ func TestApplierFlushesWhenIdle(t *testing.T) {
 	}
 }
 
-// A batch that nobody waits for grows for some intervals; one that is awaited,
-// or has a part of what a shard was, is written after the first.
-func TestApplierLetsBatchesGrow(t *testing.T) {
+// A batch that is not awaited grows for several intervals. One that is awaited,
+// or contains part of a generation, is written after the first.
+func TestBatchesGrowIfNotAwaited(t *testing.T) {
 	const patience = 4
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -132,8 +133,8 @@ func TestApplierLetsBatchesGrow(t *testing.T) {
 	})
 	src := newSource(5, 1, 3)
 	var flushes uint64
-	// written has entries applied, and demands that they are in the store after
-	// so many intervals and not before.
+	// written applies entries and checks that they are in the store after
+	// exactly that many intervals.
 	written := func(what string, intervals int, begin func()) {
 		t.Helper()
 		first := armed.Load()
@@ -161,9 +162,9 @@ func TestApplierLetsBatchesGrow(t *testing.T) {
 	written("a shard is taken away", 1, func() { a.Drop(1, 2) })
 }
 
-// Between two parts of a batch the writer lets others go on, for as long as its
-// options' timer says; not once too much waits to be written, and not when it ends.
-func TestApplierPauses(t *testing.T) {
+// The writer pauses between two parts of a batch for as long as the timer in
+// its options says, unless too much waits to be written or it is closing.
+func TestWriterPausesBetweenParts(t *testing.T) {
 	const entries, size = 8, 40 << 10 // a part is 64 KiB
 	big := func(from int) (out []journal.Committed) {
 		for i := range entries {
@@ -213,7 +214,7 @@ func TestApplierPauses(t *testing.T) {
 	}
 }
 
-// A store that fails ends the Applier and says so once; nothing is swallowed.
+// A store failure ends the Applier and is reported once.
 func TestStoreErrorIsFatal(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -222,7 +223,7 @@ func TestStoreErrorIsFatal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The entity is in memory, so that the write is what fails.
+	// The entity is in memory, so it is the write that fails.
 	r := record("a", 0, journal.Hash{}, 1)
 	a.Apply(1, []journal.Committed{{Index: 1, Term: 1, Data: entry(1, r)}})
 	waitFor(t, "the first batch is written", func() bool { return a.Flushes() == 1 })
@@ -250,12 +251,12 @@ func TestStoreErrorIsFatal(t *testing.T) {
 	}
 }
 
-// Readers that race applying and flushing see a prefix that only grows: each
-// record once, none missing, and at least what was applied before they began.
+// Readers that race with applying and flushing see a growing prefix: each
+// record once, none missing, and at least what was applied before they started.
 func TestReadersRaceFlushing(t *testing.T) {
 	const entities, entries = 8, 3000
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-	m := openMachine(t, st, 0, eventlog.Options{MaxHeads: 3, PackBytes: 700})
+	m := openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 3, BlockBytes: 700})
 	a := startApplier(t, m, eventlog.ApplierOptions{Sink: &collector{}, FlushBytes: 3000, FlushInterval: time.Millisecond})
 	var last [entities]struct {
 		seq  journal.Sequence
@@ -345,7 +346,7 @@ func raceList(t *testing.T, m *eventlog.Machine, most int) {
 }
 
 // A subscriber that reads after each wake-up sees the last record.
-func TestSubscribersAreWoken(t *testing.T) {
+func TestSubscriberSeesLastRecord(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{MaxSubscribers: 2})
 	e := sharding.EntityID{Type: "t", ID: "a"}
@@ -393,9 +394,9 @@ func TestSubscribersAreWoken(t *testing.T) {
 	}
 }
 
-// A subscriber of shards is woken by every entity of them and by no other
-// shard, and counts once.
-func TestSubscribersOfShards(t *testing.T) {
+// A subscriber of shards is woken by all their entities and by no other shard,
+// and counts once.
+func TestShardSubscriberCountsOnce(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{MaxSubscribers: 2})
 	wake, cancel, err := m.SubscribeOrder([]sharding.ShardID{1, 3})

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// judged is one record of the entry being judged, accepted so far.
-type judged struct {
-	head       *head
+// checkedRecord is a record of the current entry that has passed the checks.
+type checkedRecord struct {
+	head       *entityRow
 	raw        []byte
 	seq        journal.Sequence
 	hash       journal.Hash
@@ -22,18 +22,18 @@ type judged struct {
 	stopped    bool
 	cut        *store.Cut // of an imported entity's first record
 	events     bool
-	steps      int // of m.timers, after those of the records before it
+	steps      int // of m.timers, after those of the preceding records
 }
 
-// Apply applies committed entries of a shard, in order, and returns a verdict
-// for each. An entry takes effect as a whole or not at all. The entries' data
-// is kept until it is in the store, and must never be modified.
+// Apply applies committed entries of a shard in order and returns a result for
+// each. An entry takes effect completely or not at all. The data of the entries
+// is retained until it is in the store and must never be modified.
 //
-// While a snapshot of the shard is being installed there are no verdicts: the
-// entries wait for it, and Work returns theirs.
+// While a snapshot of the shard is being installed, Apply returns no results:
+// the entries wait, and Work returns their results later.
 //
-// A shard that has stopped gets verdicts that wrap ErrStopped. After an error
-// of the store itself, every shard does, and Failed returns it.
+// If the shard has stopped, the results wrap ErrStopped. After a failure of the
+// store, that is so for all shards, and Err returns the failure.
 func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verdict {
 	if !m.started && m.failed == nil {
 		m.failed = m.start()
@@ -48,18 +48,18 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 	for i := range entries {
 		e, v := &entries[i], &out[i]
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term
-		m.judged = m.judged[:0]
+		m.checked = m.checked[:0]
 		m.timers.Reset()
 		m.outbox.Begin(sh.outbox)
-		before := sh.applied.Index / digestEvery
+		before := sh.applied.Index / checksumInterval
 		m.applyEntry(sh, e, v)
 		v.Owing = m.workOff(sh, m.timers.Changes())
-		if sh.applied.Index/digestEvery != before {
-			v.Proof = m.takeDigest(sh)
+		if sh.applied.Index/checksumInterval != before {
+			v.Proof = m.takeChecksum(sh)
 		}
 		v.Clock, v.Revision = sh.applied.Clock, sh.applied.Revision
-		m.subs.Applied(id, len(m.judged), func(i int) string { return m.judged[i].head.key })
-		m.shrinkHeads()
+		m.subs.Notify(id, len(m.checked), func(i int) string { return m.checked[i].head.key })
+		m.evictRows()
 	}
 	return out
 }
@@ -86,14 +86,14 @@ func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
 	if stop == nil {
 		return
 	}
-	m.judged = m.judged[:0]
+	m.checked = m.checked[:0]
 	m.outbox.Reset()
 	m.imports.reset()
 	v.Err = m.stop(sh, stop)
 }
 
-// applyData returns an error when this replica cannot tell what the entry
-// does; a refusal that all replicas agree on is the verdict's.
+// applyData returns an error if this replica cannot determine the effect of the
+// entry. A rejection on which all replicas agree is in the result instead.
 func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop error) {
 	entry, err := journal.DecodeEntry(e.Data)
 	if err != nil {
@@ -104,13 +104,13 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	case entry.Fence != e.Term:
 		v.Err = ErrFenced
 	case len(e.Data) > MaxEntryBytes:
-		v.Err = fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(e.Data))
+		v.Err = fmt.Errorf("%w: the entry has %d bytes", ErrInvalid, len(e.Data))
 	case (entry.Kind == journal.EntryMeta) != (sh.id == sharding.MetaShard):
 		v.Err = fmt.Errorf("%w: kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)
-	case sh.takes(entry.Kind) != nil:
-		v.Err = sh.takes(entry.Kind)
+	case sh.checkAccepts(entry.Kind) != nil:
+		v.Err = sh.checkAccepts(entry.Kind)
 	case entry.Kind == journal.EntryImport:
-		err = m.judgeImport(sh, e, entry.Body)
+		err = m.checkImport(sh, e, entry.Body)
 	case entry.Kind == journal.EntryMeta:
 		return m.applyMeta(sh, e, entry.Body, v)
 	case entry.Kind == journal.EntryBindings:
@@ -118,18 +118,18 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	case entry.Kind == journal.EntrySnapshot:
 		err = m.applySnapshot(sh, entry.Body, entry.Paced)
 	case entry.Kind == journal.EntryProof:
-		err = m.applyProof(sh, entry.Body)
+		err = m.compareChecksum(sh, entry.Body)
 	case entry.Kind == journal.EntryOutbox:
 		err = m.outbox.Ops(e, entry.Body)
 	case entry.Kind == journal.EntryWork:
 		if len(entry.Body) != 0 {
-			v.Err = fmt.Errorf("%w: an entry for work of %d bytes", ErrInvalid, len(entry.Body))
+			v.Err = fmt.Errorf("%w: a work entry has %d bytes, it must be empty", ErrInvalid, len(entry.Body))
 		}
 	default:
-		m.judging++
-		err = m.judge(sh, e, &entry)
+		m.checkID++
+		err = m.checkRecords(sh, e, &entry)
 	}
-	if err != nil && !verdict.Definite(err) {
+	if err != nil && !verdict.IsDefinite(err) {
 		m.failStore(err)
 		return fmt.Errorf("index %d: %w", e.Index, err)
 	}
@@ -137,12 +137,12 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 		v.Err = err
 	}
 	if v.Err != nil {
-		m.judged = m.judged[:0]
+		m.checked = m.checked[:0]
 		m.timers.Reset()
 		m.outbox.Reset()
 		m.imports.reset()
 	}
-	v.Messages = m.outbox.Messages()
+	v.Messages = m.outbox.HasMessages()
 	v.Imported = m.imports.state != nil && m.imports.state.Complete
 	m.commit(sh, e)
 	return nil
@@ -159,20 +159,20 @@ func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *Ver
 	v.Meta = result
 	for _, w := range writes {
 		m.meta = append(m.meta, w)
-		m.unflushed.Add(int64(len(w.Key) + len(w.Value) + overlayBytes))
+		m.unflushed.Add(int64(len(w.Key) + len(w.Value) + memtableRecordBytes))
 		m.mu.Lock()
-		m.sums.Meta(sh.rows, w.Key, w.Value)
+		m.checksums.Meta(sh.rows, w.Key, w.Value)
 		m.mu.Unlock()
 	}
 	m.commit(sh, e)
 	return nil
 }
 
-// applyBindings raises the shard's binding revision; it never falls.
+// applyBindings raises the shard's binding revision, which never decreases.
 func (m *Machine) applyBindings(sh *shard, entry *journal.Entry) error {
 	revision, ok := entry.BindingsRevision()
 	if !ok {
-		return fmt.Errorf("%w: bindings of %d bytes", ErrInvalid, len(entry.Body))
+		return fmt.Errorf("%w: malformed bindings of %d bytes", ErrInvalid, len(entry.Body))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,9 +180,9 @@ func (m *Machine) applyBindings(sh *shard, entry *journal.Entry) error {
 	return nil
 }
 
-// judge looks at every record of the entry and leaves those to be applied in
-// m.judged. Nothing that a reader sees has changed when it returns.
-func (m *Machine) judge(sh *shard, e *journal.Committed, entry *journal.Entry) error {
+// checkRecords checks all records of the entry and collects them in m.checked.
+// It changes nothing that readers can see.
+func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.Entry) error {
 	body := entry.Body
 	if len(body) == 0 {
 		return fmt.Errorf("%w: no records", ErrInvalid)
@@ -200,12 +200,12 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, entry *journal.Entry) e
 		if err := checkRecord(v, e.Term); err != nil {
 			return err
 		}
-		h, err := m.head(sh, v.Type, v.ID)
+		h, err := m.row(sh, v.Type, v.ID)
 		if err != nil {
 			return err
 		}
-		if h.judged != m.judging {
-			h.judged, h.seq, h.hash = m.judging, h.Sequence, h.Hash
+		if h.checkedBy != m.checkID {
+			h.checkedBy, h.seq, h.hash = m.checkID, h.Sequence, h.Hash
 		}
 		if v.Expected != h.seq {
 			return fmt.Errorf("%w: it is at %d, the record expects %d", ErrSequence, h.seq, v.Expected)
@@ -220,7 +220,7 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, entry *journal.Entry) e
 			if err := m.timers.Record(h.timers(), v); err != nil {
 				return err
 			}
-			if err := m.outbox.Record(v, journal.Position{Index: e.Index, Ordinal: uint32(len(m.judged))}); err != nil {
+			if err := m.outbox.Record(v, journal.Position{Index: e.Index, Ordinal: uint32(len(m.checked))}); err != nil {
 				return err
 			}
 		}
@@ -229,51 +229,53 @@ func (m *Machine) judge(sh *shard, e *journal.Committed, entry *journal.Entry) e
 				return err
 			}
 		}
-		j := judgedRecord(h, v)
+		j := newCheckedRecord(h, v)
 		j.steps = len(m.timers.Steps()) - before
-		m.judged = append(m.judged, j)
+		m.checked = append(m.checked, j)
 	}
 	return nil
 }
 
-// judgedRecord is a record that is accepted, after which its head stands in
-// judged.
-func judgedRecord(h *head, v *journal.RecordView) judged {
-	return judged{
+// newCheckedRecord returns a record that has passed the checks. Its row holds
+// the state after it.
+func newCheckedRecord(h *entityRow, v *journal.RecordView) checkedRecord {
+	return checkedRecord{
 		head: h, raw: v.Raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
 		deleted: v.Flags&journal.FlagTombstone != 0, stopped: v.Flags&journal.FlagStopped != 0, events: v.EventCount > 0,
 	}
 }
 
-// failStore remembers an error that is not about one shard's bytes.
+// failStore stores an error that is not limited to the data of one shard.
 func (m *Machine) failStore(err error) {
 	if !errors.Is(err, journal.ErrDamaged) && !errors.Is(err, journal.ErrUnsupported) {
 		m.failed = err
 	}
 }
 
-// checkRecord refuses what would not make a key or a value of the store.
+// checkRecord rejects records that would not fit into a key or a value of the
+// store.
 func checkRecord(v *journal.RecordView, term sharding.Term) error {
 	if v.Term != term {
-		return fmt.Errorf("%w: a record is of term %d", ErrFenced, v.Term)
+		return fmt.Errorf("%w: a record has term %d", ErrFenced, v.Term)
 	}
 	if len(v.Raw) > MaxRecordBytes {
 		return fmt.Errorf("%w: a record has %d bytes", ErrInvalid, len(v.Raw))
 	}
-	return verdict.Name(v.Type, v.ID, "an entity's name")
+	return verdict.CheckName(v.Type, v.ID, "an entity's name")
 }
 
-// commit makes the judged records visible and moves the shard past the entry.
+// commit makes the checked records visible and advances the shard's applied
+// index.
 func (m *Machine) commit(sh *shard, e *journal.Committed) {
 	size, steps := 0, m.timers.Steps()
 	fingerprints := m.opts.ClusterVersion() >= sharding.VersionFingerprints
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := range m.judged {
-		j := &m.judged[i]
+	for i := range m.checked {
+		j := &m.checked[i]
 		at := journal.Position{Index: e.Index, Ordinal: uint32(i)}
-		r := m.link(j, at)
-		size += len(j.raw) + overlayBytes
+		r := m.appendRecord(j, at)
+		size += len(j.raw) + memtableRecordBytes
 		if j.events {
 			if fingerprints {
 				r.Fingerprint = j.hash.Fingerprint()
@@ -284,7 +286,7 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 			size += m.timers.Commit(j.head.timers(), steps[:j.steps])
 			steps = steps[j.steps:]
 		}
-		sh.count(j.head, j.deleted)
+		sh.countEntity(j.head, j.deleted)
 		j.head.exists = true
 		hd := &j.head.Head
 		hd.Sequence, hd.Hash, hd.Last, hd.Deleted, hd.Stopped = j.seq, j.hash, at, j.deleted, j.stopped
@@ -311,11 +313,11 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 	m.unflushed.Add(int64(size))
 }
 
-// overlayBytes is what a record in the overlay costs beside its bytes.
-const overlayBytes = 96
+// memtableRecordBytes is the memory overhead of a record in the memtable.
+const memtableRecordBytes = 96
 
-// link appends a record to its entity's overlay.
-func (m *Machine) link(j *judged, at journal.Position) *history.Record {
+// appendRecord appends a record to its entity's part of the memtable.
+func (m *Machine) appendRecord(j *checkedRecord, at journal.Position) *history.Record {
 	if len(m.slab) == 0 {
 		m.slab = make([]history.Record, 128)
 	}
@@ -336,8 +338,9 @@ func (m *Machine) link(j *judged, at journal.Position) *history.Record {
 	return r
 }
 
-// count keeps the shard's numbers of heads and of existing entities.
-func (sh *shard) count(h *head, deleted bool) {
+// countEntity maintains the shard's numbers of entity rows and of existing
+// entities.
+func (sh *shard) countEntity(h *entityRow, deleted bool) {
 	existed := h.exists && !h.Deleted
 	if !h.exists {
 		sh.applied.Heads++

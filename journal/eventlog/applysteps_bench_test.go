@@ -12,12 +12,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// BenchmarkApplySteps applies entries that are at the bound of what one may
-// take, and reports the longest.
+// BenchmarkApplySteps applies entries at the limit of what one entry may take,
+// and reports the longest.
 func BenchmarkApplySteps(b *testing.B) {
 	for _, step := range []struct {
 		name string
-		// entries returns those that come before, and those that are measured.
+		// entries returns the preceding entries and the measured ones.
 		entries func(chain *journal.Chain) (before, measured [][]byte)
 	}{
 		{"delete 10,000 timers", func(chain *journal.Chain) (before, measured [][]byte) {
@@ -82,7 +82,7 @@ func BenchmarkApplySteps(b *testing.B) {
 						if err := batch.Write(st); err != nil {
 							b.Fatal(err)
 						}
-						m.Flushed(batch)
+						m.MarkFlushed(batch)
 					}
 					return took
 				}

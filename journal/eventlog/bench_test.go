@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// load makes entries of 150-byte events for many entities of some shards.
+// load creates entries of 150-byte events for many entities of some shards.
 type load struct {
 	shards, perShard, perEntry int
 	index                      []uint64
@@ -43,7 +43,7 @@ func (l *load) entry(shard int) (sharding.ShardID, journal.Committed) {
 	return sharding.ShardID(shard + 1), journal.Committed{Index: l.index[shard], Term: 1, Data: b}
 }
 
-// prepare makes n records' worth of entries, turn by turn over the shards.
+// prepare creates entries with n records in total, round-robin over the shards.
 func (l *load) prepare(n int) (ids []sharding.ShardID, entries []journal.Committed) {
 	for shard := 0; n > 0; n -= l.perEntry {
 		id, c := l.entry(shard)
@@ -65,7 +65,7 @@ func BenchmarkApply(b *testing.B) {
 			m, st := benchMachine(b)
 			l := newLoad(64, 64, perEntry)
 			ids, entries := l.prepare(4096 * perEntry)
-			for i := range ids { // the heads are in memory from here on
+			for i := range ids { // the rows are in memory from here on
 				m.Apply(ids[i], entries[i:i+1])
 			}
 			flush(b, m, st)

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// builtStore makes a store with finished tables and a memtable's log, as a
-// kill leaves it, and returns the log that it came from.
+// builtStore creates a store with finished tables and a memtable log, as a kill
+// leaves it, and returns the log that it was built from.
 func builtStore(t *testing.T, seed, until uint64) (dir string, watermark uint64, log []logged, src *source) {
 	t.Helper()
 	src = newSource(seed, 2, 30)
@@ -55,9 +55,9 @@ func flip(t *testing.T, name string, rng *rand.Rand) {
 	}
 }
 
-// A bit flipped in any file of a stopped store is either refused, by name, or
-// was in what the log makes good.
-func TestFlippedBitsAreRefusedOrRepaired(t *testing.T) {
+// A bit flipped in any file of a stopped store is either detected and named, or
+// was in data that the log restores.
+func TestFlippedBitsAreDetectedOrRepaired(t *testing.T) {
 	good, watermark, log, src := builtStore(t, 1, 8)
 	kinds := []string{"*.sst", "*.sst", "*.mem", "MANIFEST"}
 	refused := make(map[string]int)
@@ -96,17 +96,18 @@ func TestFlippedBitsAreRefusedOrRepaired(t *testing.T) {
 	}
 }
 
-// What goes bad under an open store is never served: a read has the right
-// records or says damage, also of an entity whose head is not in memory.
-func TestBitsFlippedUnderAnOpenStoreAreNotServed(t *testing.T) {
-	// What the replay reads is cached: the tables are larger than the cache.
+// Data damaged in an open store is never served: a read returns the right
+// records or reports damage, also for an entity whose row is not in memory.
+func TestBitsFlippedInOpenStoreAreNotServed(t *testing.T) {
+	// Replay reads through the cache, so the tables must be larger than the
+	// cache.
 	damaged := 0
 	good, watermark, log, src := builtStore(t, 2, 40)
 	for range 4 * *seeds {
 		r := &journalRun{t: t, dir: filepath.Join(t.TempDir(), "store")}
 		copyStore(t, good, r.dir)
 		r.st = openStore(t, r.dir, smallStore)
-		m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxHeads: 1})
+		m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxEntityRows: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +132,7 @@ func TestBitsFlippedUnderAnOpenStoreAreNotServed(t *testing.T) {
 	}
 }
 
-// flipInPlace changes one byte without cutting the file, which is mapped.
+// flipInPlace changes one byte without truncating the file, which is mapped.
 func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -150,7 +151,7 @@ func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 		return // compaction is removing it
 	}
 	b := make([]byte, 1)
-	// The last third holds the index, which a running Badger trusts.
+	// The last third contains the index, which a running Badger trusts.
 	at := rng.Int64N(fi.Size() * 2 / 3)
 	if _, err := f.ReadAt(b, at); err != nil {
 		t.Fatal(err)
@@ -161,8 +162,8 @@ func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 	}
 }
 
-// readDamaged is 1 when the read says damage. Right records before that are
-// fine, and a read that says nothing must have had all of them.
+// readDamaged returns 1 if the read reports damage. Right records before that
+// are fine, and a read without damage must return all of them.
 func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity) int {
 	t.Helper()
 	i := want.cut
@@ -182,8 +183,8 @@ func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 	return 0
 }
 
-// Verify names what is wrong with a store that Badger finds nothing wrong with.
-func TestVerifyFindsWhatWasChanged(t *testing.T) {
+// Verify names what is wrong in a store that Badger considers intact.
+func TestVerifyFindsChangedRows(t *testing.T) {
 	good, watermark, log, src := builtStore(t, 3, 3)
 	run := &journalRun{t: t, dir: good}
 	run.open(watermark)

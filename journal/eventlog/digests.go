@@ -7,38 +7,41 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Replicas that have applied the same entries have the same rows. Each takes the
-// digest of its rows at the same indexes, and keeps the last of them. The leader
-// puts one into the log now and then; whoever finds another at that index says
-// so, and goes on: which of them is wrong is for the voters to find.
+// Replica consistency checks. Replicas that have applied the same entries must
+// have the same rows. Each replica takes a checksum of its rows at fixed
+// indexes and keeps the latest ones. Now and then the leader writes one to the
+// log. A replica whose own checksum for that index differs reports it and
+// continues; the voters then determine which replicas are wrong.
 
 const (
-	// digestEvery is how many entries there are between two digests.
-	digestEvery = 1024
-	// digestsKept are there to be compared with: entries on their way through
-	// the log are fewer.
-	digestsKept = 16
-	// comparedKept are kept for others to ask for.
+	// checksumInterval is the number of entries between two checksums.
+	checksumInterval = 1024
+	// checksumsKept is the number of checksums kept for comparison. Fewer
+	// entries than they cover are in flight in the log.
+	checksumsKept = 16
+	// comparedKept is the number of compared checksums kept for other nodes to
+	// query.
 	comparedKept = 2
 )
 
-// digests are those of a shard, the newest last.
-type digests struct {
-	taken    []journal.Proof // of the applying goroutine
+// checksumHistory has the latest checksums of a shard, oldest first.
+type checksumHistory struct {
+	taken    []journal.Proof // used by the applying goroutine only
 	compared []journal.Proof // this replica's own, at indexes that the log named
 }
 
-// Difference is a digest in the log that is another than this replica's.
+// Difference is reported if a checksum in the log differs from this replica's
+// own.
 type Difference struct {
 	Shard sharding.ShardID
 	Own   journal.Proof
 }
 
-// takeDigest takes the digest of a shard as of what is applied.
-func (m *Machine) takeDigest(sh *shard) *journal.Proof {
-	m.sumHeads(sh)
+// takeChecksum takes the checksum of a shard at its applied index.
+func (m *Machine) takeChecksum(sh *shard) *journal.Proof {
+	m.updateChecksums(sh)
 	d := &sh.digests
-	if len(d.taken) == digestsKept {
+	if len(d.taken) == checksumsKept {
 		d.taken = slices.Delete(d.taken, 0, 1)
 	}
 	d.taken = append(d.taken, journal.Proof{Index: sh.applied.Index, Checksum: sh.rows.Sums().Digest()})
@@ -46,9 +49,10 @@ func (m *Machine) takeDigest(sh *shard) *journal.Proof {
 	return &p
 }
 
-// applyProof compares a digest in the log with this replica's own. One that is
-// not kept, as after a start, is not compared.
-func (m *Machine) applyProof(sh *shard, body []byte) error {
+// compareChecksum compares a checksum in the log with this replica's own. If
+// this replica has none for that index, for example after a restart, nothing is
+// compared.
+func (m *Machine) compareChecksum(sh *shard, body []byte) error {
 	p, err := journal.DecodeProof(body)
 	if err != nil {
 		return err
@@ -65,18 +69,18 @@ func (m *Machine) applyProof(sh *shard, body []byte) error {
 	sh.digests.compared = append(sh.digests.compared, own)
 	m.mu.Unlock()
 	if own != p {
-		m.opts.Logger.Error("the rows of a shard are not those of its leader", "shard_id", uint64(sh.id), "index", p.Index)
+		m.opts.Logger.Error("the rows of a shard differ from its leader's", "shard_id", uint64(sh.id), "index", p.Index)
 		m.opts.Differs(Difference{Shard: sh.id, Own: own})
 	}
 	return nil
 }
 
-// Compared returns this replica's digest at an index at which the log named one,
-// one of the last; false where there is none.
-func (r *Reader) Compared(id sharding.ShardID, index uint64) (d journal.RowsDigest, ok bool) {
+// ComparedChecksum returns this replica's own checksum at one of the latest
+// indexes for which the log had one, and false if there is none.
+func (r *Reader) ComparedChecksum(id sharding.ShardID, index uint64) (d journal.RowsDigest, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if sh := r.shards[id]; sh != nil && sh.unreadable() == nil {
+	if sh := r.shards[id]; sh != nil && sh.readError() == nil {
 		for _, own := range sh.digests.compared {
 			if own.Index == index {
 				return own.Checksum, true

@@ -15,10 +15,10 @@ func proofEntry(term sharding.Term, p *journal.Proof) []byte {
 	return journal.AppendProofEntry(nil, term, 1, p)
 }
 
-// Replicas that apply the same entries take the same digests at the same
-// indexes, whatever they flush when, whatever level wrote their stores, and
-// where one began with the snapshot of another. A proof changes nothing.
-func TestReplicasTakeTheSameDigests(t *testing.T) {
+// Replicas that apply the same entries take equal checksums at the same
+// indexes, whenever they flush, whatever version wrote their stores, and even
+// if one started from another's snapshot. Comparing changes nothing.
+func TestReplicasTakeEqualChecksums(t *testing.T) {
 	for seed := range uint64(2) {
 		src := newSource(seed+60, 1, 30)
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -32,7 +32,7 @@ func TestReplicasTakeTheSameDigests(t *testing.T) {
 			opts.Differs = differs
 			return replica{openMachine(t, st, 0, opts), st}
 		}
-		a, b := begin(eventlog.Options{MaxHeads: 2, PackBytes: 300, Seed: 1}), begin(eventlog.Options{ClusterVersion: sharding.FirstVersion, Seed: 2})
+		a, b := begin(eventlog.Options{MaxEntityRows: 2, BlockBytes: 300, Seed: 1}), begin(eventlog.Options{ClusterVersion: sharding.FirstVersion, Seed: 2})
 		all := []replica{a, b}
 		var last *journal.Proof
 		taken := 0
@@ -72,18 +72,18 @@ func TestReplicasTakeTheSameDigests(t *testing.T) {
 		c := journal.Committed{Index: index + 1, Term: term, Data: proofEntry(term, last)}
 		for i, r := range all {
 			checkVerdict(t, apply1(r.m, 1, c), nil)
-			if own, ok := r.m.Compared(1, last.Index); !ok || own != last.Checksum {
+			if own, ok := r.m.ComparedChecksum(1, last.Index); !ok || own != last.Checksum {
 				t.Errorf("replica %d says it has %v %v", i, own, ok)
 			}
 		}
-		if _, ok := a.m.Compared(1, last.Index+1); ok {
+		if _, ok := a.m.ComparedChecksum(1, last.Index+1); ok {
 			t.Error("a digest that was never compared")
 		}
 	}
 }
 
-// A replica whose rows are others says so, and goes on.
-func TestAReplicaThatDiffersSaysSo(t *testing.T) {
+// A replica whose rows differ reports it and continues.
+func TestDifferingReplicaReportsDifference(t *testing.T) {
 	src := newSource(90, 1, 12)
 	var log []journal.Committed
 	good := openMachine(t, openStore(t, filepath.Join(t.TempDir(), "good"), smallStore), 0, eventlog.Options{})
@@ -103,7 +103,7 @@ func TestAReplicaThatDiffersSaysSo(t *testing.T) {
 		}
 	}
 	flush(t, bad, st)
-	// The mark of the first level does not say how many of these there are.
+	// The applied record of the first version does not count these.
 	dropOne(t, st, store.ClassInbox)
 	var told []eventlog.Difference
 	m, err := eventlog.OpenOn(&liar{st, map[string][]byte{}}, st.MaxVersion(), eventlog.Options{Differs: func(d eventlog.Difference) { told = append(told, d) }})
@@ -122,12 +122,12 @@ func TestAReplicaThatDiffersSaysSo(t *testing.T) {
 	if len(told) != 1 || told[0].Shard != 1 || told[0].Own.Index != proof.Index || told[0].Own.Checksum == proof.Checksum {
 		t.Fatalf("told %+v, the leader has %+v", told, proof)
 	}
-	if own, ok := m.Compared(1, proof.Index); !ok || own != told[0].Own.Checksum || m.Stopped(1) != nil {
-		t.Fatalf("it says it has %v %v, stopped %v", own, ok, m.Stopped(1))
+	if own, ok := m.ComparedChecksum(1, proof.Index); !ok || own != told[0].Own.Checksum || m.StopError(1) != nil {
+		t.Fatalf("it says it has %v %v, stopped %v", own, ok, m.StopError(1))
 	}
 	c.Index++
 	checkVerdict(t, apply1(good, 1, journal.Committed{Index: end.Index + 1, Term: end.Term, Data: proofEntry(end.Term, proof)}), nil)
-	if own, _ := good.Compared(1, proof.Index); own != proof.Checksum {
+	if own, _ := good.ComparedChecksum(1, proof.Index); own != proof.Checksum {
 		t.Fatal("the healthy replica differs from itself")
 	}
 }

@@ -1,17 +1,17 @@
-// Package eventlog is the state machine behind every shard's log: it decides,
-// the same way on every replica, whether a committed entry takes effect, holds
-// what took effect until it is in the store, and reads both as one history.
-// It never syncs, never looks at a clock while applying, and never lets a
-// cache or the order of a map change a verdict.
+// Package eventlog is the state machine behind every shard's log. It decides,
+// identically on every replica, whether a committed entry takes effect. Applied
+// entries are kept in a memtable until they are written to the store, and reads
+// see both as one history. Applying never syncs and never reads a clock, and
+// neither a cache nor map order can influence a result.
 //
-// What it holds of a shard is one generation of it on this node: it begins with
-// nothing, or with a snapshot that another replica exported, and ends when the
-// replica is removed or another generation begins. Which generation is the
-// present one, the log says.
+// A node has one current generation of each shard. A generation starts empty or
+// from a snapshot exported by another replica, and ends when the replica is
+// removed or the next generation starts. The log records which generation is
+// current.
 //
-// Machine is the pure core and has no goroutine: it applies and flushes, and
-// its Reader answers whoever asks. What a shard has of messages and of timers,
-// and what is known of its rows, are components in packages below, as are the
-// moments that readers look at. Applier owns two goroutines: one applies and
-// makes batches, one writes them; Close joins both.
+// Machine is the pure core without goroutines: it applies entries and produces
+// batches, and its Reader serves concurrent reads. Messages, timers and
+// knowledge about stored rows are components in subpackages, and so are the
+// points in time that readers see. Applier owns two goroutines: one applies
+// entries and builds batches, the other writes them. Close waits for both.
 package eventlog

@@ -21,8 +21,8 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// What Durable tells is what a batch at or below its watermark held, whatever
-// the number of batches in between.
+// Durable reports what the batches up to its watermark contained, whatever the
+// number of batches in between.
 func TestDurableFollowsTheWatermark(t *testing.T) {
 	src := newSource(9, 3, 30)
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -62,9 +62,9 @@ func TestDurableFollowsTheWatermark(t *testing.T) {
 	}
 }
 
-// Tables that a start makes of an older memtable's log say nothing about what
-// was lost: until the roll-back is in a table, the watermark stays.
-func TestWatermarkIgnoresTheRemainsOfACrash(t *testing.T) {
+// Tables that a start builds from an older memtable log do not prove what was
+// lost: the watermark stays until the rollback is in a table.
+func TestWatermarkIgnoresRemainsOfCrash(t *testing.T) {
 	src := newSource(10, 2, 30)
 	base := t.TempDir()
 	run := &journalRun{t: t, dir: filepath.Join(base, "live")}

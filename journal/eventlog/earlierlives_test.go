@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestReplicasRemoveTheSameRows: replicas agree on their rows after each entry,
-// whenever each has written batches, and whether it was started in between.
+// Replicas agree on their rows after each entry, whenever each has flushed, and
+// whether or not it was restarted in between.
 func TestReplicasRemoveTheSameRows(t *testing.T) {
 	owed, started := 0, 0
 	for seed := range uint64(max(3, *seeds/2)) {
@@ -49,7 +49,7 @@ func TestReplicasRemoveTheSameRows(t *testing.T) {
 				if err := flying.Write(a.st); err != nil {
 					t.Fatal(err)
 				}
-				a.m.Flushed(flying)
+				a.m.MarkFlushed(flying)
 				flying = nil
 			case n > 8 && v.Owing:
 				flush(t, b.m, b.st)
@@ -71,7 +71,7 @@ func TestReplicasRemoveTheSameRows(t *testing.T) {
 	}
 }
 
-// work applies an entry that does nothing but what is left.
+// work applies an entry that does only deferred work.
 func (a *alarms) work() (owing bool) {
 	a.Helper()
 	a.index++
@@ -82,7 +82,7 @@ func (a *alarms) work() (owing bool) {
 	return v.Owing
 }
 
-// remove deletes the entity, by an entry of a level.
+// remove deletes the entity with an entry of a cluster version.
 func (a *alarms) remove(level sharding.ClusterVersion) {
 	a.Helper()
 	a.index++
@@ -102,15 +102,15 @@ func timerNames(n int) (names []string) {
 	return names
 }
 
-// TestTimersOfEarlierLivesAreGone: a deletion of an entity with many timers
-// ends them at once for all who read, and the next life may use their names,
-// while entries remove a bounded number of rows each.
-func TestTimersOfEarlierLivesAreGone(t *testing.T) {
+// Deleting an entity with many timers ends them immediately for all readers,
+// and the next incarnation may reuse their names, while entries remove a
+// bounded number of rows each.
+func TestTimersOfEarlierLivesAreRemoved(t *testing.T) {
 	const n, slice = 1000, 256
 	for _, flushed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("flushed=%v", flushed), func(t *testing.T) {
 			st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-			a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxHeads: 1}), st: st, id: "a"}
+			a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 1}), st: st, id: "a"}
 			names := timerNames(n)
 			a.set(5, names...)
 			if flushed {
@@ -138,16 +138,16 @@ func TestTimersOfEarlierLivesAreGone(t *testing.T) {
 			a.fire(7, "t0999")
 			a.want(0, "t0001", "z")
 			a.set(9, timerNames(40)...)
-			a.remove(sharding.VersionPacedWork) // the second life, as a whole
+			a.remove(sharding.VersionPacedWork) // the second incarnation, as a whole
 			a.want(0)
 			verifyStore(t, st)
 		})
 	}
 }
 
-// TestDeletionOfEarlierLevels: an entry that is not paced ends all timers
-// itself, as replicas of earlier releases do.
-func TestDeletionOfEarlierLevels(t *testing.T) {
+// An entry that is not paced removes all timers itself, as replicas of earlier
+// releases do.
+func TestUnpacedDeletionRemovesAllTimers(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
 	a.set(5, timerNames(300)...)
@@ -160,8 +160,8 @@ func TestDeletionOfEarlierLevels(t *testing.T) {
 	verifyStore(t, st)
 }
 
-// TestTimerOfEarlierLifeDoesNotFire: the record of one is refused, and its name
-// and due time being set again in the next life do not make it valid before.
+// The record of such a timer is rejected, even if a timer with the same name
+// and due time is set in the next incarnation.
 func TestTimerOfEarlierLifeDoesNotFire(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
@@ -180,12 +180,12 @@ func TestTimerOfEarlierLifeDoesNotFire(t *testing.T) {
 	}
 }
 
-// TestTimerRoomCountsInMemory: whether its head is in memory or not, and after
-// a start, it is known how many timers an entity has, and which.
+// The number and names of an entity's timers are known whether or not its row
+// is in memory, and after a start.
 func TestTimerRoomCountsInMemory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	st := openStore(t, dir, smallStore)
-	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxHeads: 1}), st: st, id: "a"}
+	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 1}), st: st, id: "a"}
 	e := sharding.EntityID{Type: "t", ID: "a"}
 	a.set(5, timerNames(100)...)
 	a.remove(sharding.VersionPacedWork)

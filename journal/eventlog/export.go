@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Cut is what a shard holds as of one index of its log, to be exported.
-type Cut = export.Cut
+// ShardExport is the state of a shard at one index of its log, for export.
+type ShardExport = export.ShardExport
 
-// StateIndex returns how far the store holds the shard's present generation:
-// what Pin would export, 0 when it would not.
+// StateIndex returns the index up to which the store holds the shard's current
+// generation. It is the index that Pin would export, or 0 if Pin would fail.
 func (r *Reader) StateIndex(id sharding.ShardID) (index uint64, term sharding.Term) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -25,29 +25,29 @@ func (r *Reader) StateIndex(id sharding.ShardID) (index uint64, term sharding.Te
 	return 0, 0
 }
 
-// Pin returns the shard's state as the store has it now. It does no I/O.
+// Pin returns the state of the shard in the store. It does no I/O.
 func (r *Reader) Pin(id sharding.ShardID) (*export.State, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return pinned(r, id, export.New)
+	return pinShard(r, id, export.New)
 }
 
-// Cut returns the shard's state as the store has it now, which is behind what
-// is applied by what Held says. It does no I/O.
-func (r *Reader) Cut(id sharding.ShardID) (*Cut, error) {
+// Export returns the state of the shard in the store, which may lag behind the
+// applied index. It does no I/O.
+func (r *Reader) Export(id sharding.ShardID) (*ShardExport, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return pinned(r, id, export.NewCut)
+	return pinShard(r, id, export.NewShardExport)
 }
 
-// pinned makes something of a shard as the store has it. The caller holds the
-// lock.
-func pinned[T any](r *Reader, id sharding.ShardID, of func(*rows.Known, *store.Applied, kv.View) *T) (*T, error) {
+// pinShard creates an export from a shard's state in the store. The lock must
+// be held.
+func pinShard[T any](r *Reader, id sharding.ShardID, of func(*rows.Known, *store.Applied, kv.View) *T) (*T, error) {
 	sh := r.shards[id]
 	if sh == nil || sh.flushed.Index == 0 {
-		return nil, fmt.Errorf("export shard %d: nothing of it is in the store", id)
+		return nil, fmt.Errorf("export shard %d: the store has no data for it", id)
 	}
-	if err := sh.unreadable(); err != nil {
+	if err := sh.readError(); err != nil {
 		return nil, fmt.Errorf("export shard %d: %w", id, err)
 	}
 	view, err := r.view()
@@ -57,14 +57,14 @@ func pinned[T any](r *Reader, id sharding.ShardID, of func(*rows.Known, *store.A
 	return of(sh.rows, &sh.flushed, view), nil
 }
 
-// Audit compares the rows of a shard with the sums that it has to have, as the
-// store has it now: what a merge has dropped shows although nobody asks for it.
-// rest is called now and then, and ends the audit by an error. It holds old
-// versions in the store meanwhile. A shard whose rows are not all there stops
-// on this node, and the error is journal.ErrDamaged.
+// Audit checks the rows of a shard in the store against their checksums. It
+// detects rows that a compaction has dropped even if they are never read. rest
+// is called now and then; if it returns an error, the audit ends. The audit
+// keeps old versions in the store meanwhile. If rows are missing or wrong, the
+// shard stops on this node and the error wraps journal.ErrDamaged.
 func (r *Reader) Audit(ctx context.Context, id sharding.ShardID, rest func(context.Context) error) error {
 	if index, _ := r.StateIndex(id); index == 0 {
-		return nil // nothing of it is in the store, or nothing is read any more
+		return nil // the store has no data for it, or nothing may be read
 	}
 	e, err := r.Pin(id)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *Reader) Audit(ctx context.Context, id sharding.ShardID, rest func(conte
 	return e.Audit(ctx, rest)
 }
 
-// Shards are those of which there is any state, in no order.
+// Shards returns the shards that have any state, unsorted.
 func (r *Reader) Shards() []sharding.ShardID {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

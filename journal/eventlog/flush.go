@@ -16,18 +16,18 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Batch is everything that was applied since the batch before it, on its way
-// to the store. It is complete: a later crash leaves the store as of a batch.
+// Batch has all changes since the previous batch, on their way to the store. It
+// is complete: after a crash the store has the state after some batch.
 type Batch struct {
 	Version uint64
-	base    uint64 // the version before it
+	base    uint64 // version of the previous batch
 
-	heads  []headWrite
+	heads  []rowWrite
 	shards []shardWrite
 	meta   []KV
 	bytes  int64
 	pack   int
-	keys   []string // of what is known of messages
+	keys   []string // of changed message pairs
 	told   []durable.Stored
 
 	view journal.RecordView
@@ -36,36 +36,36 @@ type Batch struct {
 	background batchBackground
 }
 
-// headWrite is an entity's records first..last and its head after them.
-type headWrite struct {
-	head        *head
+// rowWrite is an entity's new records first..last and its row after them.
+type rowWrite struct {
+	head        *entityRow
 	state       store.Head
-	first, last *history.Record // nil when only the head has changed
+	first, last *history.Record // nil if only the row has changed
 	before      journal.Position
 	snaps       []history.Snapshot
 	gone        []journal.Sequence // snapshots to delete
-	cut         bool               // records have been cut since the batch before
+	cut         bool               // records have been truncated since the previous batch
 }
 
-// shardWrite is how far a shard is applied, and its records in order.
+// shardWrite is the applied state of a shard and its new records in order.
 type shardWrite struct {
 	shard   *shard
 	applied store.Applied
 	order   []*history.Record
 	timers  *timers.Changes
 	outbox  outbox.Changes
-	before  uint64 // index of the last order pack before these
+	before  uint64 // index of the last order block before these records
 }
 
-// TakeBatch takes what no batch has taken yet, or returns nil when there is
-// nothing, or a batch is not flushed yet. The Batch is the Machine's: after
-// Flushed it is used again.
+// TakeBatch returns all changes that are in no batch yet, or nil if there are
+// none or the previous batch is not flushed. The Batch belongs to the Machine
+// and is reused after MarkFlushed.
 func (m *Machine) TakeBatch() *Batch {
-	if m.flight != nil || m.failed != nil || !m.Pending() {
+	if m.flight != nil || m.failed != nil || !m.HasPending() {
 		return nil
 	}
 	b := &m.batch
-	m.sumHeads(nil)
+	m.updateChecksums(nil)
 	summed := m.opts.ClusterVersion() >= sharding.VersionRowChecksums
 	m.lockLong()
 	defer m.unlockLong()
@@ -77,7 +77,7 @@ func (m *Machine) TakeBatch() *Batch {
 	}
 	m.moved = m.moved[:0]
 	for i, h := range m.dirty {
-		w := headWrite{head: h, state: h.Head, before: h.before}
+		w := rowWrite{head: h, state: h.Head, before: h.before}
 		w.snaps, w.gone = h.snaps.take()
 		w.cut, h.cut = h.cut, false
 		if h.pending != nil {
@@ -93,7 +93,7 @@ func (m *Machine) TakeBatch() *Batch {
 	if sh := m.shards[sharding.MetaShard]; sh != nil {
 		b.background.metaGeneration = sh.generation
 	}
-	b.bytes, b.pack = m.unflushed.Load(), m.opts.PackBytes
+	b.bytes, b.pack = m.unflushed.Load(), m.opts.BlockBytes
 	b.Version, b.base = m.next, m.readAt
 	m.next++
 	m.flight = b
@@ -111,20 +111,21 @@ func (sh *shard) take() shardWrite {
 	return w
 }
 
-// Pending reports whether there is something for a batch to take.
-func (m *Machine) Pending() bool { return len(m.moved) > 0 || m.background.pending() }
+// HasPending reports whether there is anything for a batch.
+func (m *Machine) HasPending() bool { return len(m.moved) > 0 || m.background.pending() }
 
-// Flushed is told that the batch is in the store: its records leave the
-// overlay. Readers that began before keep what they saw.
-func (m *Machine) Flushed(b *Batch) {
+// MarkFlushed must be called when the batch is in the store. It removes the
+// batch's records from the memtable. Readers that started earlier keep their
+// view.
+func (m *Machine) MarkFlushed(b *Batch) {
 	m.lockLong()
 	m.readAt = b.Version
 	for i := range b.shards {
 		w := &b.shards[i]
 		w.shard.flushed = w.applied
-		w.shard.rows.Flushed(&w.applied.Sums)
+		w.shard.rows.MarkFlushed(&w.applied.Sums)
 	}
-	m.background.flushed(&b.background)
+	m.background.markFlushed(&b.background)
 	for i := range b.heads {
 		w := &b.heads[i]
 		h := w.head
@@ -132,7 +133,7 @@ func (m *Machine) Flushed(b *Batch) {
 		if h.shard.replaced {
 			continue
 		}
-		h.flushedSnapshots()
+		h.markSnapshotsFlushed()
 		if w.last == nil {
 			continue
 		}
@@ -141,21 +142,21 @@ func (m *Machine) Flushed(b *Batch) {
 		}
 	}
 	for i := range b.shards {
-		b.shards[i].shard.timers.Flushed()
-		b.shards[i].shard.outbox.Flushed()
+		b.shards[i].shard.timers.MarkFlushed()
+		b.shards[i].shard.outbox.MarkFlushed()
 	}
 	m.flight = nil
 	m.unlockLong()
 	m.unflushed.Add(-b.bytes)
-	m.durable.Flushed(b.Version, b.stored())
+	m.durable.MarkFlushed(b.Version, b.flushedIndexes())
 	clear(b.heads)
 	clear(b.shards)
 	b.meta, b.background = nil, batchBackground{}
-	m.shrinkHeads()
+	m.evictRows()
 }
 
-// stored says how far the batch took each shard.
-func (b *Batch) stored() []durable.Stored {
+// flushedIndexes returns the index of each shard in the batch.
+func (b *Batch) flushedIndexes() []durable.Stored {
 	b.told = b.told[:0]
 	for i := range b.shards {
 		w := &b.shards[i]
@@ -167,20 +168,20 @@ func (b *Batch) stored() []durable.Stored {
 	return b.told
 }
 
-// ease has rest called between parts of the batch, unless it carries a shard's
-// generation, which somebody waits for.
-func (b *Batch) ease(rest func(took time.Duration)) {
+// setPause makes Write call rest between parts of the batch, unless the batch
+// contains part of a generation, for which someone is waiting.
+func (b *Batch) setPause(rest func(took time.Duration)) {
 	if b.kvs.Pause = rest; len(b.background.pieces) > 0 {
 		b.kvs.Pause = nil
 	}
 }
 
-// Write encodes the batch and writes it to the store. After an error the
-// process must end: what is in the store is not known.
+// Write encodes the batch and writes it to the store. After an error the state
+// of the store is unknown and the process must end.
 func (b *Batch) Write(st *store.Store) error { return b.WriteTo(kv.Of(st)) }
 
-// encodedAtOnce is after how many entities of a batch others that are ready to
-// run come first: nobody waits for a batch.
+// encodedAtOnce is the number of entities to encode before yielding the
+// processor, because usually no one is waiting for a batch.
 const encodedAtOnce = 64
 
 // WriteTo is Write with any Store.
@@ -217,19 +218,19 @@ func (b *Batch) prefix(sh *shard, class store.Class) []byte {
 	return store.AppendPrefix(b.kvs.Key(), sh.id, sh.generation, class)
 }
 
-// putRecords packs an entity's records, as many to a value as fit. What a load
-// from a snapshot begins with begins a pack.
-func (b *Batch) putRecords(w *headWrite) {
+// putRecords writes an entity's records, grouped into blocks. The record at
+// which a load from a snapshot starts begins a new block.
+func (b *Batch) putRecords(w *rowWrite) {
 	sh := w.head.shard
 	for first, before := w.first, w.before; first != nil; {
 		end, size := first, store.PackRecordBytes(len(first.Raw))
 		for end != w.last {
-			if size += store.PackRecordBytes(len(end.Next.Raw)); size > b.pack || w.loadedFrom(end) {
+			if size += store.PackRecordBytes(len(end.Next.Raw)); size > b.pack || w.startsSnapshotLoad(end) {
 				break
 			}
 			end = end.Next
 		}
-		if w.cutAway(end.At) {
+		if w.isTruncated(end.At) {
 			if end == w.last {
 				return
 			}
@@ -253,13 +254,14 @@ func (b *Batch) putRecords(w *headWrite) {
 	}
 }
 
-// loadedFrom reports whether there is a snapshot of the entity as of the record
-// after r: a load verifies it by that record, and reads on from there.
-func (w *headWrite) loadedFrom(r *history.Record) bool {
+// startsSnapshotLoad reports whether a snapshot exists at the record after r. A
+// load verifies the snapshot against that record and continues reading from
+// there.
+func (w *rowWrite) startsSnapshotLoad(r *history.Record) bool {
 	return r.Next.Seq > r.Seq && slices.Contains(w.state.Snapshots[:], r.Next.Seq)
 }
 
-func (b *Batch) putHead(w *headWrite) {
+func (b *Batch) putHead(w *rowWrite) {
 	key := append(b.prefix(w.head.shard, store.ClassEntity), w.head.key...)
 	b.kvs.End(store.AppendHead(b.kvs.Begin(key), &w.state))
 }
@@ -268,7 +270,8 @@ func (b *Batch) putApplied(w *shardWrite) {
 	b.kvs.End(store.AppendApplied(b.kvs.Begin(b.prefix(w.shard, store.ClassApplied)), &w.applied))
 }
 
-// putOrder packs the rows of a shard's entries; an entry's rows stay together.
+// putOrder writes the order rows of a shard, grouped into blocks. The rows of
+// an entry stay together.
 func (b *Batch) putOrder(w *shardWrite) error {
 	order, before := w.order, w.before
 	for len(order) > 0 {
@@ -282,7 +285,8 @@ func (b *Batch) putOrder(w *shardWrite) error {
 		}
 		last := order[n-1].At.Index
 		buf := b.kvs.Begin(store.AppendIndex(b.prefix(w.shard, store.ClassOrder), last))
-		// The level never falls: if a row has none, those before it have none.
+		// The cluster version never decreases: if a row has no fingerprint,
+		// neither have those before it.
 		pack := store.OrderWriter{Fingerprints: order[n-1].Fingerprint != 0}
 		buf = pack.Start(buf, before)
 		for at := before; len(order) > 0 && n > 0; n-- {
@@ -299,10 +303,11 @@ func (b *Batch) putOrder(w *shardWrite) error {
 	return nil
 }
 
-// orderBytes is about the size of a record's row without its tags.
+// orderBytes estimates the size of a record's order row without tags.
 func orderBytes(r *history.Record) int { return int(r.KeyBytes) + 12 }
 
-// putMeta writes the metadata pairs; of one key only the last counts.
+// putMeta writes the metadata pairs. If a key occurs several times, the last
+// one counts.
 func (b *Batch) putMeta() {
 	if len(b.meta) == 0 {
 		return

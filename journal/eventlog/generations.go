@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// openGenerations finds what the store has of each shard's present generation.
-// Other generations are deleted in the background: an applied mark in the
-// present one says that it is whole, so no other can be needed.
+// openGenerations finds the current generation of each shard in the store. All
+// other generations are deleted in the background: an applied record in the
+// current generation shows that it is complete, so no other one can be needed.
 func (m *Machine) openGenerations(view kv.View) error {
 	generations, err := view.Generations()
 	if err != nil {
@@ -26,7 +26,7 @@ func (m *Machine) openGenerations(view kv.View) error {
 		m.openGeneration(l)
 	}
 	for i := range generations {
-		// The last that is marked wins.
+		// The last generation with an applied record wins.
 		if l := &generations[i]; l.Marked && !known[l.Shard] {
 			m.openGeneration(&statefile.Generation{Shard: l.Shard, Generation: l.Generation})
 		}
@@ -51,8 +51,8 @@ func (m *Machine) openGenerations(view kv.View) error {
 	return m.openInstalls()
 }
 
-// openRows reads what is kept in memory of a shard. A data shard whose rows are
-// not all there stops on this node; without the metadata there is no node.
+// openRows reads the in-memory state of a shard. A data shard with missing rows
+// stops on this node. Without the metadata shard the node cannot run at all.
 func (m *Machine) openRows(sh *shard, view kv.View) error {
 	err := sh.rows.Open(view, &sh.applied)
 	switch {
@@ -80,8 +80,9 @@ func (m *Machine) openGeneration(l *statefile.Generation) {
 	}
 }
 
-// Drop ends the shard's generation on this node: its state is gone at once for
-// all who read, and deleted in the background. The next generation is empty.
+// Drop ends the shard's generation on this node: readers no longer see its
+// state, and the data is deleted in the background. The next generation is
+// empty.
 func (m *Machine) Drop(id sharding.ShardID, next uint32) {
 	m.replace(id, next)
 	if id == sharding.MetaShard && m.opts.Metadata != nil && m.failed == nil {
@@ -89,8 +90,7 @@ func (m *Machine) Drop(id sharding.ShardID, next uint32) {
 	}
 }
 
-// replace puts an empty generation of the shard in the place of the one there
-// is.
+// replace replaces the shard's current generation by an empty one.
 func (m *Machine) replace(id sharding.ShardID, generation uint32) *shard {
 	old := m.shard(id)
 	sh := m.newShard(id, generation)
@@ -101,7 +101,7 @@ func (m *Machine) replace(id sharding.ShardID, generation uint32) *shard {
 		h.pending, h.first, h.last, h.snaps = nil, nil, nil, nil
 		h.listed, h.flying = false, false
 	}
-	m.dirty = keep(m.dirty, func(h *head) bool { return h.shard != old })
+	m.dirty = keep(m.dirty, func(h *entityRow) bool { return h.shard != old })
 	m.moved = keep(m.moved, func(s *shard) bool { return s != old })
 	if id == sharding.MetaShard {
 		m.meta = nil
@@ -119,7 +119,8 @@ func (m *Machine) replace(id sharding.ShardID, generation uint32) *shard {
 	return sh
 }
 
-// keep is slices.DeleteFunc the other way round, and forgets the rest.
+// keep keeps the elements for which wanted is true, and clears the rest of the
+// slice.
 func keep[T any](all []*T, wanted func(*T) bool) []*T {
 	n := 0
 	for _, v := range all {

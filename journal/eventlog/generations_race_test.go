@@ -17,15 +17,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestReadersRaceGenerations: readers see a whole generation, or are told to come
-// again, while snapshots replace each other, entries follow them, and the state
-// is given away.
+// Readers see a complete generation or an error to retry while snapshots
+// replace each other, entries follow them, and the state is exported.
 func TestReadersRaceGenerations(t *testing.T) {
 	const entities = 8
 	origin := openStore(t, filepath.Join(t.TempDir(), "from"), store.Options{})
 	from := openMachine(t, origin, 0, eventlog.Options{})
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-	m := openMachine(t, st, 0, eventlog.Options{MaxHeads: 3, PackBytes: 700})
+	m := openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 3, BlockBytes: 700})
 	a := startApplier(t, m, eventlog.ApplierOptions{Sink: &installs{}, FlushBytes: 3000, FlushInterval: time.Millisecond})
 	var done atomic.Bool
 	var reads, exports atomic.Int64
@@ -99,7 +98,7 @@ func TestReadersRaceGenerations(t *testing.T) {
 	}
 }
 
-// installs is a sink that takes what an install says.
+// installs is a sink that counts installs.
 type installs struct {
 	collector
 	n atomic.Int64
@@ -107,7 +106,8 @@ type installs struct {
 
 func (s *installs) Installed(eventlog.Installed) { s.n.Add(1) }
 
-// readGeneration reads all there is of an entity and says whether it could.
+// readGeneration reads everything about an entity and reports whether that was
+// possible.
 func readGeneration(t *testing.T, m *eventlog.Machine, e sharding.EntityID) bool {
 	seq := journal.Sequence(0)
 	err := m.Read(context.Background(), 1, e, 0, func(p journal.Position, rec *journal.Record) error {

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// generationsRun is a machine whose one shard has several generations, a
-// replica that is ahead of it and gives it snapshots, and what the log would
-// say after a crash.
+// generationsRun is a machine whose only shard has several generations, a
+// replica that is ahead of it and provides snapshots, and what the log would
+// contain after a crash.
 type generationsRun struct {
 	t     *testing.T
 	base  string
@@ -32,11 +32,11 @@ type generationsRun struct {
 	depths     [3]int // crashes in a generation without, before and after its install
 }
 
-// other begins a new history on the replica that is ahead.
+// other starts a new history on the replica that is ahead.
 func (r *generationsRun) other(seed uint64) {
 	r.src = newSource(seed, 1, 30)
 	r.away = openStore(r.t, filepath.Join(r.t.TempDir(), "away"), store.Options{})
-	r.ahead = openMachine(r.t, r.away, 0, eventlog.Options{PackBytes: 5000})
+	r.ahead = openMachine(r.t, r.away, 0, eventlog.Options{BlockBytes: 5000})
 }
 
 func (r *generationsRun) entry(behind bool) {
@@ -77,7 +77,8 @@ func (r *generationsRun) cut() {
 	}
 }
 
-// crash recovers a copy of the store, as a crash now may leave it.
+// crash recovers a copy of the store in the state in which a crash may leave
+// it.
 func (r *generationsRun) crash() {
 	t := r.t
 	dir := filepath.Join(r.base, "crashed")
@@ -92,7 +93,7 @@ func (r *generationsRun) crash() {
 	}
 	m, err := eventlog.Open(st, r.recorded, eventlog.Options{
 		ClusterVersion: maxLevel,
-		MaxHeads:       30, PackBytes: 900, Generations: []statefile.Generation{{Shard: 1, Generation: r.generation, Install: r.began}},
+		MaxEntityRows:  30, BlockBytes: 900, Generations: []statefile.Generation{{Shard: 1, Generation: r.generation, Install: r.began}},
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -134,9 +135,9 @@ func (r *generationsRun) crash() {
 	}
 }
 
-// TestRecoverGenerationsAtEveryBatch: a crash after any batch, among entries,
-// installs, drops and the deletion of what is over, leaves the present
-// generation as the log has it, and in the end no other.
+// A crash after any batch, among entries, installs, drops and the deletion of
+// old generations, leaves the current generation as in the log, and in the end
+// no other.
 func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: no goroutine of ours takes part")
@@ -148,7 +149,7 @@ func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 		r := &generationsRun{t: t, base: t.TempDir()}
 		r.other(seed + 1000)
 		r.st = openStore(t, filepath.Join(r.base, "live"), smallStore)
-		r.m = openMachine(t, r.st, 0, eventlog.Options{MaxHeads: 20, PackBytes: 700})
+		r.m = openMachine(t, r.st, 0, eventlog.Options{MaxEntityRows: 20, BlockBytes: 700})
 		rng := r.src.rng
 		for step := range 3000 {
 			switch n := rng.IntN(100); {
@@ -167,12 +168,12 @@ func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 			case n < 97:
 				if b := r.m.TakeBatch(); b != nil {
 					if rng.IntN(2) == 0 {
-						r.entry(false) // while it is on its way
+						r.entry(false) // while it is in flight
 					}
 					if err := b.Write(r.st); err != nil {
 						t.Fatal(err)
 					}
-					r.m.Flushed(b)
+					r.m.MarkFlushed(b)
 					if rng.IntN(3) == 0 {
 						r.crash()
 					}
@@ -180,7 +181,7 @@ func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 			default:
 				r.cut()
 			}
-			if err := r.m.Failed(); err != nil {
+			if err := r.m.Err(); err != nil {
 				t.Fatal(err)
 			}
 		}

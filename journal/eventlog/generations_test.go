@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// exported returns a shard's stream and what names it.
+// exported returns a shard's stream and its description.
 func exported(t testing.TB, m *eventlog.Machine, id sharding.ShardID) (data []byte, in statefile.Install) {
 	t.Helper()
 	e, err := m.Pin(id)
@@ -52,10 +52,10 @@ func installOf(t testing.TB, data []byte) statefile.Install {
 // work does all background work.
 func work(t testing.TB, m *eventlog.Machine, st *store.Store) {
 	t.Helper()
-	for m.Working() || m.Pending() {
-		for m.Working() {
+	for m.HasWork() || m.HasPending() {
+		for m.HasWork() {
 			m.Work()
-			if err := m.Failed(); err != nil {
+			if err := m.Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,16 +63,16 @@ func work(t testing.TB, m *eventlog.Machine, st *store.Store) {
 	}
 }
 
-// TestExportAndInstall: another machine agrees with the model after it took
-// every shard from the first, and goes on from there.
+// Another machine that installs every shard from the first agrees with the
+// model and continues from there.
 func TestExportAndInstall(t *testing.T) {
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 77))
 		from := openStore(t, filepath.Join(t.TempDir(), "from"), store.Options{})
 		to := openStore(t, filepath.Join(t.TempDir(), "to"), store.Options{})
 		src := newSource(seed, 3, 12)
-		a := openMachine(t, from, 0, eventlog.Options{MaxHeads: 4})
-		b := openMachine(t, to, 0, eventlog.Options{MaxHeads: 4, PackBytes: 300})
+		a := openMachine(t, from, 0, eventlog.Options{MaxEntityRows: 4})
+		b := openMachine(t, to, 0, eventlog.Options{MaxEntityRows: 4, BlockBytes: 300})
 		for round := range 3 {
 			for range 150 {
 				id, c, _ := src.next()
@@ -108,11 +108,11 @@ func TestExportAndInstall(t *testing.T) {
 	}
 }
 
-// TestPinnedStateStays: what is overwritten and deleted while a state is
-// streamed, and compacted, is still in the stream.
-func TestPinnedStateStays(t *testing.T) {
+// Rows that are overwritten, deleted and compacted while a state is streamed
+// are still in the stream.
+func TestPinnedStateSurvivesCompaction(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-	m := openMachine(t, st, 0, eventlog.Options{PackBytes: 4 << 10})
+	m := openMachine(t, st, 0, eventlog.Options{BlockBytes: 4 << 10})
 	l := newLoad(1, 50, 10)
 	for range 40 {
 		id, c := l.entry(0)
@@ -150,16 +150,15 @@ func TestPinnedStateStays(t *testing.T) {
 	}
 }
 
-// TestUnknownClassesAreNotInstalled: a newer release may have keys that this
-// one would lose. Its snapshot stops the shard, at the next start too; one that
-// is not whole fails the machine.
+// A later release may have keys that this one would lose. Its snapshot stops
+// the shard, at the next start too; an incomplete one fails the machine.
 func TestUnknownClassesAreNotInstalled(t *testing.T) {
 	for class, want := range map[string]error{"\x01new": journal.ErrUnsupported, "": journal.ErrDamaged} {
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
 		m := openMachine(t, st, 0, eventlog.Options{})
 		src := &rows{keys: []string{class}}
 		if class == "" {
-			src.keys = nil // not even an applied mark
+			src.keys = nil // not even an applied record
 		}
 		data, err := io.ReadAll(statefile.NewWriter(statefile.Header{Shard: 3, Index: 9, Term: 2}, src))
 		if err != nil {
@@ -168,18 +167,18 @@ func TestUnknownClassesAreNotInstalled(t *testing.T) {
 		in := installOf(t, data)
 		m.Install(3, 1, in)
 		m.Apply(3, []journal.Committed{{Index: 10, Term: 2}})
-		for m.Failed() == nil && m.Working() {
+		for m.Err() == nil && m.HasWork() {
 			m.Work()
 		}
 		if want == journal.ErrDamaged {
-			if !errors.Is(m.Failed(), want) {
-				t.Errorf("%q: %v", class, m.Failed())
+			if !errors.Is(m.Err(), want) {
+				t.Errorf("%q: %v", class, m.Err())
 			}
 			continue
 		}
 		for range 2 {
-			if err := m.Stopped(3); m.Failed() != nil || !errors.Is(err, want) || m.Waiting() != 0 {
-				t.Fatalf("%q: failed: %v, stopped: %v, %d bytes wait", class, m.Failed(), err, m.Waiting())
+			if err := m.StopError(3); m.Err() != nil || !errors.Is(err, want) || m.Waiting() != 0 {
+				t.Fatalf("%q: failed: %v, stopped: %v, %d bytes wait", class, m.Err(), err, m.Waiting())
 			}
 			if v := apply1(m, 3, journal.Committed{Index: 11, Term: 2}); !errors.Is(v.Err, eventlog.ErrStopped) {
 				t.Errorf("%q: verdict %+v", class, v)
@@ -209,7 +208,7 @@ func (r *rows) Next() (key, value []byte, err error) {
 
 func (r *rows) Close() error { return nil }
 
-// bigShard is a machine with a shard of n entities with one record each.
+// bigShard returns a machine with a shard of n entities with one record each.
 func bigShard(b *testing.B, n int) (*eventlog.Machine, sharding.ShardID) {
 	st := openStore(b, filepath.Join(b.TempDir(), "store"), store.Options{})
 	m := openMachine(b, st, 0, eventlog.Options{})
@@ -262,7 +261,7 @@ func BenchmarkInstall(b *testing.B) {
 		generation++
 		to.Install(id, generation, in)
 		for to.Entities(id) == 0 {
-			for to.Working() {
+			for to.HasWork() {
 				to.Work()
 			}
 			flush(b, to, st)

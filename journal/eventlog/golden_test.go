@@ -20,8 +20,8 @@ func ptr[T any](v T) *T { return &v }
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
-// The pairs of every class, as one flush leaves them.
-func TestStoredBytes(t *testing.T) {
+// The pairs of every class, as written by one flush.
+func TestStoredFormats(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{
 		Metadata: &registry{pairs: make(map[string]string)}, ClusterVersion: sharding.FirstVersion,

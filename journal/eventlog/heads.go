@@ -9,66 +9,66 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// head is an entity's latest state, and its part of the overlay.
-type head struct {
+// entityRow is an entity's latest state and its part of the memtable.
+type entityRow struct {
 	shard  *shard
-	key    string // the entity as keys hold it
+	key    string // encoded as in keys
 	exists bool
 	store.Head
 
-	// While an entry is judged: the state after its records so far, if judged
-	// is the number of that entry.
-	judged uint64
-	seq    journal.Sequence
-	hash   journal.Hash
+	// While an entry is being checked: the state after its records so far.
+	// Valid if checkedBy is the number of that entry.
+	checkedBy uint64
+	seq       journal.Sequence
+	hash      journal.Hash
 
-	// The overlay: first..last are in no flushed batch, pending..last in none
-	// at all; base is the position of the record before first, before that of
-	// the one before pending.
+	// The memtable: first..last are in no flushed batch, pending..last in no
+	// batch at all. base is the position of the record before first, before
+	// that of the record before pending.
 	first, last, pending *history.Record
 	base, before         journal.Position
-	snaps                *snapshots // nil while none is on its way to the store
-	listed               bool       // in the Machine's dirty heads
-	flying               bool       // in a batch on its way to the store
-	cut                  bool       // Cut has moved, and no batch has taken that
+	snaps                *snapshots // nil if none are on their way to the store
+	listed               bool       // in Machine.dirty
+	flying               bool       // in the batch in flight
+	cut                  bool       // Cut has changed since the last batch
 
-	// The row as the shard's sums have it; summed if they do.
+	// The row as included in the shard's checksums; valid if summed.
 	row    store.RowHash
 	summed bool
 
-	slot int  // in the clock
+	slot int  // index in the clock
 	used bool // since the hand passed
 }
 
-// timers is the head as the judge of its timers has it.
-func (h *head) timers() timers.Entity {
+// timers returns the entity as the timer stage sees it.
+func (h *entityRow) timers() timers.Entity {
 	return timers.Entity{Key: h.key, Head: &h.Head, Set: h.shard.timers}
 }
 
-func (h *head) pinned() bool { return h.listed || h.flying || h.first != nil || h.snaps != nil }
+func (h *entityRow) isPinned() bool { return h.listed || h.flying || h.first != nil || h.snaps != nil }
 
-// headClock chooses which head leaves the memory: second chance, by a hand
-// that goes round.
-type headClock struct {
-	heads []*head
+// rowClock chooses which entity rows to evict from memory, by second chance
+// (the CLOCK algorithm).
+type rowClock struct {
+	heads []*entityRow
 	hand  int
 	max   int
 }
 
-func (c *headClock) add(h *head) {
+func (c *rowClock) add(h *entityRow) {
 	h.slot, h.used = len(c.heads), true
 	c.heads = append(c.heads, h)
 }
 
-// shrink takes out heads until max are left or all are pinned, and calls drop
-// for each.
-func (c *headClock) shrink(drop func(*head)) {
+// shrink removes rows until max are left or all are pinned, and calls drop for
+// each.
+func (c *rowClock) shrink(drop func(*entityRow)) {
 	for looked := 0; len(c.heads) > c.max && looked < 2*len(c.heads); looked++ {
 		if c.hand >= len(c.heads) {
 			c.hand = 0
 		}
 		h := c.heads[c.hand]
-		if h.pinned() || h.used {
+		if h.isPinned() || h.used {
 			h.used = false
 			c.hand++
 			continue
@@ -82,16 +82,16 @@ func (c *headClock) shrink(drop func(*head)) {
 	}
 }
 
-// head returns the entity's head, from memory or the store. An entity that
-// does not exist has one too.
-func (m *Machine) head(sh *shard, typ, id []byte) (*head, error) {
+// row returns the entity's row from memory or the store. Entities that do not
+// exist get one too.
+func (m *Machine) row(sh *shard, typ, id []byte) (*entityRow, error) {
 	m.key = store.AppendEntity(m.key[:0], typ, id)
 	if h := sh.heads[string(m.key)]; h != nil {
 		h.used = true
 		return h, nil
 	}
-	h := &head{shard: sh, key: string(m.key)}
-	if err := m.loadHead(h); err != nil {
+	h := &entityRow{shard: sh, key: string(m.key)}
+	if err := m.readRow(h); err != nil {
 		return nil, err
 	}
 	h.before = h.Last
@@ -102,10 +102,10 @@ func (m *Machine) head(sh *shard, typ, id []byte) (*head, error) {
 	return h, nil
 }
 
-// loadHead reads a head from the store, unless it is known not to be there.
-func (m *Machine) loadHead(h *head) error {
-	l := h.shard.rows.Lookup(&m.sums.RowHasher, store.ClassEntity, m.key)
-	if l.Absent() {
+// readRow reads a row from the store, unless it is known not to exist.
+func (m *Machine) readRow(h *entityRow) error {
+	l := h.shard.rows.Lookup(&m.checksums.RowHasher, store.ClassEntity, m.key)
+	if l.IsAbsent() {
 		return nil
 	}
 	view, err := m.view()
@@ -113,49 +113,50 @@ func (m *Machine) loadHead(h *head) error {
 		return err
 	}
 	defer view.Close()
-	if h.Head, h.exists, err = l.ReadHead(&m.sums.RowHasher, view, m.key); err != nil {
+	if h.Head, h.exists, err = l.ReadHead(&m.checksums.RowHasher, view, m.key); err != nil {
 		return err
 	}
 	if h.summed = h.exists; h.exists {
-		h.row = m.sums.Head(h.key, &h.Head)
+		h.row = m.checksums.Head(h.key, &h.Head)
 	}
 	return nil
 }
 
-// shrinkHeads lets heads go that are over the bound, between entries: while
-// one is judged its heads must stay.
-func (m *Machine) shrinkHeads() {
+// evictRows evicts rows above the limit. It runs between entries, because rows
+// of the entry being checked must stay in memory.
+func (m *Machine) evictRows() {
 	if len(m.clock.heads) <= m.clock.max {
 		return
 	}
 	m.lockLong()
 	defer m.unlockLong()
-	m.clock.shrink(func(h *head) { delete(h.shard.heads, h.key) })
+	m.clock.shrink(func(h *entityRow) { delete(h.shard.heads, h.key) })
 }
 
-// sums keep what is known of rows as they change.
-type sums struct {
+// checksums maintains what is known about rows as they change.
+type checksums struct {
 	rows.Writer
-	stale []staleHead // scratch
+	stale []staleRow // scratch
 }
 
-// staleHead is a head whose sum is behind it.
-type staleHead struct {
-	head  *head
+// staleRow is a row whose checksum is out of date.
+type staleRow struct {
+	head  *entityRow
 	place uint64
 	hash  store.RowHash
 }
 
-// sumHeads brings the sums of heads up to what is applied: of one shard, or of
-// all for nil. What an entity's records do to its head in between costs nothing.
-func (m *Machine) sumHeads(only *shard) {
-	all := m.sums.stale[:0]
+// updateChecksums brings the checksums of entity rows up to date, for one shard
+// or, if only is nil, for all. Doing this per batch instead of per record makes
+// intermediate changes free.
+func (m *Machine) updateChecksums(only *shard) {
+	all := m.checksums.stale[:0]
 	for _, h := range m.dirty {
 		if only != nil && h.shard != only || !h.exists {
 			continue
 		}
-		if hash := m.sums.Head(h.key, &h.Head); !h.summed || hash != h.row {
-			all = append(all, staleHead{h, m.sums.Place(h.shard.rows, store.ClassEntity, h.key), hash})
+		if hash := m.checksums.Head(h.key, &h.Head); !h.summed || hash != h.row {
+			all = append(all, staleRow{h, m.checksums.Place(h.shard.rows, store.ClassEntity, h.key), hash})
 		}
 	}
 	m.lockLong()
@@ -167,13 +168,13 @@ func (m *Machine) sumHeads(only *shard) {
 		h.row, h.summed = s.hash, true
 		s.head = nil
 	}
-	m.sums.stale = all
+	m.checksums.stale = all
 }
 
-// Sums are the sums of the shard's rows, as of Applied. It is for the applying
-// goroutine.
+// Sums returns the checksums of the shard's rows at the applied index. It may
+// only be called by the applying goroutine.
 func (m *Machine) Sums(id sharding.ShardID) store.Sums {
 	sh := m.shard(id)
-	m.sumHeads(sh)
+	m.updateChecksums(sh)
 	return *sh.rows.Sums()
 }

@@ -12,39 +12,39 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// ErrImporting: the shard is being imported and takes nothing else; a command
-// may be sent again when that is over.
+// ErrImporting: the shard is being imported and accepts nothing else. Retry
+// after the import.
 var ErrImporting = fmt.Errorf("%w: the shard is being imported", ErrInvalid)
 
-// ErrNotEmpty: the shard has entities, or the import of another file has begun.
-// An import needs a cluster that has never held anything.
+// ErrNotEmpty: the shard has entities, or an import of a different file has
+// started. Imports require a cluster that has never held any data.
 var ErrNotEmpty = fmt.Errorf("%w: the shard is not empty", ErrInvalid)
 
-// importStage is what the import entry being judged does beside its records
-// and its pairs of messages.
+// importStage collects the effects of the import entry being checked, apart
+// from its records and message pairs.
 type importStage struct {
-	state     *store.Import // nil where the entry is none, or changes nothing
+	state     *store.Import // nil if there is no import entry or it changes nothing
 	snapshots []importedSnapshot
 	timers    []importedTimer
 	timerDue  map[string]struct{} // keys in timers
 }
 
-// importedSnapshot is an entity's snapshot in a chunk that is judged.
+// importedSnapshot is an entity's snapshot in the chunk being checked.
 type importedSnapshot struct {
-	head *head
+	head *entityRow
 	seq  journal.Sequence
 	raw  []byte
 }
 
-// importedTimer is an entity's timer in a chunk that is judged.
+// importedTimer is an entity's timer in the chunk being checked.
 type importedTimer struct {
-	head *head
+	head *entityRow
 	step timers.Step
 }
 
 func (s *importStage) reset() { *s = importStage{} }
 
-// openImport reads from the store how far the shard's import has come.
+// openImport reads the progress of the shard's import from the store.
 func (sh *shard) openImport(view kv.View) error {
 	sh.imported = nil
 	_, err := view.Get(store.AppendPrefix(nil, sh.id, sh.generation, store.ClassImport), func(body []byte) error {
@@ -55,9 +55,9 @@ func (sh *shard) openImport(view kv.View) error {
 	return err
 }
 
-// takes refuses entries of a shard that is being imported.
-func (sh *shard) takes(kind journal.EntryKind) error {
-	if !sh.inImport() {
+// checkAccepts rejects entries for a shard that is being imported.
+func (sh *shard) checkAccepts(kind journal.EntryKind) error {
+	if !sh.isImporting() {
 		return nil
 	}
 	switch kind {
@@ -67,8 +67,8 @@ func (sh *shard) takes(kind journal.EntryKind) error {
 	return ErrImporting
 }
 
-// judgeImport looks at an import entry and stages what it does.
-func (m *Machine) judgeImport(sh *shard, e *journal.Committed, body []byte) error {
+// checkImport checks an import entry and stages its effects.
+func (m *Machine) checkImport(sh *shard, e *journal.Committed, body []byte) error {
 	i, err := journal.DecodeImport(body)
 	if err != nil {
 		return err
@@ -81,22 +81,22 @@ func (m *Machine) judgeImport(sh *shard, e *journal.Committed, body []byte) erro
 	}
 	switch {
 	case state.ID != i.ID:
-		return fmt.Errorf("%w: the import of another file has begun", ErrNotEmpty)
+		return fmt.Errorf("%w: an import of a different file has started", ErrNotEmpty)
 	case i.Chunk < state.Next:
-		return nil // it has taken effect
+		return nil // already applied
 	case i.Chunk > state.Next || state.Complete:
-		return fmt.Errorf("%w: chunk %d of an import comes in the place of %d", ErrInvalid, i.Chunk, state.Next)
+		return fmt.Errorf("%w: import chunk %d is out of order, expected %d", ErrInvalid, i.Chunk, state.Next)
 	}
 	state.Next++
 	state.Complete = i.Last
-	m.judging++
+	m.checkID++
 	for n, rest := uint32(0), i.Parts; len(rest) > 0; n++ {
 		var kind journal.PartKind
 		var data []byte
 		if kind, data, rest, err = journal.NextPart(rest); err != nil {
 			return err
 		}
-		if err := m.judgePart(sh, journal.ItemID{Index: e.Index, Ordinal: n}, kind, data); err != nil {
+		if err := m.checkPart(sh, journal.ItemID{Index: e.Index, Ordinal: n}, kind, data); err != nil {
 			return err
 		}
 	}
@@ -109,16 +109,16 @@ func (m *Machine) judgeImport(sh *shard, e *journal.Committed, body []byte) erro
 	return nil
 }
 
-func (m *Machine) judgePart(sh *shard, at journal.ItemID, kind journal.PartKind, data []byte) error {
+func (m *Machine) checkPart(sh *shard, at journal.ItemID, kind journal.PartKind, data []byte) error {
 	switch kind {
 	case journal.PartRecord:
-		return m.judgeImportedRecord(sh, data)
+		return m.checkImportedRecord(sh, data)
 	case journal.PartSnapshot:
-		return m.judgeImportedSnapshot(sh, data)
+		return m.checkImportedSnapshot(sh, data)
 	case journal.PartTimer:
-		return m.judgeImportedTimer(sh, data)
+		return m.checkImportedTimer(sh, data)
 	case journal.PartEnd:
-		return m.judgeImportedEnd(sh, data)
+		return m.checkImportedEnd(sh, data)
 	case journal.PartMessage, journal.PartDeadLetter:
 		return m.outbox.Transfer(at, kind, data)
 	case journal.PartPair, journal.PartInbox:
@@ -127,23 +127,23 @@ func (m *Machine) judgePart(sh *shard, at journal.ItemID, kind journal.PartKind,
 	return fmt.Errorf("%w: part %d", journal.ErrUnsupported, kind)
 }
 
-// importedHead returns the entity's head, and its state after the parts of the
-// entry so far in judged, seq and hash.
-func (m *Machine) importedHead(sh *shard, typ, id []byte) (*head, error) {
-	if err := verdict.Name(typ, id, "an entity's name"); err != nil {
+// importedRow returns the entity's row. Its checkedBy, seq and hash reflect the
+// parts of the entry so far.
+func (m *Machine) importedRow(sh *shard, typ, id []byte) (*entityRow, error) {
+	if err := verdict.CheckName(typ, id, "an entity's name"); err != nil {
 		return nil, err
 	}
-	h, err := m.head(sh, typ, id)
+	h, err := m.row(sh, typ, id)
 	if err != nil {
 		return nil, err
 	}
-	if h.judged != m.judging {
-		h.judged, h.seq, h.hash = m.judging, h.Sequence, h.Hash
+	if h.checkedBy != m.checkID {
+		h.checkedBy, h.seq, h.hash = m.checkID, h.Sequence, h.Hash
 	}
 	return h, nil
 }
 
-func (m *Machine) judgeImportedRecord(sh *shard, data []byte) error {
+func (m *Machine) checkImportedRecord(sh *shard, data []byte) error {
 	raw, rest, err := journal.SplitRecord(data)
 	if err != nil {
 		return err
@@ -156,15 +156,15 @@ func (m *Machine) judgeImportedRecord(sh *shard, data []byte) error {
 		return err
 	}
 	if len(rest) > 0 {
-		return fmt.Errorf("%w: a part is more than one record", ErrInvalid)
+		return fmt.Errorf("%w: a part contains more than one record", ErrInvalid)
 	}
-	h, err := m.importedHead(sh, v.Type, v.ID)
+	h, err := m.importedRow(sh, v.Type, v.ID)
 	if err != nil {
 		return err
 	}
 	var cut *store.Cut
-	if v.Expected > 0 && h.seq == 0 && m.importedRecords(h) == 0 {
-		// What came before had been cut where it was exported.
+	if v.Expected > 0 && h.seq == 0 && m.countImportedRecords(h) == 0 {
+		// Earlier records had been truncated where the entity was exported.
 		cut = &store.Cut{Sequence: v.Expected, Hash: v.Prev}
 		h.seq, h.hash = v.Expected, v.Prev
 	}
@@ -175,13 +175,13 @@ func (m *Machine) judgeImportedRecord(sh *shard, data []byte) error {
 		return ErrChain
 	}
 	h.seq, h.hash = v.Last(), m.chain.AfterView(v.Prev, v)
-	j := judgedRecord(h, v)
+	j := newCheckedRecord(h, v)
 	j.cut = cut
-	m.judged = append(m.judged, j)
+	m.checked = append(m.checked, j)
 	return nil
 }
 
-func (m *Machine) judgeImportedSnapshot(sh *shard, data []byte) error {
+func (m *Machine) checkImportedSnapshot(sh *shard, data []byte) error {
 	var s journal.Snapshot
 	if err := s.Decode(data); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (m *Machine) judgeImportedSnapshot(sh *shard, data []byte) error {
 	if len(data) > journal.MaxSnapshotBytes {
 		return fmt.Errorf("%w: a snapshot has %d bytes", ErrInvalid, len(data))
 	}
-	h, err := m.importedHead(sh, []byte(s.Entity.Type), []byte(s.Entity.ID))
+	h, err := m.importedRow(sh, []byte(s.Entity.Type), []byte(s.Entity.ID))
 	if err != nil {
 		return err
 	}
@@ -200,25 +200,25 @@ func (m *Machine) judgeImportedSnapshot(sh *shard, data []byte) error {
 	return nil
 }
 
-func (m *Machine) judgeImportedTimer(sh *shard, data []byte) error {
+func (m *Machine) checkImportedTimer(sh *shard, data []byte) error {
 	t, err := journal.DecodePartialTimer(data)
 	if err != nil {
 		return err
 	}
-	h, err := m.importedHead(sh, []byte(t.Entity.Type), []byte(t.Entity.ID))
+	h, err := m.importedRow(sh, []byte(t.Entity.Type), []byte(t.Entity.ID))
 	if err != nil {
 		return err
 	}
 	if bytes.IndexByte(t.Name, 0) >= 0 {
-		return fmt.Errorf("%w: a timer's name cannot be a key", ErrInvalid)
+		return fmt.Errorf("%w: invalid timer name", ErrInvalid)
 	}
 	step, err := m.timers.Find(h.timers(), t.Name)
 	if err != nil {
 		return err
 	}
 	s := &m.imports
-	if _, again := s.timerDue[step.Key()]; again || step.Is() || m.importedRecords(h) == 0 {
-		return fmt.Errorf("%w: a timer is there already, or its entity is not", ErrInvalid)
+	if _, again := s.timerDue[step.Key()]; again || step.IsSet() || m.countImportedRecords(h) == 0 {
+		return fmt.Errorf("%w: the timer exists already, or its entity does not", ErrInvalid)
 	}
 	if s.timerDue == nil {
 		s.timerDue = make(map[string]struct{})
@@ -229,17 +229,17 @@ func (m *Machine) judgeImportedTimer(sh *shard, data []byte) error {
 	return nil
 }
 
-// judgeImportedEnd checks that an entity has come as it was.
-func (m *Machine) judgeImportedEnd(sh *shard, data []byte) error {
+// checkImportedEnd checks that an entity was imported completely.
+func (m *Machine) checkImportedEnd(sh *shard, data []byte) error {
 	end, err := journal.DecodeEntityEnd(data)
 	if err != nil {
 		return err
 	}
-	h, err := m.importedHead(sh, []byte(end.Entity.Type), []byte(end.Entity.ID))
+	h, err := m.importedRow(sh, []byte(end.Entity.Type), []byte(end.Entity.ID))
 	if err != nil {
 		return err
 	}
-	records, snapshots, set := m.importedRecords(h), h.Snapshots.Len(), h.Timers
+	records, snapshots, set := m.countImportedRecords(h), h.Snapshots.Len(), h.Timers
 	for i := range m.imports.snapshots {
 		if m.imports.snapshots[i].head == h {
 			snapshots++
@@ -251,23 +251,24 @@ func (m *Machine) judgeImportedEnd(sh *shard, data []byte) error {
 		}
 	}
 	if end.Sequence != h.seq || end.Hash != h.hash || end.Records != records || int(end.Snapshots) != snapshots || end.Timers != set {
-		return fmt.Errorf("%w: an entity is at %d of %d with %d of %d records, %d of %d snapshots, %d of %d timers", ErrInvalid,
+		return fmt.Errorf("%w: incomplete entity: sequence %d of %d, %d of %d records, %d of %d snapshots, %d of %d timers", ErrInvalid,
 			h.seq, end.Sequence, records, end.Records, snapshots, end.Snapshots, set, end.Timers)
 	}
 	return nil
 }
 
-// importedRecords is how many records the entity has after the entry so far.
-func (m *Machine) importedRecords(h *head) uint64 {
+// countImportedRecords returns the number of the entity's records including the
+// entry so far.
+func (m *Machine) countImportedRecords(h *entityRow) uint64 {
 	n := h.Records
-	for i := len(m.judged) - 1; i >= 0 && m.judged[i].head == h; i-- { // they follow one another
+	for i := len(m.checked) - 1; i >= 0 && m.checked[i].head == h; i-- { // they are contiguous
 		n++
 	}
 	return n
 }
 
-// commitImport makes what was staged visible, after the records, and returns
-// its size. The caller holds the lock.
+// commitImport makes the staged effects visible after the records, and returns
+// their size. The lock must be held.
 func (m *Machine) commitImport(sh *shard) (size int) {
 	s := &m.imports
 	if s.state == nil {
@@ -280,7 +281,7 @@ func (m *Machine) commitImport(sh *shard) (size int) {
 		in.head.Snapshots.Add(in.seq, journal.MaxSnapshots)
 		in.head.dropSnapshots(nil)
 		in.head.snaps.fresh = append(in.head.snaps.fresh, history.Snapshot{Seq: in.seq, Raw: in.raw})
-		size += len(in.raw) + overlayBytes
+		size += len(in.raw) + memtableRecordBytes
 	}
 	for i := range s.timers {
 		in := &s.timers[i]
@@ -291,6 +292,6 @@ func (m *Machine) commitImport(sh *shard) (size int) {
 	return size
 }
 
-// inImport reports that the shard's timers and messages have to wait: an import
-// of it goes on. The caller holds the lock.
-func (sh *shard) inImport() bool { return sh.imported != nil && !sh.imported.Complete }
+// isImporting reports whether an import is in progress, during which the
+// shard's timers and messages wait. The lock must be held.
+func (sh *shard) isImporting() bool { return sh.imported != nil && !sh.imported.Complete }

@@ -22,7 +22,7 @@ type part struct {
 // cut returns the parts of a shard, in order.
 func cut(t *testing.T, m *eventlog.Machine, id sharding.ShardID) (all []part) {
 	t.Helper()
-	c, err := m.Cut(id)
+	c, err := m.Export(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,7 @@ func cut(t *testing.T, m *eventlog.Machine, id sharding.ShardID) (all []part) {
 	return all
 }
 
-// partsText is what parts say, by entity, with those of each kind in the order
-// that counts.
+// partsText formats parts by entity, in the order that matters for each kind.
 func partsText(t *testing.T, all []part) []string {
 	t.Helper()
 	texts := map[string][]string{}
@@ -105,9 +104,9 @@ func (im *importer) propose(id sharding.ShardID, i journal.Import) error {
 	return im.apply(id, journal.EntryImport, journal.AppendImport(nil, &i))
 }
 
-// What is exported and imported is what is exported again, in however many
-// shards, wherever a restart falls; and the store verifies.
-func TestImportIsWhatWasExported(t *testing.T) {
+// Exporting after an import returns what was imported, for any number of shards
+// and with restarts anywhere; and the store verifies.
+func TestImportReproducesExport(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		src := newSource(seed, 1, 40)
 		from := openStore(t, filepath.Join(t.TempDir(), "from"), smallStore)
@@ -136,12 +135,12 @@ func TestImportIsWhatWasExported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := openMachine(t, to, 0, eventlog.Options{MaxHeads: 1 + int(seed%3)})
+		b := openMachine(t, to, 0, eventlog.Options{MaxEntityRows: 1 + int(seed%3)})
 		im := newImporter(t, b, shards, all, 1+int(seed%4*3000))
 		for done := false; !done; {
 			done = true
 			for id, bodies := range im.bodies {
-				at, _ := im.m.Imported(id)
+				at, _ := im.m.ImportState(id)
 				if at.Complete {
 					continue
 				}
@@ -158,7 +157,7 @@ func TestImportIsWhatWasExported(t *testing.T) {
 				if src.rng.IntN(90) > 0 {
 					continue
 				}
-				if err := to.Close(); err != nil { // as after a crash, at an earlier place
+				if err := to.Close(); err != nil { // as after an earlier crash
 					t.Fatal(err)
 				}
 				if to, err = store.Open(dir, smallStore); err != nil {
@@ -172,7 +171,7 @@ func TestImportIsWhatWasExported(t *testing.T) {
 		var again []part
 		for id := sharding.ShardID(1); id <= sharding.ShardID(shards); id++ {
 			again = append(again, cut(t, im.m, id)...)
-			if got, ok := im.m.Imported(id); !ok || !got.Complete {
+			if got, ok := im.m.ImportState(id); !ok || !got.Complete {
 				t.Errorf("shard %d: %+v %v", id, got, ok)
 			}
 		}
@@ -189,9 +188,9 @@ func TestImportIsWhatWasExported(t *testing.T) {
 	}
 }
 
-// A shard takes an import only from the beginning, in order, whole, and nothing
-// else meanwhile.
-func TestImportsAreFenced(t *testing.T) {
+// A shard accepts an import only from the beginning, in order and completely,
+// and nothing else meanwhile.
+func TestImportRejectsOutOfOrderChunks(t *testing.T) {
 	src := newSource(1, 1, 12)
 	from := openStore(t, filepath.Join(t.TempDir(), "from"), smallStore)
 	a := openMachine(t, from, 0, eventlog.Options{})
@@ -231,7 +230,7 @@ func TestImportsAreFenced(t *testing.T) {
 	if err := im.propose(1, other); !errors.Is(err, eventlog.ErrNotEmpty) {
 		t.Errorf("another file: %v", err)
 	}
-	for n := 0; n < len(all); n += 1 + len(all)/30 { // an entity's record is missing, or one of its timers
+	for n := 0; n < len(all); n += 1 + len(all)/30 { // an entity's record or one of its timers is missing
 		broken := newImporter(t, open().m, 1, slices.Delete(slices.Clone(all), n, n+1), 1<<30)
 		err := broken.propose(1, broken.bodies[1][0])
 		index, _ := broken.m.Applied(1)
@@ -267,9 +266,9 @@ func TestImportsAreFenced(t *testing.T) {
 	}
 }
 
-// A message or a dead letter of a file that says nothing is refused, and stops
-// no shard: archives are checked for damage, not for what is in these.
-func TestImportedNonsenseIsRefused(t *testing.T) {
+// An invalid message or dead letter in a file is rejected and stops no shard:
+// archives are checked for damage, not for the meaning of their contents.
+func TestInvalidImportedMessagesAreRejected(t *testing.T) {
 	for _, kind := range []journal.PartKind{journal.PartMessage, journal.PartDeadLetter} {
 		data := journal.AppendTransfer(nil, &journal.Transfer{Entity: sharding.EntityID{Type: "t", ID: "a"}, Body: []byte("nonsense")})
 		st := openStore(t, filepath.Join(t.TempDir(), "to"), smallStore)

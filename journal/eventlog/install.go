@@ -13,20 +13,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// install is a snapshot on its way into the store, as the beginning of a
+// install is a snapshot that is being read into the store as the start of a
 // generation.
 //
+//	Install ─▶ reading ─▶ ending ─▶ written ─▶ started
+//	             any before started ──▶ abandoned: the next generation has started
 //	Install ─▶ reading ─▶ ending ─▶ written ─▶ begun
 //	               any but begun ──▶ abandoned: another generation began
 type install struct {
 	statefile.Install
-	shard *shard // whose generation begins with it
+	shard *shard // whose generation starts from it
 
 	file      io.Closer
 	r         *statefile.Reader
-	mark      []byte // the applied mark, which is written last
+	mark      []byte // encoded applied record, which is written last
 	applied   store.Applied
-	learner   rows.Learner // of what was read
+	learner   rows.Learner // what is known about the rows read so far
 	abandoned bool
 	waiting   []journal.Committed
 }
@@ -43,15 +45,15 @@ func (g *background) abandon(in *install) {
 func (in *install) close() {
 	for _, f := range []io.Closer{in.file, in.Stream} {
 		if f != nil {
-			f.Close() // it was only read
+			f.Close() // the file was only read
 		}
 	}
 	in.file, in.Stream, in.r = nil, nil, nil
 }
 
-// Install begins a generation of the shard with a snapshot, whatever there is
-// of it now. Readers get ErrInstalling, and entries given to Apply wait, until
-// it is in the store: Work does that.
+// Install starts a generation of the shard from a snapshot, replacing any
+// current state. Until Work has written the snapshot to the store, readers get
+// ErrInstalling and entries passed to Apply wait.
 func (m *Machine) Install(id sharding.ShardID, generation uint32, s statefile.Install) {
 	sh := m.replace(id, generation)
 	in := &install{Install: s, shard: sh}
@@ -61,7 +63,7 @@ func (m *Machine) Install(id sharding.ShardID, generation uint32, s statefile.In
 	m.background.reading = append(m.background.reading, in)
 }
 
-// openInstalls checks the snapshots that have to be read in again, before
+// openInstalls verifies the snapshots that must be read in again, before
 // anything is written.
 func (m *Machine) openInstalls() error {
 	for i := range m.opts.Generations {
@@ -99,12 +101,12 @@ func (in *install) open() error {
 		return err
 	}
 	if want := (statefile.Header{Shard: in.shard.id, Index: in.Index, Term: in.Term}); in.r.Header() != want {
-		return fmt.Errorf("%w: it is another snapshot than the log names", journal.ErrDamaged)
+		return fmt.Errorf("%w: the snapshot differs from the one named in the log", journal.ErrDamaged)
 	}
 	return nil
 }
 
-// finishInstalls reads all snapshots in, with nothing else going on.
+// finishInstalls reads in all snapshots before the machine starts.
 func (m *Machine) finishInstalls() error {
 	for len(m.background.reading) > 0 || len(m.background.ending) > 0 || len(m.background.landed) > 0 {
 		for m.failed == nil && (len(m.background.reading) > 0 && !m.background.full() || len(m.background.landed) > 0) {
@@ -113,20 +115,20 @@ func (m *Machine) finishInstalls() error {
 		if m.failed != nil {
 			return m.failed
 		}
-		if err := m.Stopped(sharding.MetaShard); errors.Is(err, journal.ErrUnsupported) {
-			return err // without the metadata there is no node
+		if err := m.StopError(sharding.MetaShard); errors.Is(err, journal.ErrUnsupported) {
+			return err // the node cannot run without the metadata
 		}
 		if b := m.TakeBatch(); b != nil {
 			if err := b.WriteTo(m.st); err != nil {
 				return err
 			}
-			m.Flushed(b)
+			m.MarkFlushed(b)
 		}
 	}
 	return nil
 }
 
-// readChunk moves a chunk of the snapshot into pieces.
+// readChunk moves one chunk of the snapshot into pieces.
 func (m *Machine) readChunk(in *install) (err error) {
 	defer func() {
 		if err != nil {
@@ -156,7 +158,7 @@ func (m *Machine) readChunk(in *install) (err error) {
 		m.key = append(store.AppendGeneration(m.key[:0], in.shard.id, in.shard.generation), key...)
 		k, err := store.ParseKey(m.key)
 		if err != nil {
-			return fmt.Errorf("%w: a class of keys that this release does not know", journal.ErrUnsupported)
+			return fmt.Errorf("%w: unknown class of keys", journal.ErrUnsupported)
 		}
 		m.mu.Lock()
 		err = in.learner.Learn(in.shard.rows, k, value)
@@ -169,14 +171,14 @@ func (m *Machine) readChunk(in *install) (err error) {
 	})
 }
 
-// end writes the applied mark, which makes the generation whole.
+// end writes the applied record, which completes the generation.
 func (g *background) end(in *install) error {
 	a, err := store.DecodeApplied(in.mark)
 	if err != nil {
 		return err
 	}
 	if in.r.Trailer().Digest != in.Digest || a.Index != in.Index || a.Term != in.Term {
-		return fmt.Errorf("%w: the snapshot is another than the log names", journal.ErrDamaged)
+		return fmt.Errorf("%w: the snapshot differs from the one named in the log", journal.ErrDamaged)
 	}
 	in.applied = a
 	in.close()
@@ -187,7 +189,7 @@ func (g *background) end(in *install) error {
 	return nil
 }
 
-// begin lets the generation begin that was installed, and applies what waited.
+// begin makes the installed generation current and applies the waiting entries.
 func (m *Machine) begin(in *install) (s Step) {
 	sh := in.shard
 	if in.abandoned {
@@ -207,7 +209,7 @@ func (m *Machine) begin(in *install) (s Step) {
 	}
 	m.mu.Lock()
 	sh.applied, sh.installing = in.applied, nil
-	if err := errors.Join(in.learner.Believe(sh.rows, &sh.applied), sh.outbox.Check()); err != nil {
+	if err := errors.Join(in.learner.Finish(sh.rows, &sh.applied), sh.outbox.Check()); err != nil {
 		m.suspects.add(sh, err)
 	}
 	sh.flushed = sh.applied
@@ -223,8 +225,8 @@ func (m *Machine) begin(in *install) (s Step) {
 	return s
 }
 
-// stopInstall stops a shard whose snapshot this release cannot read: it stays
-// in its file, and a start with another release reads it in.
+// stopInstall stops a shard whose snapshot this release cannot read. The
+// snapshot stays in its file, and a start with a different release reads it in.
 func (m *Machine) stopInstall(in *install, cause error) Step {
 	m.background.abandon(in)
 	m.mu.Lock()
@@ -233,7 +235,8 @@ func (m *Machine) stopInstall(in *install, cause error) Step {
 	return Step{Installed: &Installed{Shard: in.shard.id, Index: in.Index, Term: in.Term, Err: m.stop(in.shard, cause)}}
 }
 
-// restoreMessages reads what a shard has of messages, as its generation begins.
+// restoreMessages reads the shard's message state at the start of its
+// generation.
 func (m *Machine) restoreMessages(sh *shard) error {
 	view, err := m.view()
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// span is a pack of an entity's records i..j, counted from 1.
+// span is a block of an entity's records i..j, counted from 1.
 type span struct{ from, to int }
 
-// Packs of several packings, some of which are missing, are read as one
-// history if every record is in one, and as damage if not.
+// Blocks from several packings, some of which are missing, are read as one
+// history if every record is in one of them, and reported as damage otherwise.
 func TestReadOverlappingPacks(t *testing.T) {
 	entity := sharding.EntityID{Type: "t", ID: "x"}
 	var recs []journal.Record
@@ -70,7 +70,7 @@ func TestReadOverlappingPacks(t *testing.T) {
 		if err := st.Write(&b, 1); err != nil {
 			t.Fatal(err)
 		}
-		sh := &shard{id: 1, heads: make(map[string]*head), applied: store.Applied{Heads: 1}}
+		sh := &shard{id: 1, heads: make(map[string]*entityRow), applied: store.Applied{Heads: 1}}
 		sh.rows = rows.New(1, 0, 0, func(err error) error { return err })
 		m := &Machine{Reader: Reader{st: kv.Of(st), readAt: 1, shards: map[sharding.ShardID]*shard{1: sh}}}
 		view, err := m.st.ViewAt(1)
@@ -110,15 +110,15 @@ func checkSpans(t *testing.T, name string, m *Machine, e sharding.EntityID, recs
 	}
 }
 
-// TestHeadsOfEndedGenerationsLeave: heads that wait to be written, or are on their
-// way to the store, leave memory with the generation of their shard.
-func TestHeadsOfEndedGenerationsLeave(t *testing.T) {
+// Rows that wait to be written or are in flight leave memory with the
+// generation of their shard.
+func TestRowsOfEndedGenerationsAreEvicted(t *testing.T) {
 	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	m, err := Open(st, 0, Options{MaxHeads: 2})
+	m, err := Open(st, 0, Options{MaxEntityRows: 2})
 	if err == nil {
 		err = m.SetRecoveryTargets(nil)
 	}
@@ -139,7 +139,7 @@ func TestHeadsOfEndedGenerationsLeave(t *testing.T) {
 		if err := b.Write(st); err != nil {
 			t.Fatal(err)
 		}
-		m.Flushed(b)
+		m.MarkFlushed(b)
 	}
 	for round := range uint32(20) {
 		for _, id := range []string{"a", "b", "c"} {
@@ -153,7 +153,7 @@ func TestHeadsOfEndedGenerationsLeave(t *testing.T) {
 		if err := b.Write(st); err != nil {
 			t.Fatal(err)
 		}
-		m.Flushed(b)
+		m.MarkFlushed(b)
 	}
 	for _, id := range []string{"x", "y", "z"} {
 		apply(2, id)
@@ -164,9 +164,9 @@ func TestHeadsOfEndedGenerationsLeave(t *testing.T) {
 	}
 }
 
-// TestAbsentWaitsForNoBatch: whether an entity is absent is asked from a lane,
-// which does not wait while a batch is taken.
-func TestAbsentWaitsForNoBatch(t *testing.T) {
+// Executors ask whether an entity is absent, and must not wait while a batch is
+// taken.
+func TestIsAbsentDoesNotWaitForBatch(t *testing.T) {
 	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -181,13 +181,13 @@ func TestAbsentWaitsForNoBatch(t *testing.T) {
 	}
 	m.Apply(1, []journal.Committed{{Index: 1, Term: 1}})
 	e := sharding.EntityID{Type: "t", ID: "a"}
-	if !m.Absent(1, e) {
+	if !m.IsAbsent(1, e) {
 		t.Fatal("an entity is not known to be absent")
 	}
 	answer := make(chan bool, 1)
 	m.lockLong()
 	defer m.unlockLong()
-	go func() { answer <- m.Absent(1, e) }()
+	go func() { answer <- m.IsAbsent(1, e) }()
 	select {
 	case absent := <-answer:
 		if absent {

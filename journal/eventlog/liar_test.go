@@ -13,14 +13,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// liar is a store that hides rows, or shows what they were before, as one whose
-// blocks have gone bad does.
+// liar is a store that hides rows or returns earlier versions of them, as if
+// its blocks were damaged.
 type liar struct {
 	*store.Store
-	lies map[string][]byte // by key; nil: there is no such row
+	lies map[string][]byte // by key; nil means that there is no such row
 }
 
-// Watermark says that all is in tables, as if the store had been closed.
+// Watermark reports that everything is in tables, as if the store had been
+// closed.
 func (l *liar) Watermark() uint64 { return l.MaxVersion() }
 
 func (l *liar) ViewAt(version uint64) (kv.View, error) {
@@ -98,8 +99,8 @@ func rowsOf(st *store.Store, version uint64, id sharding.ShardID, class store.Cl
 	return rows, err
 }
 
-// answers are what a Machine says of a shard of the model, one a line; an error
-// is its text.
+// answers returns everything that a Machine returns about a shard of the model,
+// one per line; errors are included as text.
 func answers(m *eventlog.Machine, id sharding.ShardID, sh *modelShard) (out []string, errs []error) {
 	say := func(what string, err error, said ...any) {
 		if err != nil {

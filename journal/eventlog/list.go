@@ -13,12 +13,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrLimit: a limit that is not positive.
+// ErrLimit is returned for a limit that is not positive.
 var ErrLimit = errors.New("limit must be positive")
 
-// List returns up to limit existing entities of one type in a shard, by id:
-// those whose id starts with idPrefix and comes after the id after. It reads
-// the store and what was applied since as of one moment.
+// List returns up to limit existing entities of one type in a shard, sorted by
+// id: those whose id starts with idPrefix and is greater than after. It reads a
+// consistent snapshot of the store and the memtable.
 func (r *Reader) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
 	page, err := r.Page(id, PageQuery{Type: entityType, IDPrefix: idPrefix, After: after, Limit: limit, Looks: math.MaxInt})
 	return page.Entities, err
@@ -28,20 +28,20 @@ func (r *Reader) List(id sharding.ShardID, entityType, idPrefix, after string, l
 type PageQuery struct {
 	Type     string
 	IDPrefix string
-	After    string // only ids greater than this
+	After    string // only greater ids
 	Limit    int    // at least 1
-	Looks    int    // how many heads are looked at, at most; at least 1
-	Deleted  bool   // those that are deleted, in place of those that exist
+	Looks    int    // maximum number of rows to examine, at least 1
+	Deleted  bool   // list deleted entities instead of existing ones
 }
 
-// Page is a part of a listing, by id.
+// Page is a part of a listing, sorted by id.
 type Page struct {
 	Entities []Info
-	// Next is the id after which the listing goes on; empty at its end.
+	// Next is the id after which the listing continues; empty at the end.
 	Next string
 }
 
-// Page lists entities as of one moment: the store, and what was applied since.
+// Page lists entities from a consistent snapshot of the store and the memtable.
 func (r *Reader) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 	if q.Limit < 1 || q.Looks < 1 {
 		return Page{}, ErrLimit
@@ -49,7 +49,7 @@ func (r *Reader) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 	after := q.After
 	prefix := append([]byte(q.Type), 0)
 	prefix = append(prefix, q.IDPrefix...)
-	fresh, view, generation, err := r.freshHeads(id, prefix)
+	fresh, view, generation, err := r.freshRows(id, prefix)
 	if err != nil {
 		return Page{}, fmt.Errorf("list shard %d: %w", id, err)
 	}
@@ -72,7 +72,7 @@ func (r *Reader) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 		return l.stored(key[len(class):], h)
 	})
 	if err == nil && l.out.Next == "" {
-		err = l.rest(nil)
+		err = l.addBefore(nil)
 	}
 	if err != nil && !errors.Is(err, store.ErrStop) {
 		return Page{}, fmt.Errorf("list shard %d: %w", id, err)
@@ -80,24 +80,24 @@ func (r *Reader) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 	return l.out, nil
 }
 
-// freshHead is a head that is newer than the view.
-type freshHead struct {
+// freshRow is a row that is newer than the view.
+type freshRow struct {
 	key string
 	store.Head
 }
 
-// freshHeads returns the heads that are newer than the view, by key.
-func (r *Reader) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, kv.View, uint32, error) {
-	var out []freshHead
-	add := func(h *head) {
+// freshRows returns the rows that are newer than the view, sorted by key.
+func (r *Reader) freshRows(id sharding.ShardID, prefix []byte) ([]freshRow, kv.View, uint32, error) {
+	var out []freshRow
+	add := func(h *entityRow) {
 		if h.shard.id == id && !h.shard.replaced && strings.HasPrefix(h.key, string(prefix)) {
-			out = append(out, freshHead{h.key, h.Head})
+			out = append(out, freshRow{h.key, h.Head})
 		}
 	}
 	r.mu.RLock()
 	var generation uint32
 	if sh := r.shards[id]; sh != nil {
-		if err := sh.unreadable(); err != nil {
+		if err := sh.readError(); err != nil {
 			r.mu.RUnlock()
 			return nil, nil, 0, err
 		}
@@ -115,22 +115,21 @@ func (r *Reader) freshHeads(id sharding.ShardID, prefix []byte) ([]freshHead, kv
 	}
 	view, err := r.view()
 	r.mu.RUnlock()
-	slices.SortFunc(out, func(a, b freshHead) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(out, func(a, b freshRow) int { return strings.Compare(a.key, b.key) })
 	return out, view, generation, err
 }
 
-// lister merges what the store has with what is fresh; of one entity the fresh
-// head counts.
+// lister merges rows from the store with fresh ones, which take precedence.
 type lister struct {
 	PageQuery
-	fresh []freshHead
+	fresh []freshRow
 	after []byte
-	last  string // the id looked at last
+	last  string // last id examined
 	out   Page
 }
 
 func (l *lister) stored(key []byte, h store.Head) error {
-	if err := l.rest(key); err != nil {
+	if err := l.addBefore(key); err != nil {
 		return err
 	}
 	if len(l.fresh) > 0 && l.fresh[0].key == string(key) {
@@ -139,8 +138,8 @@ func (l *lister) stored(key []byte, h store.Head) error {
 	return l.add(string(key), h)
 }
 
-// rest adds the fresh heads before key, all of them for nil.
-func (l *lister) rest(key []byte) error {
+// addBefore adds the fresh rows before key, or all of them if key is nil.
+func (l *lister) addBefore(key []byte) error {
 	for len(l.fresh) > 0 && (key == nil || l.fresh[0].key < string(key)) {
 		if err := l.add(l.fresh[0].key, l.fresh[0].Head); err != nil {
 			return err
@@ -152,7 +151,7 @@ func (l *lister) rest(key []byte) error {
 
 func (l *lister) add(key string, h store.Head) error {
 	if l.out.Next != "" {
-		return store.ErrStop // the page has ended in the store
+		return store.ErrStop // the page ended while reading the store
 	}
 	if key <= string(l.after) {
 		return nil

@@ -16,66 +16,66 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Machine applies committed entries. What was applied is in the overlay, and
-// readable, until a batch has taken it to the store:
+// Machine applies committed entries. Changes are in the memtable, and readable,
+// until a batch has moved them to the store:
 //
-//	Apply -> overlay -> TakeBatch -> Batch.Write -> Flushed -> store
+//	Apply -> memtable -> TakeBatch -> Batch.Write -> MarkFlushed -> store
 //
-// Apply, TakeBatch and Flushed belong to one goroutine. Batch.Write may run on
-// another between TakeBatch and Flushed. All other methods may be called from
-// any goroutine.
+// Apply, TakeBatch and MarkFlushed belong to one goroutine. Batch.Write may run
+// on another one between TakeBatch and MarkFlushed. All other methods are safe
+// for concurrent use.
 type Machine struct {
 	Reader
 
-	// Of the applying goroutine.
-	chain   journal.Chain
-	record  journal.RecordView
-	judged  []judged
-	outbox  outbox.Stage
-	timers  timers.Stage
-	judging uint64 // number of the entry being judged
-	key     []byte
-	slab    []history.Record
-	imports importStage
-	sums    sums
-	clock   headClock
-	batch   Batch
-	next    uint64 // version of the next batch
-	started bool
-	failed  error // of the store: nothing can be applied any more
+	// Used by the applying goroutine only.
+	chain     journal.Chain
+	record    journal.RecordView
+	checked   []checkedRecord
+	outbox    outbox.Stage
+	timers    timers.Stage
+	checkID   uint64 // number of the entry being checked
+	key       []byte
+	slab      []history.Record
+	imports   importStage
+	checksums checksums
+	clock     rowClock
+	batch     Batch
+	next      uint64 // version of the next batch
+	started   bool
+	failed    error // failure of the store, after which nothing can be applied
 
-	unflushed atomic.Int64 // bytes in the overlay, batch in flight included
+	unflushed atomic.Int64 // bytes in the memtable, including the batch in flight
 
-	moved   []*shard // applied further since the last batch
-	meta    []KV     // not taken by a batch
+	moved   []*shard // shards with applied entries that are in no batch yet
+	meta    []KV     // in no batch yet
 	durable durable.Indexes
 
 	suspects   suspects
-	background background // of the applying goroutine
+	background background // used by the applying goroutine only
 }
 
-// shard is one shard's state; guarded by the Reader's lock.
+// shard is the state of one shard, guarded by the Reader's lock.
 type shard struct {
 	id         sharding.ShardID
 	generation uint32
 	applied    store.Applied
-	flushed    store.Applied // of it, what the store holds at readAt
+	flushed    store.Applied // the part of applied that the store has at readAt
 	rows       *rows.Known
-	digests    digests
+	digests    checksumHistory
 	stopped    *StoppedError
-	imported   *store.Import // nil where the shard never was imported
-	installing *install      // the generation begins with it, and it is not read in yet
-	replaced   bool          // another generation of the shard has taken its place
-	heads      map[string]*head
-	order      []*history.Record // records with events that no batch has taken
+	imported   *store.Import // nil if the shard was never imported
+	installing *install      // the generation starts from this snapshot, which is not installed yet
+	replaced   bool          // a newer generation of the shard has replaced it
+	heads      map[string]*entityRow
+	order      []*history.Record // records with events that are in no batch yet
 	timers     *timers.Set
 	outbox     *outbox.Box
-	moved      bool // it is in the Machine's list
+	moved      bool // listed in Machine.moved
 }
 
-// Open returns the Machine as it was at the watermark that the log recorded.
-// Entries after Applied are given to Apply again. The store stays the
-// caller's. SetRecoveryTargets follows, before the first Apply.
+// Open returns the Machine in the state of the watermark recorded in the log.
+// Entries after Applied must be passed to Apply again. The caller keeps
+// ownership of the store. Call SetRecoveryTargets before the first Apply.
 func Open(st *store.Store, watermark uint64, opts Options) (*Machine, error) {
 	return OpenOn(kv.Of(st), watermark, opts)
 }
@@ -87,9 +87,9 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 	}
 	m := &Machine{}
 	m.Reader.open(st, watermark, opts.withDefaults())
-	m.outbox.View, m.outbox.Sums = m.view, &m.sums.Writer
-	m.timers.View, m.timers.Sums = m.view, &m.sums.Writer
-	m.clock.max = m.opts.MaxHeads
+	m.outbox.View, m.outbox.Sums = m.view, &m.checksums.Writer
+	m.timers.View, m.timers.Sums = m.view, &m.checksums.Writer
+	m.clock.max = m.opts.MaxEntityRows
 	m.suspects.met = make(chan struct{}, 1)
 	m.durable.Open(watermark)
 	if w := st.Watermark(); w < watermark {
@@ -116,11 +116,11 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 	return m, nil
 }
 
-// SetRecoveryTargets is told the last index of each shard's log and readies the
-// store for the entries after the watermark: whatever a crash left of later
-// batches is rolled back, so that they are judged as they were the first time.
-// A store that had applied more than the log holds is damage: the log has lost
-// entries that were acknowledged.
+// SetRecoveryTargets takes the last index of each shard's log and prepares the
+// store for the entries after the watermark: remains of later batches after a
+// crash are rolled back, so that the entries are checked against the same state
+// as the first time. If the store has applied entries that are not in a log,
+// that log has lost acknowledged entries, which is damage.
 func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 	if m.started {
 		return nil
@@ -132,7 +132,7 @@ func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 	generations, err := view.Generations()
 	view.Close()
 	if err != nil {
-		return fmt.Errorf("ready event log: %w", err)
+		return fmt.Errorf("prepare event log: %w", err)
 	}
 	for i := range generations {
 		l := &generations[i]
@@ -142,7 +142,7 @@ func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 		if end, known := last[l.Shard]; known && l.Applied.Index > end {
 			return &store.DamageError{
 				Where: fmt.Sprintf("log of shard %d", l.Shard),
-				What:  fmt.Sprintf("it ends at index %d, index %d was applied", end, l.Applied.Index),
+				What:  fmt.Sprintf("it ends at index %d, but index %d was applied", end, l.Applied.Index),
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 func (m *Machine) start() error {
 	at, err := m.st.RollBack(m.readAt)
 	if err != nil {
-		return fmt.Errorf("ready event log: %w", err)
+		return fmt.Errorf("prepare event log: %w", err)
 	}
 	m.mu.Lock()
 	m.readAt = at
@@ -163,8 +163,8 @@ func (m *Machine) start() error {
 	return m.finishInstalls()
 }
 
-// shard returns the shard's state, made at its first mention. It is for the
-// applying goroutine.
+// shard returns the state of a shard, creating it if it is new. It may only be
+// called by the applying goroutine.
 func (m *Machine) shard(id sharding.ShardID) *shard {
 	if sh := m.shards[id]; sh != nil {
 		return sh
@@ -177,29 +177,29 @@ func (m *Machine) shard(id sharding.ShardID) *shard {
 }
 
 func (m *Machine) newShard(id sharding.ShardID, generation uint32) *shard {
-	sh := &shard{id: id, generation: generation, heads: make(map[string]*head)}
+	sh := &shard{id: id, generation: generation, heads: make(map[string]*entityRow)}
 	sh.rows = rows.New(id, generation, m.opts.Seed, func(err error) error { return m.suspects.add(sh, err) })
 	sh.outbox, sh.timers = outbox.NewBox(sh.rows), timers.NewSet(sh.rows)
 	return sh
 }
 
-// Durable fills dst with the highest raft index of each shard whose effects
-// survive a power cut as of the returned watermark. Before it is called again
-// the caller has made the watermark of the call before durable in its log, or
-// has stopped: from then on a restart begins no earlier, and the store may
-// forget what was overwritten until there.
+// Durable sets dst to the highest raft index of each shard whose effects
+// survive a power failure, as of the returned watermark. Before calling it
+// again, the caller must have recorded the previous watermark durably in its
+// log, or have stopped. From then on no restart begins before that watermark,
+// and the store may discard versions overwritten before it.
 func (m *Machine) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 	recorded, watermark := m.durable.Read(m.st.Watermark(), dst)
 	m.st.SetDiscard(recorded)
 	return watermark
 }
 
-// ErrTooManySubscribers: MaxSubscribers are subscribed. Retry later.
+// ErrTooManySubscribers: the limit MaxSubscribers is reached. Retry later.
 var ErrTooManySubscribers = subscription.ErrTooMany
 
-// Unflushed is the size of what was applied and is not in the store yet.
+// Unflushed returns the size of what was applied and is not in the store yet.
 func (m *Machine) Unflushed() int64 { return m.unflushed.Load() }
 
-// Failed returns the store's error that ended applying; nil if there is none.
-// It is for the applying goroutine.
-func (m *Machine) Failed() error { return m.failed }
+// Err returns the store's failure that ended applying, or nil. It may only be
+// called by the applying goroutine.
+func (m *Machine) Err() error { return m.failed }

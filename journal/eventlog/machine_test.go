@@ -13,7 +13,7 @@ import (
 
 var seeds = flag.Int("seeds", 4, "number of seeds of the model tests")
 
-// smallStore has tables finished after a few batches.
+// smallStore finishes tables after a few batches.
 var smallStore = store.Options{MemTableBytes: 256 << 10, BlockCacheBytes: 1 << 20, IndexCacheBytes: 1 << 20}
 
 func openStore(t testing.TB, dir string, opts store.Options) *store.Store {
@@ -56,15 +56,15 @@ func flush(t testing.TB, m *eventlog.Machine, st *store.Store) {
 	if err := b.Write(st); err != nil {
 		t.Fatal(err)
 	}
-	m.Flushed(b)
+	m.MarkFlushed(b)
 }
 
 func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) eventlog.Verdict {
 	return m.Apply(id, []journal.Committed{c})[0]
 }
 
-// The Machine says and shows what the model does, wherever flushes fall and
-// however few heads it may keep.
+// The Machine returns what the model does, wherever flushes happen and however
+// few rows it may keep in memory.
 func TestMachineAgreesWithModel(t *testing.T) {
 	seeds := uint64(*seeds)
 	if testing.Short() {
@@ -73,7 +73,7 @@ func TestMachineAgreesWithModel(t *testing.T) {
 	for seed := range seeds {
 		src := newSource(seed, 1+int(seed%3), 40)
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-		opts := eventlog.Options{MaxHeads: 1 + int(seed*7%50), PackBytes: 1 + int(seed*1000), Seed: seed}
+		opts := eventlog.Options{MaxEntityRows: 1 + int(seed*7%50), BlockBytes: 1 + int(seed*1000), Seed: seed}
 		m := openMachine(t, st, 0, opts)
 		var flying *eventlog.Batch
 		for range 1500 {
@@ -91,7 +91,7 @@ func TestMachineAgreesWithModel(t *testing.T) {
 					if err := flying.Write(st); err != nil {
 						t.Fatal(err)
 					}
-					m.Flushed(flying)
+					m.MarkFlushed(flying)
 					flying = nil
 					verifyStore(t, st)
 				}
@@ -105,7 +105,7 @@ func TestMachineAgreesWithModel(t *testing.T) {
 			if err := flying.Write(st); err != nil {
 				t.Fatal(err)
 			}
-			m.Flushed(flying)
+			m.MarkFlushed(flying)
 		}
 		flush(t, m, st)
 		checkMachine(t, m, src.model, src.rng)

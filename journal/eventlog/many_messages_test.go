@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// What is on its way to the store is read to its end, however much it is: all
-// messages of a shard, and all its dead letters.
-func TestReadsAllThatIsNotFlushed(t *testing.T) {
+// Everything that is not flushed is read completely, however much it is: all
+// messages of a shard and all its dead letters.
+func TestReadsReturnAllUnflushedMessages(t *testing.T) {
 	const records, each = 6, 1000
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
@@ -64,10 +64,10 @@ func TestReadsAllThatIsNotFlushed(t *testing.T) {
 	}
 }
 
-// Who reads on behind a message, or stops at one, is told when the store hides
-// another of the same entry: it would be passed over, and its pair would wait
-// for it for good.
-func TestMessagesOfAnEntryThatAreHidden(t *testing.T) {
+// A reader that resumes after a message, or stops at one, gets an error if the
+// store hides another message of the same entry. It would otherwise be skipped
+// and block its channel forever.
+func TestHiddenMessagesAreDamage(t *testing.T) {
 	const each = 5
 	for behind := range each {
 		for hidden := range each {

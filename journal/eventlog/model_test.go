@@ -408,12 +408,12 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *model, rng *rand.Rand
 func checkAbsent(t *testing.T, m *eventlog.Machine, id sharding.ShardID, want *modelShard, rng *rand.Rand) {
 	t.Helper()
 	for e := range want.entities {
-		if m.Absent(id, e) {
+		if m.IsAbsent(id, e) {
 			t.Fatalf("%s of shard %d is absent, and has records", e, id)
 		}
 	}
 	e := sharding.EntityID{Type: "t", ID: "never-" + strconv.Itoa(rng.IntN(100))}
-	if has := want.entities[e] != nil; has || want.index > 0 && !m.Absent(id, e) {
+	if has := want.entities[e] != nil; has || want.index > 0 && !m.IsAbsent(id, e) {
 		t.Fatalf("%s of shard %d is not known to be absent", e, id)
 	}
 }
@@ -501,7 +501,7 @@ func checkSince(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shardi
 	for i > 0 && s.Stands.Less(want.at[i-1]) {
 		i--
 	}
-	err := eventlog.History{Machine: m}.Since(context.Background(), id, e, s, func(rec *journal.Record, _ journal.Hash) error {
+	err := eventlog.History{Machine: m}.ReadSince(context.Background(), id, e, s, func(rec *journal.Record, _ journal.Hash) error {
 		if i == len(want.records) || !bytes.Equal(journal.AppendRecord(nil, rec), want.records[i]) {
 			return fmt.Errorf("record %d of %d differs", i, len(want.records))
 		}

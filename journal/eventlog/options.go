@@ -8,55 +8,59 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// KV is one stored pair of the metadata machine. A nil Value deletes the key.
+// KV is one stored pair of the metadata state machine. A nil Value deletes the
+// key.
 type KV struct{ Key, Value []byte }
 
 // Metadata is the state machine of the metadata shard. Its methods are called
-// from the goroutine that applies.
+// by the applying goroutine.
 type Metadata interface {
-	// Apply carries out one committed command. Both results become the
-	// caller's; body is only lent. It must be deterministic. An error stops
-	// shard 0 at the command: it wraps journal.ErrUnsupported where a later
-	// release wrote it.
+	// Apply applies one committed command. It must be deterministic. The
+	// results belong to the caller; body must not be retained. An error stops
+	// shard 0 at the command: it wraps journal.ErrUnsupported if the command
+	// was written by a later release.
 	Apply(index uint64, body []byte) (writes []KV, result []byte, err error)
-	// Replace forgets everything and takes the pairs that restore puts, as of
-	// the log index: before the first Apply what the store has, and later where
-	// shard 0 is removed or installed from a snapshot. Readers see the old
-	// state or the new one. The slices are lent. After an error, that of
-	// restore included, the old state is in place.
+	// Replace replaces the whole state by the pairs passed to put, as of the
+	// log index. It is called before the first Apply with what the store has,
+	// and later if shard 0 is removed or installed from a snapshot. Readers see
+	// either the old or the new state. The slices must not be retained. After
+	// an error, including one returned by restore, the old state must still be
+	// in place.
 	Replace(index uint64, restore func(put func(key, value []byte) error) error) error
 }
 
-// Options of a Machine. The zero value of a field is its default.
+// Options configure a Machine. Zero fields get the default.
 type Options struct {
-	// Metadata takes the commands of shard 0; nil stops shard 0 at the first.
+	// Metadata applies the commands of shard 0; if nil, shard 0 stops at its
+	// first command.
 	Metadata Metadata
-	// Generations says which generation of a shard is the present one, as the
-	// log has it. Of a shard that is not in it the store's highest is taken.
+	// Generations are the current generations of shards according to the log.
+	// For a shard that is not listed, the highest generation in the store
+	// counts.
 	Generations []statefile.Generation
-	// MaxHeads bounds the entities whose head is kept in memory, but for those
-	// with records on their way to the store. About 500 bytes each. Default
+	// MaxEntityRows limits the entity rows kept in memory, except those with
+	// changes on their way to the store. Each takes about 500 bytes. Default
 	// 131,072.
-	MaxHeads int
-	// MaxSubscribers bounds Subscribe. Default 10,000.
+	MaxEntityRows int
+	// MaxSubscribers limits Subscribe. Default 10,000.
 	MaxSubscribers int
-	// PackBytes is the size at which a pack of records is full. A read that
-	// starts within a pack reads it whole; a larger pack costs less to write.
-	// Default 64 KiB.
-	PackBytes int
-	// ClusterVersion gives the cluster's level, for what is written; see sharding.ClusterVersion.
-	// Nil: sharding.Level1.
+	// BlockBytes is the size of an event block. A read that starts within a
+	// block reads all of it; larger blocks are cheaper to write. Default 64
+	// KiB.
+	BlockBytes int
+	// ClusterVersion returns the cluster version, which gates what is written.
+	// If nil, it is sharding.Version1.
 	ClusterVersion func() sharding.ClusterVersion
-	// Stopped is told, from the applying goroutine, that a shard has stopped on
-	// this node. It must not block. Default: nobody is.
+	// Stopped is called by the applying goroutine when a shard has stopped on
+	// this node. It must not block.
 	Stopped func(Stopped)
-	// Differs is told, from the applying goroutine, that a digest in the log is
-	// another than this replica's. It must not block. Default: nobody is.
+	// Differs is called by the applying goroutine when a checksum in the log
+	// differs from this replica's own. It must not block.
 	Differs func(Difference)
-	// Seed keys the hashes by which the rows of the store are known again. It
-	// is any number that those who choose the names of entities do not know.
+	// Seed is the key of the hashes that identify stored rows. It can be any
+	// number unknown to those who choose entity names.
 	Seed uint64
-	// Logger gets what an operator wants to know once. Default: discarded.
+	// Logger receives messages for operators. By default they are discarded.
 	Logger *slog.Logger
 }
 
@@ -66,9 +70,9 @@ func (o Options) withDefaults() Options {
 			*v = d
 		}
 	}
-	def(&o.MaxHeads, 1<<17)
+	def(&o.MaxEntityRows, 1<<17)
 	def(&o.MaxSubscribers, 10_000)
-	def(&o.PackBytes, 64<<10)
+	def(&o.BlockBytes, 64<<10)
 	if o.Stopped == nil {
 		o.Stopped = func(Stopped) {}
 	}
@@ -84,15 +88,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate joins all faults.
+// Validate returns all errors in the options, joined.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
-	if o.MaxHeads < 1 || o.MaxSubscribers < 1 {
-		errs = append(errs, errors.New("heads and subscribers: want at least 1"))
+	if o.MaxEntityRows < 1 || o.MaxSubscribers < 1 {
+		errs = append(errs, errors.New("entity rows and subscribers must be at least 1"))
 	}
-	if o.PackBytes < 1 || o.PackBytes > 512<<10 {
-		errs = append(errs, errors.New("pack size: want 1 byte to 512 KiB"))
+	if o.BlockBytes < 1 || o.BlockBytes > 512<<10 {
+		errs = append(errs, errors.New("block size must be 1 byte to 512 KiB"))
 	}
 	return errors.Join(errs...)
 }

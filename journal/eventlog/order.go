@@ -15,46 +15,47 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// OrderRow is the place of a record in its shard's order.
+// OrderRow is the row of a record in its shard's order.
 type OrderRow = store.OrderRow
 
 // OrderPlace is a place between two rows of a shard's order: before the row at
-// At or, with Behind, after it.
+// At or, if Behind is set, after it.
 type OrderPlace struct {
 	At     journal.Position
 	Behind bool
 }
 
-// isAfter reports whether a row is before the place.
+// isAfter reports whether the place is after a row.
 func (p OrderPlace) isAfter(row journal.Position) bool {
 	return row.Less(p.At) || p.Behind && row == p.At
 }
 
-// applied reports whether a replica that has applied the entry with an index has
-// all rows before the place.
-func (p OrderPlace) applied(index uint64) bool {
+// isAppliedAt reports whether a replica with this applied index has all rows
+// before the place.
+func (p OrderPlace) isAppliedAt(index uint64) bool {
 	return p.At.Index <= index || p.At == (journal.Position{Index: index + 1}) && !p.Behind
 }
 
 // OrderRange selects rows of a shard's order.
 type OrderRange struct {
-	// From is where to begin; all rows of its entry are read.
+	// From is the place to start at; all rows of its entry are read.
 	From OrderPlace
 	// Fingerprint is that of the last row before From, or of the zero Hash if
-	// there is none; 0: unknown.
+	// there is none; 0 if unknown.
 	Fingerprint uint32
-	// UpTo is the last index that is read.
+	// UpTo is the last index to read.
 	UpTo uint64
 }
 
-// ReadOrderRange is ReadOrder for readers that come back, maybe to another
-// replica, and after a long time. It fails with journal.ErrOtherHistory if the
-// last row before From has another fingerprint than the reader knows: the events
-// that the reader has seen are not those of this shard, although there may be as
-// many. Rows of earlier levels have no fingerprint, and agree with any. A replica
-// that has not applied what is before From calls fn with nothing.
+// ReadOrderRange is ReadOrder for readers that resume, possibly on a different
+// replica and after a long time. It fails with journal.ErrOtherHistory if the
+// fingerprint of the last row before From differs from the reader's: the events
+// that the reader has seen are then not those of this shard, even if there are
+// as many of them. Rows written before sharding.VersionFingerprints have no
+// fingerprint and match any. A replica that has not applied everything before
+// From returns no rows.
 //
-// It also returns the fingerprint of the last row up to the index upTo.
+// It also returns the fingerprint of the last row up to index upTo.
 func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q OrderRange,
 	fn func(row *store.OrderRow) error) (upTo uint64, fingerprint uint32, err error) {
 	after := max(q.From.At.Index, 1) - 1
@@ -63,13 +64,13 @@ func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q Orde
 		return after, 0, fmt.Errorf("read order of shard %d: %w", id, err)
 	}
 	defer o.view.Close()
-	if !q.From.applied(o.index) {
+	if !q.From.isAppliedAt(o.index) {
 		return after, q.Fingerprint, nil
 	}
 	fingerprint, err = o.fingerprintBefore(q.From)
 	switch {
 	case err != nil:
-		return after, 0, fmt.Errorf("read order of shard %d: %w", id, o.shard.met(err))
+		return after, 0, fmt.Errorf("read order of shard %d: %w", id, o.shard.noteDamage(err))
 	case fingerprint != 0 && q.Fingerprint != 0 && fingerprint != q.Fingerprint:
 		return after, 0, fmt.Errorf("read order of shard %d: %w", id, journal.ErrOtherHistory)
 	}
@@ -92,15 +93,15 @@ func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q Orde
 	return upTo, fingerprint, err
 }
 
-// errUpTo ends the reading of a range, errPack the search for a pack.
+// errUpTo ends reading a range, errBlock the search for a block.
 var (
-	errUpTo = errors.New("the range is read")
-	errPack = errors.New("the pack is found")
+	errUpTo  = errors.New("end of range")
+	errBlock = errors.New("block found")
 )
 
 // fingerprintBefore returns the fingerprint of the last row before a place. The
-// pack that covers the place has that row, or names the pack before it, so it
-// reads two packs at most.
+// block that covers the place contains that row or names the previous block, so
+// it reads at most two blocks.
 func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
 	for _, list := range slices.Backward(o.fresh) {
 		if len(list) == 0 || !p.isAfter(list[0].At) {
@@ -133,9 +134,9 @@ func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
 	prefix := store.AppendPrefix(nil, o.shard.id, o.generation, store.ClassOrder)
 	if p.At.Index <= o.stored {
 		err := o.view.Scan(prefix, store.AppendIndex(prefix[:len(prefix):len(prefix)], p.At.Index), func(_, body []byte) error {
-			return cmp.Or(look(body), errPack)
+			return cmp.Or(look(body), errBlock)
 		})
-		if err != nil && !errors.Is(err, errPack) {
+		if err != nil && !errors.Is(err, errBlock) {
 			return 0, err
 		}
 	}
@@ -146,17 +147,17 @@ func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
 			return 0, err
 		}
 		if !found || previous >= key {
-			return 0, &store.DamageError{Where: "the order of a shard", What: "a pack is missing", Action: rows.ActionReplace}
+			return 0, &store.DamageError{Where: "the order of a shard", What: "a block is missing", Action: rows.ActionReplace}
 		}
 	}
 	return fingerprint, nil
 }
 
-// ReadOrder calls fn with the place of each record that has events, in the
-// shard's order, for the entries after the index after. It returns the index
-// up to which it has looked: the cursor of the next call. The row is valid
-// during the call. What is in the store and what was applied since is read as
-// of one moment; a hole is journal.ErrDamaged.
+// ReadOrder calls fn with the order row of each record that has events, in
+// shard order, for the entries after index after. It returns the index up to
+// which it has read, the cursor for the next call. The row is only valid during
+// the call. It reads a consistent snapshot of the store and the memtable; a gap
+// is journal.ErrDamaged.
 func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint64,
 	fn func(row *store.OrderRow) error) (upTo uint64, err error) {
 	o, err := r.orderSnapshot(id)
@@ -176,7 +177,7 @@ func (o *orderSnapshot) read(ctx context.Context, after uint64, fn func(row *sto
 		return after, nil
 	}
 	o.seen = after
-	failed := false // fn has
+	failed := false // by fn
 	visit := func(row *store.OrderRow) error {
 		err := ctx.Err()
 		if err == nil {
@@ -189,13 +190,13 @@ func (o *orderSnapshot) read(ctx context.Context, after uint64, fn func(row *sto
 	start := store.AppendIndex(prefix[:len(prefix):len(prefix)], after+1)
 	err = o.view.Scan(prefix, start, func(_, body []byte) error { return o.pack(body, visit) })
 	if err == nil && o.seen < o.stored {
-		err = &store.DamageError{Where: "the order of a shard", What: "a pack is missing", Action: rows.ActionReplace}
+		err = &store.DamageError{Where: "the order of a shard", What: "a block is missing", Action: rows.ActionReplace}
 	}
 	if err != nil && !failed {
-		err = o.shard.met(err)
+		err = o.shard.noteDamage(err)
 	}
 	if err == nil {
-		err = o.overlay(after, visit)
+		err = o.readMemtable(after, visit)
 	}
 	if err != nil {
 		return after, err
@@ -203,14 +204,14 @@ func (o *orderSnapshot) read(ctx context.Context, after uint64, fn func(row *sto
 	return o.index, nil
 }
 
-// orderSnapshot is a shard's order at one moment.
+// orderSnapshot is a shard's order at one point in time.
 type orderSnapshot struct {
 	view       kv.View
 	shard      *shard
 	generation uint32
-	index      uint64              // applied
-	stored     uint64              // index of the last pack in the view
-	seen       uint64              // packs are read up to here
+	index      uint64              // applied index
+	stored     uint64              // index of the last block in the view
+	seen       uint64              // blocks have been read up to this index
 	fresh      [][]*history.Record // newer than the view
 }
 
@@ -218,7 +219,7 @@ func (r *Reader) orderSnapshot(id sharding.ShardID) (o orderSnapshot, err error)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if sh := r.shards[id]; sh != nil {
-		if err := sh.unreadable(); err != nil {
+		if err := sh.readError(); err != nil {
 			return o, err
 		}
 		o.shard, o.generation, o.index, o.stored = sh, sh.generation, sh.applied.Index, sh.applied.Ordered
@@ -242,7 +243,7 @@ func (o *orderSnapshot) pack(body []byte, visit func(*store.OrderRow) error) err
 		return err
 	}
 	if p.Previous > o.seen {
-		return nil // it leaves something out: another pack has that
+		return nil // it leaves a gap, which a different block covers
 	}
 	var row store.OrderRow
 	last := o.seen
@@ -265,8 +266,8 @@ func (o *orderSnapshot) pack(body []byte, visit func(*store.OrderRow) error) err
 	}
 }
 
-// overlay gives the rows of records that the view does not have.
-func (o *orderSnapshot) overlay(after uint64, visit func(*store.OrderRow) error) error {
+// readMemtable visits the rows of records that are not in the view.
+func (o *orderSnapshot) readMemtable(after uint64, visit func(*store.OrderRow) error) error {
 	var view journal.RecordView
 	var buf []byte
 	pack := store.OrderWriter{Fingerprints: true}

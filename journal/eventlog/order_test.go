@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// historyOf applies one entry for each payload, two records each, and a no-op
-// behind each entry. It writes to the store after each entry, or never.
+// historyOf applies one entry with two records for each payload, and a no-op
+// after each entry. It flushes after each entry or never.
 func historyOf(t *testing.T, level sharding.ClusterVersion, flushes bool, payloads ...string) (*eventlog.Machine, *store.Store) {
 	t.Helper()
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
@@ -42,7 +42,7 @@ func historyOf(t *testing.T, level sharding.ClusterVersion, flushes bool, payloa
 	return m, st
 }
 
-// places are all places between the rows of so many entries.
+// places returns all places between the rows of that many entries.
 func places(entries int) (all []eventlog.OrderPlace) {
 	for index := range uint64(2*entries) + 1 {
 		all = append(all, eventlog.OrderPlace{At: journal.Position{Index: index + 1}})
@@ -55,7 +55,7 @@ func places(entries int) (all []eventlog.OrderPlace) {
 	return all
 }
 
-// fingerprintAt is what a reader is given that has come to a place.
+// fingerprintAt returns the fingerprint for a reader that has reached a place.
 func fingerprintAt(t *testing.T, m *eventlog.Machine, p eventlog.OrderPlace) uint32 {
 	t.Helper()
 	_, fingerprint, err := m.ReadOrderRange(t.Context(), 1, eventlog.OrderRange{From: p}, func(*eventlog.OrderRow) error { return errors.New("a row was read") })
@@ -65,11 +65,10 @@ func fingerprintAt(t *testing.T, m *eventlog.Machine, p eventlog.OrderPlace) uin
 	return fingerprint
 }
 
-// TestReadersOfAnotherHistoryAreRefused: two shards have as many entries with as
-// many records, and differ from the second entry on. A reader that has come to
-// any place of one is refused by the other if what is before its place differs,
-// and only then.
-func TestReadersOfAnotherHistoryAreRefused(t *testing.T) {
+// Two shards have equally many entries and records, and differ from the second
+// entry on. A reader that has reached any place of one is rejected by the other
+// if and only if what is before its place differs.
+func TestReadersOfDifferentHistoryAreRejected(t *testing.T) {
 	for _, flushes := range []bool{false, true} {
 		one, _ := historyOf(t, sharding.MaxVersion, flushes, "1", "2", "3")
 		other, _ := historyOf(t, sharding.MaxVersion, !flushes, "1", "x", "3")
@@ -87,9 +86,9 @@ func TestReadersOfAnotherHistoryAreRefused(t *testing.T) {
 	}
 }
 
-// TestReplicasGiveTheSameFingerprints: whether it has written, and whatever it was
-// installed from, a replica names each place as the others do.
-func TestReplicasGiveTheSameFingerprints(t *testing.T) {
+// Replicas return equal fingerprints for each place, whether or not they have
+// flushed and whatever they were installed from.
+func TestReplicasReturnEqualFingerprints(t *testing.T) {
 	payloads := []string{"1", "2", "3", "4"}
 	fresh, _ := historyOf(t, sharding.MaxVersion, false, payloads...)
 	written, _ := historyOf(t, sharding.MaxVersion, true, payloads...)
@@ -113,9 +112,9 @@ func TestReplicasGiveTheSameFingerprints(t *testing.T) {
 	}
 }
 
-// TestRowsOfEarlierLevelsHaveNoFingerprint: they are written as that release
-// reads them, and agree with any reader.
-func TestRowsOfEarlierLevelsHaveNoFingerprint(t *testing.T) {
+// Such rows are written in the form that earlier releases read, and match any
+// reader.
+func TestRowsOfEarlierVersionsHaveNoFingerprint(t *testing.T) {
 	for _, flushes := range []bool{false, true} {
 		m, _ := historyOf(t, sharding.Version2, flushes, "1", "2")
 		for _, p := range places(2) {

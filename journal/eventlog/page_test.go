@@ -10,13 +10,13 @@ import (
 	"github.com/hostd/hostd/journal/eventlog"
 )
 
-// Pages of a listing, however much each may look at, are together what there
-// is: of those that exist, or of those that are deleted.
+// The pages of a listing, however much each may examine, add up to all existing
+// or all deleted entities.
 func TestPagesAgreeWithModel(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		src := newSource(seed, 1, 40)
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-		m := openMachine(t, st, 0, eventlog.Options{MaxHeads: 1 + int(seed*7%50)})
+		m := openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 1 + int(seed*7%50)})
 		deletions := 0
 		for range 600 {
 			id, c, want := src.next()

@@ -17,9 +17,9 @@ import (
 
 var contextOf = context.Background()
 
-// A head that the store does not find, or finds as it was before, is damage: no
-// entity without records, and none whose next record is its first.
-func TestAHeadThatIsGoneIsDamage(t *testing.T) {
+// An entity row that the store does not find, or returns in an earlier version,
+// is damage. The entity is not taken for a new one.
+func TestMissingEntityRowIsDamage(t *testing.T) {
 	e := sharding.EntityID{Type: "t", ID: "a"}
 	key := store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassEntity), e)
 	for _, stale := range []bool{false, true} {
@@ -76,16 +76,16 @@ func TestAHeadThatIsGoneIsDamage(t *testing.T) {
 				t.Errorf("%s, stale %v: %v", what, stale, err)
 			}
 			v := apply1(m, 1, journal.Committed{Index: 4, Term: 1})
-			if !errors.Is(v.Err, eventlog.ErrStopped) || !errors.Is(m.Stopped(1), journal.ErrDamaged) {
+			if !errors.Is(v.Err, eventlog.ErrStopped) || !errors.Is(m.StopError(1), journal.ErrDamaged) {
 				t.Errorf("%s, stale %v: the shard goes on: %v", what, stale, v.Err)
 			}
 		}
 	}
 }
 
-// Whatever row a store hides or shows as it was, no answer is wrong: it is right,
-// or it says damage, and then the shard stops.
-func TestAStoreThatLiesIsNotBelieved(t *testing.T) {
+// Whatever row a store hides or returns in an earlier version, every answer is
+// either right or reports damage, and then the shard stops.
+func TestWrongRowsAreNeverServed(t *testing.T) {
 	classes := []store.Class{
 		store.ClassEntity, store.ClassTimer, store.ClassDue, store.ClassCount, store.ClassInbox, store.ClassOutbox, store.ClassDeadLetter,
 	}
@@ -93,7 +93,7 @@ func TestAStoreThatLiesIsNotBelieved(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		src := newSource(seed+30, 1, 12)
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-		m := openMachine(t, st, 0, eventlog.Options{MaxHeads: 3, PackBytes: 500})
+		m := openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 3, BlockBytes: 500})
 		var versions []uint64
 		for range 30 {
 			for range 20 {
@@ -118,7 +118,7 @@ func TestAStoreThatLiesIsNotBelieved(t *testing.T) {
 				r := rows[rng.IntN(len(rows))]
 				lie := earlier(t, st, versions, class, r, rng)
 				if len(r.key) == len(store.AppendPrefix(nil, 1, 0, class)) {
-					continue // the shard's totals: looked at when it is opened
+					continue // the shard's totals are checked when it is opened
 				}
 				checkLie(t, st, at, sh, right, r, lie)
 			}
@@ -126,7 +126,7 @@ func TestAStoreThatLiesIsNotBelieved(t *testing.T) {
 	}
 }
 
-// earlier is what a row was before, or nil.
+// earlier returns an earlier version of a row, or nil.
 func earlier(t *testing.T, st *store.Store, versions []uint64, class store.Class, r row, rng *rand.Rand) []byte {
 	t.Helper()
 	if class == store.ClassDue || rng.IntN(2) == 0 {
@@ -147,7 +147,7 @@ func earlier(t *testing.T, st *store.Store, versions []uint64, class store.Class
 func checkLie(t *testing.T, st *store.Store, at uint64, sh *modelShard, right []string, r row, lie []byte) {
 	t.Helper()
 	l := &liar{st, map[string][]byte{}}
-	m, err := eventlog.OpenOn(l, at, eventlog.Options{MaxHeads: 1})
+	m, err := eventlog.OpenOn(l, at, eventlog.Options{MaxEntityRows: 1})
 	if err == nil {
 		err = m.SetRecoveryTargets(nil)
 	}
@@ -176,9 +176,10 @@ func checkLie(t *testing.T, st *store.Store, at uint64, sh *modelShard, right []
 	}
 }
 
-// Rows that are gone when a store is opened are found then, where the mark has
-// sums; where it is of an earlier release they are found by what counts them.
-func TestRowsThatAreGoneAtTheStart(t *testing.T) {
+// Rows that are missing when a store is opened are found then: by the checksums
+// in the applied record or, if it was written by an earlier release, by other
+// counts.
+func TestMissingRowsAreFoundAtStart(t *testing.T) {
 	for _, class := range []store.Class{
 		store.ClassEntity, store.ClassTimer, store.ClassCount, store.ClassInbox, store.ClassOutbox, store.ClassDeadLetter,
 	} {
@@ -211,8 +212,8 @@ func TestRowsThatAreGoneAtTheStart(t *testing.T) {
 	}
 }
 
-// A node whose metadata is not all there does not start.
-func TestMetadataThatIsGoneAtTheStart(t *testing.T) {
+// A node with missing metadata does not start.
+func TestNodeDoesNotStartWithMissingMetadata(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{Metadata: &registry{pairs: make(map[string]string)}})
 	data := append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 1), "a 1 b 2 c 3"...)
@@ -230,9 +231,8 @@ func TestMetadataThatIsGoneAtTheStart(t *testing.T) {
 	}
 }
 
-// A row that is missing is missed by who exports the shard: no other replica
-// begins with the hole.
-func TestAnExportMissesNothing(t *testing.T) {
+// An export detects a missing row, so no other replica starts with the gap.
+func TestExportDetectsMissingRows(t *testing.T) {
 	src := newSource(8, 1, 6)
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	l := &liar{st, map[string][]byte{}}
@@ -276,8 +276,8 @@ func TestAnExportMissesNothing(t *testing.T) {
 	}
 }
 
-// An audit finds rows that nobody asks for.
-func TestAnAuditFindsWhatIsMissing(t *testing.T) {
+// An audit finds missing rows that are never read.
+func TestAuditFindsMissingRows(t *testing.T) {
 	src := newSource(9, 1, 6)
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	l := &liar{st, map[string][]byte{}}
@@ -311,8 +311,8 @@ func TestAnAuditFindsWhatIsMissing(t *testing.T) {
 			t.Fatal(len(rows), err)
 		}
 		last := string(rows[len(rows)-1].key)
-		for i := range rows { // as many rows, and one is not what it was
-			if class != store.ClassDue && !bytes.Equal(rows[i].body, rows[len(rows)-1].body) { // of those only the keys are summed
+		for i := range rows { // as many rows, but one of them changed
+			if class != store.ClassDue && !bytes.Equal(rows[i].body, rows[len(rows)-1].body) { // for these only the keys are included
 				l.lies[last] = rows[i].body
 				break
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// entity returns an entity as it is now; its view is the caller's to close.
+// entity returns an entity's current state. The caller must close its view.
 func (r *Reader) entity(id sharding.ShardID, e sharding.EntityID) (history.Entity, error) {
 	s := history.Entity{Key: store.AppendEntityID(nil, e)}
 	look, err := r.capture(id, &s)
@@ -21,15 +21,16 @@ func (r *Reader) entity(id sharding.ShardID, e sharding.EntityID) (history.Entit
 	if s.Head, s.Exists, err = look.ReadHead(&store.RowHasher{}, s.View, s.Key); err != nil {
 		s.View.Close()
 	}
-	return s, s.Rows.Met(err)
+	return s, s.Rows.NoteDamage(err)
 }
 
-// capture takes what is in memory of an entity, or what is known of its head.
+// capture takes the in-memory state of an entity, or what is known about its
+// row.
 func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Lookup, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if sh := r.shards[id]; sh != nil {
-		if err := sh.unreadable(); err != nil {
+		if err := sh.readError(); err != nil {
 			return look, err
 		}
 		s.Rows = sh.rows
@@ -48,27 +49,27 @@ func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Look
 	return look, err
 }
 
-// Head returns the entity's last sequence and the chain's link at it. An
-// entity that is deleted does not exist, but keeps both: its next record
-// follows them. It does not block on applying; it reads the store for an
-// entity that is not in memory.
+// Head returns the entity's last sequence and the hash chain at that point. A
+// deleted entity does not exist but keeps both, because its next record follows
+// them. It does not wait for applying; it reads the store if the entity is not
+// in memory.
 func (r *Reader) Head(id sharding.ShardID, e sharding.EntityID) (seq journal.Sequence, hash journal.Hash, exists bool, err error) {
 	info, err := r.Info(id, e)
 	return info.Sequence, info.Hash, info.exists && !info.Deleted, err
 }
 
-// Info is an entity's head with its name.
+// Info is an entity's row with its name.
 type Info struct {
 	Entity sharding.EntityID
 	store.Head
 	exists bool
 }
 
-// Info returns all that is kept of an entity beside its records; the zero Head
-// for one that never existed.
+// Info returns everything stored about an entity apart from its records, or a
+// zero row if it never existed.
 func (r *Reader) Info(id sharding.ShardID, e sharding.EntityID) (Info, error) {
 	info := Info{Entity: e}
-	if r.cached(id, &info) {
+	if r.readCached(id, &info) {
 		return info, nil
 	}
 	s, err := r.entity(id, e)
@@ -80,7 +81,7 @@ func (r *Reader) Info(id sharding.ShardID, e sharding.EntityID) (Info, error) {
 	return info, nil
 }
 
-func (r *Reader) cached(id sharding.ShardID, info *Info) bool {
+func (r *Reader) readCached(id sharding.ShardID, info *Info) bool {
 	var scratch [128]byte
 	key := store.AppendEntityID(scratch[:0], info.Entity)
 	r.mu.RLock()
@@ -94,9 +95,9 @@ func (r *Reader) cached(id sharding.ShardID, info *Info) bool {
 	return false
 }
 
-// Absent reports that the entity is known never to have had a record. It reads
-// nothing from the store and does not wait for a batch, so false says nothing.
-func (r *Reader) Absent(id sharding.ShardID, e sharding.EntityID) bool {
+// IsAbsent reports whether the entity is known to have never had a record. It
+// neither reads the store nor waits for a batch, so false means nothing.
+func (r *Reader) IsAbsent(id sharding.ShardID, e sharding.EntityID) bool {
 	var scratch [512]byte
 	key := store.AppendEntityID(scratch[:0], e)
 	var w store.RowHasher
@@ -106,24 +107,24 @@ func (r *Reader) Absent(id sharding.ShardID, e sharding.EntityID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	sh := r.shards[id]
-	if sh == nil || sh.unreadable() != nil {
+	if sh == nil || sh.readError() != nil {
 		return false
 	}
 	if h := sh.heads[string(key)]; h != nil && h.exists {
 		return false
 	}
 	look := sh.rows.Lookup(&w, store.ClassEntity, key)
-	return look.Absent()
+	return look.IsAbsent()
 }
 
-// Read calls fn with the entity's records in order: those that end at from or
-// later, or with from 0 all of them. Both what is in the store and what was
-// applied since is read, as of one moment, each record once. The record, and
-// all its slices, are valid during the call; an error of fn ends the read and
-// is returned. Every record's checksum and the chain are verified up to the
-// entity's head: journal.ErrDamaged is returned in place of a history with a
-// hole. A missing entity has no records. Where records were cut, from the last
-// sequence of these on is the least that can be read: *journal.CutError.
+// Read calls fn with the entity's records in order: those that end at sequence
+// from or later, or all if from is 0. It reads a consistent snapshot of the
+// store and the memtable, each record once. The record and its slices are only
+// valid during the call. An error of fn ends the read and is returned. The
+// checksum of every record and the hash chain are verified up to the entity's
+// row: a history with a gap is reported as journal.ErrDamaged. A missing entity
+// has no records. If records were truncated, reading must start at the last
+// truncated sequence or later; otherwise it fails with *journal.CutError.
 func (r *Reader) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(at journal.Position, rec *journal.Record) error) error {
 	return r.read(ctx, id, e, history.Reading{From: from}, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
@@ -131,10 +132,11 @@ func (r *Reader) Read(ctx context.Context, id sharding.ShardID, e sharding.Entit
 	})
 }
 
-// History reads with the chain's link after each record instead of its position.
+// History reads records with the hash chain after each record instead of its
+// position.
 type History struct{ *Machine }
 
-// Read is Machine.Read; after is the link after the record.
+// Read is Machine.Read; after is the chain after the record.
 func (h History) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(rec *journal.Record, after journal.Hash) error) error {
 	return h.read(ctx, id, e, history.Reading{From: from}, func(_ journal.Position, rec *journal.Record, after journal.Hash) error {
@@ -142,10 +144,10 @@ func (h History) Read(ctx context.Context, id sharding.ShardID, e sharding.Entit
 	})
 }
 
-// Since reads the records behind a snapshot that Snapshot has returned: those
-// after the place where it stands, which continue the chain at its link. Stands
-// must not be zero.
-func (h History) Since(ctx context.Context, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot,
+// ReadSince reads the records after a snapshot returned by Snapshot: those
+// after the position at which it was made, which continue the chain from its
+// hash. Stands must not be zero.
+func (h History) ReadSince(ctx context.Context, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot,
 	fn func(rec *journal.Record, after journal.Hash) error) error {
 	return h.read(ctx, id, e, history.Reading{From: s.Sequence, After: s.Stands, Hash: s.Hash},
 		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })

@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Reader is what anybody may ask of a Machine, from any goroutine: what was
-// applied, be it in the store yet or not, as of one moment each. It holds what
-// readers see; only the applying goroutine changes that, under the lock, so it
-// reads without. No lock is held while the store is read.
+// Reader serves all reads of a Machine, from any goroutine. Each read sees a
+// consistent snapshot of the store and the memtable. Reader holds the state
+// that readers see. Only the applying goroutine changes it, under the lock, and
+// therefore reads it without. The lock is never held while reading the store.
 type Reader struct {
 	outbox.Outboxes
 	timers.Lists
@@ -23,11 +23,11 @@ type Reader struct {
 	st     kv.Store
 	opts   Options
 	mu     sync.RWMutex
-	long   atomic.Bool // the lock is taken for what may take milliseconds
+	long   atomic.Bool // the lock is held for work that may take milliseconds
 	shards map[sharding.ShardID]*shard
-	dirty  []*head // with records that no batch has taken
-	flight *Batch  // taken and not flushed
-	readAt uint64  // version of the store that holds all that left the overlay
+	dirty  []*entityRow // with changes that are in no batch yet
+	flight *Batch       // the batch in flight
+	readAt uint64       // version of the store that has everything that has left the memtable
 	subs   subscription.Table
 }
 
@@ -38,8 +38,8 @@ func (r *Reader) open(st kv.Store, watermark uint64, opts Options) {
 	r.subs.Max = opts.MaxSubscribers
 }
 
-// lockLong takes the lock for work on all that a batch has, and says so to those
-// who do not wait for that. It is for the applying goroutine.
+// lockLong takes the lock for work on a whole batch, and lets others see that,
+// so that they need not wait. It may only be called by the applying goroutine.
 func (r *Reader) lockLong() {
 	r.long.Store(true)
 	r.mu.Lock()
@@ -50,13 +50,13 @@ func (r *Reader) unlockLong() {
 	r.mu.Unlock()
 }
 
-// view is of what has left the overlay. The caller holds the lock, or is the
-// applying goroutine.
+// view returns a view of the store for everything that has left the memtable.
+// The caller holds the lock or is the applying goroutine.
 func (r *Reader) view() (kv.View, error) { return r.st.ViewAt(r.readAt) }
 
-// Applied returns how far the shard is applied: right after Open, as of the
-// watermark, which is raft's Config.Applied. A snapshot that is to be installed
-// counts.
+// Applied returns the shard's applied index and its term. Right after Open they
+// are those of the watermark, which is raft's Config.Applied. A snapshot that
+// is being installed counts as applied.
 func (r *Reader) Applied(id sharding.ShardID) (index uint64, term sharding.Term) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -69,8 +69,8 @@ func (r *Reader) Applied(id sharding.ShardID) (index uint64, term sharding.Term)
 	return 0, 0
 }
 
-// Clock is the shard's log clock: the highest recordedAt applied, unix
-// nanoseconds, 0 for none.
+// Clock returns the shard's log clock: the highest recordedAt applied, in Unix
+// nanoseconds, or 0.
 func (r *Reader) Clock(id sharding.ShardID) int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -80,8 +80,8 @@ func (r *Reader) Clock(id sharding.ShardID) int64 {
 	return 0
 }
 
-// BindingRevision is the highest binding revision that the shard's log has
-// carried: whoever leads it runs no older bindings.
+// BindingRevision returns the highest binding revision in the shard's log. Its
+// leader must not run older bindings.
 func (r *Reader) BindingRevision(id sharding.ShardID) uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -91,7 +91,7 @@ func (r *Reader) BindingRevision(id sharding.ShardID) uint64 {
 	return 0
 }
 
-// Entities is how many entities of the shard exist.
+// Entities returns the number of existing entities of the shard.
 func (r *Reader) Entities(id sharding.ShardID) uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -101,8 +101,9 @@ func (r *Reader) Entities(id sharding.ShardID) uint64 {
 	return 0
 }
 
-// Heads is how many entities the shard has, the deleted ones too.
-func (r *Reader) Heads(id sharding.ShardID) uint64 {
+// EntityRows returns the number of entities of the shard, including deleted
+// ones.
+func (r *Reader) EntityRows(id sharding.ShardID) uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if sh := r.shards[id]; sh != nil {
@@ -111,8 +112,8 @@ func (r *Reader) Heads(id sharding.ShardID) uint64 {
 	return 0
 }
 
-// Bytes is how long the shard's records are, as encoded: about what they take in
-// the store.
+// Bytes returns the total encoded size of the shard's records, which is about
+// their size in the store.
 func (r *Reader) Bytes(id sharding.ShardID) uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -122,9 +123,9 @@ func (r *Reader) Bytes(id sharding.ShardID) uint64 {
 	return 0
 }
 
-// Imported is how far the import of a shard has come; false where none has
-// begun.
-func (r *Reader) Imported(id sharding.ShardID) (store.Import, bool) {
+// ImportState returns the progress of the shard's import, and false if none has
+// started.
+func (r *Reader) ImportState(id sharding.ShardID) (store.Import, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if sh := r.shards[id]; sh != nil && sh.imported != nil {
@@ -133,9 +134,10 @@ func (r *Reader) Imported(id sharding.ShardID) (store.Import, bool) {
 	return store.Import{}, false
 }
 
-// Installing says whether a snapshot of the shard is being installed: until
-// that is done the metadata machine, for shard 0, has its state from before.
-func (r *Reader) Installing(id sharding.ShardID) bool {
+// IsInstalling reports whether a snapshot of the shard is being installed.
+// Until that is done, the metadata state machine (for shard 0) still has the
+// previous state.
+func (r *Reader) IsInstalling(id sharding.ShardID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	sh := r.shards[id]
@@ -143,15 +145,15 @@ func (r *Reader) Installing(id sharding.ShardID) bool {
 }
 
 // Subscribe returns a channel that receives after records of the entity were
-// applied; several may share one receive. A reader that subscribes, then
-// reads, then receives misses nothing. cancel ends it and may be called more
-// than once; the channel is never closed.
+// applied; several records may share one receive. A reader that subscribes,
+// then reads, then receives misses nothing. cancel ends the subscription and
+// may be called more than once; the channel is never closed.
 func (r *Reader) Subscribe(id sharding.ShardID, e sharding.EntityID) (wake <-chan struct{}, cancel func(), err error) {
 	return r.subs.Subscribe([]subscription.Subject{{Shard: id, Entity: string(store.AppendEntityID(nil, e))}})
 }
 
-// SubscribeOrder is Subscribe for the records of all entities of some shards,
-// each given once. It counts as one subscriber.
+// SubscribeOrder is Subscribe for the records of all entities of the shards,
+// which must be distinct. It counts as one subscriber.
 func (r *Reader) SubscribeOrder(shards []sharding.ShardID) (wake <-chan struct{}, cancel func(), err error) {
 	to := make([]subscription.Subject, len(shards))
 	for i, id := range shards {

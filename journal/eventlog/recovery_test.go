@@ -23,8 +23,8 @@ type logged struct {
 	want  error
 }
 
-// copyStore copies a store that is in use as a kill would leave it. Files come
-// and go meanwhile, so it is done again until the manifest stood still.
+// copyStore copies a store that is in use, as a kill would leave it. Files come
+// and go meanwhile, so it repeats until the manifest is stable.
 func copyStore(t *testing.T, from, to string) {
 	t.Helper()
 	for {
@@ -55,7 +55,7 @@ func copyStore(t *testing.T, from, to string) {
 	}
 }
 
-// copyFile leaves out blocks of zeros: most of a memtable's log is a hole.
+// copyFile skips blocks of zeros: most of a memtable log is a hole.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
@@ -84,7 +84,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// crashes are what a crash does to the memtables' logs, which are not synced.
+// crashes are the effects of a crash on the memtable logs, which are not
+// synced.
 var crashes = []struct {
 	name string
 	do   func(t *testing.T, logs []string)
@@ -136,7 +137,7 @@ func tear(t *testing.T, name string) {
 	}
 }
 
-// journalRun is a Machine on a store with the log beside it.
+// journalRun is a Machine on a store together with its log.
 type journalRun struct {
 	t        *testing.T
 	dir      string
@@ -152,15 +153,15 @@ func (r *journalRun) open(watermark uint64) {
 	opts := smallStore
 	opts.Watermark = watermark
 	r.st = openStore(r.t, r.dir, opts)
-	m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxHeads: 30, PackBytes: 2000, ClusterVersion: r.level})
+	m, err := eventlog.Open(r.st, watermark, eventlog.Options{MaxEntityRows: 30, BlockBytes: 2000, ClusterVersion: r.level})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.m, r.recorded, r.durable = m, []uint64{watermark}, make(map[sharding.ShardID]uint64)
 }
 
-// cut asks what is durable, as the log does before it is cut. What it answered
-// the time before is recorded by then.
+// cut calls Durable as the log does before it is truncated. The previous result
+// is recorded by then.
 func (r *journalRun) cut() {
 	if len(r.recorded) > 1 {
 		r.recorded = r.recorded[1:]
@@ -168,7 +169,7 @@ func (r *journalRun) cut() {
 	r.recorded = append(r.recorded, r.m.Durable(r.durable))
 }
 
-// replay applies the log after what the Machine holds.
+// replay applies the log after what the Machine has.
 func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 	for _, l := range log {
 		if index, _ := r.m.Applied(l.shard); l.entry.Index <= index {
@@ -184,13 +185,13 @@ func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 	return applied
 }
 
-// A crash after any batch, with any part of the unsynced logs lost, and again
-// while recovering, leaves what the log says.
+// A crash after any batch, with any part of the unsynced logs lost, and another
+// one during recovery, leaves what is in the log.
 func TestRecoverAtEveryBatch(t *testing.T) {
 	var stats struct{ boundaries, ahead, lagging, again int }
 	want := uint64(max(1, *seeds/4))
-	// Whether Badger has finished a table at a crash is a matter of timing: go
-	// on for a few seeds until one had.
+	// Whether Badger has finished a table at a crash is a matter of timing: try
+	// a few more seeds until one had.
 	for seed := uint64(0); seed < want || stats.lagging == 0 && seed < want+8; seed++ {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()
@@ -297,7 +298,7 @@ func logEnds(log []logged) map[sharding.ShardID]uint64 {
 	return ends
 }
 
-// A log that lost what was acknowledged is damage, each time.
+// A log that has lost acknowledged entries is damage, every time.
 func TestStoreAheadOfItsLogIsDamage(t *testing.T) {
 	src := newSource(5, 1, 10)
 	dir := filepath.Join(t.TempDir(), "store")

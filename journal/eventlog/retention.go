@@ -7,17 +7,17 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// A snapshot may say that records before it are not kept. What is cut is a
-// function of the snapshots that the entity keeps, so it is the same on every
-// replica: the records before all that a load of the oldest kept snapshot
-// reads, its window of command ids included. The head then says where the
-// records begin, by the last link of the chain that was cut. Packs that hold
-// nothing else are deleted with the next batch.
+// Truncation of histories. A snapshot may declare that records before it are
+// not retained. What is truncated depends only on the snapshots that the entity
+// keeps, so it is the same on every replica: the records before everything that
+// a load of the oldest kept snapshot reads, including its idempotency window.
+// The entity row then records where the history starts, with the hash chain at
+// that point. Blocks that contain nothing else are deleted with the next batch.
 
-// cutBy finds what a snapshot of the entity cuts, which has the snapshots given
-// once it is taken: in a paced entry only up to where. Later entries truncate
-// the records up to there.
-func (m *Machine) cutBy(sh *shard, s *journal.Snapshot, kept store.Snapshots, paced bool) (c history.Cutting, to journal.Sequence, err error) {
+// truncationBy finds what a snapshot of the entity truncates, given the
+// snapshots that are kept after it. If the entry is paced, it returns only the
+// sequence up to which later entries truncate.
+func (m *Machine) truncationBy(sh *shard, s *journal.Snapshot, kept store.Snapshots, paced bool) (c history.Truncation, to journal.Sequence, err error) {
 	if s.Retain == 0 {
 		return c, 0, nil
 	}
@@ -27,18 +27,19 @@ func (m *Machine) cutBy(sh *shard, s *journal.Snapshot, kept store.Snapshots, pa
 	}
 	defer e.View.Close()
 	if !paced {
-		c, err = e.CutBy(s, kept)
+		c, err = e.TruncateBy(s, kept)
 		return c, 0, err
 	}
-	to, err = e.CutBefore(s, kept)
-	if begins := (&Info{Head: e.Head}).Begins(); to <= begins {
+	to, err = e.TruncateBefore(s, kept)
+	if begins := (&Info{Head: e.Head}).FirstSequence(); to <= begins {
 		to = 0
 	}
 	return c, to, err
 }
 
-// takeCut makes the entity's records begin at the cut. The caller holds the lock.
-func (h *head) takeCut(c *history.Cutting) {
+// applyTruncation moves the start of the entity's records. The lock must be
+// held.
+func (h *entityRow) applyTruncation(c *history.Truncation) {
 	if c.Cut == nil {
 		return
 	}
@@ -48,9 +49,9 @@ func (h *head) takeCut(c *history.Cutting) {
 	h.shard.applied.Bytes -= c.Bytes
 }
 
-// dropRecords deletes the packs of which nothing is left after a cut. They were
-// in the store before this batch.
-func (b *Batch) dropRecords(w *headWrite, st kv.Store) error {
+// dropRecords deletes blocks that are empty after a truncation. They were in
+// the store before this batch.
+func (b *Batch) dropRecords(w *rowWrite, st kv.Store) error {
 	if !w.cut {
 		return nil
 	}
@@ -76,14 +77,14 @@ func (b *Batch) dropRecords(w *headWrite, st kv.Store) error {
 	})
 }
 
-// cutAway reports that all records up to a position were cut.
-func (w *headWrite) cutAway(last journal.Position) bool {
+// isTruncated reports whether all records up to a position were truncated.
+func (w *rowWrite) isTruncated(last journal.Position) bool {
 	return w.state.Cut != nil && !w.state.Cut.Last.Less(last)
 }
 
-// Begins returns the first sequence of an entity that is kept: 1, or what
-// follows a cut.
-func (i *Info) Begins() journal.Sequence {
+// FirstSequence returns the first sequence of the entity that is retained: 1,
+// or the one after a truncation.
+func (i *Info) FirstSequence() journal.Sequence {
 	if i.Cut == nil {
 		return 1
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestBatchesWaitForRoom: on a disk without room what was applied is read from
-// memory and reaches the store once there is room; a Close leaves it to the log.
-func TestBatchesWaitForRoom(t *testing.T) {
+// On a full disk, applied entries are read from memory and reach the store once
+// there is room; Close leaves them to the log.
+func TestBatchesWaitForDiskSpace(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
 	var room atomic.Bool
@@ -33,7 +33,7 @@ func TestBatchesWaitForRoom(t *testing.T) {
 	room.Store(true)
 	waitFor(t, "the batch is written", func() bool {
 		select {
-		case timer <- time.Time{}: // the one before may have found the room
+		case timer <- time.Time{}: // the previous one may have found room
 		default:
 		}
 		return a.Flushes() == 1 && a.Backlog() == 0

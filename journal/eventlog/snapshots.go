@@ -13,15 +13,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// snapshots is the part of an entity's overlay that is about snapshots.
+// snapshots is the part of an entity's memtable for snapshots.
 type snapshots struct {
-	fresh []history.Snapshot // taken by no batch
-	taken []history.Snapshot // in the batch on its way
+	fresh []history.Snapshot // in no batch yet
+	taken []history.Snapshot // in the batch in flight
 	gone  []journal.Sequence
 }
 
-// applySnapshot makes a snapshot visible if the entity is exactly where the
-// snapshot says.
+// applySnapshot makes a snapshot visible if the entity is exactly at the
+// snapshot's sequence and hash.
 func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 	var s journal.Snapshot
 	if err := s.Decode(body); err != nil {
@@ -31,10 +31,10 @@ func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 		return fmt.Errorf("%w: a snapshot has %d bytes", ErrInvalid, len(body))
 	}
 	typ, id := []byte(s.Entity.Type), []byte(s.Entity.ID)
-	if err := verdict.Name(typ, id, "an entity's name"); err != nil {
+	if err := verdict.CheckName(typ, id, "an entity's name"); err != nil {
 		return err
 	}
-	h, err := m.head(sh, typ, id)
+	h, err := m.row(sh, typ, id)
 	if err != nil {
 		return err
 	}
@@ -46,33 +46,33 @@ func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 	}
 	kept := h.Snapshots
 	kept.Add(s.Sequence, int(s.Keep))
-	cut, cutTo, err := m.cutBy(sh, &s, kept, paced)
+	cut, cutTo, err := m.truncationBy(sh, &s, kept, paced)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.listDirty(h)
-	h.takeCut(&cut)
+	h.applyTruncation(&cut)
 	if cutTo > h.CutTo {
 		h.CutTo = cutTo
 		sh.rows.Owe(h.key, &h.Head)
 	}
 	h.dropSnapshots(h.Snapshots.Add(s.Sequence, int(s.Keep)))
 	if len(s.Filter) > 0 {
-		h.Stands = h.Last // all command ids up to there are in the filter
+		h.Stands = h.Last // the filter contains all command ids up to this position
 	}
 	h.dropFresh(s.Sequence)
 	h.snaps.gone = slices.DeleteFunc(h.snaps.gone, func(seq journal.Sequence) bool { return seq == s.Sequence })
 	h.snaps.fresh = append(h.snaps.fresh, history.Snapshot{Seq: s.Sequence, Raw: body})
-	m.unflushed.Add(int64(len(body) + overlayBytes))
+	m.unflushed.Add(int64(len(body) + memtableRecordBytes))
 	return nil
 }
 
-// dropSnapshots forgets snapshots, and where the newest stands. The next batch
-// deletes them from the store, where an older one of the same sequence may be
-// even if this one is not.
-func (h *head) dropSnapshots(gone []journal.Sequence) {
+// dropSnapshots removes snapshots, and the position of the latest. The next
+// batch deletes them from the store, which may have an older snapshot of the
+// same sequence even if it does not have this one.
+func (h *entityRow) dropSnapshots(gone []journal.Sequence) {
 	h.Stands = journal.Position{}
 	if h.snaps == nil {
 		h.snaps = &snapshots{}
@@ -83,12 +83,12 @@ func (h *head) dropSnapshots(gone []journal.Sequence) {
 	}
 }
 
-// dropFresh takes a snapshot out that no batch has taken.
-func (h *head) dropFresh(seq journal.Sequence) {
+// dropFresh removes a snapshot that is in no batch yet.
+func (h *entityRow) dropFresh(seq journal.Sequence) {
 	h.snaps.fresh = slices.DeleteFunc(h.snaps.fresh, func(s history.Snapshot) bool { return s.Seq == seq })
 }
 
-// take hands the fresh snapshots and the deletions to a batch.
+// take passes the fresh snapshots and the deletions to a batch.
 func (s *snapshots) take() (fresh []history.Snapshot, gone []journal.Sequence) {
 	if s == nil {
 		return nil, nil
@@ -98,8 +98,9 @@ func (s *snapshots) take() (fresh []history.Snapshot, gone []journal.Sequence) {
 	return fresh, gone
 }
 
-// flushedSnapshots is told that what was taken is in the store.
-func (h *head) flushedSnapshots() {
+// markSnapshotsFlushed must be called when the snapshots of the batch are in
+// the store.
+func (h *entityRow) markSnapshotsFlushed() {
 	if h.snaps == nil {
 		return
 	}
@@ -108,31 +109,31 @@ func (h *head) flushedSnapshots() {
 	}
 }
 
-// listDirty makes the next batch write the head.
-func (m *Machine) listDirty(h *head) {
+// listDirty makes the next batch write the row.
+func (m *Machine) listDirty(h *entityRow) {
 	if !h.listed {
 		h.listed = true
 		m.dirty = append(m.dirty, h)
 	}
 }
 
-// Snapshot returns the newest snapshot of the entity that use accepts and that
-// is older than the sequence below, 0 for any; nil if there is none. A snapshot
-// for last resort is returned only if no other one is accepted. A damaged
-// snapshot is skipped and logged: the events that it stands for are still
-// there. The result is the caller's to keep and not to modify.
+// Snapshot returns the latest snapshot of the entity that use accepts and that
+// is older than sequence below (0 for any), or nil if there is none. A snapshot
+// of last resort is returned only if no other one is accepted. Damaged
+// snapshots are logged and skipped, because the events that they summarize
+// still exist. The caller may keep the result but must not modify it.
 //
-// Only the caller knows whose states its module reads. Nothing in a snapshot
-// says so: a state of another module may load without an error and mean less
-// than it did. That holds for truncated histories too, although nothing else is
-// left of them.
+// Only the caller knows which modules' states its module can read. Nothing in a
+// snapshot says so: the state of a different module may load without an error
+// but lose information. That also applies to truncated histories, of which
+// nothing else is left.
 func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, use journal.SnapshotUse, below journal.Sequence) (*journal.Snapshot, error) {
 	s, err := r.entity(id, e)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
 	}
 	defer s.View.Close()
-	var last *journal.Snapshot // for last resort
+	var last *journal.Snapshot // of last resort
 	for i := s.Snapshots.Len() - 1; i >= 0; i-- {
 		seq := s.Snapshots[i]
 		if below != 0 && seq >= below {
@@ -146,7 +147,7 @@ func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.E
 			return nil, fmt.Errorf("read snapshot in shard %d: %w", id, err)
 		}
 		if err != nil {
-			r.opts.Logger.Error("a snapshot is passed over", "shard_id", uint64(id), "entity_type", e.Type, "error", err)
+			r.opts.Logger.Error("skipping a damaged snapshot", "shard_id", uint64(id), "entity_type", e.Type, "error", err)
 			continue
 		}
 		if i == s.Snapshots.Len()-1 {
@@ -164,7 +165,7 @@ func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.E
 	return last, nil
 }
 
-func (b *Batch) putSnapshots(w *headWrite) {
+func (b *Batch) putSnapshots(w *rowWrite) {
 	if len(w.snaps) == 0 && len(w.gone) == 0 {
 		return
 	}
@@ -179,8 +180,8 @@ func (b *Batch) putSnapshots(w *headWrite) {
 	}
 }
 
-// NewestSnapshot returns the sequence of an entity's newest snapshot, whichever
-// module made it, and the size of the state in it; zeros where there is none.
+// NewestSnapshot returns the sequence of an entity's latest snapshot, whichever
+// module made it, and the size of its state; zeros if there is none.
 func (r *Reader) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at journal.Sequence, stateBytes int, err error) {
 	s, err := r.entity(id, e)
 	if err != nil {
@@ -198,8 +199,9 @@ func (r *Reader) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at jo
 	return snap.Sequence, len(snap.State), nil
 }
 
-// Takeovers returns where modules have made snapshots of an entity after others
-// in what is left of its truncated history; none of any other entity.
+// Takeovers returns the points in an entity's truncated history at which a
+// different module started to make its snapshots. It returns none for other
+// entities.
 func (r *Reader) Takeovers(ctx context.Context, id sharding.ShardID, e sharding.EntityID) ([]journal.Takeover, error) {
 	s, err := r.entity(id, e)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrStopReading ends a reading of messages without an error.
+// ErrStopReading ends a message read without an error.
 var ErrStopReading = outbox.ErrStopReading
 
-// boxes is a Reader as an outbox.Source.
+// boxes adapts a Reader to outbox.Source.
 type boxes struct{ r *Reader }
 
 func (b boxes) Box(id sharding.ShardID) (at outbox.Moment) {
 	b.r.mu.RLock()
 	if sh := b.r.shards[id]; sh != nil {
-		at.Box, at.Err = sh.outbox, sh.unreadable()
-		at.Applied, at.Flushed, at.Importing = sh.applied.Index, sh.flushed.Index, sh.inImport()
+		at.Box, at.Err = sh.outbox, sh.readError()
+		at.Applied, at.Flushed, at.Importing = sh.applied.Index, sh.flushed.Index, sh.isImporting()
 	}
 	return at
 }
@@ -27,7 +27,7 @@ func (b boxes) View() (kv.View, error) { return b.r.view() }
 
 func (b boxes) Unlock() { b.r.mu.RUnlock() }
 
-// timerSets is a Reader as a timers.Source.
+// timerSets adapts a Reader to timers.Source.
 type timerSets struct{ r *Reader }
 
 func (t timerSets) Timers(id sharding.ShardID, alone bool) *timers.Set {
@@ -36,7 +36,7 @@ func (t timerSets) Timers(id sharding.ShardID, alone bool) *timers.Set {
 	} else {
 		t.r.mu.RLock()
 	}
-	if sh := t.r.shards[id]; sh != nil && !sh.inImport() {
+	if sh := t.r.shards[id]; sh != nil && !sh.isImporting() {
 		return sh.timers
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 func BenchmarkOpen(b *testing.B) {
 	const entities = 200_000
 	st := openStore(b, filepath.Join(b.TempDir(), "store"), store.Options{})
-	m := openMachine(b, st, 0, eventlog.Options{MaxHeads: 1000})
+	m := openMachine(b, st, 0, eventlog.Options{MaxEntityRows: 1000})
 	l := newLoad(64, entities/64, 8)
 	for done := 0; done < entities; done += 8000 {
 		ids, entries := l.prepare(8000)
@@ -24,7 +24,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 	heads := uint64(0)
 	for _, id := range m.Shards() {
-		heads += m.Heads(id)
+		heads += m.EntityRows(id)
 	}
 	for b.Loop() {
 		all := &liar{st, nil}

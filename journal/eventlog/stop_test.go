@@ -66,8 +66,8 @@ func TestUnreadableEntryStopsTheShard(t *testing.T) {
 		if n := m.Entities(1); n != 0 {
 			t.Errorf("%s: %d entities", name, n)
 		}
-		if index, _ := m.Applied(1); index != 1 || m.Stopped(1) == nil || m.Stopped(2) != nil {
-			t.Errorf("%s: applied %d, stopped %v", name, index, m.Stopped(1))
+		if index, _ := m.Applied(1); index != 1 || m.StopError(1) == nil || m.StopError(2) != nil {
+			t.Errorf("%s: applied %d, stopped %v", name, index, m.StopError(1))
 		}
 		for _, id := range []string{"a", "b"} {
 			if seq, _, exists, err := m.Head(1, sharding.EntityID{Type: "t", ID: id}); seq != 0 || exists || !errors.Is(err, journal.ErrStopped) {
@@ -81,9 +81,9 @@ func TestUnreadableEntryStopsTheShard(t *testing.T) {
 	}
 }
 
-// A head that the store cannot read stops the shard: it is not taken for a
-// new entity.
-func TestUnreadableHeadStopsTheShard(t *testing.T) {
+// An entity row that the store cannot read stops the shard; the entity is not
+// taken for a new one.
+func TestUnreadableEntityRowStopsShard(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
 	apply1(m, 1, journal.Committed{Index: 1, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
@@ -98,21 +98,20 @@ func TestUnreadableHeadStopsTheShard(t *testing.T) {
 	}
 	l.lies[string(store.AppendEntity(store.AppendPrefix(nil, 1, 0, store.ClassEntity), []byte("t"), []byte("a")))] = []byte("not a head")
 	v := apply1(m, 1, journal.Committed{Index: 2, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
-	if !errors.Is(v.Err, eventlog.ErrStopped) || !errors.Is(v.Err, journal.ErrDamaged) || m.Failed() != nil {
-		t.Fatalf("verdict %v, failed %v", v.Err, m.Failed())
+	if !errors.Is(v.Err, eventlog.ErrStopped) || !errors.Is(v.Err, journal.ErrDamaged) || m.Err() != nil {
+		t.Fatalf("verdict %v, failed %v", v.Err, m.Err())
 	}
 }
 
-// A row that is there in place of a head that never was written is not
-// believed, and not even read: the entity is a new one, and its first record
-// writes over it.
-func TestStrayHeadIsNotBelieved(t *testing.T) {
+// A row that exists although none was written is ignored and not even read: the
+// entity is new, and its first record overwrites the row.
+func TestStrayEntityRowIsIgnored(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
 	apply1(m, 1, journal.Committed{Index: 1, Term: 1, Data: entry(1, record("a", 0, journal.Hash{}, 1))})
 	flush(t, m, st)
 	l := &liar{st, map[string][]byte{}}
-	m, err := eventlog.OpenOn(l, st.MaxVersion(), eventlog.Options{MaxHeads: 1})
+	m, err := eventlog.OpenOn(l, st.MaxVersion(), eventlog.Options{MaxEntityRows: 1})
 	if err == nil {
 		err = m.SetRecoveryTargets(nil)
 	}
@@ -126,7 +125,7 @@ func TestStrayHeadIsNotBelieved(t *testing.T) {
 	}
 	key := string(store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassEntity), e))
 	l.lies[key] = rows[0].body
-	if seq, _, exists, err := m.Head(1, e); seq != 0 || exists || err != nil || !m.Absent(1, e) {
+	if seq, _, exists, err := m.Head(1, e); seq != 0 || exists || err != nil || !m.IsAbsent(1, e) {
 		t.Fatalf("a stray head: %d %v %v", seq, exists, err)
 	}
 	if v := apply1(m, 1, journal.Committed{Index: 2, Term: 1, Data: entry(1, record("b", 0, journal.Hash{}, 1))}); v.Err != nil {
@@ -134,35 +133,34 @@ func TestStrayHeadIsNotBelieved(t *testing.T) {
 	}
 	delete(l.lies, key)
 	flush(t, m, st)
-	apply1(m, 1, journal.Committed{Index: 3, Term: 1, Data: entry(1, record("c", 0, journal.Hash{}, 1))}) // takes the head's place in memory
+	apply1(m, 1, journal.Committed{Index: 3, Term: 1, Data: entry(1, record("c", 0, journal.Hash{}, 1))}) // evicts the row from memory
 	flush(t, m, st)
-	if seq, _, exists, err := m.Head(1, e); seq != 1 || !exists || err != nil || m.Absent(1, e) {
+	if seq, _, exists, err := m.Head(1, e); seq != 1 || !exists || err != nil || m.IsAbsent(1, e) {
 		t.Fatalf("the head in its place: %d %v %v", seq, exists, err)
 	}
 }
 
-// TestNothingIsAbsentWhereNothingIsRead: of a shard that has stopped, or that
-// this node does not have, nobody is known to be absent.
-func TestNothingIsAbsentWhereNothingIsRead(t *testing.T) {
+// No entity of a stopped or missing shard is known to be absent.
+func TestIsAbsentIsFalseForUnreadableShard(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
 	e := sharding.EntityID{Type: "t", ID: "a"}
-	if m.Absent(1, e) {
+	if m.IsAbsent(1, e) {
 		t.Error("an entity is absent in a shard of which nothing is known")
 	}
 	apply1(m, 1, journal.Committed{Index: 1, Term: 1})
-	if !m.Absent(1, e) {
+	if !m.IsAbsent(1, e) {
 		t.Error("an entity is not known to be absent")
 	}
 	m.Stop(1, journal.ErrDamaged)
 	apply1(m, 1, journal.Committed{Index: 2, Term: 1})
-	if m.Absent(1, e) {
+	if m.IsAbsent(1, e) {
 		t.Error("an entity is absent in a shard that has stopped")
 	}
 }
 
-// What no proposer should have sent is refused the same way everywhere.
-func TestInvalidEntriesAreRefused(t *testing.T) {
+// Entries that no proposer should send are rejected identically everywhere.
+func TestInvalidEntriesAreRejected(t *testing.T) {
 	long := record("a", 0, journal.Hash{}, 0)
 	long.Reply = make([]byte, eventlog.MaxRecordBytes)
 	fits := record("fits", 0, journal.Hash{}, 0)
@@ -207,7 +205,7 @@ func TestInvalidEntriesAreRefused(t *testing.T) {
 	}
 }
 
-// registry is a metadata machine: set key value, or delete key.
+// registry is a metadata state machine: set key value, or delete key.
 type registry struct{ pairs map[string]string }
 
 func (r *registry) Apply(index uint64, body []byte) ([]eventlog.KV, []byte, error) {
@@ -240,8 +238,8 @@ func (r *registry) Replace(_ uint64, restore func(put func(key, value []byte) er
 	return err
 }
 
-// The metadata machine comes back as of the watermark and is given again what
-// came after, deletions included.
+// The metadata is restored as of the watermark, and later entries are applied
+// again, including deletions.
 func TestMetadataIsRestored(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	command := func(i int) journal.Committed {
@@ -289,8 +287,8 @@ func TestMetadataIsRestored(t *testing.T) {
 	}
 }
 
-// Damage that was found outside of applying stops the shard as it stands, once,
-// and all who read it; the generation that follows works.
+// Damage found outside of applying stops the shard in its current state, once,
+// for all readers; the next generation works.
 func TestDamageFoundElsewhereStopsTheGeneration(t *testing.T) {
 	var told []eventlog.Stopped
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -326,7 +324,7 @@ func TestDamageFoundElsewhereStopsTheGeneration(t *testing.T) {
 		t.Errorf("stopped: %v", all)
 	}
 	m.Drop(2, 1)
-	if v := apply1(m, 2, journal.Committed{Index: 1, Term: 2, Data: entry(2)}); errors.Is(v.Err, eventlog.ErrStopped) || m.Stopped(2) != nil {
+	if v := apply1(m, 2, journal.Committed{Index: 1, Term: 2, Data: entry(2)}); errors.Is(v.Err, eventlog.ErrStopped) || m.StopError(2) != nil {
 		t.Errorf("the next generation has stopped too: %+v", v)
 	}
 	m.Stop(2, fmt.Errorf("entry 9: %w", journal.ErrUnsupported))

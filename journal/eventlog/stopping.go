@@ -9,20 +9,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Stopped says that a generation of a shard has stopped on this node: nothing
-// of it is applied or read any more. The generation that follows it, as of a
-// new replica or of a snapshot, begins anew.
+// Stopped reports that a generation of a shard has stopped on this node: it is
+// no longer applied or read. The next generation, of a new replica or from a
+// snapshot, starts fresh.
 type Stopped struct {
 	Shard      sharding.ShardID
-	Generation uint32 // the generation
+	Generation uint32 // the stopped generation
 	Err        *StoppedError
 }
 
-// Reason says what the stop means for the replica: an entry that this release
-// does not know leaves its log as good as any, everything else is damage.
+// Reason returns the consequence for the replica: if the cause is an entry
+// unknown to this release, its log is still intact; everything else is damage.
 func (s Stopped) Reason() sharding.StopReason { return ReasonOf(s.Err) }
 
-// ReasonOf is the reason of an error of Machine.Stopped.
+// ReasonOf returns the reason for an error of Machine.StopError.
 func ReasonOf(stopped error) sharding.StopReason {
 	switch {
 	case stopped == nil:
@@ -33,17 +33,17 @@ func ReasonOf(stopped error) sharding.StopReason {
 	return sharding.StopDamaged
 }
 
-// Stop stops the present generation of a shard on this node, for a reason found
-// outside of applying: a read or a scrub that met damage. A shard that has
-// stopped already keeps its first reason. It is for the applying goroutine; see
-// Applier.Stop.
+// Stop stops the current generation of a shard on this node for a reason found
+// outside of applying: a read or scrub that found damage. If the shard has
+// already stopped, it keeps the first reason. It may only be called by the
+// applying goroutine; see Applier.Stop.
 func (m *Machine) Stop(id sharding.ShardID, cause error) {
 	if sh := m.shard(id); sh.stopped == nil {
 		m.stop(sh, cause)
 	}
 }
 
-// stop stops a shard that has not stopped: all who read it are told.
+// stop stops a shard that has not stopped, and notifies its readers.
 func (m *Machine) stop(sh *shard, cause error) *StoppedError {
 	stopped := &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: cause}
 	m.mu.Lock()
@@ -55,8 +55,8 @@ func (m *Machine) stop(sh *shard, cause error) *StoppedError {
 	return stopped
 }
 
-// Stopped returns why the shard has stopped, nil if it has not.
-func (r *Reader) Stopped(id sharding.ShardID) error {
+// StopError returns why the shard has stopped, nil if it has not.
+func (r *Reader) StopError(id sharding.ShardID) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if sh := r.shards[id]; sh != nil && sh.stopped != nil {
@@ -65,7 +65,7 @@ func (r *Reader) Stopped(id sharding.ShardID) error {
 	return nil
 }
 
-// StoppedShards returns why each shard that has stopped did.
+// StoppedShards returns all stopped shards with the reasons.
 func (r *Reader) StoppedShards() map[sharding.ShardID]*StoppedError {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -82,9 +82,9 @@ func (r *Reader) StoppedShards() map[sharding.ShardID]*StoppedError {
 	return out
 }
 
-// unreadable says why nothing of the shard can be read now, nil if it can. It
-// is called with the lock held.
-func (sh *shard) unreadable() error {
+// readError returns why the shard cannot be read now, nil if it can. The lock
+// must be held.
+func (sh *shard) readError() error {
 	switch {
 	case sh.installing != nil:
 		return ErrInstalling
@@ -94,27 +94,27 @@ func (sh *shard) unreadable() error {
 	return nil
 }
 
-// Stop stops a shard on this node, after what was given to Apply before: its
-// replica steps aside, and is replaced where others have the shard. Whoever
-// finds damage in what this node has of a shard calls it, from any goroutine;
-// an error that wraps journal.ErrUnsupported says that this release cannot read
-// what is healthy, any other that it is damaged. More than once does no harm.
-// It waits for room in the queue, and does nothing once the Applier has ended.
+// Stop stops a shard on this node after all entries passed to Apply before. Its
+// replica steps aside and is replaced if other nodes have the shard. It is
+// called from any goroutine that finds damage in the shard's data. If cause
+// wraps journal.ErrUnsupported, this release cannot read data that is intact;
+// otherwise the data is damaged. Repeated calls do no harm. It blocks while the
+// queue is full, and does nothing after the Applier has ended.
 func (a *Applier) Stop(shard sharding.ShardID, cause error) {
-	a.put(queued{do: func() { a.m.Stop(shard, cause) }})
+	a.enqueue(queuedWork{do: func() { a.m.Stop(shard, cause) }})
 }
 
-// StopAll is Stop for every shard that this node has anything of: damage in the
-// store that may be anybody's.
+// StopAll stops every shard that has data on this node, for damage in the store
+// that cannot be attributed to one of them.
 func (a *Applier) StopAll(cause error) {
-	a.put(queued{do: func() {
-		for _, id := range a.m.known() {
+	a.enqueue(queuedWork{do: func() {
+		for _, id := range a.m.knownShards() {
 			a.m.Stop(id, cause)
 		}
 	}})
 }
 
-// known are the shards of which there is anything, by number.
-func (m *Machine) known() []sharding.ShardID {
+// knownShards returns all shards that have any state, sorted.
+func (m *Machine) knownShards() []sharding.ShardID {
 	return slices.Sorted(maps.Keys(m.shards))
 }

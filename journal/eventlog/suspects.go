@@ -5,23 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// suspects are the shards of which somebody has met damage, until the applying
-// goroutine stops them.
+// suspects are shards in whose data a reader has found damage, until the
+// applying goroutine stops them.
 type suspects struct {
 	mu  sync.Mutex
 	all []suspect
 	any atomic.Bool
-	met chan struct{} // one slot: there were some
+	met chan struct{} // one slot: there are suspects
 }
 
-// suspect is a shard of which somebody has met damage, and what it was.
+// suspect is a shard with the damage that was found.
 type suspect struct {
 	shard *shard
 	cause error
 }
 
-// add has a shard stopped, and returns the cause. It may be called from any
-// goroutine.
+// add requests that a shard is stopped, and returns the cause. It is safe for
+// concurrent use.
 func (s *suspects) add(sh *shard, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,17 +43,16 @@ func (s *suspects) take() []suspect {
 	return all
 }
 
-// met has a shard stopped if an error of a read of it is damage, and returns
-// the error. There may be no shard.
-func (sh *shard) met(err error) error {
+// noteDamage requests that the shard is stopped if err is damage, and returns
+// err. sh may be nil.
+func (sh *shard) noteDamage(err error) error {
 	if sh == nil {
 		return err
 	}
-	return sh.rows.Met(err)
+	return sh.rows.NoteDamage(err)
 }
 
-// stopSuspects stops the generations of shards of which somebody has met
-// damage.
+// stopSuspects stops the generations in which damage was found.
 func (m *Machine) stopSuspects() {
 	if !m.suspects.any.Load() {
 		return

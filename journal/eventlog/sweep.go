@@ -12,17 +12,19 @@ import (
 )
 
 const (
-	// maxPieceBytes of keys and values wait for the next batch, and one piece
-	// more.
+	// maxPieceBytes limits the keys and values that wait for the next batch; it
+	// may be exceeded by one piece.
 	maxPieceBytes = 1 << 20
-	// garbageKeys are deleted at a time.
+	// garbageKeys is the number of keys deleted at a time.
 	garbageKeys = 2048
 )
 
-// background is work on whole generations of shards: snapshots that are read
-// in, and dropped generations that are deleted. It is done a bounded piece at a
-// time, between entries, through the batches that carry everything else:
+// background is work on whole generations of shards: installing snapshots and
+// deleting dropped generations. It is done in bounded pieces, between entries,
+// and uses the same batches as everything else:
 //
+//	reading ─▶ pieces ─▶ Batch ─▶ written ─▶ the shard's generation starts
+//	garbage ─▶ pieces ─▶ Batch
 //	reading ─▶ pieces ─▶ Batch ─▶ written ─▶ the shard's generation begins
 //	garbage ─▶ pieces ─▶ Batch
 type background struct {
@@ -30,17 +32,17 @@ type background struct {
 	garbage []garbage
 	pieces  []piece
 	bytes   int64      // of pieces
-	ending  []*install // read to their end, the last of it in pieces
+	ending  []*install // read completely, with the last part still in pieces
 	landed  []*install // in the store
-	// ended: a generation has, and the next batch accounts for what it had on
-	// its way to the store, even if there is nothing else in it.
+	// ended: a generation has ended, and the next batch must account for its
+	// changes in flight, even if it contains nothing else.
 	ended   bool
 	waiting atomic.Int64
 }
 
-// garbage is a generation that nobody reads: its keys are deleted, those from
-// next on, once the version after is in the store. What a batch that was on
-// its way wrote of it is in a version before that.
+// garbage is a generation that is no longer read. Its keys, starting at next,
+// are deleted once version after is in the store: a batch that was in flight
+// when the generation ended has written to it with an earlier version.
 type garbage struct {
 	shard      sharding.ShardID
 	generation uint32
@@ -48,12 +50,11 @@ type garbage struct {
 	next       []byte
 }
 
-// piece is a pair of some generation, or a chunk of them, or a key to be
-// deleted.
+// piece is a pair of a generation, a chunk of pairs, or a key to delete.
 type piece struct {
 	shard      sharding.ShardID
 	generation uint32
-	key, value []byte // the key without its generation, unless delete is set
+	key, value []byte // key without its generation, unless delete is set
 	delete     bool
 }
 
@@ -65,35 +66,35 @@ func (p *piece) put(b *store.Batch) {
 	b.Put(append(store.AppendGeneration(b.Key(), p.shard, p.generation), p.key...), p.value)
 }
 
-func (p *piece) bytes() int64 { return int64(len(p.key)+len(p.value)) + overlayBytes }
+func (p *piece) bytes() int64 { return int64(len(p.key)+len(p.value)) + memtableRecordBytes }
 
 func (g *background) add(p piece) {
 	g.pieces = append(g.pieces, p)
 	g.bytes += p.bytes()
 }
 
-// batchBackground is the part of a batch that is about whole generations.
+// batchBackground is the part of a batch for whole generations.
 type batchBackground struct {
 	pieces []piece
-	of     []*install // those that end in the pieces
-	// metaGeneration is that of shard 0, of which the metadata pairs are.
+	of     []*install // installs that end in these pieces
+	// metaGeneration is the generation of shard 0 that the metadata pairs
+	// belong to.
 	metaGeneration uint32
 }
 
-// take hands the pieces to a batch.
+// take passes the pieces to a batch.
 func (g *background) take() batchBackground {
 	b := batchBackground{pieces: g.pieces, of: g.ending}
 	g.pieces, g.ending, g.bytes, g.ended = nil, nil, 0, false
 	return b
 }
 
-// flushed is told that what was taken is in the store.
-func (g *background) flushed(b *batchBackground) { g.landed = append(g.landed, b.of...) }
+// markFlushed must be called when the pieces of a batch are in the store.
+func (g *background) markFlushed(b *batchBackground) { g.landed = append(g.landed, b.of...) }
 
 func (g *background) full() bool { return g.bytes >= maxPieceBytes }
 
-// close lets go of the snapshots that are not read to their end: they are in
-// the log.
+// close closes unfinished snapshots; the log still has them.
 func (g *background) close() {
 	for _, in := range g.reading {
 		in.close()
@@ -108,17 +109,18 @@ func (b *Batch) putPieces() {
 	}
 }
 
-// Step is what a piece of background work led to.
+// Step is the outcome of a piece of background work.
 type Step struct {
-	// Verdicts of entries that waited for their shard's snapshot.
+	// Results of entries that waited for their shard's snapshot.
 	Verdicts []Verdict
-	// Installed is set when a shard's generation has begun with a snapshot.
+	// Installed is set if a shard's generation has started from a snapshot.
 	Installed *Installed
 }
 
-// Installed says that a shard's state was replaced, or, with Err, that the
-// shard has stopped because only a later release can read the snapshot: then
-// the metadata machine, for shard 0, has its state from before.
+// Installed reports that a shard's state was replaced by a snapshot. If Err is
+// set, the shard has stopped instead, because only a later release can read the
+// snapshot, and the metadata state machine (for shard 0) still has the previous
+// state.
 type Installed struct {
 	Shard sharding.ShardID
 	Index uint64
@@ -127,26 +129,26 @@ type Installed struct {
 	Err   *StoppedError
 }
 
-// Working says whether Work has something to do now.
-func (m *Machine) Working() bool {
+// HasWork reports whether Work has something to do now.
+func (m *Machine) HasWork() bool {
 	g := &m.background
 	if len(g.landed) > 0 {
 		return true
 	}
-	return m.failed == nil && !g.full() && (len(g.reading) > 0 || g.ripe(m.readAt) >= 0)
+	return m.failed == nil && !g.full() && (len(g.reading) > 0 || g.deletableGarbage(m.readAt) >= 0)
 }
 
-// ripe is the garbage that may be deleted once the store has a version, -1 for
-// none.
-func (g *background) ripe(version uint64) int {
+// deletableGarbage returns the index of garbage that may be deleted once the
+// store has the version, -1 if there is none.
+func (g *background) deletableGarbage(version uint64) int {
 	return slices.IndexFunc(g.garbage, func(o garbage) bool { return o.after <= version })
 }
 
-// Work does a bounded piece of background work. It is for the applying
-// goroutine. It may fail the Machine, see Failed.
+// Work does a bounded piece of background work. It may only be called by the
+// applying goroutine. If the Machine fails, Err is set.
 func (m *Machine) Work() (s Step) {
 	g := &m.background
-	switch i := g.ripe(m.readAt); {
+	switch i := g.deletableGarbage(m.readAt); {
 	case m.failed != nil:
 	case len(g.landed) > 0:
 		in := g.landed[0]
@@ -194,23 +196,24 @@ func (g *background) sweep(i int, view kv.View) error {
 	return nil
 }
 
-// awaitInstall keeps entries for after the shard's snapshot.
+// awaitInstall keeps entries until the shard's snapshot is installed.
 func (g *background) awaitInstall(in *install, entries []journal.Committed) {
 	for i := range entries {
-		g.waiting.Add(int64(len(entries[i].Data)) + overlayBytes)
+		g.waiting.Add(int64(len(entries[i].Data)) + memtableRecordBytes)
 	}
 	in.waiting = append(in.waiting, entries...)
 }
 
-// release returns what waited for the snapshot.
+// release returns the entries that waited for the snapshot.
 func (g *background) release(in *install) []journal.Committed {
 	out := in.waiting
 	for i := range out {
-		g.waiting.Add(-int64(len(out[i].Data)) - overlayBytes)
+		g.waiting.Add(-int64(len(out[i].Data)) - memtableRecordBytes)
 	}
 	in.waiting = nil
 	return out
 }
 
-// Waiting is the size of the entries that wait for a snapshot of their shard.
+// Waiting returns the size of the entries that wait for a snapshot of their
+// shard.
 func (m *Machine) Waiting() int64 { return m.background.waiting.Load() }

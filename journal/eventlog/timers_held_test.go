@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// alarms is an entity whose records do nothing but set and end timers.
+// alarms is an entity whose records only set and end timers.
 type alarms struct {
 	*testing.T
 	m     *eventlog.Machine
@@ -50,8 +50,8 @@ func (a *alarms) fire(due int64, name string) {
 	a.apply(journal.Section{Kind: journal.SectionSource, Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(name), Due: due})})
 }
 
-// want checks which timers there are, and how many of them have a row of their
-// own in the store; an empty overlay is needed for these.
+// want checks which timers exist, and how many of them have a row of their own
+// in the store; for the latter the memtable must be empty.
 func (a *alarms) want(rows int, names ...string) {
 	a.Helper()
 	flush(a.T, a.m, a.st)
@@ -83,20 +83,20 @@ func (a *alarms) want(rows int, names ...string) {
 	}
 }
 
-// TestHeadsHoldTimers: an entity's first timers are in its head, the others
-// have rows, and each is found wherever it is, from memory and from the store.
-func TestHeadsHoldTimers(t *testing.T) {
+// An entity's first timers are in its row and the others have rows of their
+// own, and each is found wherever it is, from memory and from the store.
+func TestEntityRowsHoldFirstTimers(t *testing.T) {
 	for _, often := range []bool{false, true} { // flushed in between
 		t.Run(fmt.Sprintf("flushed=%v", often), func(t *testing.T) {
 			st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
-			a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxHeads: 1}), st: st, id: "a"}
+			a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{MaxEntityRows: 1}), st: st, id: "a"}
 			other := &alarms{T: t, m: a.m, st: st, id: "b"}
 			step := func(do func()) {
 				a.Helper()
 				do()
 				if often {
 					flush(t, a.m, st)
-					other.index = a.index // takes the entity's head out of memory
+					other.index = a.index // evicts the entity's row from memory
 					other.set(0, "none")
 					a.index = other.index
 					flush(t, a.m, st)
@@ -106,13 +106,13 @@ func TestHeadsHoldTimers(t *testing.T) {
 			a.want(0, "1", "2", "3")
 			step(func() { a.set(6, "4", "5", "6") })
 			a.want(2, "1", "2", "3", "4", "5", "6")
-			step(func() { a.fire(5, "2") }) // of the head, which has room again
-			step(func() { a.set(7, "5") })  // has a row, and keeps it
+			step(func() { a.fire(5, "2") }) // in the entity's row, which has room again
+			step(func() { a.set(7, "5") })  // has a row of its own and keeps it
 			step(func() { a.set(8, "7") })
 			a.want(2, "1", "3", "4", "5", "6", "7")
 			step(func() { a.fire(7, "5") })
 			step(func() { a.fire(8, "7") })
-			step(func() { a.set(9, "5") }) // had a row before this, and none now
+			step(func() { a.set(9, "5") }) // had a row of its own before, and has none now
 			a.want(1, "1", "3", "4", "5", "6")
 			step(func() { a.set(0, "1", "4", "6") })
 			a.want(0, "3", "5")
@@ -139,9 +139,9 @@ func TestHeadsHoldTimers(t *testing.T) {
 	}
 }
 
-// TestTimersSetWhileOthersAreRead: a timer that is set during a reading, and is
-// due before all that it met, is found by the next one.
-func TestTimersSetWhileOthersAreRead(t *testing.T) {
+// A timer that is set during a read, and is due before all timers found, is
+// found by the next read.
+func TestTimerSetDuringReadIsFoundLater(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
 	a.set(100, "late")
@@ -157,7 +157,7 @@ func TestTimersSetWhileOthersAreRead(t *testing.T) {
 	if due, _, err := a.m.DueTimers(t.Context(), 1, 1000, 10, meanwhile); err != nil || len(due) != 1 {
 		t.Fatalf("%d timers are due, want the first: %v", len(due), err)
 	}
-	flush(t, a.m, st) // so that the next reading finds it in the store or not at all
+	flush(t, a.m, st) // so that only the store can have it
 	if due, _, err := a.m.DueTimers(t.Context(), 1, 1000, 10, nil); err != nil || len(due) != 2 {
 		t.Fatalf("%d timers are due, want both: %v", len(due), err)
 	}

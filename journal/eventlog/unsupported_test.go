@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// older is a metadata machine of a release that does not know a key.
+// older is a metadata state machine of a release that does not know a key.
 type older struct {
 	registry
 	unknown string
@@ -32,9 +32,9 @@ func (o *older) Replace(index uint64, restore func(put func(key, value []byte) e
 	return nil
 }
 
-// A snapshot of the metadata that only a later release can read stops that
-// replica by name while the node runs: it keeps what it knew, applies nothing
-// more, and the other shards go on. The next start refuses.
+// A metadata snapshot that only a later release can read stops that replica
+// with a clear error while the node runs: it keeps its state and applies
+// nothing more, and other shards continue. The next start fails.
 func TestUnsupportedMetadataStopsItsReplica(t *testing.T) {
 	newer := openStore(t, filepath.Join(t.TempDir(), "newer"), store.Options{})
 	a := openMachine(t, newer, 0, eventlog.Options{Metadata: &registry{pairs: make(map[string]string)}})
@@ -63,17 +63,17 @@ func TestUnsupportedMetadataStopsItsReplica(t *testing.T) {
 	}
 	var installed *eventlog.Installed
 	var verdicts []eventlog.Verdict
-	for b.Failed() == nil && (b.Working() || b.Pending()) {
+	for b.Err() == nil && (b.HasWork() || b.HasPending()) {
 		s := b.Work()
 		verdicts = append(verdicts, s.Verdicts...)
 		if s.Installed != nil {
 			installed = s.Installed
 		}
-		if !b.Working() {
+		if !b.HasWork() {
 			flush(t, b, st)
 		}
 	}
-	if err := b.Failed(); err != nil {
+	if err := b.Err(); err != nil {
 		t.Fatalf("the machine has failed: %v", err)
 	}
 	if installed == nil || !errors.Is(installed.Err, journal.ErrUnsupported) || !strings.Contains(installed.Err.Error(), `"later"`) {

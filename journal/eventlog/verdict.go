@@ -5,7 +5,7 @@ import (
 	"github.com/hostd/hostd/journal/eventlog/verdict"
 )
 
-// Reasons for which a committed entry has no effect; see package verdict.
+// Reasons why a committed entry has no effect; see package verdict.
 var (
 	ErrFenced   = verdict.ErrFenced
 	ErrSequence = verdict.ErrSequence
@@ -13,21 +13,21 @@ var (
 	ErrInvalid  = verdict.ErrInvalid
 )
 
-// ErrStopped is journal.ErrStopped. Every verdict of a shard that has stopped
-// on this replica wraps it: an entry it cannot read, or damage in the store. It says nothing of
-// other replicas, so the outcome of the entry is unknown, not definite.
+// ErrStopped is journal.ErrStopped. All results of a shard that has stopped on
+// this replica wrap it: the replica cannot read an entry, or its store is
+// damaged. Other replicas may be fine, so the outcome of the entry is unknown.
 var ErrStopped = journal.ErrStopped
 
 // ErrInstalling is journal.ErrInstalling.
 var ErrInstalling = journal.ErrInstalling
 
-// Verdict is what became of one committed entry.
+// Verdict is the result of applying one committed entry.
 type Verdict = verdict.Verdict
 
-// StoppedError is the verdict of a shard that has stopped.
+// StoppedError is the result of entries of a stopped shard.
 type StoppedError = verdict.StoppedError
 
-// Bounds of what can be applied; see package verdict.
+// Limits of what can be applied; see package verdict.
 const (
 	MaxEntryBytes  = verdict.MaxEntryBytes
 	MaxRecordBytes = verdict.MaxRecordBytes

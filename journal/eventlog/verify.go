@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Leftovers is store.Options.Leftover as the generations in the log have it:
-// every generation but a shard's present one may be incomplete, and that too
-// while its snapshot may be read in again.
+// Leftovers returns a store.Options.Leftover for the generations in the log:
+// all generations except a shard's current one may be incomplete, and so may
+// the current one while its snapshot may have to be read in again.
 func Leftovers(generations []statefile.Generation) func(shard sharding.ShardID, generation uint32) bool {
 	present := make(map[sharding.ShardID]*statefile.Generation, len(generations))
 	for i := range generations {
@@ -22,10 +22,10 @@ func Leftovers(generations []statefile.Generation) func(shard sharding.ShardID, 
 	}
 }
 
-// VerifyGenerations checks that a store that was verified, as of the watermark
-// in the log, has what the log counts on: of every generation what was cut off
-// the log, or the snapshot that it begins with, whole. cuts are the indexes
-// before which the log has no entries.
+// VerifyGenerations checks that a verified store, as of the watermark in the
+// log, has everything that the log relies on: for every current generation, the
+// entries that were truncated from the log, or the complete snapshot from which
+// it starts. cuts has the indexes up to which the logs were truncated.
 func VerifyGenerations(r *store.Report, generations []statefile.Generation, cuts map[sharding.ShardID]uint64) (problems []store.DamageError) {
 	problem := func(shard sharding.ShardID, format string, args ...any) {
 		problems = append(problems, store.DamageError{Where: fmt.Sprintf("shard %d", shard), What: fmt.Sprintf(format, args...)})
@@ -38,15 +38,15 @@ func VerifyGenerations(r *store.Report, generations []statefile.Generation, cuts
 		mark := findGeneration(r, l)
 		switch {
 		case mark.Marked && mark.Applied.Index < cuts[l.Shard]:
-			problem(l.Shard, "it is applied to index %d, the log begins behind %d", mark.Applied.Index, cuts[l.Shard])
+			problem(l.Shard, "it is applied up to index %d, but the log begins after %d", mark.Applied.Index, cuts[l.Shard])
 		case mark.Marked:
 		case l.Install != nil:
 			in := install{Install: *l.Install, shard: &shard{id: l.Shard}}
 			if err := in.verify(); err != nil {
-				problem(l.Shard, "the snapshot it begins with: %v", err)
+				problem(l.Shard, "the snapshot from which it starts: %v", err)
 			}
 		case cuts[l.Shard] > 0:
-			problem(l.Shard, "it has no applied mark, the log begins behind index %d", cuts[l.Shard])
+			problem(l.Shard, "it has no applied record, but the log begins after index %d", cuts[l.Shard])
 		}
 	}
 	return problems

@@ -45,7 +45,7 @@ func TestPowerCutsUnderAnInstall(t *testing.T) {
 				w.step()
 			}
 			n.lazy, n.idle = false, false
-			w.until("the install", func() bool { return w.crashes > 0 || w.sent > 0 && !n.machine.Installing(s) })
+			w.until("the install", func() bool { return w.crashes > 0 || w.sent > 0 && !n.machine.IsInstalling(s) })
 			l.settle(n)
 			w.until("the file's end", func() bool { return w.crashes > 0 || w.sent > 0 && len(n.files()) == 0 })
 			done := w.crashes == 0
@@ -75,7 +75,7 @@ func TestPowerCutsUnderAnInstall(t *testing.T) {
 // long as the recorded watermark is before its install.
 func TestFileStaysUntilTheWatermark(t *testing.T) {
 	w, l, n := lagging(t, 11, 1, 40)
-	w.until("the install", func() bool { return w.sent > 0 && !n.machine.Working() && n.machine.Unflushed() == 0 })
+	w.until("the install", func() bool { return w.sent > 0 && !n.machine.HasWork() && n.machine.Unflushed() == 0 })
 	for range 50 {
 		w.step()
 	}

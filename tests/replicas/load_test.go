@@ -146,7 +146,7 @@ func state(t *testing.T, n *node, s sharding.ShardID) (out []string, err error) 
 	t.Helper()
 	index, term := n.machine.Applied(s)
 	out = append(out, fmt.Sprintf("applied %d term %d clock %d entities %d", index, term, n.machine.Clock(s), n.machine.Entities(s)))
-	if n.machine.Installing(s) {
+	if n.machine.IsInstalling(s) {
 		return nil, eventlog.ErrInstalling
 	}
 	if s == sharding.MetaShard {
@@ -238,7 +238,7 @@ func (l *load) agree(s sharding.ShardID, nodes ...int) {
 func (l *load) verify(n *node) {
 	l.w.t.Helper()
 	n.flush()
-	for n.machine.Working() {
+	for n.machine.HasWork() {
 		n.told(n.machine.Work().Verdicts)
 		n.flush()
 	}

@@ -145,7 +145,7 @@ func TestDropWhileBatchesAreOnTheirWay(t *testing.T) {
 	if err := b.Write(n.store); err != nil {
 		t.Fatal(err)
 	}
-	n.machine.Flushed(b)
+	n.machine.MarkFlushed(b)
 	n.lazy = false
 	l.write(1, 3, 100)
 	l.agree(1, 0)

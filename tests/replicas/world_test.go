@@ -147,7 +147,7 @@ func (n *node) start() (err error) {
 	n.awaitTables()
 	n.meta = newRegistry()
 	generations := rec.Generations(n.fs, "snapshots")
-	if n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: n.meta, Generations: generations, MaxHeads: 8}); err != nil {
+	if n.machine, err = eventlog.Open(n.store, rec.Watermark, eventlog.Options{Metadata: n.meta, Generations: generations, MaxEntityRows: 8}); err != nil {
 		return err
 	}
 	last := map[sharding.ShardID]uint64{}
@@ -295,7 +295,7 @@ func (n *node) flush() {
 		if err := b.Write(n.store); err != nil {
 			n.w.t.Fatal(err)
 		}
-		n.machine.Flushed(b)
+		n.machine.MarkFlushed(b)
 		wrote = true
 	}
 	if wrote {
@@ -353,7 +353,7 @@ func (n *node) run(tick bool) error {
 		for range 3 {
 			s := n.machine.Work()
 			n.told(s.Verdicts)
-			if err := n.machine.Failed(); err != nil {
+			if err := n.machine.Err(); err != nil {
 				return err
 			}
 		}

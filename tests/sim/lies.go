@@ -103,14 +103,14 @@ func (n *node) deceit() {
 	real := n.machine.product.machine
 	for _, s := range sorted(n.store.lied) {
 		real.Apply(s, nil) // it takes up what reads have met
-		if real.Stopped(s) == nil {
+		if real.StopError(s) == nil {
 			n.w.fail("I9: node %d: the store lied of shard %d, and was believed", n.id, s)
 		}
 	}
 	stopped := len(n.store.lied) > 0
 	for _, s := range sorted(n.store.hid) {
 		real.Apply(s, nil)
-		stopped = stopped || real.Stopped(s) != nil
+		stopped = stopped || real.StopError(s) != nil
 	}
 	if stopped {
 		n.crash(false)

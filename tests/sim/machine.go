@@ -210,7 +210,7 @@ func (m *machine) pump(n int) {
 	m.work()
 	for ; n > 0 && len(m.queue) > 0; n-- {
 		b := m.queue[0]
-		if m.product != nil && m.product.machine.Installing(b.shard) {
+		if m.product != nil && m.product.machine.IsInstalling(b.shard) {
 			return
 		}
 		if b.slow > 0 {

@@ -36,7 +36,7 @@ func (n *node) openProduct(rec *recovery.Recovered) (t *product, err error) {
 	t = &product{}
 	if n.w.messages != nil {
 		t.machine, err = eventlog.OpenOn(n.store, rec.Watermark, eventlog.Options{
-			MaxHeads: 4, PackBytes: 500, Generations: rec.Generations(n.disk, "snapshots"), Stopped: n.stoppedByLie,
+			MaxEntityRows: 4, BlockBytes: 500, Generations: rec.Generations(n.disk, "snapshots"), Stopped: n.stoppedByLie,
 		})
 		if err != nil {
 			return nil, err
@@ -46,7 +46,7 @@ func (n *node) openProduct(rec *recovery.Recovered) (t *product, err error) {
 		if t.store, err = store.Open(dir, store.Options{Watermark: rec.Watermark, MemTableBytes: 1 << 20}); err != nil {
 			return nil, err
 		}
-		if t.machine, err = eventlog.Open(t.store, rec.Watermark, eventlog.Options{MaxHeads: 4}); err != nil {
+		if t.machine, err = eventlog.Open(t.store, rec.Watermark, eventlog.Options{MaxEntityRows: 4}); err != nil {
 			return t, err
 		}
 	}
@@ -91,7 +91,7 @@ func (t *product) apply(n *node, shard sharding.ShardID, c journal.Committed, mo
 
 // flush writes a batch and returns its version, false if there was nothing.
 func (t *product) flush(n *node) (uint64, bool) {
-	if !t.machine.Pending() {
+	if !t.machine.HasPending() {
 		return 0, false
 	}
 	b := t.machine.TakeBatch()
@@ -106,7 +106,7 @@ func (t *product) flush(n *node) (uint64, bool) {
 		n.w.fail("node %d: write batch: %v", n.id, err)
 		return 0, false
 	}
-	t.machine.Flushed(b)
+	t.machine.MarkFlushed(b)
 	return b.Version, true
 }
 
@@ -132,11 +132,11 @@ func (m *machine) work() {
 	}
 	real := m.product.machine
 	for range 2 {
-		if !real.Working() {
+		if !real.HasWork() {
 			return
 		}
 		step := real.Work()
-		if err := real.Failed(); err != nil {
+		if err := real.Err(); err != nil {
 			m.n.check(err)
 			return
 		}

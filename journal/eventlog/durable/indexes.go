@@ -1,6 +1,6 @@
-// Package durable knows which index of each shard's log survives a power cut:
-// what flushed batches held, as of a watermark of the store. It looks at no
-// store and has no goroutine.
+// Package durable tracks which log index of each shard survives a power
+// failure: what flushed batches contained, up to the store's watermark. It does
+// not access a store and has no goroutine.
 package durable
 
 import (
@@ -10,39 +10,39 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Indexes are the durable indexes of shards. Flushed batches leave a mark for
-// each shard they touched; marks at or below the watermark move into the
-// indexes. So the cost is that of what was touched, not of the number of shards.
-// Its methods may be called from any goroutine.
+// Indexes are the durable indexes of shards. A flushed batch leaves a mark for
+// each shard that it touched; marks at or below the watermark move into the
+// indexes. So the cost depends on the number of touched shards, not on that of
+// all shards. It is safe for concurrent use.
 type Indexes struct {
 	mu          sync.Mutex
-	from        uint64 // below it the watermark of the store does not count
-	told        uint64 // the answer of the last call, 0 before the first
+	from        uint64 // below this version, the store's watermark does not count
+	told        uint64 // result of the last call, 0 before the first
 	indexes     map[sharding.ShardID]uint64
-	generations map[sharding.ShardID]uint32 // the one that counts
+	generations map[sharding.ShardID]uint32 // current generations
 	marks       []mark
 	step        uint64 // versions are rounded up to a multiple of it
 }
 
-// Stored says how far a batch took a generation of a shard.
+// Stored is the index up to which a batch contains a generation of a shard.
 type Stored struct {
 	Shard      sharding.ShardID
 	Index      uint64
 	Generation uint32
 }
 
-// mark says how far the batch of one version took a generation.
+// mark is the index up to which the batch of a version contains a generation.
 type mark struct {
 	version uint64
 	Stored
 }
 
-// maxMarks bounds the marks kept apart; over it neighbouring versions share
-// one, which makes a watermark count a little later.
+// maxMarks limits the marks. If it is exceeded, neighbouring versions share
+// one, so that a watermark takes effect slightly later.
 const maxMarks = 1 << 16
 
-// Open begins with the watermark that the log recorded. Until Ready no other
-// counts.
+// Open starts with the watermark recorded in the log. No other watermark counts
+// until Ready.
 func (d *Indexes) Open(watermark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,15 +51,16 @@ func (d *Indexes) Open(watermark uint64) {
 	d.from = math.MaxUint64
 }
 
-// Set is told how far the store holds a shard as of the watermark of Open.
+// Set sets the index up to which the store has a shard as of the watermark
+// passed to Open.
 func (d *Indexes) Set(id sharding.ShardID, index uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.indexes[id] = index
 }
 
-// Begin is told that from now on only the generation counts: what an earlier
-// one of the shard had is not durable in it.
+// Begin makes a generation current. Indexes of earlier generations no longer
+// count as durable.
 func (d *Indexes) Begin(id sharding.ShardID, generation uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,15 +71,15 @@ func (d *Indexes) Begin(id sharding.ShardID, generation uint32) {
 	delete(d.indexes, id)
 }
 
-// Ready is told that versions up to from may be a crash's remains.
+// Ready declares that versions up to from may be remains of a crash.
 func (d *Indexes) Ready(from uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.from = from
 }
 
-// Flushed is told that a batch is in the store, and what it held.
-func (d *Indexes) Flushed(version uint64, stored []Stored) {
+// MarkFlushed records what a batch contained that is now in the store.
+func (d *Indexes) MarkFlushed(version uint64, stored []Stored) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range stored {
@@ -111,9 +112,9 @@ func (d *Indexes) coarsen() {
 	d.marks = kept
 }
 
-// Read fills dst with the highest index of each shard that is durable as of the
-// watermark it returns, given that of the store. recorded is the watermark that
-// it returned the last time.
+// Read sets dst to the highest durable index of each shard, given the store's
+// watermark, and returns the watermark for which that holds. recorded is the
+// one that it returned the last time.
 func (d *Indexes) Read(watermark uint64, dst map[sharding.ShardID]uint64) (recorded, asOf uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Marks that share a version never tell more than was durable, and in the end
-// tell all.
-func TestCoarseMarksAreLateAndNeverEarly(t *testing.T) {
+// Marks that share a version never report more than was durable, and in the end
+// report everything.
+func TestCoarseMarksAreNeverEarly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var d Indexes
 	d.Open(0)
@@ -24,7 +24,7 @@ func TestCoarseMarksAreLateAndNeverEarly(t *testing.T) {
 			applied[id] += 1 + rng.Uint64N(3)
 			stored = append(stored, Stored{Shard: id, Index: applied[id]})
 		}
-		d.Flushed(version, stored)
+		d.MarkFlushed(version, stored)
 		history = append(history, maps.Clone(applied))
 		if version%100 == 50 {
 			d.coarsen()

@@ -8,12 +8,12 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// auditRows are read between two rests of an Audit.
+// auditRows is the number of rows between two pauses of an Audit.
 const auditRows = 1024
 
-// Audit compares the rows with the sums that they have to have. rest is called
-// now and then, and ends the audit by an error. A shard whose rows are not all
-// there stops on this node, and the error is journal.ErrDamaged.
+// Audit checks all rows against their expected checksums. rest is called now
+// and then; if it returns an error, the audit ends. If rows are missing or
+// wrong, the shard stops on this node and the error wraps journal.ErrDamaged.
 func (e *State) Audit(ctx context.Context, rest func(context.Context) error) error {
 	var w store.RowHasher
 	var found store.Sums
@@ -31,12 +31,12 @@ func (e *State) Audit(ctx context.Context, rest func(context.Context) error) err
 			return rested
 		}
 		if err != nil {
-			return fmt.Errorf("audit shard %d: %w", e.header.Shard, e.rows.Met(err))
+			return fmt.Errorf("audit shard %d: %w", e.header.Shard, e.rows.NoteDamage(err))
 		}
 	}
 	if what := found.Differ(&e.sums); what != "" {
-		return e.rows.Damaged(&store.DamageError{
-			Where: fmt.Sprintf("shard %d", e.header.Shard), What: "rows are missing, or are not as they were written: " + what, Action: rows.ActionReplace,
+		return e.rows.ReportDamage(&store.DamageError{
+			Where: fmt.Sprintf("shard %d", e.header.Shard), What: "rows are missing or differ from what was written: " + what, Action: rows.ActionReplace,
 		})
 	}
 	return nil

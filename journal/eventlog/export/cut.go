@@ -15,39 +15,40 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Cut is what a shard holds as of one index of its log, to be exported. It
-// holds old versions in the store until Close. It serves one goroutine.
-type Cut struct {
+// ShardExport is the state of a shard at one index of its log, for export. It
+// keeps old versions in the store until Close. It must be used by one
+// goroutine.
+type ShardExport struct {
 	Shard    sharding.ShardID
-	Index    uint64 // last applied
+	Index    uint64 // applied index
 	Term     sharding.Term
-	Clock    int64  // the log clock there, unix nanoseconds
-	Entities uint64 // heads, the deleted ones too
+	Clock    int64  // log clock at that index, in Unix nanoseconds
+	Entities uint64 // number of entities, including deleted ones
 
 	rows *rows.Known
 	view kv.View
 }
 
-// NewCut is what the view has of a shard, as of an applied mark. The view becomes
-// its own.
-func NewCut(known *rows.Known, mark *store.Applied, view kv.View) *Cut {
-	return &Cut{
+// NewShardExport returns the state of a shard in the view. It takes ownership
+// of the view.
+func NewShardExport(known *rows.Known, mark *store.Applied, view kv.View) *ShardExport {
+	return &ShardExport{
 		Shard: known.Shard, Index: mark.Index, Term: mark.Term, Clock: mark.Clock, Entities: mark.Heads,
 		rows: known, view: view,
 	}
 }
 
-// cutHeads is how many heads are read at a time.
-const cutHeads = 256
+// exportRows is the number of entity rows read at a time.
+const exportRows = 256
 
-// Close gives the cut up.
-func (c *Cut) Close() { c.view.Close() }
+// Close releases the export.
+func (c *ShardExport) Close() { c.view.Close() }
 
-// Parts calls fn for every part of the shard, entities first, in an order that
-// a shard can be imported in. The data is only lent. Each entity's history is
-// verified on the way. An error of fn ends it and is returned.
-func (c *Cut) Parts(ctx context.Context, fn func(kind journal.PartKind, data []byte) error) error {
-	p := parts{Cut: c, ctx: ctx, fn: fn}
+// Parts calls fn for every part of the shard, entities first, in an order in
+// which they can be imported. The data is only valid during the call. The
+// history of each entity is verified. An error of fn ends it and is returned.
+func (c *ShardExport) Parts(ctx context.Context, fn func(kind journal.PartKind, data []byte) error) error {
+	p := parts{ShardExport: c, ctx: ctx, fn: fn}
 	if err := p.entities(); err != nil {
 		return fmt.Errorf("export shard %d: %w", c.Shard, err)
 	}
@@ -57,9 +58,9 @@ func (c *Cut) Parts(ctx context.Context, fn func(kind journal.PartKind, data []b
 	return nil
 }
 
-// parts is one reading of a cut.
+// parts is one pass over an export.
 type parts struct {
-	*Cut
+	*ShardExport
 	ctx context.Context
 	fn  func(kind journal.PartKind, data []byte) error
 	key []byte
@@ -71,25 +72,25 @@ func (p *parts) prefix(class store.Class) []byte {
 	return p.key[:len(p.key):len(p.key)]
 }
 
-// cutHead is an entity of the cut, whose history is read next.
-type cutHead struct {
+// exportedEntity is an entity whose history is read next.
+type exportedEntity struct {
 	entity []byte
 	head   store.Head
 }
 
 func (p *parts) entities() error {
 	prefix := append([]byte{}, p.prefix(store.ClassEntity)...)
-	var page []cutHead
+	var page []exportedEntity
 	for from := prefix; from != nil; {
 		page = page[:0]
 		next := []byte(nil)
 		err := p.view.Scan(prefix, from, func(key, body []byte) error {
-			if len(page) == cutHeads {
+			if len(page) == exportRows {
 				next = append([]byte{}, key...)
 				return store.ErrStop
 			}
 			h, err := store.DecodeHead(body)
-			page = append(page, cutHead{append([]byte{}, key[len(prefix):]...), h})
+			page = append(page, exportedEntity{append([]byte{}, key[len(prefix):]...), h})
 			return err
 		})
 		if err != nil {
@@ -105,7 +106,7 @@ func (p *parts) entities() error {
 	return nil
 }
 
-func (p *parts) entity(h *cutHead) error {
+func (p *parts) entity(h *exportedEntity) error {
 	e, _, err := store.SplitEntity(string(h.entity))
 	if err != nil {
 		return err
@@ -129,22 +130,22 @@ func (p *parts) entity(h *cutHead) error {
 	return p.fn(journal.PartEnd, p.buf)
 }
 
-func (p *parts) records(h *cutHead) (n uint64, err error) {
+func (p *parts) records(h *exportedEntity) (n uint64, err error) {
 	e := history.Entity{Head: h.head, Exists: true, View: p.view, Rows: p.rows, Key: h.entity}
 	return e.Records(p.ctx, func(raw []byte) error { return p.fn(journal.PartRecord, raw) })
 }
 
-func (p *parts) snapshot(h *cutHead, seq journal.Sequence) error {
+func (p *parts) snapshot(h *exportedEntity, seq journal.Sequence) error {
 	key := store.AppendSnapshotSuffix(append(p.prefix(store.ClassSnapshot), h.entity...), seq)
 	found, err := p.view.Get(key, func(body []byte) error { return p.fn(journal.PartSnapshot, body) })
 	if err == nil && !found {
-		err = &store.DamageError{Where: "the snapshots of an entity", What: "one is missing"}
+		err = &store.DamageError{Where: "the snapshots of an entity", What: "a snapshot is missing"}
 	}
 	return err
 }
 
-// timers are in the order of their names.
-func (p *parts) timers(e sharding.EntityID, h *cutHead) error {
+// timers exports the entity's timers in the order of their names.
+func (p *parts) timers(e sharding.EntityID, h *exportedEntity) error {
 	entity := string(h.entity)
 	var all []timers.Place
 	err := timers.Each(p.view, p.rows, entity, &h.head, func(t timers.Place) error {

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestTracesStayBehind: what another cluster gets of a message has no trace, so
-// that one of an earlier level reads it.
-func TestTracesStayBehind(t *testing.T) {
+// Exported messages have no trace, so that a cluster of an earlier version can
+// read them.
+func TestTracesAreNotExported(t *testing.T) {
 	m := journal.Message{
 		Source: sharding.EntityID{Type: "a", ID: "s"}, Destination: sharding.EntityID{Type: "b", ID: "d"}, Number: 5, Command: "go",
 	}

@@ -5,8 +5,8 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// messages gives what the shard has of messages: first the numbers, then what
-// waits, in the order that it was made.
+// messages exports the shard's messages: first the numbers of channels, then
+// the waiting messages in the order in which they were created.
 func (p *parts) messages() error {
 	for _, c := range []struct {
 		class store.Class
@@ -31,8 +31,8 @@ func (p *parts) messages() error {
 	return nil
 }
 
-// number gives the number of a pair. What else is counted follows from the
-// other parts.
+// number exports the number of a channel. Other counters can be derived from
+// the other parts.
 func (p *parts) number(kind journal.PartKind, rest, body []byte) error {
 	if len(rest) == 0 {
 		return p.ctx.Err() // the shard's totals
@@ -43,7 +43,7 @@ func (p *parts) number(kind journal.PartKind, rest, body []byte) error {
 		return err
 	}
 	if other == "" {
-		return p.ctx.Err() // how many messages of an entity wait
+		return p.ctx.Err() // number of an entity's waiting messages
 	}
 	c.Entity = e
 	if c.Other, _, err = store.SplitEntity(other); err != nil {
@@ -76,7 +76,7 @@ func (p *parts) transfer(kind journal.PartKind, rest, body []byte) error {
 	} else {
 		s, serr := store.DecodeMessage(body, id)
 		if t.Entity, err = s.Source, serr; s.Trace != nil {
-			s.Trace = nil // of this cluster; others may be of an earlier level
+			s.Trace = nil // belongs to this cluster, and the importing one may have a lower version
 			t.Body = store.AppendMessage(nil, &s)
 		}
 	}

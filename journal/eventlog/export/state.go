@@ -1,7 +1,7 @@
-// Package export reads what the store has of a shard at one moment, for somebody
-// else: as a stream for another replica, as parts for an archive, or to compare
-// it with what there has to be. It holds old versions of the store meanwhile. It
-// has no goroutine.
+// Package export reads the stored state of a shard at one point in time: as a
+// stream for another replica, as parts for an archive, or to check it against
+// its checksums. It keeps old versions in the store meanwhile. It has no
+// goroutine.
 package export
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// State is a shard's state as the store had it at one moment. It holds old
-// versions in the store until it is closed, and has to be.
+// State is the stored state of a shard at one point in time. It keeps old
+// versions in the store and must be closed.
 type State struct {
 	header statefile.Header
-	prefix []byte // what the keys start with
+	prefix []byte // common prefix of all keys
 	view   kv.View
 	rows   *rows.Known
 	sums   store.Sums // as of the view
 }
 
-// New is the state of a shard that the view has, as of an applied mark. The view
-// becomes its own.
+// New returns the state of a shard in the view at its applied record. It takes
+// ownership of the view.
 func New(known *rows.Known, mark *store.Applied, view kv.View) *State {
 	return &State{
 		header: statefile.Header{Shard: known.Shard, Index: mark.Index, Term: mark.Term},
@@ -34,24 +34,25 @@ func New(known *rows.Known, mark *store.Applied, view kv.View) *State {
 	}
 }
 
-// Header says what the state is of.
+// Header returns the header of the state's stream.
 func (e *State) Header() statefile.Header { return e.header }
 
-// Stream returns the state's stream, for one reader: every pair of it,
-// of whatever class, checked as it is read. It ends with an error where a row is
-// missing, and then the shard stops on this node. Closing it closes the State.
+// Stream returns the state as a stream for one reader. It contains all pairs of
+// all classes, which are checked while they are read. If a row is missing, it
+// ends with an error and the shard stops on this node. Closing it closes the
+// State.
 func (e *State) Stream() io.ReadCloser {
-	return statefile.NewWriter(e.header, &exported{State: e, cursor: e.view.Cursor(e.prefix)})
+	return statefile.NewWriter(e.header, &pairReader{State: e, cursor: e.view.Cursor(e.prefix)})
 }
 
-// Close releases the state, where no stream of it was begun.
+// Close releases the state if no stream was started.
 func (e *State) Close() error {
 	e.view.Close()
 	return nil
 }
 
-// exported gives the pairs without what all keys start with.
-type exported struct {
+// pairReader yields the pairs without the common key prefix.
+type pairReader struct {
 	*State
 	cursor kv.Cursor
 	closed bool
@@ -59,7 +60,7 @@ type exported struct {
 	read   store.Sums
 }
 
-func (e *exported) Next() (key, value []byte, err error) {
+func (e *pairReader) Next() (key, value []byte, err error) {
 	if e.closed {
 		return nil, nil, io.ErrClosedPipe
 	}
@@ -68,7 +69,7 @@ func (e *exported) Next() (key, value []byte, err error) {
 		err = e.check(key, value)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("export shard %d: %w", e.header.Shard, e.rows.Met(err))
+		return nil, nil, fmt.Errorf("export shard %d: %w", e.header.Shard, e.rows.NoteDamage(err))
 	}
 	if key == nil {
 		return nil, nil, io.EOF
@@ -76,8 +77,9 @@ func (e *exported) Next() (key, value []byte, err error) {
 	return key[len(e.prefix):], value, nil
 }
 
-// check takes in a pair, and compares all of them at the end, which is a nil key.
-func (e *exported) check(key, value []byte) error {
+// check adds a pair to the checksums, and compares them at the end, for a nil
+// key.
+func (e *pairReader) check(key, value []byte) error {
 	if key == nil {
 		if what := e.read.Differ(&e.sums); what != "" {
 			return &store.DamageError{Where: fmt.Sprintf("shard %d", e.header.Shard), What: "rows are missing: " + what, Action: rows.ActionReplace}
@@ -91,7 +93,7 @@ func (e *exported) check(key, value []byte) error {
 	return e.hasher.AddTo(&e.read, k, value)
 }
 
-func (e *exported) Close() error {
+func (e *pairReader) Close() error {
 	if e.closed {
 		return nil
 	}

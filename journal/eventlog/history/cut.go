@@ -10,33 +10,33 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// cutRecords bounds the records that a snapshot has cut at once, in an entry
-// that is not paced; they may have any size.
-const cutRecords = 4096
+// truncateRecords limits the records that a snapshot truncates at once in an
+// entry that is not paced; they may have any size.
+const truncateRecords = 4096
 
-// errCutFound ends the reading of what is to be cut.
-var errCutFound = errors.New("what is to be cut is read")
+// errTruncationFound ends reading the records to truncate.
+var errTruncationFound = errors.New("truncation found")
 
-// Cutting is what a snapshot cuts off an entity's records.
-type Cutting struct {
-	Cut            *store.Cut // nil: nothing
+// Truncation is what a snapshot removes from an entity's records.
+type Truncation struct {
+	Cut            *store.Cut // nil if nothing is removed
 	Records, Bytes uint64
 }
 
-// CutBy finds what a snapshot of the entity cuts at once, which keeps these
-// snapshots once it is taken.
-func (e *Entity) CutBy(s *journal.Snapshot, kept store.Snapshots) (c Cutting, err error) {
-	before, err := e.CutBefore(s, kept)
+// TruncateBy finds what a snapshot of the entity truncates at once, given the
+// snapshots kept after it.
+func (e *Entity) TruncateBy(s *journal.Snapshot, kept store.Snapshots) (c Truncation, err error) {
+	before, err := e.TruncateBefore(s, kept)
 	if err != nil {
 		return c, err
 	}
-	c, _, err = e.CutSlice(before, cutRecords, math.MaxInt)
+	c, _, err = e.TruncateSlice(before, truncateRecords, math.MaxInt)
 	return c, err
 }
 
-// CutBefore is the sequence before which a snapshot of the entity has records
-// cut, which keeps these snapshots once it is taken.
-func (e *Entity) CutBefore(s *journal.Snapshot, kept store.Snapshots) (journal.Sequence, error) {
+// TruncateBefore returns the sequence before which a snapshot of the entity
+// truncates records, given the snapshots kept after it.
+func (e *Entity) TruncateBefore(s *journal.Snapshot, kept store.Snapshots) (journal.Sequence, error) {
 	window := s.Window
 	if oldest := kept[0]; oldest != s.Sequence {
 		old, err := e.SnapshotAt(oldest)
@@ -48,36 +48,36 @@ func (e *Entity) CutBefore(s *journal.Snapshot, kept store.Snapshots) (journal.S
 	return s.CutBefore(window), nil
 }
 
-// CutSlice finds which of the records that end before a sequence are cut next:
-// as many as are asked for, until they have so many bytes. done says that no
-// others are left.
-func (e *Entity) CutSlice(before journal.Sequence, records, bytes int) (c Cutting, done bool, err error) {
+// TruncateSlice finds which of the records that end before a sequence to
+// truncate next: at most the given number, until they have that many bytes.
+// done means that no more records are left.
+func (e *Entity) TruncateSlice(before journal.Sequence, records, bytes int) (c Truncation, done bool, err error) {
 	f := &follower{ctx: context.Background(), end: e.Head.Last}
 	if f.anchor(e.Cut); e.Cut != nil {
-		f.from = e.Cut.Sequence // what was cut before is not read
+		f.from = e.Cut.Sequence // records that were truncated earlier are not read
 	}
 	var last store.Cut
 	done = true
 	f.fn = func(at journal.Position, _ *journal.Record, after journal.Hash) error {
 		if f.view.Last() >= before {
-			return errCutFound
+			return errTruncationFound
 		}
-		// A cut needs an event: records without, which an entity may begin with, are
-		// cut together with the first that has one.
-		if n := int(c.Records); last.Sequence > 0 && (n >= records || int(c.Bytes) >= bytes) || n >= cutRecords {
+		// A truncation needs an event: records without events, with which an
+		// entity may start, are truncated together with the first that has one.
+		if n := int(c.Records); last.Sequence > 0 && (n >= records || int(c.Bytes) >= bytes) || n >= truncateRecords {
 			done = last.Sequence == 0
-			return errCutFound
+			return errTruncationFound
 		}
 		c.Records++
 		c.Bytes += uint64(len(f.view.Raw))
 		last = store.Cut{Sequence: f.view.Last(), Hash: after, Last: at}
 		return nil
 	}
-	if err = e.walk(f); err != nil && !errors.Is(err, errCutFound) {
-		return Cutting{}, false, fmt.Errorf("cut the records of an entity: %w", err)
+	if err = e.walk(f); err != nil && !errors.Is(err, errTruncationFound) {
+		return Truncation{}, false, fmt.Errorf("truncate the records of an entity: %w", err)
 	}
 	if last.Sequence == 0 {
-		return Cutting{}, done, nil // no event would be gone
+		return Truncation{}, done, nil // it would remove no event
 	}
 	c.Cut = &last
 	return c, done, nil

@@ -1,7 +1,6 @@
-// Package history is an entity's records and snapshots at one moment: what of
-// them is in an overlay, and the store with everything before that. Whatever it
-// gives is verified: each record's checksum, and the chain up to the head. It has
-// no goroutine.
+// Package history reads an entity's records and snapshots at one point in time,
+// from the memtable and the store. Everything is verified: the checksum of each
+// record, and the hash chain up to the entity's row. It has no goroutine.
 package history
 
 import (
@@ -15,49 +14,49 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Record is one record in the overlay. Once linked nothing of it changes but
-// Next, which a reader of first..last does not follow beyond last.
+// Record is a record in the memtable. Once it is linked, only Next may change,
+// and a reader of first..last does not follow Next beyond last.
 type Record struct {
 	At          journal.Position
 	Seq         journal.Sequence // of the entity after the record
 	Raw         []byte
-	KeyBytes    uint32 // of the entity's name as keys hold it
-	Fingerprint uint32 // of the chain after the record; 0 below sharding.VersionFingerprints
+	KeyBytes    uint32 // length of the entity's encoded name
+	Fingerprint uint32 // of the hash chain after the record; 0 below sharding.VersionFingerprints
 	Next        *Record
 }
 
-// Snapshot is one snapshot in the overlay.
+// Snapshot is a snapshot in the memtable.
 type Snapshot struct {
 	Seq journal.Sequence
 	Raw []byte
 }
 
-// Entity is an entity at one moment. The view is its owner's to close.
+// Entity is an entity at one point in time. Its owner closes the view.
 type Entity struct {
 	store.Head
 	Exists      bool
-	First, Last *Record          // in the overlay
+	First, Last *Record          // in the memtable
 	Base        journal.Position // of the record before First
-	Fresh       []Snapshot       // in the overlay
+	Fresh       []Snapshot       // in the memtable
 	View        kv.View
-	Rows        *rows.Known // of its shard; nil: that has no state
-	Key         []byte      // its name, as keys hold it
+	Rows        *rows.Known // of its shard; nil if the shard has no state
+	Key         []byte      // encoded name
 }
 
-// Reading is which records of an entity are read: those that end at From or
-// later and, if After is not zero, that lie behind it, where the link is Hash.
+// Reading selects records of an entity: those that end at From or later and, if
+// After is not zero, come after that position, where the hash chain is Hash.
 type Reading struct {
 	From  journal.Sequence
 	After journal.Position
 	Hash  journal.Hash
 }
 
-// Visit is called with a record, which is only lent, and the chain's link after
-// it.
+// Visit is called with a record, which is only valid during the call, and the
+// hash chain after it.
 type Visit func(at journal.Position, rec *journal.Record, after journal.Hash) error
 
-// Read calls fn with records in order. An error of fn, and that of ctx, ends it
-// and is returned as it is; others have their shard stopped if they are damage.
+// Read calls fn with records in order. Errors of fn and ctx end the read and
+// are returned unchanged. If other errors are damage, the shard is stopped.
 func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 	if !e.Exists || r.From > e.Sequence {
 		return nil
@@ -73,17 +72,17 @@ func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 	if !f.started || f.at != e.Head.Last {
 		err = e.walk(f)
 	}
-	if err == nil && !f.reached(&e.Head) {
-		err = damaged("its records do not reach its head")
+	if err == nil && !f.hasReached(&e.Head) {
+		err = damaged("its records do not reach its row")
 	}
 	if err != nil && f.failed == nil {
-		return fmt.Errorf("read entity in shard %d: %w", e.Rows.Shard, e.Rows.Met(err))
+		return fmt.Errorf("read entity in shard %d: %w", e.Rows.Shard, e.Rows.NoteDamage(err))
 	}
 	return err
 }
 
-// Records calls fn with all records that are kept, as they are encoded, and
-// returns how many there are.
+// Records calls fn with all retained records in encoded form, and returns their
+// number.
 func (e *Entity) Records(ctx context.Context, fn func(raw []byte) error) (n uint64, err error) {
 	f := &follower{ctx: ctx, end: e.Head.Last}
 	f.anchor(e.Cut)
@@ -92,14 +91,14 @@ func (e *Entity) Records(ctx context.Context, fn func(raw []byte) error) (n uint
 		return fn(f.view.Raw)
 	}
 	err = e.walk(f)
-	if err == nil && (!f.reached(&e.Head) || n != e.Head.Records) {
-		err = damaged("its records do not reach its head")
+	if err == nil && (!f.hasReached(&e.Head) || n != e.Head.Records) {
+		err = damaged("its records do not reach its row")
 	}
 	return n, err
 }
 
-// walk gives the follower the store's packs, unless the overlay has all that
-// is wanted, and then the overlay.
+// walk feeds the follower with blocks from the store, unless the memtable has
+// everything needed, and then with the memtable.
 func (e *Entity) walk(f *follower) error {
 	need, err := e.needStore(f)
 	if err != nil {
@@ -119,12 +118,12 @@ func (e *Entity) walk(f *follower) error {
 		return nil
 	}
 	if f.started && f.at.Less(e.Base) {
-		return damaged("records are missing before the newest")
+		return damaged("records are missing before the latest ones")
 	}
 	for r := e.First; ; r = r.Next {
 		if gap, err := f.record(r.At, r.Raw); err != nil || gap {
 			if gap {
-				err = damaged("records are missing before the newest")
+				err = damaged("records are missing before the latest ones")
 			}
 			return err
 		}
@@ -147,7 +146,7 @@ func (e *Entity) needStore(f *follower) (bool, error) {
 	return f.view.Expected >= f.from, nil
 }
 
-// SnapshotAt returns one of the snapshots that the head lists.
+// SnapshotAt returns one of the snapshots listed in the entity's row.
 func (e *Entity) SnapshotAt(seq journal.Sequence) (*journal.Snapshot, error) {
 	var raw []byte
 	for _, o := range e.Fresh {
@@ -165,7 +164,7 @@ func (e *Entity) SnapshotAt(seq journal.Sequence) (*journal.Snapshot, error) {
 			return nil, err
 		}
 		if !found {
-			return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is missing"}
+			return nil, &store.DamageError{Where: "the snapshots of an entity", What: "a snapshot is missing"}
 		}
 	}
 	out := &journal.Snapshot{}
@@ -173,7 +172,7 @@ func (e *Entity) SnapshotAt(seq journal.Sequence) (*journal.Snapshot, error) {
 		return nil, err
 	}
 	if out.Sequence != seq || string(store.AppendEntityID(nil, out.Entity)) != string(e.Key) {
-		return nil, &store.DamageError{Where: "the snapshots of an entity", What: "one is in another's place"}
+		return nil, &store.DamageError{Where: "the snapshots of an entity", What: "a snapshot is stored under a wrong key"}
 	}
 	return out, nil
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// follower goes forward through an entity's records from packs that may
-// overlap, and lets through what comes next.
+// follower moves forward through an entity's records in blocks that may
+// overlap, and passes on each record once.
 type follower struct {
 	ctx     context.Context
 	from    journal.Sequence
-	end     journal.Position // nothing after it is wanted
+	end     journal.Position // nothing after this position is wanted
 	fn      Visit
-	failed  error // of fn or ctx
-	started bool  // at, seq and hash are those of the last record, or of none
+	failed  error // error of fn or ctx
+	started bool  // at, seq and hash are those of the last record, or of the start
 	at      journal.Position
 	seq     journal.Sequence
 	hash    journal.Hash
@@ -31,7 +31,7 @@ func (f *follower) pack(body []byte) error {
 		return err
 	}
 	if f.started && f.at.Less(p.Previous) {
-		return nil // it leaves something out: another pack has that
+		return nil // it leaves a gap, which a different block covers
 	}
 	if !f.started {
 		p.SkipBefore(f.from)
@@ -50,8 +50,8 @@ func (f *follower) pack(body []byte) error {
 	}
 }
 
-// record takes one record; gap means that it starts beyond what is wanted
-// first.
+// record passes on one record. gap means that it starts after the first wanted
+// one.
 func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error) {
 	if f.started && !f.at.Less(at) {
 		return false, nil
@@ -69,7 +69,7 @@ func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error)
 		f.started, f.seq, f.hash = true, f.view.Expected, f.view.Prev
 	}
 	if f.view.Expected != f.seq || f.view.Prev != f.hash {
-		return false, damaged("a record does not follow the one before it")
+		return false, damaged("a record does not follow the previous one")
 	}
 	f.at, f.seq, f.hash = at, f.view.Last(), f.chain.AfterView(f.hash, &f.view)
 	if err := f.rec.Decode(raw); err != nil {
@@ -86,12 +86,12 @@ func damaged(what string) error {
 		Action: "run hostd verify on the stopped node"}
 }
 
-// reached reports whether the last record is that of a head.
-func (f *follower) reached(h *store.Head) bool {
+// hasReached reports whether the last record is that of the row.
+func (f *follower) hasReached(h *store.Head) bool {
 	return f.at == h.Last && f.seq == h.Sequence && f.hash == h.Hash
 }
 
-// anchor starts the follower at the beginning of an entity's records.
+// anchor positions the follower at the start of an entity's records.
 func (f *follower) anchor(c *store.Cut) {
 	f.started = true
 	if c != nil {
@@ -99,8 +99,8 @@ func (f *follower) anchor(c *store.Cut) {
 	}
 }
 
-// begin starts the follower for a reading from a sequence on; what was cut is
-// an error.
+// begin positions the follower for a read from a sequence. It fails if records
+// from there on were truncated.
 func (f *follower) begin(c *store.Cut, from journal.Sequence) error {
 	f.from = from
 	switch {

@@ -7,12 +7,11 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// errFirst ends the reading of records after the first.
-var errFirst = errors.New("the first record is read")
+// errFirst ends reading after the first record.
+var errFirst = errors.New("first record found")
 
-// Takeovers returns those of the entity, in order, if its first records were
-// cut; none otherwise. It reads one record and the
-// snapshots.
+// Takeovers returns the takeovers of the entity in order, if its first records
+// were truncated, and none otherwise. It reads one record and the snapshots.
 func (e *Entity) Takeovers(ctx context.Context) (all []journal.Takeover, err error) {
 	if e.Cut == nil || e.Deleted || e.Snapshots.Len() == 0 {
 		return nil, nil
@@ -30,7 +29,7 @@ func (e *Entity) Takeovers(ctx context.Context) (all []journal.Takeover, err err
 		if err != nil {
 			return nil, err
 		}
-		first := i == 0 && (t.Sequence == 0 || at < t.Sequence) // the record is of later
+		first := i == 0 && (t.Sequence == 0 || at < t.Sequence) // the record is later
 		if !first && s.Module != t.Before {
 			t.Snapshot, t.By = at, s.Module
 			all = append(all, t)

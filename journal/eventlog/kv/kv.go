@@ -1,31 +1,32 @@
-// Package kv is what the event log asks of a store: versions that are written
-// whole and read as of one moment. It has the product's store behind it, or the
-// simulator's, which loses what it is told to. It keeps nothing itself.
-// The package starts no goroutine.
+// Package kv defines what the event log requires of a store: versions that are
+// written atomically and read as consistent snapshots. It is implemented by the
+// product's store and by the simulator's, which loses data on request. It holds
+// no state and starts no goroutine.
 package kv
 
 import "github.com/hostd/hostd/journal/store"
 
-// Store is what a state machine keeps its state in. *store.Store is the
-// product's, by Of.
+// Store stores the state of the state machine. Of returns an implementation
+// backed by *store.Store.
 type Store interface {
-	// ViewAt returns a view of what batches up to the version left.
+	// ViewAt returns a view of the state after all batches up to the version.
 	ViewAt(version uint64) (View, error)
-	// Write makes the batch readable at the version, which is above MaxVersion.
-	// A crash may lose it or any part of it until Watermark has reached it.
+	// Write makes the batch readable at the version, which must be above
+	// MaxVersion. Until Watermark has reached it, a crash may lose all or any
+	// part of it.
 	Write(b *store.Batch, version uint64) error
-	// RollBack takes back what versions above this one have changed, in a batch
-	// of a new version, which it returns.
+	// RollBack undoes the changes of versions above this one in a batch of a
+	// new version, which it returns.
 	RollBack(version uint64) (uint64, error)
-	// MaxVersion is the highest version that there is anything of.
+	// MaxVersion returns the highest version that exists at least in part.
 	MaxVersion() uint64
-	// Watermark is the highest version up to which nothing can be lost any more.
+	// Watermark returns the highest version up to which nothing can be lost.
 	Watermark() uint64
-	// SetDiscard lets go of what versions up to this one have overwritten.
+	// SetDiscard allows discarding what was overwritten up to this version.
 	SetDiscard(version uint64)
 }
 
-// View is a Store as of one version; see store.View.
+// View is a Store at one version; see store.View.
 type View interface {
 	Get(key []byte, fn func(body []byte) error) (found bool, err error)
 	Scan(prefix, from []byte, fn func(key, body []byte) error) error
@@ -35,43 +36,43 @@ type View interface {
 	Close()
 }
 
-// StrictView is a View that can say why it does not find a row.
+// StrictView is a View that can determine why it does not find a row.
 type StrictView interface {
 	// StrictGet looks for a key in the files themselves. Its error names the
 	// damage that hides the key.
 	StrictGet(key []byte) (found bool, err error)
 }
 
-// Cursor walks the pairs of a View; see store.Cursor.
+// Cursor iterates over the pairs of a View; see store.Cursor.
 type Cursor interface {
 	Next() (key, body []byte, err error)
 	Close()
 }
 
-// Of is the product's store as a Store.
-func Of(st *store.Store) Store { return stored{st} }
+// Of adapts the product's store to Store.
+func Of(st *store.Store) Store { return badgerStore{st} }
 
-// stored is a store of Badger.
-type stored struct{ *store.Store }
+// badgerStore is a store backed by Badger.
+type badgerStore struct{ *store.Store }
 
-func (s stored) ViewAt(version uint64) (View, error) {
+func (s badgerStore) ViewAt(version uint64) (View, error) {
 	v, err := s.Store.ViewAt(version)
 	if err != nil {
 		return nil, err
 	}
-	return storedView{v, s.Store, version}, nil
+	return badgerView{v, s.Store, version}, nil
 }
 
-// storedView is a store of Badger as of one version.
-type storedView struct {
+// badgerView is a Badger store at one version.
+type badgerView struct {
 	*store.View
 	st      *store.Store
 	version uint64
 }
 
-func (v storedView) StrictGet(key []byte) (found bool, err error) {
+func (v badgerView) StrictGet(key []byte) (found bool, err error) {
 	_, found, err = v.st.StrictGet(key, v.version)
 	return found, err
 }
 
-func (v storedView) Cursor(prefix []byte) Cursor { return v.View.Cursor(prefix) }
+func (v badgerView) Cursor(prefix []byte) Cursor { return v.View.Cursor(prefix) }

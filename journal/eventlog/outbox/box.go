@@ -1,12 +1,12 @@
-// Package outbox is what a shard has of messages between entities: those that
-// wait for their acknowledgement and dead letters, by the entry that made them,
-// and numbers, by the entities that they are counted for. All are pairs of the
-// store, kept in memory on their way there:
+// Package outbox holds a shard's messages between entities: unacknowledged
+// messages and dead letters, keyed by the entry that created them, and sequence
+// numbers, keyed by channel. All of them are pairs of the store, kept in memory
+// on their way there:
 //
-//	Stage ─Commit─▶ fresh ─Take─▶ taken ─Flushed─▶ store
+//	Stage ─Commit─▶ fresh ─Take─▶ taken ─MarkFlushed─▶ store
 //
-// Entries are judged against them through a Stage, which is thrown away when an
-// entry is refused. It has no goroutine and no lock of its own.
+// Entries are checked against them in a Stage, which is discarded if an entry
+// is rejected. The package has no goroutine and no lock of its own.
 package outbox
 
 import (
@@ -19,37 +19,37 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Box is what one generation of a shard has of messages and is not in the store
-// yet, and its totals. Only the applying goroutine changes it, under the lock
-// that readers hold.
+// Box has the message state of one generation of a shard that is not in the
+// store yet, and its totals. Only the applying goroutine changes it, under the
+// lock that readers hold.
 type Box struct {
 	rows         *rows.Known
 	fresh, taken layer
 	totals       journal.MessageTotals
 }
 
-// NewBox is the empty box of a shard whose rows are these.
+// NewBox returns an empty box for a shard with these rows.
 func NewBox(known *rows.Known) *Box { return &Box{rows: known} }
 
-// layer is changed pairs, under their class and the rest of their key.
+// layer is a set of changed pairs, keyed by class and the rest of the key.
 type layer struct {
 	pairs map[string]change
-	// outbox and deadLetters are the keys of those classes in the order they
-	// were made, which is theirs, with some that are gone.
+	// outbox and deadLetters are the keys of these classes in creation order,
+	// which is key order. They may include deleted ones.
 	outbox, deadLetters []string
 }
 
-// change is a pair as it is now; without a value it is gone.
+// change is the new state of a pair; without a value it is deleted.
 type change struct {
 	value []byte
-	below bool // the layer below has it
+	below bool // the layer below has the pair
 
-	// As of before the entry: whether there was one, and its hash.
+	// State before the entry: whether the pair existed, and its hash.
 	had bool
 	was store.RowHash
 }
 
-// Totals are those of the messages and dead letters.
+// Totals returns the totals of messages and dead letters.
 func (b *Box) Totals() journal.MessageTotals { return b.totals }
 
 // Open reads the totals from the store.
@@ -61,29 +61,29 @@ func (b *Box) Open(view kv.View) error {
 	return err
 }
 
-// Check compares the totals with the rows that they are of.
+// Check compares the totals with the number of rows.
 func (b *Box) Check() error {
 	t, sums := &b.totals, b.rows.Sums()
 	if messages, deadLetters := sums[store.SumOutbox].Rows, sums[store.SumDeadLetters].Rows; t.Messages != messages || t.DeadLetters != deadLetters {
 		return &store.DamageError{Where: fmt.Sprintf("shard %d", b.rows.Shard), Action: rows.ActionReplace, What: fmt.Sprintf(
-			"%d sends and %d dead letters; its totals say %d and %d", messages, deadLetters, t.Messages, t.DeadLetters)}
+			"%d messages and %d dead letters, but its totals say %d and %d", messages, deadLetters, t.Messages, t.DeadLetters)}
 	}
 	return nil
 }
 
-// Changes are the pairs that a batch takes to the store.
+// Changes are the pairs that a batch writes to the store.
 type Changes map[string]change
 
-// Take hands the fresh pairs to a batch.
+// Take passes the fresh pairs to a batch.
 func (b *Box) Take() Changes {
 	b.taken, b.fresh = b.fresh, layer{}
 	return b.taken.pairs
 }
 
-// Flushed is told that what was taken is in the store.
-func (b *Box) Flushed() { b.taken = layer{} }
+// MarkFlushed must be called when the taken pairs are in the store.
+func (b *Box) MarkFlushed() { b.taken = layer{} }
 
-// Put writes the pairs in the order of their keys. scratch is used again.
+// Put writes the pairs in key order. scratch is reused.
 func (b *Box) Put(kvs *store.Batch, changes Changes, scratch []string) []string {
 	keys := scratch[:0]
 	for key := range changes {

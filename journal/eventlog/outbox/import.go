@@ -9,24 +9,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Transfer stages a part of an import: a message that waits for its
-// acknowledgement, or a dead letter.
+// Transfer stages a part of an import: an unacknowledged message or a dead
+// letter.
 func (s *Stage) Transfer(at journal.ItemID, kind journal.PartKind, data []byte) error {
 	t, err := journal.DecodeTransfer(data)
 	if err != nil {
 		return err
 	}
 	if len(t.Body) > verdict.MaxRecordBytes {
-		return fmt.Errorf("%w: a send has %d bytes", verdict.ErrInvalid, len(t.Body))
+		return fmt.Errorf("%w: a message has %d bytes", verdict.ErrInvalid, len(t.Body))
 	}
 	totals := s.changeTotals()
 	if kind == journal.PartDeadLetter {
 		l, err := store.DecodeDeadLetter(t.Body, at)
 		if err != nil {
-			return fmt.Errorf("%w: %w", verdict.ErrInvalid, err) // of the file, on all replicas alike
+			return fmt.Errorf("%w: %w", verdict.ErrInvalid, err) // depends only on the file, so all replicas agree
 		}
 		if l.Destination != t.Entity && (l.Number != 0 || l.Source != t.Entity) {
-			return fmt.Errorf("%w: a dead letter of another entity", verdict.ErrInvalid)
+			return fmt.Errorf("%w: the dead letter belongs to a different entity", verdict.ErrInvalid)
 		}
 		totals.DeadLetters++
 		totals.DeadLetterBytes += uint64(len(t.Body))
@@ -38,7 +38,7 @@ func (s *Stage) Transfer(at journal.ItemID, kind journal.PartKind, data []byte) 
 		return fmt.Errorf("%w: %w", verdict.ErrInvalid, err)
 	}
 	if op.Source != t.Entity {
-		return fmt.Errorf("%w: a send of another entity", verdict.ErrInvalid)
+		return fmt.Errorf("%w: the message belongs to a different entity", verdict.ErrInvalid)
 	}
 	totals.Messages++
 	totals.MessageBytes += uint64(len(t.Body))
@@ -47,7 +47,7 @@ func (s *Stage) Transfer(at journal.ItemID, kind journal.PartKind, data []byte) 
 	return err
 }
 
-// Number stages a part of an import: what is counted for a pair of entities.
+// Number stages a part of an import: the numbers of a channel.
 func (s *Stage) Number(kind journal.PartKind, data []byte) error {
 	c, err := journal.DecodePartCount(data)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Stage) Number(kind journal.PartKind, data []byte) error {
 		class = store.ClassInbox
 	}
 	for _, e := range []sharding.EntityID{c.Entity, c.Other} {
-		if err := verdict.Name([]byte(e.Type), []byte(e.ID), "a pair"); err != nil {
+		if err := verdict.CheckName([]byte(e.Type), []byte(e.ID), "a pair"); err != nil {
 			return err
 		}
 	}
@@ -68,7 +68,7 @@ func (s *Stage) Number(kind journal.PartKind, data []byte) error {
 		return err
 	}
 	if has {
-		return fmt.Errorf("%w: a pair is there already", verdict.ErrInvalid)
+		return fmt.Errorf("%w: the channel exists already", verdict.ErrInvalid)
 	}
 	s.Set(key, store.AppendPairCount(nil, &journal.PairCount{Last: c.Number, After: c.After, GivenUp: c.GivenUp}), nil)
 	return nil

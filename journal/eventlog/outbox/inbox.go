@@ -9,24 +9,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The destination of a message keeps the highest number that it has from each
-// source, for ever, whether both exist all the time or not. A record, or a
-// refusal, of a message takes effect only if its number is the next: so each
-// has its effect once, and in order.
+// The destination of a message stores the highest number received from each
+// source, forever and independently of whether either entity exists. A record
+// or a rejection for a message takes effect only if the message has the next
+// number, so each message takes effect exactly once and in order.
 
-// judgeSource checks that a record made by a message or by a dead letter comes
-// in its turn, and stages what that takes. It returns the message; the zero
-// value for none.
-func (s *Stage) judgeSource(v *journal.RecordView, at journal.Position) (from journal.MessageSource, err error) {
+// checkSource checks that a record caused by a message or a dead letter is next
+// in order, and stages the consequences. It returns the message, or the zero
+// value if there is none.
+func (s *Stage) checkSource(v *journal.RecordView, at journal.Position) (from journal.MessageSource, err error) {
 	data, refusal := v.Section(journal.SectionSource), v.Section(journal.SectionRefusal)
 	kind := byte(0)
 	if len(data) > 0 {
 		kind = data[0]
 	} else if data != nil {
-		return from, fmt.Errorf("%w: a source of no kind", journal.ErrDamaged)
+		return from, fmt.Errorf("%w: a source without a kind", journal.ErrDamaged)
 	}
 	if refusal != nil && kind != journal.SourceEntity {
-		return from, fmt.Errorf("%w: a refusal of no send", verdict.ErrInvalid)
+		return from, fmt.Errorf("%w: a rejection without a message", verdict.ErrInvalid)
 	}
 	switch kind {
 	case 0, journal.SourceTimer:
@@ -53,7 +53,7 @@ func (s *Stage) judgeSource(v *journal.RecordView, at journal.Position) (from jo
 		}
 		l, err := s.removeDeadLetter(id)
 		if err == nil && (l == nil || l.Destination != v.Entity()) {
-			err = fmt.Errorf("%w: its dead letter is not there", verdict.ErrInvalid)
+			err = fmt.Errorf("%w: the dead letter does not exist", verdict.ErrInvalid)
 		}
 		return from, err
 	}
@@ -64,9 +64,9 @@ func entityOf(s *journal.MessageSource) sharding.EntityID {
 	return sharding.EntityID{Type: string(s.Type), ID: string(s.ID)}
 }
 
-// receive takes the next number of a source.
+// receive advances the number received from a source.
 func (s *Stage) receive(typ, id []byte, from *journal.MessageSource) error {
-	if err := verdict.Name(from.Type, from.ID, "the source of a send"); err != nil {
+	if err := verdict.CheckName(from.Type, from.ID, "the source of a message"); err != nil {
 		return err
 	}
 	key := store.AppendPair(s.Key(store.ClassInbox), typ, id, from.Type, from.ID)
@@ -81,16 +81,16 @@ func (s *Stage) receive(typ, id []byte, from *journal.MessageSource) error {
 		}
 	}
 	if !from.InTurn(highest) {
-		return fmt.Errorf("%w: send %d is not the next after %d", verdict.ErrInvalid, from.Number, highest)
+		return fmt.Errorf("%w: message %d is not the next after %d", verdict.ErrInvalid, from.Number, highest)
 	}
 	s.Set(key, store.AppendCount(make([]byte, 0, 8), from.Number), value)
 	return nil
 }
 
-// refuse takes a message's number without its entity. The refusal goes back to
-// the source, or the message becomes a dead letter.
-func (s *Stage) refuse(p *journal.OutboxOp, id journal.ItemID) error {
-	if err := verdict.Name(p.Type, p.Entity, "the destination of a send"); err != nil {
+// reject consumes a message's number without involving its entity. The
+// rejection is sent back to the source, or the message becomes a dead letter.
+func (s *Stage) reject(p *journal.OutboxOp, id journal.ItemID) error {
+	if err := verdict.CheckName(p.Type, p.Entity, "the destination of a message"); err != nil {
 		return err
 	}
 	if err := s.receive(p.Type, p.Entity, &p.Source); err != nil {
@@ -99,7 +99,7 @@ func (s *Stage) refuse(p *journal.OutboxOp, id journal.ItemID) error {
 	s.clock = max(s.clock, p.At)
 	to := sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}
 	if len(p.OnReject) > 0 {
-		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, led{hops: p.Source.Hops, answer: p.Source.Answers}, id)
+		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, cause{hops: p.Source.Hops, answer: p.Source.Answers}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: entityOf(&p.Source), Destination: to, Number: p.Source.Number, At: p.At,
@@ -107,20 +107,20 @@ func (s *Stage) refuse(p *journal.OutboxOp, id journal.ItemID) error {
 	})
 }
 
-// giveUp ends a message whose destination's type does not exist.
+// giveUp ends a message to a type that does not exist.
 func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
 	op, err := s.acknowledge(p.ID)
 	if op == nil || err != nil {
 		return err
 	}
 	s.clock = max(s.clock, p.At)
-	if _, err := s.changePair(op.Source, op.Destination, func(c *journal.PairCount) { c.GiveUp(op.Number) }); err != nil {
+	if _, err := s.changeChannel(op.Source, op.Destination, func(c *journal.PairCount) { c.GiveUp(op.Number) }); err != nil {
 		return err
 	}
 	if op.OnReject != "" {
 		return s.addMessage(op.Source, &journal.MessageOp{
 			Type: []byte(op.Source.Type), ID: []byte(op.Source.ID), Command: []byte(op.OnReject), Payload: p.Answer,
-		}, p.At, led{hops: op.Hops, trace: op.Trace}, id)
+		}, p.At, cause{hops: op.Hops, trace: op.Trace}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: op.Source, Destination: op.Destination, At: p.At,
@@ -128,18 +128,18 @@ func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
 	})
 }
 
-// deliverAgain makes a dead letter that was given up a new message.
-func (s *Stage) deliverAgain(p *journal.OutboxOp, e *journal.Committed, n uint32) error {
+// resend turns a dead letter that was given up into a new message.
+func (s *Stage) resend(p *journal.OutboxOp, e *journal.Committed, n uint32) error {
 	l, err := s.removeDeadLetter(p.ID)
 	if err != nil || l == nil {
 		return err
 	}
 	if l.Number != 0 {
-		return fmt.Errorf("%w: a dead letter of another shard", verdict.ErrInvalid)
+		return fmt.Errorf("%w: the dead letter belongs to a different shard", verdict.ErrInvalid)
 	}
 	return s.addMessage(l.Source, &journal.MessageOp{
 		Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload,
-	}, l.At, led{}, journal.ItemID{Index: e.Index, Ordinal: n})
+	}, l.At, cause{}, journal.ItemID{Index: e.Index, Ordinal: n})
 }
 
 func (s *Stage) addDeadLetter(l *journal.DeadLetter) error {
@@ -154,7 +154,8 @@ func (s *Stage) addDeadLetter(l *journal.DeadLetter) error {
 	return nil
 }
 
-// removeDeadLetter ends a dead letter and returns it, nil if it is not there.
+// removeDeadLetter removes a dead letter and returns it, nil if it does not
+// exist.
 func (s *Stage) removeDeadLetter(id journal.ItemID) (*journal.DeadLetter, error) {
 	key := store.AppendItemID(s.Key(store.ClassDeadLetter), id)
 	body, has, err := s.Find(key)

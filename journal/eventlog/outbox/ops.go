@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Record checks what a record says about messages and stages the changes.
+// Record checks the messages in a record and stages the changes.
 func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
-	from, err := s.judgeSource(v, at)
+	from, err := s.checkSource(v, at)
 	if err != nil {
 		return err
 	}
@@ -23,29 +23,29 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 			return err
 		}
 		ops = rest
-		if item == journal.MaxMessages || verdict.Name(op.Type, op.ID, "a destination") != nil {
-			return fmt.Errorf("%w: a send cannot be stored", verdict.ErrInvalid)
+		if item == journal.MaxMessages || verdict.CheckName(op.Type, op.ID, "a destination") != nil {
+			return fmt.Errorf("%w: a message cannot be stored", verdict.ErrInvalid)
 		}
 		id := journal.ItemID{Index: at.Index, Ordinal: at.Ordinal, Item: item}
 		answer := from.Answers && len(rest) == 0 && bytes.Equal(op.Type, from.Type) && bytes.Equal(op.ID, from.ID)
-		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, led{from.Hops, in, answer}, id); err != nil {
+		if err := s.addMessage(v.Entity(), &op, v.RecordedAt, cause{from.Hops, in, answer}, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// led is what led to a message.
-type led struct {
+// cause describes what led to a message.
+type cause struct {
 	hops   uint8
-	trace  *journal.TraceContext // nil for none
-	answer bool                  // it is the outcome of one
+	trace  *journal.TraceContext // nil if there is none
+	answer bool                  // it is the reply to a message
 }
 
-// addMessage gives a message its number and puts it into the outbox.
-func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now int64, by led, id journal.ItemID) error {
+// addMessage assigns a number to a message and adds it to the outbox.
+func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now int64, by cause, id journal.ItemID) error {
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
-	pair, err := s.changePair(source, to, func(c *journal.PairCount) { c.Last++ })
+	pair, err := s.changeChannel(source, to, func(c *journal.PairCount) { c.Last++ })
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload,
 	})
 	if len(body) > verdict.MaxRecordBytes {
-		return fmt.Errorf("%w: a send has %d bytes", verdict.ErrInvalid, len(body))
+		return fmt.Errorf("%w: a message has %d bytes", verdict.ErrInvalid, len(body))
 	}
 	s.Set(store.AppendItemID(s.Key(store.ClassOutbox), id), body, nil)
 	t := s.changeTotals()
@@ -67,8 +67,8 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 	return nil
 }
 
-// changePair changes what is counted for a pair.
-func (s *Stage) changePair(source, to sharding.EntityID, change func(*journal.PairCount)) (c journal.PairCount, err error) {
+// changeChannel changes the counters of a channel.
+func (s *Stage) changeChannel(source, to sharding.EntityID, change func(*journal.PairCount)) (c journal.PairCount, err error) {
 	key := store.AppendEntityID(store.AppendEntityID(s.Key(store.ClassCount), source), to)
 	value, has, err := s.Find(key)
 	if err == nil && has {
@@ -82,8 +82,8 @@ func (s *Stage) changePair(source, to sharding.EntityID, change func(*journal.Pa
 	return c, nil
 }
 
-// acknowledge takes a message out of the outbox and returns it, nil if it is
-// not there any more.
+// acknowledge removes a message from the outbox and returns it, nil if it no
+// longer exists.
 func (s *Stage) acknowledge(id journal.ItemID) (*journal.Message, error) {
 	key := store.AppendItemID(s.Key(store.ClassOutbox), id)
 	body, has, err := s.Find(key)
@@ -102,7 +102,7 @@ func (s *Stage) acknowledge(id journal.ItemID) (*journal.Message, error) {
 	return &op, err
 }
 
-// Ops checks an entry of steps and stages them.
+// Ops checks an entry of outbox operations and stages them.
 func (s *Stage) Ops(e *journal.Committed, body []byte) error {
 	for n := uint32(0); len(body) > 0; n++ {
 		p, rest, err := journal.NextOutboxOp(body)
@@ -118,9 +118,9 @@ func (s *Stage) Ops(e *journal.Committed, body []byte) error {
 		case journal.OutboxGivenUp:
 			err = s.giveUp(&p, journal.ItemID{Index: e.Index, Ordinal: n})
 		case journal.OutboxSentAgain:
-			err = s.deliverAgain(&p, e, n)
+			err = s.resend(&p, e, n)
 		default:
-			err = s.refuse(&p, journal.ItemID{Index: e.Index, Ordinal: n})
+			err = s.reject(&p, journal.ItemID{Index: e.Index, Ordinal: n})
 		}
 		if err != nil {
 			return err

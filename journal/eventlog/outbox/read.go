@@ -14,30 +14,30 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Source gives readers the boxes of shards.
+// Source gives readers access to the boxes of shards.
 type Source interface {
-	// Box returns what a shard has, and holds the lock until Unlock is called,
-	// whatever it returns.
+	// Box returns the state of a shard. In any case it takes the lock, which is
+	// held until Unlock is called.
 	Box(sharding.ShardID) Moment
-	// View is of what is in the store, below the box.
+	// View returns a view of the store, which is below the box.
 	View() (kv.View, error)
 	Unlock()
 }
 
-// Moment is a shard's box at one moment.
+// Moment is a shard's box at one point in time.
 type Moment struct {
-	Box       *Box   // nil: the shard has no state
+	Box       *Box   // nil if the shard has no state
 	Err       error  // why nothing can be read, nil if it can
-	Applied   uint64 // index
-	Flushed   uint64 // of it, what is in the store
+	Applied   uint64 // applied index
+	Flushed   uint64 // index up to which the store has the state
 	Importing bool   // messages have to wait
 }
 
-// Outboxes reads what shards have of messages, as of one moment each: what is
-// in the store, and what was applied since. It may be used from any goroutine.
+// Outboxes reads the messages of shards. Each read sees a consistent snapshot
+// of the store and the memtable. It is safe for concurrent use.
 type Outboxes struct{ From Source }
 
-// MessageTotals is what a shard has of messages now. It does no I/O.
+// MessageTotals returns the current totals of a shard. It does no I/O.
 func (r Outboxes) MessageTotals(id sharding.ShardID) journal.MessageTotals {
 	defer r.From.Unlock()
 	if at := r.From.Box(id); at.Box != nil {
@@ -46,13 +46,14 @@ func (r Outboxes) MessageTotals(id sharding.ShardID) journal.MessageTotals {
 	return journal.MessageTotals{}
 }
 
-// PendingMessages is how many messages of an entity are not acknowledged, as of
-// an index of the log.
+// PendingMessages returns the number of an entity's unacknowledged messages,
+// and the log index at which that holds.
 func (r Outboxes) PendingMessages(id sharding.ShardID, e sharding.EntityID) (n, asOf uint64, err error) {
 	return r.readCount(id, store.AppendEntityID([]byte{byte(store.ClassCount)}, e))
 }
 
-// Received is the highest number that an entity has from a source.
+// Received returns the highest number that an entity has received from a
+// source.
 func (r Outboxes) Received(id sharding.ShardID, e, source sharding.EntityID) (uint64, error) {
 	n, _, err := r.readCount(id, store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassInbox)}, e), source))
 	return n, err
@@ -64,12 +65,12 @@ func (r Outboxes) readCount(id sharding.ShardID, key []byte) (n, asOf uint64, er
 		return err
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("read sends of shard %d: %w", id, err)
+		return 0, 0, fmt.Errorf("read messages of shard %d: %w", id, err)
 	}
 	return n, asOf, nil
 }
 
-// PairCount is what is counted for a pair of entities in the source's shard.
+// PairCount returns the counters of a channel in the source's shard.
 func (r Outboxes) PairCount(id sharding.ShardID, source, to sharding.EntityID) (c journal.PairCount, err error) {
 	key := store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassCount)}, source), to)
 	_, err = r.readPair(id, key, func(body []byte) (err error) {
@@ -77,12 +78,12 @@ func (r Outboxes) PairCount(id sharding.ShardID, source, to sharding.EntityID) (
 		return err
 	})
 	if err != nil {
-		return c, fmt.Errorf("read sends of shard %d: %w", id, err)
+		return c, fmt.Errorf("read messages of shard %d: %w", id, err)
 	}
 	return c, nil
 }
 
-// readPair calls fn with a pair's value, if there is one, as of an index.
+// readPair calls fn with a pair's value, if it exists, and returns the index.
 func (r Outboxes) readPair(id sharding.ShardID, key []byte, fn func(body []byte) error) (asOf uint64, err error) {
 	class := store.Class(key[0])
 	var w store.RowHasher
@@ -110,16 +111,16 @@ func (r Outboxes) readPair(id sharding.ShardID, key []byte, fn func(body []byte)
 		return nil
 	})
 	if err == nil {
-		err = l.Row(&w, view, class, key[1:], value, found)
+		err = l.CheckRow(&w, view, class, key[1:], value, found)
 	}
 	if err == nil && found {
 		err = fn(value)
 	}
-	return at.Applied, k.Met(err)
+	return at.Applied, k.NoteDamage(err)
 }
 
-// find returns a pair that is on its way to the store; known if it is, without
-// a value if it is gone.
+// find returns a pair that is on its way to the store. known is true if it is;
+// the value is nil if the pair was deleted.
 func (m *Moment) find(key []byte) (value []byte, known bool) {
 	if m.Box == nil || m.Err != nil {
 		return nil, false
@@ -132,11 +133,11 @@ func (m *Moment) find(key []byte) (value []byte, known bool) {
 	return nil, false
 }
 
-// Outbox calls fn for the messages of a shard that are not acknowledged and
-// were made after one, in the order they were made; the message is only lent.
-// An error of fn ends it and is returned, but for ErrStopReading. It reads the
-// store and what was applied since as of one moment, or of several where more
-// than maxFreshItems are on their way to the store.
+// Outbox calls fn for the unacknowledged messages of a shard that were created
+// after one, in creation order. The message is only valid during the call. An
+// error of fn ends the read and is returned, except ErrStopReading. It reads a
+// consistent snapshot of the store and the memtable, or several if more than
+// maxFreshItems are on their way to the store.
 func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
 	err := r.readItems(ctx, id, store.ClassOutbox, after, func(at journal.ItemID, body []byte) error {
 		s, err := store.DecodeMessage(body, at)
@@ -151,8 +152,8 @@ func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal
 	return nil
 }
 
-// Message returns a message that is not acknowledged, nil if it is not there any
-// more; it is the caller's.
+// Message returns an unacknowledged message, nil if it no longer exists. The
+// result belongs to the caller.
 func (r Outboxes) Message(id sharding.ShardID, at journal.ItemID) (m *journal.Message, err error) {
 	_, err = r.readPair(id, store.AppendItemID([]byte{byte(store.ClassOutbox)}, at), func(body []byte) error {
 		got, err := store.DecodeMessage(slices.Clone(body), at)
@@ -165,8 +166,8 @@ func (r Outboxes) Message(id sharding.ShardID, at journal.ItemID) (m *journal.Me
 	return m, nil
 }
 
-// DeadLetters calls fn for the dead letters of a shard as Outbox does for its
-// messages.
+// DeadLetters calls fn for the dead letters of a shard, in the same way as
+// Outbox.
 func (r Outboxes) DeadLetters(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.DeadLetter) error) error {
 	err := r.readItems(ctx, id, store.ClassDeadLetter, after, func(at journal.ItemID, body []byte) error {
 		l, err := store.DecodeDeadLetter(body, at)
@@ -181,7 +182,8 @@ func (r Outboxes) DeadLetters(ctx context.Context, id sharding.ShardID, after jo
 	return nil
 }
 
-// DeadLetter returns a dead letter, nil if it is not there; it is the caller's.
+// DeadLetter returns a dead letter, nil if it does not exist. The result
+// belongs to the caller.
 func (r Outboxes) DeadLetter(id sharding.ShardID, at journal.ItemID) (l *journal.DeadLetter, err error) {
 	_, err = r.readPair(id, store.AppendItemID([]byte{byte(store.ClassDeadLetter)}, at), func(body []byte) error {
 		got, err := store.DecodeDeadLetter(slices.Clone(body), at)
@@ -194,11 +196,11 @@ func (r Outboxes) DeadLetter(id sharding.ShardID, at journal.ItemID) (l *journal
 	return l, nil
 }
 
-// ErrStopReading ends a reading without an error.
+// ErrStopReading ends a read without an error.
 var ErrStopReading = errors.New("stop reading")
 
-// readItems calls fn for the items of a class after one. It reads in parts, each
-// as of one moment, and goes on after the last item of a part.
+// readItems calls fn for the items of a class after one. It reads in parts,
+// each from a consistent snapshot, and continues after the last item of a part.
 func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID,
 	fn func(at journal.ItemID, body []byte) error) error {
 	for {
@@ -219,11 +221,11 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 	}
 }
 
-// readPart merges the store with what was applied since: what is in the
-// overlay was made later than all that is in the store. Of the store, the items
-// of an entry are handed out once all of them were met: which of them may be
-// missing nobody could tell who reads on behind one of them. So a reading that
-// begins there begins with the entry, and passes over what was read before.
+// readPart merges the store with the memtable, whose items are all newer than
+// those in the store. Items from the store are passed on only after all items
+// of their entry were found: a reader that resumes in the middle of an entry
+// could not tell whether one of them was missing. So a read that starts there
+// begins at the start of the entry and skips what was read before.
 func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID, items *itemReading,
 	fn func(at journal.ItemID, body []byte) error) (err error) {
 	met := entryItems{items: items, class: class, after: after, fn: func(at journal.ItemID, body []byte) error {
@@ -242,14 +244,14 @@ func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store
 			if _, changed := items.changed[string(key)]; changed {
 				return nil
 			}
-			return met.store(key[1:], body)
+			return met.addStored(key[1:], body)
 		})
 	}
 	for i := 0; i < len(items.fresh) && err == nil; i++ {
-		err = met.fresh([]byte(items.fresh[i].key[1:]), items.fresh[i].value)
+		err = met.addFresh([]byte(items.fresh[i].key[1:]), items.fresh[i].value)
 	}
-	if err == nil && !items.part && !items.expected.Passed(math.MaxInt64) {
-		err = items.rows.Missing(class)
+	if err == nil && !items.part && !items.expected.IsPast(math.MaxInt64) {
+		err = items.rows.ReportMissing(class)
 	}
 	if err == nil {
 		err = met.handOut()
@@ -257,46 +259,47 @@ func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store
 	return err
 }
 
-// entryItems are the items of one entry that were met in the store and are
-// handed out when all of them were.
+// entryItems collects the items of one entry from the store until all of them
+// are found.
 type entryItems struct {
 	items   *itemReading
 	class   store.Class
 	after   journal.ItemID
 	fn      func(at journal.ItemID, body []byte) error
-	waiting []metItem
+	waiting []foundItem
 }
 
-type metItem struct {
+type foundItem struct {
 	at   journal.ItemID
 	body []byte
 }
 
-// store takes an item of the store; the body is lent.
-func (e *entryItems) store(rest, body []byte) error {
-	at, err := e.meet(rest)
+// addStored adds an item from the store; the body is only valid during the
+// call.
+func (e *entryItems) addStored(rest, body []byte) error {
+	at, err := e.count(rest)
 	if err == nil && e.after.Less(at) {
-		e.waiting = append(e.waiting, metItem{at, slices.Clone(body)})
+		e.waiting = append(e.waiting, foundItem{at, slices.Clone(body)})
 	}
 	return err
 }
 
-// fresh takes an item of the overlay, in which nothing is missing.
-func (e *entryItems) fresh(rest, body []byte) error {
-	at, err := e.meet(rest)
+// addFresh adds an item from the memtable, where nothing can be missing.
+func (e *entryItems) addFresh(rest, body []byte) error {
+	at, err := e.count(rest)
 	if err == nil && e.after.Less(at) {
 		err = e.fn(at, body)
 	}
 	return err
 }
 
-// meet counts an item, and hands out those of the entry before it.
-func (e *entryItems) meet(rest []byte) (at journal.ItemID, err error) {
+// count counts an item, and passes on those of the previous entry.
+func (e *entryItems) count(rest []byte) (at journal.ItemID, err error) {
 	if at, err = store.DecodeItemID(rest); err != nil {
 		return at, err
 	}
-	if !e.items.expected.Meet(int64(at.Index)) {
-		return at, e.items.rows.Missing(e.class)
+	if !e.items.expected.Add(int64(at.Index)) {
+		return at, e.items.rows.ReportMissing(e.class)
 	}
 	if len(e.waiting) > 0 && e.waiting[0].at.Index != at.Index {
 		err = e.handOut()
@@ -315,16 +318,16 @@ func (e *entryItems) handOut() error {
 	return nil
 }
 
-// maxFreshItems bounds what one part of a reading takes from the overlay.
+// maxFreshItems limits what one part of a read takes from the memtable.
 const maxFreshItems = 4096
 
-// itemReading is a moment of a class of items.
+// itemReading is a class of items at one point in time.
 type itemReading struct {
 	rows     *rows.Known
 	expected *rows.Expected
-	part     bool                // there is more in the overlay
-	view     kv.View             // nil where the store has nothing that is asked for
-	changed  map[string]struct{} // in the store, and gone since
+	part     bool                // the memtable has more
+	view     kv.View             // nil if the store has none of the requested items
+	changed  map[string]struct{} // in the store, but deleted since
 	fresh    []freshItem
 }
 
@@ -345,14 +348,14 @@ func (r Outboxes) capture(id sharding.ShardID, class store.Class, from string) (
 	if at.Index > now.Flushed {
 		return items, nil
 	}
-	items.changed = now.Box.gone(class)
+	items.changed = now.Box.deletedPairs(class)
 	var err error
 	items.view, err = r.From.View()
 	return items, err
 }
 
-// items takes what the overlay has from the entry of a key on; what of it is
-// not behind the key is there to be counted.
+// items takes the memtable's items, starting with the entry of a key. Items of
+// that entry up to the key are included only to be counted.
 func (b *Box) items(class store.Class, from string, at journal.ItemID) *itemReading {
 	items := &itemReading{rows: b.rows, expected: b.rows.ExpectItems(class, int64(min(at.Index, math.MaxInt64)), math.MaxInt64)}
 	entry := string(store.AppendItemID([]byte{byte(class)}, journal.ItemID{Index: at.Index}))
@@ -383,8 +386,8 @@ func (b *Box) items(class store.Class, from string, at journal.ItemID) *itemRead
 	return items
 }
 
-// gone are the pairs of a class that the overlay takes away.
-func (b *Box) gone(class store.Class) map[string]struct{} {
+// deletedPairs returns the pairs of a class that the memtable deletes.
+func (b *Box) deletedPairs(class store.Class) map[string]struct{} {
 	gone := make(map[string]struct{})
 	for _, layer := range [...]*layer{&b.taken, &b.fresh} {
 		for key, c := range layer.pairs {

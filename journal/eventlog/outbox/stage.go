@@ -7,45 +7,45 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Stage is what the entry being judged does to a box. It serves the goroutine
-// that applies.
+// Stage collects the changes to a box by the entry being checked. It is used by
+// the applying goroutine.
 type Stage struct {
-	// View is of what is in the store, below all boxes; Sums keeps what is
-	// known of rows. Both are set before use.
+	// View returns a view of the store, which is below all boxes; Sums
+	// maintains what is known about rows. Both must be set before use.
 	View func() (kv.View, error)
 	Sums *rows.Writer
 
 	box      *Box
 	pairs    map[string]change
-	order    []string // of pairs, as they were touched
+	order    []string // keys of pairs, in the order in which they were changed
 	totals   journal.MessageTotals
-	moved    bool // totals differ
+	moved    bool // totals have changed
 	clock    int64
-	messages bool // it made some
+	messages bool // it created messages
 	key      []byte
 	full     []byte
 }
 
-// Begin is told that an entry of a box's shard is judged next.
+// Begin starts an entry for the shard of a box.
 func (s *Stage) Begin(box *Box) {
 	s.box = box
 	s.Reset()
 }
 
-// Reset forgets what the entry does.
+// Reset discards the changes.
 func (s *Stage) Reset() {
 	clear(s.pairs)
 	s.order, s.moved, s.clock, s.messages = s.order[:0], false, 0, false
 }
 
-// Messages says that the entry sends messages.
-func (s *Stage) Messages() bool { return s.messages }
+// HasMessages reports whether the entry sends messages.
+func (s *Stage) HasMessages() bool { return s.messages }
 
-// Clock is the time of the latest of what the entry does, 0 for none.
+// Clock returns the latest time of the entry's changes, 0 if there are none.
 func (s *Stage) Clock() int64 { return s.clock }
 
-// Find returns a pair as the entry being judged leaves it so far. The value is
-// only lent.
+// Find returns a pair as changed so far by the entry being checked. The value
+// is only valid until the next call.
 func (s *Stage) Find(key []byte) (value []byte, has bool, err error) {
 	if c, ok := s.pairs[string(key)]; ok {
 		return c.value, c.value != nil, nil
@@ -72,13 +72,13 @@ func (s *Stage) findBelow(key []byte) (value []byte, has bool, err error) {
 	})
 	if err == nil {
 		l := s.box.rows.Lookup(&s.Sums.RowHasher, store.Class(key[0]), key[1:])
-		err = l.Row(&s.Sums.RowHasher, view, store.Class(key[0]), key[1:], value, has)
+		err = l.CheckRow(&s.Sums.RowHasher, view, store.Class(key[0]), key[1:], value, has)
 	}
 	return value, has, err
 }
 
-// Set changes a pair; a nil value takes it away. old is what it is before the
-// change, nil where it is not there.
+// Set changes a pair; a nil value deletes it. old is the value before the
+// change, nil if the pair does not exist.
 func (s *Stage) Set(key, value, old []byte) {
 	c, again := s.pairs[string(key)]
 	if !again {
@@ -94,8 +94,8 @@ func (s *Stage) Set(key, value, old []byte) {
 	s.pairs[string(key)] = c
 }
 
-// count changes a counter by delta and returns what it was before; at 0 it is
-// taken away.
+// count adds delta to a counter and returns its value before. A counter that
+// reaches 0 is deleted.
 func (s *Stage) count(key []byte, delta int64) (before uint64, err error) {
 	value, has, err := s.Find(key)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Stage) count(key []byte, delta int64) (before uint64, err error) {
 	return before, nil
 }
 
-// changeTotals returns the shard's totals, to be changed.
+// changeTotals returns the shard's totals for modification.
 func (s *Stage) changeTotals() *journal.MessageTotals {
 	if !s.moved {
 		s.totals, s.moved = s.box.totals, true
@@ -123,17 +123,17 @@ func (s *Stage) changeTotals() *journal.MessageTotals {
 	return &s.totals
 }
 
-// Key begins a key of a class. It is lent until the next.
+// Key returns the start of a key of a class. It is valid until the next call.
 func (s *Stage) Key(class store.Class) []byte {
 	s.key = append(s.key[:0], byte(class))
 	return s.key
 }
 
-// pairBytes is about what a pair costs in memory beside its bytes.
+// pairBytes estimates the memory overhead of a pair.
 const pairBytes = 96
 
-// Commit makes what was staged visible and returns its size. The caller holds
-// the lock.
+// Commit makes the staged changes visible and returns their size. The lock must
+// be held.
 func (s *Stage) Commit() (bytes int) {
 	if len(s.order) == 0 {
 		return 0

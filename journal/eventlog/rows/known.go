@@ -1,7 +1,8 @@
-// Package rows knows which rows the store has of a shard, and what they hold:
-// the store's absence is no proof, since a block that goes bad hides its rows,
-// or shows what they were before. It has no goroutine and no lock: what is
-// known of a shard belongs to whoever applies its log.
+// Package rows tracks which rows the store has of a shard, and checksums of
+// their contents. If the store does not find a row, that proves nothing: a bad
+// block may hide its rows or show earlier versions of them. The package has no
+// goroutine and no lock; the state of a shard belongs to the goroutine that
+// applies its log.
 package rows
 
 import (
@@ -14,68 +15,67 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Known is what is known of the rows of one generation of a shard:
+// Known is what is known about the rows of one generation of a shard:
 //
-//   - which rows there are that are looked up one at a time, and what each holds:
-//     a set, filled by a scan at the start and kept up with what is applied;
-//   - how many rows there are of each group, and their sum: store.Sums, part of
-//     the applied mark;
-//   - how many timers, messages and dead letters there are in parts of their order.
+//   - The rows that are looked up individually, with a tag of their contents: a
+//     set that is filled by a scan at the start and updated by applied entries.
+//   - The number and the checksum of the rows of each group: store.Sums, which is
+//     part of the applied record.
+//   - The number of timers, messages and dead letters in ranges of their order.
 //
-// A row that the store does not find, or finds otherwise than it was written,
-// is damage: the shard stops on this node.
+// If the store does not find a row or returns different contents, that is
+// damage and the shard stops on this node.
 //
-// Only the applying goroutine changes it, under a lock that all others hold who
-// look something up.
+// Only the applying goroutine changes it, under a lock that is held for every
+// lookup.
 type Known struct {
 	Shard      sharding.ShardID
 	Generation uint32
 
 	seed        uint64
 	damaged     func(error) error
-	set         set                      // of the rows that are looked up, those in no overlay
-	meta        map[string]store.RowHash // of the metadata machine's pairs
-	dues        tally                    // of timers, by their slots
+	set         set                      // rows that are looked up individually and not in the memtable
+	meta        map[string]store.RowHash // of the pairs of the metadata state machine
+	dues        tally                    // of timers, by slot
 	messages    tally                    // of the outbox, by index
-	deadLetters tally                    // likewise
+	deadLetters tally                    // of dead letters, by index
 	owing       owing
-	many        map[string]store.Head // timers of entities that have at least ManyTimers
-	sums        store.Sums            // as of what is applied
-	stored      store.Sums            // as of what the store holds
+	many        map[string]store.Head // timer counts of entities with at least ManyTimers
+	sums        store.Sums            // at the applied index
+	stored      store.Sums            // at the index that the store has
 }
 
-// New is what is known of a generation without rows. The seed keys the hashes
-// by which rows are known again. damaged is told of damage, from any goroutine,
-// and returns it.
+// New returns the knowledge about a generation without rows. The seed is the
+// key of the hashes that identify rows. damaged is called for damage, from any
+// goroutine, and returns its argument.
 func New(shard sharding.ShardID, generation uint32, seed uint64, damaged func(error) error) *Known {
 	return &Known{Shard: shard, Generation: generation, seed: seed, damaged: damaged}
 }
 
-// Sums are those of the rows as of what is applied.
+// Sums returns the checksums of the rows at the applied index.
 func (k *Known) Sums() *store.Sums { return &k.sums }
 
-// Flushed is told that the store holds what was applied when the sums were
-// these.
-func (k *Known) Flushed(sums *store.Sums) { k.stored = *sums }
+// MarkFlushed must be called when the store has the state with these checksums.
+func (k *Known) MarkFlushed(sums *store.Sums) { k.stored = *sums }
 
-// Met has the shard stopped if an error of a read of it is damage, and returns
-// the error. There may be no shard.
-func (k *Known) Met(err error) error {
+// NoteDamage requests that the shard is stopped if err is damage, and returns
+// err. k may be nil.
+func (k *Known) NoteDamage(err error) error {
 	if k != nil && errors.Is(err, journal.ErrDamaged) {
 		return k.damaged(err)
 	}
 	return err
 }
 
-// Damaged has the shard stopped, and returns the cause.
-func (k *Known) Damaged(cause error) error { return k.damaged(cause) }
+// ReportDamage requests that the shard is stopped, and returns the cause.
+func (k *Known) ReportDamage(cause error) error { return k.damaged(cause) }
 
-// Place is that of a row in the set.
+// Place returns the hash that identifies a row in the set.
 func (k *Known) Place(w *store.RowHasher, class store.Class, rest []byte) uint64 {
 	return w.Place(k.seed, class, rest)
 }
 
-// Replace puts a row in the place of what was there.
+// Replace replaces a row.
 func (k *Known) Replace(group store.SumClass, place uint64, old store.RowHash, had bool, now store.RowHash, has bool) {
 	whole := true
 	switch {
@@ -92,7 +92,8 @@ func (k *Known) Replace(group store.SumClass, place uint64, old store.RowHash, h
 	k.changeSum(group, old, had, now, has)
 }
 
-// changeSum changes the sum of a group whose rows are not known one at a time.
+// changeSum updates the checksum of a group whose rows are not tracked
+// individually.
 func (k *Known) changeSum(group store.SumClass, old store.RowHash, had bool, now store.RowHash, has bool) {
 	sum := &k.sums[group]
 	if had {
@@ -103,7 +104,7 @@ func (k *Known) changeSum(group store.SumClass, old store.RowHash, had bool, now
 	}
 }
 
-// tally returns that of a class, nil for one that has none.
+// tally returns the tally of a class, nil if it has none.
 func (k *Known) tally(class store.Class) *tally {
 	switch class {
 	case store.ClassOutbox:
@@ -114,28 +115,30 @@ func (k *Known) tally(class store.Class) *tally {
 	return nil
 }
 
-// itemSlot is the index of the entry that made a message or a dead letter.
+// itemSlot returns the index of the entry that created a message or a dead
+// letter.
 func itemSlot(rest []byte) int64 {
-	id, _ := store.DecodeItemID(rest) // one that is none is refused where it is read
+	id, _ := store.DecodeItemID(rest) // an invalid id is rejected when it is read
 	return int64(id.Index)
 }
 
-// ExpectItems is Expect for the messages, or the dead letters, that entries of
-// these indexes have made.
+// ExpectItems returns what a scan must find of the messages or dead letters
+// created by entries with these indexes.
 func (k *Known) ExpectItems(class store.Class, from, to int64) *Expected {
 	return k.tally(class).expect(from, to)
 }
 
-// ExpectDue returns what a scan of timers has to meet, by their due times.
+// ExpectDue returns what a scan must find of the timers with these due times.
 func (k *Known) ExpectDue(from, by int64) *Expected {
 	return k.dues.expect(DueSlot(from), DueSlot(by))
 }
 
-// Missing has the shard stopped because a scan did not meet all that there is.
-func (k *Known) Missing(class store.Class) error {
+// ReportMissing requests that the shard is stopped because a scan did not find
+// all rows.
+func (k *Known) ReportMissing(class store.Class) error {
 	key := store.AppendPrefix(nil, k.Shard, k.Generation, class)
 	return k.damaged(&store.DamageError{
-		Where: store.DescribeKey(key), What: "rows are missing, or are there that were never written or were taken away", Action: ActionReplace,
+		Where: store.DescribeKey(key), What: "rows are missing, or rows exist that were never written or were deleted", Action: ActionReplace,
 	})
 }
 

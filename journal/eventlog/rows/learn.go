@@ -7,24 +7,24 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Classes are those of the rows that are known one at a time, and of the
-// metadata: they scanned at each start.
+// Classes are the classes of rows that are tracked individually, and the
+// metadata. They are scanned at each start.
 var Classes = []store.Class{
 	store.ClassMeta, store.ClassEntity, store.ClassTimer, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter, store.ClassImport,
 }
 
-// Learner takes in the rows that the store has as a generation begins.
+// Learner collects the rows in the store at the start of a generation.
 type Learner struct {
 	hasher store.RowHasher
 	sums   store.Sums
-	// timers are those that heads hold, and those beside: the rows by due time
-	// that there have to be.
+	// timers has the rows by due time that must exist for the timers found in
+	// entity rows and in timer rows.
 	timers store.Sum
 	due    []byte
 	life   []byte
 }
 
-// Learn takes in a row.
+// Learn adds a row.
 func (l *Learner) Learn(k *Known, row store.Key, body []byte) error {
 	group, ok := store.SumOf(row)
 	if !ok {
@@ -83,8 +83,9 @@ func (l *Learner) timer(k *Known, due int64, key []byte, name string) {
 	l.timers.Add(l.hasher.Row(store.ClassDue, l.due, nil))
 }
 
-// Open reads the rows of a generation, and compares them with the sums in its
-// mark. A mark of an earlier release has none, and gets those that there are.
+// Open reads the rows of a generation and compares them with the checksums in
+// its applied record. A record written by an earlier release has no checksums,
+// and gets those that were found.
 func (k *Known) Open(view kv.View, mark *store.Applied) error {
 	k.sums, k.stored = mark.Sums, mark.Sums
 	var l Learner
@@ -93,26 +94,26 @@ func (k *Known) Open(view kv.View, mark *store.Applied) error {
 			return err
 		}
 	}
-	l.sums[store.SumDue] = l.timers // they are read in their time
-	return l.Believe(k, mark)
+	l.sums[store.SumDue] = l.timers // these rows are read when they are due
+	return l.Finish(k, mark)
 }
 
-// Believe compares what was found with the mark, and makes it the generation's,
-// as it is in the store.
-func (l *Learner) Believe(k *Known, mark *store.Applied) error {
+// Finish compares the rows found with the applied record and makes them the
+// knowledge about the generation.
+func (l *Learner) Finish(k *Known, mark *store.Applied) error {
 	what := ""
 	switch {
 	case mark.Summed:
 		what = l.sums.Differ(&mark.Sums)
 	case l.sums[store.SumHeads].Rows != mark.Heads:
-		what = fmt.Sprintf("entity heads: %d, not %d", l.sums[store.SumHeads].Rows, mark.Heads)
+		what = fmt.Sprintf("entity rows: found %d, expected %d", l.sums[store.SumHeads].Rows, mark.Heads)
 	}
 	if what == "" && l.timers != l.sums[store.SumDue] {
-		what = fmt.Sprintf("due timers: %d, not %d, or others", l.sums[store.SumDue].Rows, l.timers.Rows)
+		what = fmt.Sprintf("due timers: found %d, expected %d, or with different contents", l.sums[store.SumDue].Rows, l.timers.Rows)
 	}
 	k.sums, k.stored, mark.Sums = l.sums, l.sums, l.sums
 	if what == "" {
 		return nil
 	}
-	return &store.DamageError{Where: fmt.Sprintf("shard %d", k.Shard), What: "rows are missing, or are not as they were written: " + what, Action: ActionReplace}
+	return &store.DamageError{Where: fmt.Sprintf("shard %d", k.Shard), What: "rows are missing or differ from what was written: " + what, Action: ActionReplace}
 }

@@ -7,21 +7,20 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// owing are the entities that have rows which are to be removed a slice at a
-// time, in the order of their keys: that order, and what their heads say, is
-// all that decides which rows an entry removes, so it is the same on all
-// replicas.
+// owing tracks the entities with rows to be removed in slices, in key order.
+// That order and the contents of the entity rows alone determine which rows an
+// entry removes, so it is the same on all replicas.
 type owing struct {
 	entities sorted.Map[string, *Owed]
-	lives    map[string]uint32 // of those that have timers of earlier lives
+	lives    map[string]uint32 // of entities that have timers of earlier incarnations
 }
 
-// ManyTimers is from how many timers on those of an entity are counted in
+// ManyTimers is the number of timers from which an entity's count is kept in
 // memory.
 const ManyTimers = 64
 
-// CountTimers takes in how many timers an entity has, whose head may leave the
-// memory.
+// CountTimers records the number of an entity's timers, because its row may be
+// evicted from memory.
 func (k *Known) CountTimers(entity string, h *store.Head) {
 	switch {
 	case h.Timers < ManyTimers:
@@ -33,23 +32,23 @@ func (k *Known) CountTimers(entity string, h *store.Head) {
 	}
 }
 
-// ManyTimers returns how many timers an entity has and in which life it is, in
-// a head that has nothing else, if these are at least ManyTimers.
+// ManyTimers returns the number of an entity's timers and its incarnation, in
+// an otherwise empty row, if it has at least ManyTimers.
 func (k *Known) ManyTimers(entity string) (h store.Head, ok bool) {
 	h, ok = k.many[entity]
 	return h, ok
 }
 
-// Owed is what is known of such an entity.
+// Owed is what is known about such an entity.
 type Owed struct {
-	// From is where to look for its timers of earlier lives: nothing is left
-	// before. It saves reading what the store holds of removed rows, and decides
-	// nothing.
+	// From is the key before which no timers of earlier incarnations are left.
+	// It saves reading deletion markers in the store, and has no influence on
+	// what is removed.
 	From string
 	life uint32
 }
 
-// Owe takes in what the head of an entity says that is to be removed.
+// Owe records what is to be removed according to an entity's row.
 func (k *Known) Owe(entity string, h *store.Head) {
 	o := &k.owing
 	if h.Left > 0 {
@@ -69,15 +68,15 @@ func (k *Known) Owe(entity string, h *store.Head) {
 		owed = &Owed{}
 		o.entities.Set(entity, owed)
 	}
-	if owed.life != h.Life { // rows of another life come before those that are left
+	if owed.life != h.Life { // rows of an earlier incarnation sort before those that are left
 		owed.life, owed.From = h.Life, ""
 	}
 }
 
-// Owing returns the first of the entities that have rows to be removed.
+// Owing returns the first entity that has rows to be removed.
 func (k *Known) Owing() (entity string, owed *Owed, ok bool) { return k.owing.entities.First() }
 
-// Lives returns in which life those entities are that have timers of earlier
-// lives: what the store has of these is not set. There is at most one for a
-// dozen timers that are left.
+// Lives returns the current incarnations of entities that have timers of
+// earlier incarnations, which are no longer set although the store has them.
+// There is at most one entity per dozen of such timers.
 func (k *Known) Lives() map[string]uint32 { return maps.Clone(k.owing.lives) }

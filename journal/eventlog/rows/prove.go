@@ -7,27 +7,28 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Lookup is what is known of a row that is read from a view.
+// Lookup is what is known about a row that is read from a view.
 type Lookup struct {
 	of    *Known
 	known knownRow
 	sum   store.Sum // of the row's group, as of the view
 }
 
-// Lookup returns what is known of a row. The caller holds the lock, or is the
+// Lookup returns what is known about a row. The caller holds the lock or is the
 // applying goroutine.
 func (k *Known) Lookup(w *store.RowHasher, class store.Class, rest []byte) Lookup {
 	group, _ := store.SumOf(store.Key{Class: class, Suffix: rest})
 	return Lookup{k, k.set.find(k.Place(w, class, rest)), k.stored[group]}
 }
 
-// Absent reports that there is no such row, whatever a store finds in its place.
-func (l *Lookup) Absent() bool { return l.known.n == 0 }
+// IsAbsent reports whether the row does not exist, whatever a store returns for
+// it.
+func (l *Lookup) IsAbsent() bool { return l.known.n == 0 }
 
-// ReadHead reads the head that was looked up, and checks it. One that is absent
-// is not read.
+// ReadHead reads the entity row that was looked up and checks it. It does not
+// read a row that is known to be absent.
 func (l *Lookup) ReadHead(w *store.RowHasher, view kv.View, entity []byte) (h store.Head, exists bool, err error) {
-	if l.Absent() {
+	if l.IsAbsent() {
 		return h, false, nil
 	}
 	key := append(store.AppendPrefix(make([]byte, 0, 16+len(entity)), l.of.Shard, l.of.Generation, store.ClassEntity), entity...)
@@ -38,49 +39,49 @@ func (l *Lookup) ReadHead(w *store.RowHasher, view kv.View, entity []byte) (h st
 	if err != nil {
 		return h, false, err
 	}
-	return h, exists, l.head(w, view, entity, &h, exists)
+	return h, exists, l.checkHead(w, view, entity, &h, exists)
 }
 
-// head checks a head that was read, or not found, in the view.
-func (l *Lookup) head(w *store.RowHasher, view kv.View, entity []byte, h *store.Head, found bool) error {
+// checkHead checks an entity row that was read, or not found, in the view.
+func (l *Lookup) checkHead(w *store.RowHasher, view kv.View, entity []byte, h *store.Head, found bool) error {
 	var hash store.RowHash
 	if found {
 		hash = w.Head(string(entity), h)
 	}
-	return l.prove(view, store.ClassEntity, entity, hash, found)
+	return l.check(view, store.ClassEntity, entity, hash, found)
 }
 
-// Row checks another row that was read, or not found, in the view.
-func (l *Lookup) Row(w *store.RowHasher, view kv.View, class store.Class, rest, body []byte, found bool) error {
+// CheckRow checks any other row that was read, or not found, in the view.
+func (l *Lookup) CheckRow(w *store.RowHasher, view kv.View, class store.Class, rest, body []byte, found bool) error {
 	var hash store.RowHash
 	if found {
 		hash = w.Row(class, rest, body)
 	}
-	return l.prove(view, class, rest, hash, found)
+	return l.check(view, class, rest, hash, found)
 }
 
-func (l *Lookup) prove(view kv.View, class store.Class, rest []byte, hash store.RowHash, found bool) error {
+func (l *Lookup) check(view kv.View, class store.Class, rest []byte, hash store.RowHash, found bool) error {
 	switch {
 	case found && l.known.has(hash.Tag()), !found && l.known.n == 0:
 		return nil
 	case !found:
-		return l.proveAbsent(view, class, rest)
+		return l.checkMissing(view, class, rest)
 	}
-	what := "it is not as it was written last"
+	what := "it differs from what was last written"
 	if l.known.n == 0 {
-		what = "it is there, and was never written or was taken away"
+		what = "it exists, but was never written or was deleted"
 	}
 	key := store.AppendPrefix(nil, l.of.Shard, l.of.Generation, class)
 	return l.of.damaged(&store.DamageError{Where: store.DescribeKey(key), What: what, Action: ActionReplace})
 }
 
-// ActionReplace is what is to be done about rows that are missing.
-const ActionReplace = "the replica has to be replaced"
+// ActionReplace is what to do about missing rows.
+const ActionReplace = "the replica must be replaced"
 
-// proveAbsent looks why a row is not found that is known to be there. Where the
-// tables are whole and all rows that there should be are, another row had the
-// same place by chance.
-func (l *Lookup) proveAbsent(view kv.View, class store.Class, rest []byte) error {
+// checkMissing determines why a row is not found although it is known to exist.
+// If the tables are intact and the checksum of all rows is right, a different
+// row has the same hash by chance.
+func (l *Lookup) checkMissing(view kv.View, class store.Class, rest []byte) error {
 	k := l.of
 	key := append(store.AppendPrefix(nil, k.Shard, k.Generation, class), rest...)
 	damage := &store.DamageError{Where: store.DescribeKey(key), What: "it is missing", Action: ActionReplace}
@@ -90,7 +91,7 @@ func (l *Lookup) proveAbsent(view kv.View, class store.Class, rest []byte) error
 			return k.damaged(fmt.Errorf("look for a missing row: %w", err))
 		}
 		if found {
-			damage.What = "it is in its file, and is not found"
+			damage.What = "it is in its file but is not found"
 			return k.damaged(damage)
 		}
 	}
@@ -101,11 +102,11 @@ func (l *Lookup) proveAbsent(view kv.View, class store.Class, rest []byte) error
 	if sum == l.sum {
 		return nil
 	}
-	damage.What = fmt.Sprintf("it is missing, and so may others be: %d are there of %d", sum.Rows, l.sum.Rows)
+	damage.What = fmt.Sprintf("it is missing, and others may be too: found %d of %d", sum.Rows, l.sum.Rows)
 	return k.damaged(damage)
 }
 
-// groupClasses are the classes of keys that are in one group with a class.
+// groupClasses returns the classes of keys in the same group.
 func groupClasses(class store.Class) []store.Class {
 	if class == store.ClassCount || class == store.ClassImport {
 		return []store.Class{store.ClassCount, store.ClassImport}
@@ -113,7 +114,8 @@ func groupClasses(class store.Class) []store.Class {
 	return []store.Class{class}
 }
 
-// sumGroup sums the rows of a class's group up, as the view has them.
+// sumGroup computes the checksum of the rows in a class's group, as of the
+// view.
 func (k *Known) sumGroup(view kv.View, class store.Class) (store.Sum, error) {
 	var w store.RowHasher
 	var sums store.Sums

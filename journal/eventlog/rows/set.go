@@ -2,41 +2,42 @@ package rows
 
 import "slices"
 
-// set knows the rows that the store has of a shard, by a seeded hash of their
-// place, with a tag of what they hold: what it knows and the store does not
-// find, or finds otherwise, is damage. It takes about 13 bytes a row.
+// set tracks the rows in the store by a seeded hash of their keys, with a tag
+// of their contents. If it knows a row that the store does not find, or that
+// has different contents, that is damage. It takes about 13 bytes per row.
 //
-// The rows are in parts, by the low bits of their hash. The parts are split one
-// at a time, in turn, as the rows become more: no growth copies all of them.
+// The rows are divided into parts by the low bits of their hash. As the set
+// grows, the parts are split one at a time in turn (linear hashing), so growing
+// never copies all rows.
 type set struct {
 	parts []part
-	level uint // there were 1<<level parts when this round of splits began
+	level uint // there were 1<<level parts at the start of this round of splits
 	rows  int
 }
 
-// part is in the order of the places. Places are few that two rows share.
+// part is sorted by hash. Few rows share a hash.
 type part struct {
 	places []uint64
 	tags   []uint32
 }
 
 const (
-	// partRows are in a part, on average.
+	// partRows is the average number of rows per part.
 	partRows = 128
-	// partRoom is added to a part that is full.
+	// partRoom is added to the capacity of a full part.
 	partRoom = 16
 )
 
-// maxKnown bounds the rows of one place that are looked at.
+// maxKnown limits how many rows with the same hash are considered.
 const maxKnown = 4
 
-// knownRow is what is known of a place: the tags of its rows.
+// knownRow is what is known about a hash: the tags of its rows.
 type knownRow struct {
 	n    int
 	tags [maxKnown]uint32
 }
 
-// has reports that one of the rows has the tag.
+// has reports whether one of the rows has the tag.
 func (k *knownRow) has(tag uint32) bool { return slices.Contains(k.tags[:k.n], tag) }
 
 func (s *set) part(place uint64) *part {
@@ -47,7 +48,7 @@ func (s *set) part(place uint64) *part {
 	return &s.parts[i]
 }
 
-// find returns what is known of a place.
+// find returns what is known about a hash.
 func (s *set) find(place uint64) (k knownRow) {
 	if s.rows == 0 {
 		return k
@@ -82,7 +83,7 @@ func (p *part) add(place uint64, tag uint32) {
 	p.tags = slices.Insert(p.tags, i, tag)
 }
 
-// change gives a row another tag, and reports whether it was there.
+// change changes the tag of a row, and reports whether the row existed.
 func (s *set) change(place uint64, from, to uint32) bool {
 	p, i := s.index(place, from)
 	if i < 0 {
@@ -92,7 +93,7 @@ func (s *set) change(place uint64, from, to uint32) bool {
 	return true
 }
 
-// remove takes a row out, and reports whether it was there.
+// remove removes a row, and reports whether it existed.
 func (s *set) remove(place uint64, tag uint32) bool {
 	p, i := s.index(place, tag)
 	if i < 0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The set says what a map would, rows of one place included.
-func TestRowSetKnowsWhatWasAdded(t *testing.T) {
+// The set agrees with a map, including rows with the same hash.
+func TestRowSetAgreesWithMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var s set
 	want := make(map[uint64][]uint32)
@@ -56,8 +56,8 @@ func TestRowSetKnowsWhatWasAdded(t *testing.T) {
 	}
 }
 
-// A row takes at most 16 bytes, at any number of them, and none of the growth
-// takes much more for a moment.
+// A row takes at most 16 bytes for any number of rows, and growing never takes
+// much more temporarily.
 func TestRowSetIsSmall(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	heap := func() uint64 {

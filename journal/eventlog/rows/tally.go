@@ -6,22 +6,21 @@ import (
 	"github.com/hostd/hostd/journal/eventlog/sorted"
 )
 
-// tally counts rows by where they are in their order, so that a scan of a part
-// of them can be told to be whole. A change takes O(log n) of the places that
-// have rows, wherever it is: the goroutine that applies makes it under the
-// lock.
+// tally counts rows by their place in the order, so that a scan of a range can
+// be checked for completeness. A change takes O(log n) in the number of places
+// with rows; the applying goroutine makes it under the lock.
 type tally struct {
-	line  sorted.Map[int64, uint32] // how many rows there are at a place
+	line  sorted.Map[int64, uint32] // number of rows at each place
 	total uint64
 }
 
-// counted is how many rows there are at one place of the order.
-type counted struct {
+// placeCount is the number of rows at one place.
+type placeCount struct {
 	at int64
 	n  uint32
 }
 
-// change adds a row, or takes one away with false.
+// change adds a row, or removes one if add is false.
 func (t *tally) change(at int64, add bool) {
 	n, _ := t.line.Get(at)
 	switch {
@@ -37,15 +36,15 @@ func (t *tally) change(at int64, add bool) {
 	t.total--
 }
 
-// maxExpected bounds how much of a tally one scan is compared with.
+// maxExpected limits how much of a tally one scan is compared with.
 const maxExpected = 4096
 
-// expect returns what a scan has to meet that begins at a place and goes up to
-// another, and on to the first row beyond. Rows before from are not met.
+// expect returns what a scan must find that starts at a place and reads up to
+// another place and to the first row after it. Rows before from are not found.
 func (t *tally) expect(from, to int64) *Expected {
 	e := &Expected{end: math.MaxInt64, total: t.total}
 	for at, n := range t.line.From(from) {
-		if e.want = append(e.want, counted{at, n}); at > to || len(e.want) == maxExpected {
+		if e.want = append(e.want, placeCount{at, n}); at > to || len(e.want) == maxExpected {
 			e.end = at
 			break
 		}
@@ -53,20 +52,20 @@ func (t *tally) expect(from, to int64) *Expected {
 	return e
 }
 
-// Expected is what a scan has to meet, in order.
+// Expected is what a scan must find, in order.
 type Expected struct {
-	want  []counted
-	end   int64 // from there on it is not known
+	want  []placeCount
+	end   int64 // unknown from this place on
 	n     uint32
 	seen  uint64
 	total uint64
 }
 
-// Meet takes in the next row of the scan, and reports whether all that come
-// before its place were there.
-func (e *Expected) Meet(at int64) bool {
+// Add adds the next row of the scan, and reports whether all rows before its
+// place were found.
+func (e *Expected) Add(at int64) bool {
 	e.seen++
-	if !e.Passed(at) {
+	if !e.IsPast(at) {
 		return false
 	}
 	if at >= e.end {
@@ -76,11 +75,11 @@ func (e *Expected) Meet(at int64) bool {
 	return len(e.want) > 0 && e.want[0].at == at
 }
 
-// All reports whether all rows of a scan that went to the end were there.
-func (e *Expected) All() bool { return e.Passed(math.MaxInt64) && e.seen == e.total }
+// IsComplete reports whether a scan to the end has found all rows.
+func (e *Expected) IsComplete() bool { return e.IsPast(math.MaxInt64) && e.seen == e.total }
 
-// Passed reports whether all rows before a place were there.
-func (e *Expected) Passed(at int64) bool {
+// IsPast reports whether all rows before a place were found.
+func (e *Expected) IsPast(at int64) bool {
 	for len(e.want) > 0 && e.want[0].at < min(at, e.end) {
 		if e.want[0].n != e.n {
 			return false
@@ -90,5 +89,5 @@ func (e *Expected) Passed(at int64) bool {
 	return true
 }
 
-// DueSlot is the part of a tally that a timer is in: 69 seconds.
+// DueSlot returns the tally slot of a due time; slots are 69 seconds long.
 func DueSlot(due int64) int64 { return due >> 36 }

@@ -2,20 +2,20 @@ package rows
 
 import "github.com/hostd/hostd/journal/store"
 
-// Writer keeps what is known of shards as rows of theirs change. It serves the
-// goroutine that applies, which holds the lock.
+// Writer updates what is known about shards as their rows change. It is used by
+// the applying goroutine, which holds the lock.
 type Writer struct {
 	store.RowHasher
 	key, rest []byte // scratch
 }
 
-// Place is that of a row in a shard's set.
+// Place returns the hash that identifies a row in a shard's set.
 func (w *Writer) Place(k *Known, class store.Class, rest string) uint64 {
 	w.key = append(w.key[:0], rest...)
 	return k.Place(&w.RowHasher, class, w.key)
 }
 
-// Meta takes in a pair of the metadata machine; nil is none.
+// Meta records a change of a metadata pair; a nil value deletes it.
 func (w *Writer) Meta(k *Known, key, value []byte) {
 	old, had := k.meta[string(key)]
 	now, has := store.RowHash{}, value != nil
@@ -33,9 +33,9 @@ func (w *Writer) Meta(k *Known, key, value []byte) {
 	k.changeSum(store.SumMeta, old, had, now, has)
 }
 
-// Pair takes in a pair of the outbox or the inbox, under its class and the rest
-// of its key: what it was before, if it had been there, and its value, nil where
-// it is gone.
+// Pair records a change of an outbox or inbox pair, keyed by class and the rest
+// of the key: its previous hash, if it existed, and its new value, nil if it is
+// deleted.
 func (w *Writer) Pair(k *Known, key string, was store.RowHash, had bool, value []byte) {
 	w.key = append(w.key[:0], key...)
 	row := store.Key{Class: store.Class(key[0]), Suffix: w.key[1:]}
@@ -53,7 +53,8 @@ func (w *Writer) Pair(k *Known, key string, was store.RowHash, had bool, value [
 	}
 }
 
-// Timer takes in a change of a timer: how it was stored, and how it is now.
+// Timer records a change of a timer: how it was stored before and how it is
+// stored now.
 func (w *Writer) Timer(k *Known, key string, was, now Timer) {
 	w.key = append(w.key[:0], key...)
 	if was.set {
@@ -70,14 +71,15 @@ func (w *Writer) Timer(k *Known, key string, was, now Timer) {
 	}
 }
 
-// Timer is how a timer is stored.
+// Timer describes how a timer is stored.
 type Timer struct {
 	due int64
 	set bool
-	row bool // it is under store.ClassTimer
+	row bool // it has a row of class store.ClassTimer
 }
 
-// TimerOf is a timer that is set, or not, and held by its head, or not.
+// TimerOf returns how a timer is stored, if set, either in the entity's row or
+// in a row of its own.
 func TimerOf(due int64, set, inHead bool) Timer {
 	if !set {
 		return Timer{}
@@ -93,7 +95,7 @@ func (w *Writer) due(t Timer, key string) store.RowHash {
 	return w.Row(store.ClassDue, w.rest, nil)
 }
 
-// timer is for the timer in w.key.
+// timer returns the hash of the timer row with key w.key.
 func (w *Writer) timer(t Timer) store.RowHash {
 	if !t.row {
 		return store.RowHash{}

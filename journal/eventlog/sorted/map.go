@@ -1,4 +1,4 @@
-// Package sorted has a map in the order of its keys. It has no goroutine and no
+// Package sorted has a map that is ordered by key. It has no goroutine and no
 // lock.
 package sorted
 
@@ -7,28 +7,29 @@ import (
 	"slices"
 )
 
-// nodeMost bounds the entries of a leaf and the children of an inner node.
+// nodeMost is the maximum number of entries of a leaf and of children of an
+// inner node.
 const nodeMost = 64
 
-// Map is a B+ tree: values are in leaves, and all leaves have the same depth. A
-// node that becomes empty is taken out, and nodes are never merged otherwise
-// (free-at-empty), which keeps the depth within that of the largest map there
-// was until it is empty. Every operation on one key takes O(log n) and moves at
-// most nodeMost entries. The zero Map is empty and ready.
+// Map is a B+ tree: values are in the leaves, which all have the same depth.
+// Empty nodes are removed, but nodes are never merged otherwise
+// (free-at-empty), so the depth never exceeds that of the largest map since it
+// was last empty. Every operation on one key takes O(log n) and moves at most
+// nodeMost entries. The zero Map is empty and ready to use.
 type Map[K cmp.Ordered, V any] struct {
 	root *node[K, V]
 	n    int
 }
 
-// node is a leaf, with values, or an inner node, whose keys are the smallest
-// that the child of the same place may have; that of the first is not used.
+// node is a leaf with values, or an inner node. The keys of an inner node are
+// the lower bounds of its children's keys; the first one is unused.
 type node[K cmp.Ordered, V any] struct {
 	keys   []K
 	values []V
 	kids   []*node[K, V]
 }
 
-// Len is how many keys there are.
+// Len returns the number of keys.
 func (m *Map[K, V]) Len() int { return m.n }
 
 // Get returns the value of a key.
@@ -39,8 +40,8 @@ func (m *Map[K, V]) Get(key K) (v V, ok bool) {
 	return v, false
 }
 
-// find returns where the value of a key is; nil if there is none. It is valid
-// until the next change of the map.
+// find returns a pointer to the value of a key, nil if there is none. It is
+// valid until the next change of the map.
 func (m *Map[K, V]) find(key K) *V {
 	t := m.root
 	if t == nil {
@@ -55,7 +56,7 @@ func (m *Map[K, V]) find(key K) *V {
 	return nil
 }
 
-// kid is the place of the child that a key is in.
+// kid returns the index of the child that contains a key.
 func (t *node[K, V]) kid(key K) int {
 	i, ok := slices.BinarySearch(t.keys[1:], key)
 	if ok {
@@ -64,7 +65,7 @@ func (t *node[K, V]) kid(key K) int {
 	return i
 }
 
-// Set gives a key a value.
+// Set sets the value of a key.
 func (m *Map[K, V]) Set(key K, v V) {
 	if m.root == nil {
 		m.root = &node[K, V]{}
@@ -75,7 +76,7 @@ func (m *Map[K, V]) Set(key K, v V) {
 	}
 }
 
-// set returns the upper half of a node that had to be split.
+// set returns the upper half of the node if it had to be split.
 func (m *Map[K, V]) set(t *node[K, V], key K, v V) (right *node[K, V]) {
 	if t.kids == nil {
 		i, ok := slices.BinarySearch(t.keys, key)
@@ -94,7 +95,7 @@ func (m *Map[K, V]) set(t *node[K, V], key K, v V) (right *node[K, V]) {
 	return t.split()
 }
 
-// split takes the upper half off a node that is over the bound.
+// split removes and returns the upper half of a node that is too large.
 func (t *node[K, V]) split() *node[K, V] {
 	n := len(t.keys)
 	if n <= nodeMost {
@@ -116,7 +117,7 @@ func (t *node[K, V]) split() *node[K, V] {
 	return right
 }
 
-// Delete takes a key out, and reports whether it was there.
+// Delete removes a key, and reports whether it existed.
 func (m *Map[K, V]) Delete(key K) bool {
 	if m.root == nil || !m.delete(m.root, key) {
 		return false
@@ -150,7 +151,7 @@ func (m *Map[K, V]) delete(t *node[K, V], key K) bool {
 }
 
 // From yields the keys from a key on, with their values, in ascending order.
-// The map must not be changed meanwhile.
+// The map must not be changed during the iteration.
 func (m *Map[K, V]) From(key K) func(yield func(K, V) bool) {
 	return func(yield func(K, V) bool) {
 		if m.root != nil {
@@ -182,7 +183,7 @@ func (t *node[K, V]) from(key K, yield func(K, V) bool) bool {
 }
 
 // All yields all keys with their values, in ascending order. The map must not
-// be changed meanwhile.
+// be changed during the iteration.
 func (m *Map[K, V]) All(yield func(K, V) bool) {
 	if m.root != nil {
 		m.root.all(yield)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMapAgreesWithBuiltIn makes random changes, in phases of growth and of
-// decrease, and compares with a map of the language.
+// Makes random changes in phases of growth and shrinking, and compares with a
+// built-in map.
 func TestMapAgreesWithBuiltIn(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var m Map[int64, int]

@@ -1,6 +1,6 @@
-// Package subscription wakes those who wait for records of an entity or of a
-// shard. It says that there is something new and never what: the records are
-// read elsewhere. It has no goroutine.
+// Package subscription wakes readers that wait for records of an entity or a
+// shard. It only signals that there is something new, and the records are read
+// elsewhere. It has no goroutine.
 package subscription
 
 import (
@@ -11,27 +11,27 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrTooMany: Max are subscribed. Retry later.
+// ErrTooMany: the limit Max is reached. Retry later.
 var ErrTooMany = errors.New("too many subscribers")
 
-// Table is who waits for records, by entity and by shard. Applied belongs
-// to the goroutine that applies; the other methods may be called from any.
+// Table holds the subscribers by entity and by shard. Notify may only be called
+// by the applying goroutine; the other methods are safe for concurrent use.
 type Table struct {
-	Max int // how many may be subscribed; set before use
+	Max int // maximum number of subscribers; set before use
 
 	mu   sync.Mutex
 	n    int
 	by   map[Subject][]*subscriber
-	wake []*subscriber // of the applying goroutine
+	wake []*subscriber // used by the applying goroutine
 }
 
-// Subject is what a subscriber waits for records of.
+// Subject identifies the records that a subscriber waits for.
 type Subject struct {
 	Shard  sharding.ShardID
-	Entity string // as keys hold it; empty is the whole shard
+	Entity string // encoded as in keys; empty means the whole shard
 }
 
-// subscriber has room for one wake-up: more would say nothing new.
+// subscriber has room for one wake-up; more would add no information.
 type subscriber struct{ wake chan struct{} }
 
 func (s *subscriber) signal() {
@@ -42,10 +42,10 @@ func (s *subscriber) signal() {
 }
 
 // Subscribe returns a channel that receives after a record of one of the
-// subjects was applied, each of which is given once; several records may share
-// one receive. A reader that subscribes, then reads, then receives misses
-// nothing. cancel ends it and may be called more than once; the channel is never
-// closed. All subjects count as one subscriber.
+// subjects was applied; several records may share one receive. The subjects
+// must be distinct. A reader that subscribes, then reads, then receives misses
+// nothing. cancel ends the subscription and may be called more than once; the
+// channel is never closed. All subjects count as one subscriber.
 func (t *Table) Subscribe(to []Subject) (wake <-chan struct{}, cancel func(), err error) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	if err := t.add(to, s); err != nil {
@@ -92,9 +92,9 @@ func (t *Table) remove(all []Subject, s *subscriber) {
 	}
 }
 
-// Applied wakes the subscribers of a shard of which n records were applied, and
+// Notify wakes the subscribers of a shard in which n records were applied, and
 // those of the records' entities.
-func (t *Table) Applied(shard sharding.ShardID, n int, entity func(i int) string) {
+func (t *Table) Notify(shard sharding.ShardID, n int, entity func(i int) string) {
 	t.collect(shard, n, entity)
 	for i, s := range t.wake {
 		s.signal()

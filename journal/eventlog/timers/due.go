@@ -16,27 +16,27 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Source gives readers the timers of shards.
+// Source gives readers access to the timers of shards.
 type Source interface {
-	// Timers returns what a shard has, nil where there is none or timers have to
-	// wait. It holds the lock until Unlock is called, whatever it returns;
-	// alone, if this is to be so.
+	// Timers returns the timers of a shard, nil if there are none or if they
+	// have to wait. In any case it takes the lock, which is held until Unlock
+	// is called; if alone is set, it is held exclusively.
 	Timers(id sharding.ShardID, alone bool) *Set
-	// Head returns the head of an entity that is in memory.
+	// Head returns the row of an entity that is in memory.
 	Head(id sharding.ShardID, entity string) (h store.Head, ok bool)
-	// View is of what is in the store, below the set.
+	// View returns a view of the store, which is below the set.
 	View() (kv.View, error)
 	Unlock(alone bool)
 }
 
-// Lists reads the timers of shards, as of one moment each: what is in the
-// store, and what was applied since. It may be used from any goroutine.
+// Lists reads the timers of shards. Each read sees a consistent snapshot of the
+// store and the memtable. It is safe for concurrent use.
 type Lists struct{ Of Source }
 
-// DueTimers returns the timers of a shard that are due by then, the oldest
-// first, at most limit of those that skip does not refuse, and when the next
-// one after them is due, math.MaxInt64 for none. The slices are the caller's;
-// they share pieces of memory.
+// DueTimers returns up to limit timers of a shard that are due at time by,
+// oldest first, without those for which skip returns true, and the due time of
+// the next timer after them, or math.MaxInt64 if there is none. The slices
+// belong to the caller; they share memory.
 func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
 	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
 	c := cursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, ctx: ctx}
@@ -52,18 +52,18 @@ func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, lim
 	class := store.AppendPrefix(nil, id, set.rows.Generation, store.ClassDue)
 	err = view.Scan(class, store.AppendDue(class[:len(class):len(class)], c.from), func(key, body []byte) error { return c.stored(key[len(class):], body) })
 	if err == nil && !c.done {
-		if err = c.rest(math.MaxInt64, nil); errors.Is(err, store.ErrStop) {
+		if err = c.addBefore(math.MaxInt64, nil); errors.Is(err, store.ErrStop) {
 			err = nil
 		}
 	}
 	if err != nil && !c.done {
-		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, set.rows.Met(err))
+		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, set.rows.NoteDamage(err))
 	}
-	if !c.done && !c.expected.All() {
+	if !c.done && !c.expected.IsComplete() {
 		c.missing = true
 	}
 	if c.missing {
-		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, set.rows.Missing(store.ClassDue))
+		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, set.rows.ReportMissing(store.ClassDue))
 	}
 	l.Of.Timers(id, true)
 	defer l.Of.Unlock(true)
@@ -73,8 +73,8 @@ func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, lim
 	return c.due, c.next, nil
 }
 
-// layers copies the overlay, and returns the view below it; nothing for a shard
-// that has no state.
+// layers copies the memtable and returns the view of the store below it. The
+// set is nil if the shard has no state.
 func (l Lists) layers(id sharding.ShardID, c *cursor) (kv.View, *Set, error) {
 	defer l.Of.Unlock(true)
 	set := l.Of.Timers(id, true)
@@ -93,21 +93,22 @@ func (l Lists) layers(id sharding.ShardID, c *cursor) (kv.View, *Set, error) {
 	return view, set, err
 }
 
-// capture takes what is to be read of the overlay: the layer of the batch as it
-// is, since it does not change any more, and references to the changes of the
-// other. The caller holds the lock.
+// capture takes what must be read from the memtable: the layer of the batch in
+// flight as it is, because it no longer changes, and references to the changes
+// in the other layer. The lock must be held.
 func (c *cursor) capture(set *Set) {
 	c.lives = set.rows.Lives()
 	if c.taken = set.taken; set.fresh == nil {
 		return
 	}
-	c.newest = make([]keyed, 0, set.fresh.all.Len())
+	c.newest = make([]keyedChange, 0, set.fresh.all.Len())
 	for key, t := range set.fresh.all.All {
-		c.newest = append(c.newest, keyed{key, t})
+		c.newest = append(c.newest, keyedChange{key, t})
 	}
 }
 
-// arrange puts what was captured in the order of due times, those from one on.
+// arrange sorts the captured timers that are due at time from or later by due
+// time.
 func (c *cursor) arrange(from int64) {
 	for _, k := range c.newest {
 		if t := k.change; !t.gone() && t.timer.Due >= from {
@@ -128,20 +129,20 @@ func (c *cursor) arrange(from int64) {
 }
 
 func (c *cursor) isNewest(key string) bool {
-	_, ok := slices.BinarySearchFunc(c.newest, key, func(k keyed, key string) int { return cmp.Compare(k.key, key) })
+	_, ok := slices.BinarySearchFunc(c.newest, key, func(k keyedChange, key string) int { return cmp.Compare(k.key, key) })
 	return ok
 }
 
-// changed reports that the overlay says what there is of a timer.
-func (c *cursor) changed(key string) bool {
+// isChanged reports whether the memtable has a change of the timer.
+func (c *cursor) isChanged(key string) bool {
 	if _, ok := c.taken.get(key); ok {
 		return true
 	}
 	return c.isNewest(key)
 }
 
-// keyed is a change with its key.
-type keyed struct {
+// keyedChange is a change with its key.
+type keyedChange struct {
 	key    string
 	change *change
 }
@@ -152,37 +153,37 @@ type freshTimer struct {
 	timer store.Timer
 }
 
-// cursor merges the timers of the store with those of the overlay, in the
+// cursor merges the timers of the store with those of the memtable, in the
 // order of their due times.
 type cursor struct {
 	ctx    context.Context
 	fresh  []freshTimer      // newest and taken, by due time
-	newest []keyed           // changes that no batch had taken, by key
-	taken  *Changes          // those of the batch on its way
-	lives  map[string]uint32 // of entities that have timers of earlier lives
+	newest []keyedChange     // changes that were in no batch, by key
+	taken  *Changes          // changes in the batch in flight
+	lives  map[string]uint32 // of entities that have timers of earlier incarnations
 	skip   func(sharding.EntityID, string, int64) bool
 	limit  int
 	by     int64
 	reader uint64
-	from   int64 // no timer is due before
-	first  int64 // the first that was met is due then
+	from   int64 // no timer is due earlier
+	first  int64 // due time of the first timer found
 	due    []journal.Timer
-	keys   strings.Builder // what due's strings are parts of, and bodies its slices
+	keys   strings.Builder // memory for the strings in due; bodies has that for the slices
 	bodies []byte
 	next   int64
-	done   bool // next is known, or the rest is not wanted
+	done   bool // next is known, or the rest is not needed
 
 	expected *rows.Expected
-	proven   int64 // of those that are due from then on it is known how many there are
-	missing  bool  // timers are
-	// look, where there is one, says before others whether a timer is used, and
-	// whether the reading ends before it.
+	proven   int64 // the number of timers is known for due times from here on
+	missing  bool  // timers are missing
+	// look, if set, decides first whether to use a timer, and whether to stop
+	// before it.
 	look func(*journal.Timer) (use, stop bool)
 }
 
-// Many timers are read long before their turn, and each object is one more for
-// the collector to mark: so they share pieces of memory, of cursorPiece at
-// first and cursorPieces at most.
+// Many timers are read long before they are due, and every object is one more
+// for the garbage collector to mark. So they share memory in pieces of
+// cursorPiece to cursorPieces bytes.
 const (
 	cursorPiece  = 256
 	cursorPieces = 4 << 10
@@ -213,10 +214,10 @@ func (c *cursor) stored(rest, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := c.rest(due, key); err != nil {
+	if err := c.addBefore(due, key); err != nil {
 		return err
 	}
-	if c.changed(string(key)) {
+	if c.isChanged(string(key)) {
 		return c.ctx.Err()
 	}
 	t, err := store.DecodeTimer(c.keepBody(body), due)
@@ -226,16 +227,16 @@ func (c *cursor) stored(rest, body []byte) error {
 	return c.add(c.keepKey(key), t)
 }
 
-// rest adds what the overlay has before a timer of the store, all of it for a
-// nil key.
-func (c *cursor) rest(due int64, key []byte) error {
+// addBefore adds the memtable's timers before a timer of the store, or all of
+// them if key is nil.
+func (c *cursor) addBefore(due int64, key []byte) error {
 	for len(c.fresh) > 0 {
 		f := c.fresh[0]
 		if key != nil && (f.timer.Due > due || f.timer.Due == due && f.key > string(key)) {
 			return nil
 		}
 		c.fresh = c.fresh[1:]
-		if err := c.add(f.key, own(f.timer)); err != nil {
+		if err := c.add(f.key, cloneTimer(f.timer)); err != nil {
 			return err
 		}
 	}
@@ -247,11 +248,11 @@ func (c *cursor) add(key string, t store.Timer) error {
 	if err != nil {
 		return err
 	}
-	if c.first = min(c.first, t.Due); t.Due >= c.proven && !c.expected.Meet(rows.DueSlot(t.Due)) {
+	if c.first = min(c.first, t.Due); t.Due >= c.proven && !c.expected.Add(rows.DueSlot(t.Due)) {
 		c.missing, c.done = true, true
 		return store.ErrStop
 	}
-	if c.ended(key) {
+	if c.isOfEarlierLife(key) {
 		return c.ctx.Err()
 	}
 	if c.look != nil {
@@ -273,14 +274,15 @@ func (c *cursor) add(key string, t store.Timer) error {
 	return c.ctx.Err()
 }
 
-// ended reports that a timer is of an earlier life of its entity.
-func (c *cursor) ended(key string) bool {
+// isOfEarlierLife reports whether a timer belongs to an earlier incarnation of
+// its entity.
+func (c *cursor) isOfEarlierLife(key string) bool {
 	if len(c.lives) == 0 {
 		return false
 	}
 	e, life, _, err := store.SplitTimer(key)
 	if err != nil {
-		return false // its reader has said so
+		return false // the reader has already reported it
 	}
 	now, ok := c.lives[string(store.AppendEntityID(nil, e))]
 	return ok && life < now

@@ -13,9 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TimersOf returns the timers of an entity, at most limit of them, those that
-// are due first before the others. It reads nothing of other entities. The
-// slices are the caller's.
+// TimersOf returns up to limit timers of an entity, in the order of their due
+// times. It reads no data of other entities. The slices belong to the caller.
 func (l Lists) TimersOf(ctx context.Context, id sharding.ShardID, e sharding.EntityID, limit int) ([]journal.Timer, error) {
 	r, err := l.reading(id, string(store.AppendEntityID(nil, e)))
 	if r.known == nil || err != nil {
@@ -38,22 +37,22 @@ func (l Lists) TimersOf(ctx context.Context, id sharding.ShardID, e sharding.Ent
 	return timers, nil
 }
 
-// inShard says of an error where it is from, and has the shard stopped for
-// damage.
+// inShard adds the shard to an error, and requests that the shard is stopped if
+// it is damage.
 func inShard(id sharding.ShardID, known *rows.Known, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("read timers of shard %d: %w", id, known.Met(err))
+	return fmt.Errorf("read timers of shard %d: %w", id, known.NoteDamage(err))
 }
 
-// reading is the timers of an entity at one moment: what the overlay has of
-// them, its head if that is in memory, and the view below.
+// reading has the timers of an entity at one point in time: the memtable's
+// part, the entity's row if it is in memory, and the view of the store below.
 type reading struct {
 	entity  string
-	known   *rows.Known // nil: the shard has no state
+	known   *rows.Known // nil if the shard has no state
 	head    *store.Head
-	look    rows.Lookup // where the head is not in memory
+	look    rows.Lookup // if the row is not in memory
 	changed map[string]*change
 	view    kv.View
 }
@@ -65,7 +64,7 @@ func (l Lists) reading(id sharding.ShardID, entity string) (r reading, err error
 		return r, nil
 	}
 	r = reading{entity: entity, known: set.rows, changed: make(map[string]*change)}
-	for _, layer := range [...]*Changes{set.taken, set.fresh} { // the newer one last
+	for _, layer := range [...]*Changes{set.taken, set.fresh} { // the newer layer last
 		for key, t := range layer.from(entity) {
 			if !strings.HasPrefix(key, entity) {
 				break
@@ -82,7 +81,7 @@ func (l Lists) reading(id sharding.ShardID, entity string) (r reading, err error
 	return r, err
 }
 
-// places are where all timers of the entity are.
+// places returns the places of all timers of the entity.
 func (r *reading) places(ctx context.Context) (places []Place, err error) {
 	if r.head == nil {
 		h, _, err := r.look.ReadHead(&store.RowHasher{}, r.view, []byte(r.entity))
@@ -112,7 +111,7 @@ func (r *reading) places(ctx context.Context) (places []Place, err error) {
 
 func (r *reading) timer(p Place) (journal.Timer, error) {
 	if c := r.changed[p.Key]; c != nil {
-		t := own(c.timer)
+		t := cloneTimer(c.timer)
 		return timerOf(p.Key, &t)
 	}
 	t, err := Read(r.view, r.known, p)

@@ -12,40 +12,41 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// PlaceOf is where a timer stands, by its entity and name alone: timers that
-// are set at the same time are in the same order by their lives too.
+// PlaceOf returns the place of a timer, determined by its due time, entity and
+// name only. Timers with the same due time are also in this order if their keys
+// include incarnations.
 func PlaceOf(t *journal.Timer) Place {
 	return Place{t.Due, string(store.AppendEntityID(nil, t.Entity)) + t.Name}
 }
 
 // Before reports whether p comes before q: it is due earlier, or at the same
-// time and has the smaller key.
+// time with a smaller key.
 func (p Place) Before(q Place) bool { return p.compare(q) < 0 }
 
 // Query selects timers of a shard.
 type Query struct {
-	After *Place // those behind it; nil is all
-	By    int64  // those that are due no later
-	Type  string // those of entities of the type; empty is all
-	Limit int    // at most so many, at least 1
-	Scan  int    // at most so many are looked at, at least Limit
+	After *Place // only those after it; nil means all
+	By    int64  // only those due at this time or earlier
+	Type  string // only those of entities of the type; empty means all
+	Limit int    // maximum number of timers, at least 1
+	Scan  int    // maximum number of timers to examine, at least Limit
 }
 
-// Page is some of a shard's timers in the order in which they are due. The
-// slices are the caller's.
+// Page is a part of a shard's timers in the order of their due times. The
+// slices belong to the caller.
 type Page struct {
 	Timers []journal.Timer
-	// More says that the reading ended at Last, and that there may be others.
+	// More says that the page ended at Last and that there may be more timers.
 	More bool
 	Last Place
 }
 
-// TimerPage returns timers of a shard, for those who look at them: unlike
-// DueTimers it may begin anywhere, and it remembers nothing.
+// TimerPage returns timers of a shard for display. Unlike DueTimers it may
+// start anywhere and keeps no state.
 func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p Page, err error) {
 	c := cursor{by: math.MaxInt64, limit: math.MaxInt, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, from: math.MinInt64, ctx: ctx}
 	if q.After != nil {
-		// Of the slot in which it begins it does not meet all.
+		// It finds only some of the timers in the slot in which it starts.
 		c.from, c.proven = q.After.Due, (rows.DueSlot(q.After.Due)+1)<<dueSlotBits
 	}
 	scanned := 0
@@ -73,18 +74,19 @@ func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p P
 	class := store.AppendPrefix(nil, id, known.Generation, store.ClassDue)
 	start := store.AppendDue(class[:len(class):len(class)], c.from)
 	if q.After != nil {
-		// Not where the name is: before it, keys may have the life of the entity.
+		// Do not start at the name: keys may have the entity's incarnation
+		// before it.
 		start = append(start, entityOf(q.After.Key)...)
 	}
 	err = view.Scan(class, start, func(key, body []byte) error { return c.stored(key[len(class):], body) })
 	if err == nil && !c.done {
-		err = c.rest(math.MaxInt64, nil)
+		err = c.addBefore(math.MaxInt64, nil)
 	}
 	if errors.Is(err, store.ErrStop) {
 		err = nil
 	}
-	if c.missing || err == nil && !c.done && !c.expected.Passed(math.MaxInt64) {
-		err = known.Missing(store.ClassDue)
+	if c.missing || err == nil && !c.done && !c.expected.IsPast(math.MaxInt64) {
+		err = known.ReportMissing(store.ClassDue)
 	}
 	if err != nil {
 		return Page{}, inShard(id, known, err)
@@ -93,8 +95,8 @@ func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p P
 	return p, nil
 }
 
-// entityOf is the part of a timer's key that names its entity, the whole key if
-// it names none.
+// entityOf returns the part of a timer's key that names its entity, or the
+// whole key if it names none.
 func entityOf(key string) string {
 	_, rest, err := store.SplitEntity(key)
 	if err != nil {
@@ -103,11 +105,11 @@ func entityOf(key string) string {
 	return key[:len(key)-len(rest)]
 }
 
-// dueSlotBits are those of rows.DueSlot.
+// dueSlotBits is the number of bits of rows.DueSlot.
 const dueSlotBits = 36
 
-// snapshot copies the overlay, and returns the view below it; nothing for a
-// shard that has no state.
+// snapshot copies the memtable and returns the view of the store below it.
+// Known is nil if the shard has no state.
 func (l Lists) snapshot(id sharding.ShardID, c *cursor) (kv.View, *rows.Known, error) {
 	defer l.Of.Unlock(false)
 	set := l.Of.Timers(id, false)

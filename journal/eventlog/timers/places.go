@@ -11,18 +11,18 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Place is where a timer stands among those of its shard.
+// Place is the place of a timer in the order of its shard's timers.
 type Place struct {
 	Due int64
-	Key string // entity and name; of a key also the life between them
+	Key string // entity and name; in stored keys also the incarnation between them
 }
 
 func (p Place) compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.Due, q.Due), cmp.Compare(p.Key, q.Key))
 }
 
-// Each calls fn for the timers of an entity that a head of it holds, and
-// for those beside it in the store.
+// Each calls fn for the timers in an entity's row and for its timer rows in the
+// store.
 func Each(view kv.View, k *rows.Known, entity string, h *store.Head, fn func(Place) error) error {
 	life := string(store.AppendLife([]byte(entity), h.Life))
 	for name, due := range h.Set.All {
@@ -36,7 +36,7 @@ func Each(view kv.View, k *rows.Known, entity string, h *store.Head, fn func(Pla
 	return eachRow(view, k, life, fn)
 }
 
-// eachRow calls fn for the timers of an entity's life that no head holds.
+// eachRow calls fn for the timer rows of one incarnation of an entity.
 func eachRow(view kv.View, k *rows.Known, life string, fn func(Place) error) error {
 	class := store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassTimer)
 	return view.Scan(append(class[:len(class):len(class)], life...), nil, func(key, body []byte) error {
@@ -48,7 +48,7 @@ func eachRow(view kv.View, k *rows.Known, life string, fn func(Place) error) err
 	})
 }
 
-// Read reads a timer of which the place is known.
+// Read reads the timer at a place.
 func Read(view kv.View, k *rows.Known, p Place) (t store.Timer, err error) {
 	key := append(store.AppendDue(store.AppendPrefix(nil, k.Shard, k.Generation, store.ClassDue), p.Due), p.Key...)
 	found, err := view.Get(key, func(body []byte) (err error) {
@@ -56,17 +56,18 @@ func Read(view kv.View, k *rows.Known, p Place) (t store.Timer, err error) {
 		return err
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%w: a timer is not under its due time", journal.ErrDamaged)
+		err = fmt.Errorf("%w: a timer is not stored under its due time", journal.ErrDamaged)
 	}
 	return t, err
 }
 
-// own is a timer with copies of its slices.
-func own(t store.Timer) store.Timer {
+// cloneTimer returns a copy of the timer with its own slices.
+func cloneTimer(t store.Timer) store.Timer {
 	return store.Timer{Due: t.Due, Command: bytes.Clone(t.Command), Payload: bytes.Clone(t.Payload), Schedule: bytes.Clone(t.Schedule), Trace: t.Trace}
 }
 
-// timerOf is a timer as others see it, made of parts of key and t.
+// timerOf converts a timer to its public form, which shares memory with key and
+// t.
 func timerOf(key string, t *store.Timer) (journal.Timer, error) {
 	e, _, name, err := store.SplitTimer(key)
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TimerRoom returns how many timers an entity has, and how many of the names
-// are those of none of them. It does no I/O, so that executors may ask. If the
-// head of the entity is not in memory, fewer than rows.ManyTimers timers count
-// as none, and those that the head holds, at most four, count as new.
+// TimerRoom returns the number of an entity's timers, and how many of the names
+// are not among them. It does no I/O, so executors may call it. If the entity's
+// row is not in memory, counts below rows.ManyTimers are reported as 0, and
+// timers in the row, at most four, count as new.
 func (l Lists) TimerRoom(id sharding.ShardID, e sharding.EntityID, names [][]byte) (has, added int) {
 	defer l.Of.Unlock(false)
 	set := l.Of.Timers(id, false)
@@ -34,15 +34,15 @@ func (l Lists) TimerRoom(id sharding.ShardID, e sharding.EntityID, names [][]byt
 	return int(h.Timers), added
 }
 
-// has reports that a timer of the head's entity is set, as far as memory tells.
+// has reports whether a timer is set, as far as can be determined from memory.
 func (t *Set) has(hasher *store.RowHasher, entity string, h *store.Head, name string) bool {
 	if _, ok := h.Set.Find(name); ok || !h.TimerRows() {
 		return ok
 	}
 	key := append(store.AppendLife([]byte(entity), h.Life), name...)
-	if c, ok := t.overlay(string(key)); ok {
+	if c, ok := t.findChange(string(key)); ok {
 		return !c.gone()
 	}
 	l := t.rows.Lookup(hasher, store.ClassTimer, key)
-	return !l.Absent()
+	return !l.IsAbsent()
 }

@@ -1,11 +1,11 @@
-// Package timers is what a shard has of its entities' timers that is not in the
+// Package timers holds the timers of a shard's entities that are not in the
 // store yet, and reads both as one:
 //
-//	Stage ─Commit─▶ fresh ─Take─▶ taken ─Flushed─▶ store
+//	Stage ─Commit─▶ fresh ─Take─▶ taken ─MarkFlushed─▶ store
 //
-// Entries are judged through a Stage. The head of an entity holds some of its
-// timers; further ones have a row each. It has no goroutine and no lock of its
-// own.
+// Entries are checked in a Stage. An entity's row contains its first few
+// timers; further ones have a row each. The package has no goroutine and no
+// lock of its own.
 package timers
 
 import (
@@ -14,13 +14,14 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// change is what an entry did to one timer: it is set, or gone. It is never
-// modified once it is in a layer.
+// change is the effect of an entry on one timer: it is set or deleted. It is
+// never modified once it is in a layer.
 type change struct {
-	timer store.Timer // Command is empty when it is gone
-	row   bool        // it is under store.ClassTimer: its head has no room for it
+	timer store.Timer // Command is empty if it is deleted
+	row   bool        // it has a row of class store.ClassTimer, because the entity's row has no room for it
 	// stored is the due time under which the layer below has the timer; only
-	// with has. storedRow: there it is under store.ClassTimer.
+	// valid if has is set. storedRow: it has a row of class store.ClassTimer
+	// there.
 	stored    int64
 	has       bool
 	storedRow bool
@@ -28,30 +29,31 @@ type change struct {
 
 func (t *change) gone() bool { return len(t.timer.Command) == 0 }
 
-// Set is a shard's timers that are not in the store yet, by entity, life and
-// name as keys hold them: first those that no batch has taken, then those of
-// the batch on its way. Only the applying goroutine changes them, under the
-// lock that readers hold; the floor is the readers'.
+// Set has the timers of a shard that are not in the store yet, keyed by entity,
+// incarnation and name: those that are in no batch, and those of the batch in
+// flight. Only the applying goroutine changes them, under the lock that readers
+// hold. The floor belongs to the readers.
 type Set struct {
 	rows         *rows.Known
-	fresh, taken *Changes // nil for none
+	fresh, taken *Changes // nil if there are none
 
-	// No timer in the store is due before floor, if it is known: below it there
-	// may be many deleted keys. lowest is the earliest that was set since the
-	// latest of the readers began, which is the one that may raise the floor.
+	// If floor is known, no timer in the store is due earlier; keys before it
+	// may include many deletion markers. lowest is the earliest due time that
+	// was set since the latest reader started, which is the reader that may
+	// raise the floor.
 	floor   int64
 	known   bool
 	lowest  int64
-	readers uint64 // that ever began
+	readers uint64 // number of readers that ever started
 }
 
-// NewSet is the empty set of a shard whose rows are these.
+// NewSet returns an empty set for a shard with these rows.
 func NewSet(known *rows.Known) *Set { return &Set{rows: known} }
 
-// Changes are timers on their way to the store, by key.
+// Changes are changes of timers on their way to the store, by key.
 type Changes struct{ all sorted.Map[string, *change] }
 
-// get returns what is said of a timer, also of no changes.
+// get returns the change of a timer. c may be nil.
 func (c *Changes) get(key string) (*change, bool) {
 	if c == nil {
 		return nil, false
@@ -59,7 +61,7 @@ func (c *Changes) get(key string) (*change, bool) {
 	return c.all.Get(key)
 }
 
-// from yields the changes from a key on, also of no changes.
+// from yields the changes from a key on. c may be nil.
 func (c *Changes) from(key string) func(yield func(string, *change) bool) {
 	if c == nil {
 		return func(func(string, *change) bool) {}
@@ -67,15 +69,15 @@ func (c *Changes) from(key string) func(yield func(string, *change) bool) {
 	return c.all.From(key)
 }
 
-// overlay returns what has changed of a timer since the store.
-func (t *Set) overlay(key string) (*change, bool) {
+// findChange returns the change of a timer since the store.
+func (t *Set) findChange(key string) (*change, bool) {
 	if c, ok := t.fresh.get(key); ok {
 		return c, true
 	}
 	return t.taken.get(key)
 }
 
-// put makes a change the newest of its timer.
+// put makes a change the latest of its timer.
 func (t *Set) put(key string, c change) {
 	if t.fresh == nil {
 		t.fresh = &Changes{}
@@ -83,16 +85,16 @@ func (t *Set) put(key string, c change) {
 	t.fresh.all.Set(key, &c)
 }
 
-// Take hands the fresh timers to a batch.
+// Take passes the fresh changes to a batch.
 func (t *Set) Take() *Changes {
 	t.taken, t.fresh = t.fresh, nil
 	return t.taken
 }
 
-// Flushed is told that what was taken is in the store.
-func (t *Set) Flushed() { t.taken = nil }
+// MarkFlushed must be called when the taken changes are in the store.
+func (t *Set) MarkFlushed() { t.taken = nil }
 
-// Put writes the timers in the order of their keys.
+// Put writes the timers in key order.
 func (t *Set) Put(kvs *store.Batch, changes *Changes) {
 	prefix := func(class store.Class) []byte {
 		return store.AppendPrefix(kvs.Key(), t.rows.Shard, t.rows.Generation, class)

@@ -12,43 +12,45 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Stage is what the entry being judged does to timers, a step for each change.
-// It serves the goroutine that applies.
+// Stage collects the changes to timers by the entry being checked, one step per
+// change. It is used by the applying goroutine.
 type Stage struct {
-	// View is of what is in the store, below all sets; Sums keeps what is known
-	// of rows. Both are set before use.
+	// View returns a view of the store, which is below all sets; Sums maintains
+	// what is known about rows. Both must be set before use.
 	View func() (kv.View, error)
 	Sums *rows.Writer
 
 	steps    []Step
-	changes  int           // the entry's records say
-	ended    []*store.Head // of entities whose lives end in the entry, once for each
+	changes  int           // changes in the entry's records
+	ended    []*store.Head // rows of entities whose incarnations end in the entry, once for each
 	key, due []byte        // scratch
 }
 
-// endAtOnce is how many timers a deletion ends in its own entry, at most: of
-// more it ends the life, and they are removed a slice at a time.
+// endAtOnce is the maximum number of timers that a deletion removes in its own
+// entry. If there are more, it ends the incarnation, and they are removed in
+// slices later.
 const endAtOnce = 16
 
-// Reset forgets the steps.
+// Reset discards the steps.
 func (s *Stage) Reset() { s.steps, s.ended, s.changes = s.steps[:0], s.ended[:0], 0 }
 
-// Changes is how many changes of timers the entry's records say: unlike the
-// number of steps, which ends of timers add to, it is the same on all replicas.
+// Changes returns the number of timer changes in the entry's records. Unlike
+// the number of steps, which includes deletions, it is the same on all
+// replicas.
 func (s *Stage) Changes() int { return s.changes }
 
-// Steps are those so far. They are lent until Reset.
+// Steps returns the steps so far. They are valid until Reset.
 func (s *Stage) Steps() []Step { return s.steps }
 
-// Entity is whose timers are judged: its name as keys hold it, its head as it
-// is before the entry, and the set of its shard.
+// Entity is the entity whose timers are checked: its encoded name, its row
+// before the entry, and the set of its shard.
 type Entity struct {
 	Key  string
 	Head *store.Head
 	Set  *Set
 }
 
-// life is the one that an entity is in after the entry so far.
+// life returns the incarnation of an entity after the entry so far.
 func (s *Stage) life(e Entity) uint32 {
 	life := e.Head.Life
 	for _, h := range s.ended {
@@ -59,7 +61,7 @@ func (s *Stage) life(e Entity) uint32 {
 	return life
 }
 
-// keyOf is what the keys of the timers of an entity's life begin with.
+// keyOf returns the key prefix of an incarnation's timers.
 func (e *Entity) keyOf(life uint32) string {
 	if life == 0 {
 		return e.Key
@@ -67,30 +69,30 @@ func (e *Entity) keyOf(life uint32) string {
 	return string(store.AppendLife([]byte(e.Key), life))
 }
 
-// Step is one change that a record being judged makes: to a timer, or, with
-// end, that the entity's life ends.
+// Step is one change by a record: to a timer or, if end is set, the end of the
+// entity's incarnation.
 type Step struct {
 	key   string
 	timer store.Timer
-	due   int64 // as of before the entry; only with has
+	due   int64 // before the entry; only valid if has is set
 	has   bool
-	said  bool // by a record; else it follows from a deletion
-	// end has what is stored of those timers that the head held before the
-	// entry and that are in the overlay not; nil for a step of a timer.
+	said  bool // by a record; otherwise it follows from a deletion
+	// end has the stored form of those timers that were in the entity's row
+	// before the entry and are not in the memtable. It is nil for a change to a
+	// timer.
 	end map[string]store.Timer
 }
 
-// Key is the timer's, of its entity and name.
+// Key returns the timer's key: its entity and name.
 func (s *Step) Key() string { return s.key }
 
-// Is says whether the timer was set before the entry.
-func (s *Step) Is() bool { return s.has }
+// IsSet reports whether the timer was set before the entry.
+func (s *Step) IsSet() bool { return s.has }
 
 // Set makes the step set the timer.
 func (s *Step) Set(t store.Timer) { s.timer = t }
 
-// Record checks what a record of an entity says about timers and stages the
-// changes.
+// Record checks the timer changes in a record and stages them.
 func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 	trace := v.TraceContext()
 	if trace != nil && trace.Flags&journal.TraceAfterTimer != 0 {
@@ -106,7 +108,7 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 			return err
 		}
 		if !step.has || step.due != from.Due {
-			return fmt.Errorf("%w: its timer is not set", verdict.ErrInvalid)
+			return fmt.Errorf("%w: the timer that caused the record is not set", verdict.ErrInvalid)
 		}
 		s.say(step)
 	}
@@ -118,7 +120,7 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 		}
 		ops = rest
 		if bytes.IndexByte(op.Name, 0) >= 0 {
-			return fmt.Errorf("%w: a timer's name cannot be a key", verdict.ErrInvalid)
+			return fmt.Errorf("%w: invalid timer name", verdict.ErrInvalid)
 		}
 		step, err := s.Find(e, op.Name)
 		if err != nil {
@@ -131,7 +133,7 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 		s.say(step)
 	}
 	if len(schedules) > 0 {
-		return fmt.Errorf("%w: a schedule is that of no timer", verdict.ErrInvalid)
+		return fmt.Errorf("%w: a schedule without a timer", verdict.ErrInvalid)
 	}
 	return nil
 }
@@ -142,7 +144,7 @@ func (s *Stage) say(step Step) {
 	s.changes++
 }
 
-// scheduleOf takes the schedule of a record's n-th timer off the section, if
+// scheduleOf takes the schedule of a record's n-th timer from the section, if
 // it has one.
 func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
 	if len(section) == 0 {
@@ -165,19 +167,19 @@ func (s *Stage) Find(e Entity, name []byte) (step Step, err error) {
 	return step, err
 }
 
-// find says when a timer of the entity's life before the entry is due, if it is
-// set. What is not in the head, which is of now, is in what has changed or in
-// the store. One that no row is known of is not looked for there.
+// find returns the due time of a timer of the current incarnation, if it was
+// set before the entry. A timer that is not in the entity's row is looked up in
+// the memtable and then in the store, unless its row is known not to exist.
 func (s *Stage) find(e Entity, key, name string) (due int64, has bool, err error) {
 	if due, has = e.Head.Set.Find(name); has || !e.Head.TimerRows() {
 		return due, has, nil
 	}
-	if t, ok := e.Set.overlay(key); ok {
+	if t, ok := e.Set.findChange(key); ok {
 		return t.timer.Due, !t.gone(), nil
 	}
 	s.key = append(s.key[:0], key...)
 	l := e.Set.rows.Lookup(&s.Sums.RowHasher, store.ClassTimer, s.key)
-	if l.Absent() {
+	if l.IsAbsent() {
 		return 0, false, nil
 	}
 	view, err := s.View()
@@ -192,13 +194,13 @@ func (s *Stage) find(e Entity, key, name string) (due int64, has bool, err error
 	})
 	if err == nil {
 		s.due = store.AppendDue(s.due[:0], due)
-		err = l.Row(&s.Sums.RowHasher, view, store.ClassTimer, s.key, s.due, has)
+		err = l.CheckRow(&s.Sums.RowHasher, view, store.ClassTimer, s.key, s.due, has)
 	}
 	return due, has, err
 }
 
-// Commit makes steps of an entity visible, whose head is now of now, and
-// returns their size. The caller holds the lock.
+// Commit makes the steps of an entity visible and returns their size. The
+// entity's row is the current one. The lock must be held.
 func (s *Stage) Commit(e Entity, steps []Step) (bytes int) {
 	for i := range steps {
 		if steps[i].end != nil {
@@ -248,12 +250,12 @@ func (s *Stage) commit(e Entity, step *Step) {
 	}
 }
 
-// stepBytes is about what a change costs in memory beside its record.
+// stepBytes estimates the memory overhead of a change.
 const stepBytes = 200
 
-// Delete stages the end of all timers of an entity. With lives, as entries say
-// from sharding.LevelLives on, those of an entity that has many are left to
-// Sweep; else it takes as long as there are timers.
+// Delete stages the deletion of all timers of an entity. If lives is set, which
+// entries do from sharding.VersionPacedWork on, and the entity has many timers,
+// they are left to Sweep; otherwise it takes time proportional to their number.
 func (s *Stage) Delete(e Entity, lives bool) error {
 	if e.Head.Timers == 0 && len(s.steps) == 0 {
 		return nil
@@ -269,9 +271,9 @@ func (s *Stage) Delete(e Entity, lives bool) error {
 			}
 		}
 	}
-	before := life == e.Head.Life // nothing of a life that begins in this entry is anywhere else
-	// Not by the number of names: earlier steps may end what only this replica
-	// still has in its overlay.
+	before := life == e.Head.Life // an incarnation that starts in this entry has timers nowhere else
+	// Do not use the number of names: earlier steps may have deleted timers
+	// that only this replica still has in its memtable.
 	if lives && (before && int(e.Head.Timers) > endAtOnce || said > endAtOnce) {
 		return s.deleteLife(e, before)
 	}
@@ -295,7 +297,7 @@ func (s *Stage) Delete(e Entity, lives bool) error {
 		s.steps = append(s.steps, step)
 	}
 	if before && set != e.Head.Timers {
-		return e.Set.rows.Damaged(missing(int(set), e.Head.Timers))
+		return e.Set.rows.ReportDamage(missing(int(set), e.Head.Timers))
 	}
 	return nil
 }
@@ -328,8 +330,8 @@ func (s *Stage) names(e Entity, prefix string, names map[string]struct{}) error 
 	})
 }
 
-// deleteLife stages the end of an entity's life. It reads what the store has of
-// the few timers that the head holds, which get rows.
+// deleteLife stages the end of an entity's incarnation. It reads the stored
+// form of the few timers in the entity's row, which get rows of their own.
 func (s *Stage) deleteLife(e Entity, before bool) error {
 	step := Step{end: make(map[string]store.Timer)}
 	if before && len(e.Head.Set) > 0 {
@@ -340,7 +342,7 @@ func (s *Stage) deleteLife(e Entity, before bool) error {
 		defer view.Close()
 		prefix := e.keyOf(e.Head.Life)
 		for name, due := range e.Head.Set.All {
-			if _, ok := e.Set.overlay(prefix + name); ok {
+			if _, ok := e.Set.findChange(prefix + name); ok {
 				continue
 			}
 			if step.end[name], err = Read(view, e.Set.rows, Place{due, prefix + name}); err != nil {
@@ -352,9 +354,9 @@ func (s *Stage) deleteLife(e Entity, before bool) error {
 	return nil
 }
 
-// endLife begins the next life of an entity. What its head holds of timers gets
-// rows, so that all that is left has one: which of them a head holds differs
-// between replicas, and what Sweep removes must not.
+// endLife starts the next incarnation of an entity. Timers in its row get rows
+// of their own, because replicas differ in which timers are in the row, while
+// Sweep must remove the same rows everywhere.
 func (s *Stage) endLife(e Entity, step *Step) {
 	set, h := e.Set, e.Head
 	prefix := e.keyOf(h.Life)
@@ -379,5 +381,5 @@ func (s *Stage) endLife(e Entity, step *Step) {
 }
 
 func missing(found int, want uint32) error {
-	return &store.DamageError{Where: "the timers of an entity", What: fmt.Sprintf("%d are there, its head counts %d", found, want), Action: rows.ActionReplace}
+	return &store.DamageError{Where: "the timers of an entity", What: fmt.Sprintf("found %d, but its row counts %d", found, want), Action: rows.ActionReplace}
 }

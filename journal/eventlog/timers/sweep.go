@@ -9,22 +9,21 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Sweep removes up to limit timers that an entity has of earlier lives, the
-// first by their keys, and returns how many. Each replica removes the same ones
-// at the same entry, whatever of them is in its store: a batch may have taken
-// none, some or all. The lock is taken for the change of what is known, by
-// lock, and not for reading.
+// Sweep removes up to limit timers of an entity's earlier incarnations, in key
+// order, and returns the size of the changes. Each replica removes the same
+// ones at the same entry, no matter which of them are in its store already.
+// lock takes the lock only for changing memory, not for reading.
 //
-// It costs limit steps, and what the store holds of removed keys after
-// owed.From: those of one slice, or after a start those of all slices before.
+// It costs limit steps, plus skipping deletion markers in the store after
+// owed.From: those of one slice or, after a restart, of all earlier slices.
 func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock func())) (bytes int, err error) {
 	places, err := s.left(e, owed.From, limit)
 	if err != nil {
 		return 0, err
 	}
 	if len(places) < limit && len(places) < int(e.Head.Left) {
-		return 0, e.Set.rows.Damaged(&store.DamageError{Where: "the timers of an entity",
-			What:   fmt.Sprintf("%d of earlier lives are there, its head counts %d", len(places), e.Head.Left),
+		return 0, e.Set.rows.ReportDamage(&store.DamageError{Where: "the timers of an entity",
+			What:   fmt.Sprintf("found %d of earlier incarnations, but its row counts %d", len(places), e.Head.Left),
 			Action: rows.ActionReplace})
 	}
 	defer lock()()
@@ -45,8 +44,9 @@ func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock 
 	return len(places) * stepBytes, nil
 }
 
-// left finds the first of an entity's timers of earlier lives, at most limit:
-// those of its second life and later ones come first, then those of its first.
+// left returns up to limit timers of an entity's earlier incarnations: those of
+// the second and later incarnations first, because their keys sort first, then
+// those of the first.
 func (s *Stage) left(e Entity, from string, limit int) (places []Place, err error) {
 	view, err := s.View()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Stage) left(e Entity, from string, limit int) (places []Place, err erro
 			return m.stored(string(key[len(class):]), body)
 		})
 		if err == nil {
-			err = m.overlay("")
+			err = m.addChanges("")
 		}
 		if places = m.places; err != nil && !errors.Is(err, store.ErrStop) {
 			return nil, err
@@ -76,12 +76,12 @@ func (s *Stage) left(e Entity, from string, limit int) (places []Place, err erro
 	return places, nil
 }
 
-// merge goes through the timers of a range of an entity's keys in order: what
-// the store has, and what has changed since.
+// merge iterates over the timers in a range of an entity's keys, in order:
+// those in the store, and changes since.
 type merge struct {
 	*Stage
 	e        Entity
-	from, to string // to empty: to the entity's last
+	from, to string // an empty to means up to the entity's last
 	limit    int
 	places   []Place
 }
@@ -90,10 +90,10 @@ func (m *merge) stored(key string, body []byte) error {
 	if m.to != "" && key >= m.to {
 		return store.ErrStop
 	}
-	if err := m.overlay(key); err != nil {
+	if err := m.addChanges(key); err != nil {
 		return err
 	}
-	if _, newer := m.e.Set.overlay(key); newer {
+	if _, newer := m.e.Set.findChange(key); newer {
 		return nil
 	}
 	due, err := store.DecodeDue(body)
@@ -103,8 +103,8 @@ func (m *merge) stored(key string, body []byte) error {
 	return m.add(Place{due, key})
 }
 
-// overlay adds what has changed before a key or at it, empty: to the end.
-func (m *merge) overlay(upTo string) error {
+// addChanges adds changes up to a key, inclusive, or all if upTo is empty.
+func (m *merge) addChanges(upTo string) error {
 	for {
 		key, c, ok := m.nextChange(upTo)
 		if !ok {
@@ -120,7 +120,7 @@ func (m *merge) overlay(upTo string) error {
 	}
 }
 
-// nextChange is the first of the overlay's from m.from on.
+// nextChange returns the first change in the memtable from m.from on.
 func (m *merge) nextChange(upTo string) (key string, c *change, ok bool) {
 	for _, layer := range [...]*Changes{m.e.Set.fresh, m.e.Set.taken} {
 		for k, in := range layer.from(m.from) {
