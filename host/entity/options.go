@@ -57,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 	Now    func() time.Time // the wall clock; time.Now when nil
 
-	Level func() sharding.ClusterVersion // the cluster's, for what is written; nil: sharding.Level1
+	Level func() sharding.ClusterVersion // the cluster's, for what is written; nil: sharding.Version1
 
 	Window         window.Limits // of remembered commands; the same on every node
 	EntityInFlight int           // requests waiting on one entity, default 1,024

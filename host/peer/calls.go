@@ -112,7 +112,7 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 
 // PrepareLevel asks a node what it speaks, and to make its data directory one
 // of the level where that is not 0. A node of the first release, which does not
-// know the call, is one that speaks sharding.Level1: ErrFormat.
+// know the call, is one that speaks sharding.Version1: ErrFormat.
 func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(level)})
 	var remote *connect.Error

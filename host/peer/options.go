@@ -35,7 +35,7 @@ type Options struct {
 	Cluster     string
 
 	// ClusterVersion is the cluster's level: nodes that do not speak it are refused. Nil:
-	// sharding.Level1.
+	// sharding.Version1.
 	Level func() sharding.ClusterVersion
 
 	// Network dials.

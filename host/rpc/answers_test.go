@@ -107,7 +107,7 @@ var repeated = map[protoreflect.FullName]many{
 	"hostd.peer.v1.ModuleCounts.took":                      {elements: 256, why: "canary.Buckets"},
 	"hostd.peer.v1.NodeState.stopped":                      {elements: 64, why: "those of all nodes are the replicas of shards"},
 	"hostd.peer.v1.ProbeResponse.left":                     {elements: meta.MaxLeft, why: "meta.MaxLeft"},
-	"hostd.peer.v1.ProbeResponse.downed":                   {elements: meta.MaxDownedStarts, why: "meta.MaxDowned"},
+	"hostd.peer.v1.ProbeResponse.downed":                   {elements: meta.MaxDownedStarts, why: "meta.MaxDownedStarts"},
 	"hostd.peer.v1.ProbeResponse.members":                  {elements: meta.MaxMembers, why: "meta.MaxMembers"},
 	"hostd.peer.v1.ReachResponse.unreached":                {elements: meta.MaxMembers, why: "nodes"},
 	"hostd.peer.v1.ReportResponse.nodes":                   {elements: meta.MaxMembers, why: "nodes"},
