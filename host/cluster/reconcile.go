@@ -178,7 +178,7 @@ func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) 
 func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf {
 	conf := coordinator.Conf{
 		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
-		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Silent: slices.Clone(st.Inactive),
+		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Unreachable: slices.Clone(st.Inactive),
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
 		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.Heard(node) {

@@ -42,7 +42,7 @@ func (c *core) startLoad(e *entity) {
 		entity:      e, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2),
 	}
 	c.stats.Loads++
-	if t.Transient || c.opts.Histories.Absent(e.shard.id, e.id) {
+	if t.Transient || c.opts.Histories.IsAbsent(e.shard.id, e.id) {
 		c.loaded(x.load, &historyChunk{Last: true}) // of no history
 		return
 	}

@@ -260,7 +260,7 @@ func (n *node) step(view *meta.View, st *raftgroup.Status) {
 	}
 	conf := coordinator.Conf{
 		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,
-		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Silent: slices.Clone(st.Inactive),
+		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Unreachable: slices.Clone(st.Inactive),
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
 		if at, known := view.ReplicaNode(st.Shard, id); !known || n.quiet[n.w.index(at)] {
