@@ -66,7 +66,7 @@ func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
 	if opts.Lanes < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
 	}
-	r := &ShardRouter{locate: opts.Locate.Or(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent, refuses: opts.Refuses}
+	r := &ShardRouter{locate: opts.Locate.OrDefault(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent, refuses: opts.Refuses}
 	if r.refuses == nil {
 		r.refuses = func(sharding.ShardID) error { return nil }
 	}
