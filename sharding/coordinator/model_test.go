@@ -431,8 +431,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The model detects each planted fault.
-func TestModelDetectsPlantedFaults(t *testing.T) {
+// The model detects each sabotage.
+func TestModelDetectsSabotage(t *testing.T) {
 	for name, m := range sabotages() {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			for seed := m.from; seed < m.from+20000; seed++ {

@@ -58,7 +58,7 @@ func (c *ShardExport) Parts(ctx context.Context, fn func(kind journal.PartKind, 
 	return nil
 }
 
-// parts is one pass over an export.
+// parts is one iteration of an export.
 type parts struct {
 	*ShardExport
 	ctx context.Context
