@@ -106,7 +106,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 // configuration, because the cluster may keep tokens.
 func (n *Node) checkCallersKnown() error {
 	id := n.id.Now()
-	if n.cfg.KnowsCallers() || id.Member() || id.Rejoin != "" || len(n.cfg.Seeds) > 0 && !n.cfg.Bootstrap {
+	if n.cfg.IdentifiesCallers() || id.Member() || id.Rejoin != "" || len(n.cfg.Seeds) > 0 && !n.cfg.Bootstrap {
 		return nil
 	}
 	return fmt.Errorf("auth is %s, but nothing says who callers are: give token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", n.cfg.Auth)
@@ -115,7 +115,7 @@ func (n *Node) checkCallersKnown() error {
 // warnCallersUnknown reports that no credential is accepted here: neither the
 // configuration nor the cluster has any.
 func (n *Node) warnCallersUnknown() {
-	if n.roles == nil || n.cfg.KnowsCallers() || len(n.membership.metadata.View().Tokens()) > 0 {
+	if n.roles == nil || n.cfg.IdentifiesCallers() || len(n.membership.metadata.View().Tokens()) > 0 {
 		return
 	}
 	n.logger.Warn("no credential is accepted: the cluster keeps no tokens, and the configuration has no token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", "auth", n.cfg.Auth)
@@ -191,7 +191,7 @@ func (n *Node) takeRoles() {
 // who pretends to be one is taken for one.
 func warnShared(cfg *config.Config, logger *slog.Logger) {
 	if cfg.Auth == config.AuthRequired || cfg.TLS() == config.TLSRequire {
-		logger.Warn("auth and tls-mode do not guard the clients' listener from those who send what nodes send: it serves other nodes too below level 2 of the cluster; 'hostd cluster raise-level' ends that",
+		logger.Warn("auth and tls-mode do not guard the clients' listener from those who send what nodes send: it serves other nodes too below level 2 of the cluster; 'hostd cluster upgrade finalize' ends that",
 			"auth", cfg.Auth, "tls_mode", cfg.TLS())
 	}
 }

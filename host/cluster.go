@@ -42,7 +42,7 @@ func (n *Node) openPeers() error {
 		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
 		Refused: n.peerRefused, Around: []connect.Interceptor{carried{n}}, Caller: leaderproxy.HeaderOf,
 		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, OnGone: n.replicas.raft.gone, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
-		SilentAfter: n.cfg.SilentAfter, Beat: n.cfg.SilentAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SilentAfter),
+		SilentAfter: n.cfg.SuspectAfter, Beat: n.cfg.SuspectAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SuspectAfter),
 	})
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Told:      n.told,
 		Collected: n.collected,
 		Coordinator: coordinator.Options{
-			BackOff: n.cfg.LeadAgainAfter, MaxBackOff: 60 * n.cfg.LeadAgainAfter,
-			Replication: n.cfg.Replication, MinMembers: n.cfg.PlaceFrom(), DeadAfter: n.cfg.DeadAfter,
+			BackOff: n.cfg.LeadershipCooldown, MaxBackOff: 60 * n.cfg.LeadershipCooldown,
+			Replication: n.cfg.Replication, MinMembers: n.cfg.MinHosts(), DeadAfter: n.cfg.DeadAfter,
 			Strategy: placement.LeastLeaders{Threshold: n.cfg.RebalanceThreshold, MaxMoves: n.cfg.RebalanceMoves},
 		},
 		Logger: n.logger,

@@ -213,7 +213,7 @@ func (m *membership) parts() bool {
 // where clients are, if they must speak TLS.
 func (m *membership) checkTLS(level sharding.ClusterVersion) error {
 	if m.cfg.PeerTLS() == config.TLSRequire && level < sharding.VersionPeerAddress {
-		return fmt.Errorf("peer-tls-mode is require, which the cluster's level %d does not know: start the node with allow, and 'hostd cluster raise-level' first", level)
+		return fmt.Errorf("peer-tls-mode is require, which the cluster's level %d does not know: start the node with allow, and 'hostd cluster upgrade finalize' first", level)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
 	m.apart.Store(true)
 	member := func() bool { id := record.Now(); return id.Member() }
 	joined := &cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: sharding.Version1, Replica: 2}
-	if err := m.enter(joined); err == nil || !strings.Contains(err.Error(), "raise-level") {
+	if err := m.enter(joined); err == nil || !strings.Contains(err.Error(), "upgrade finalize") {
 		t.Errorf("at level 1 it enters: %v", err)
 	}
 	if !m.apart.Load() || member() {

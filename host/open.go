@@ -64,7 +64,7 @@ func (n *Node) openListener(context.Context) error {
 		return err
 	}
 	n.lifecycle.add("listener", n.ports.close)
-	if seed := n.cfg.PassedOver(n.ports.clients.http.Addr()); seed != "" {
+	if seed := n.cfg.SkippedPeerListen(n.ports.clients.http.Addr()); seed != "" {
 		n.logger.Warn("a port is left to another node, since it is among the seeds: where it is this node's own, give it as peer-listen", "address", seed)
 	}
 	return n.openPeers()
@@ -102,7 +102,7 @@ func (n *Node) openEngine(ctx context.Context) error {
 	e, err := guest.New(ctx, guest.Options{
 		Limits: limits, MemoryBytes: 2 * int64(n.cfg.GuestMemoryBytes), CompileCommand: compile,
 		CacheDir: filepath.Join(n.cfg.DataDir, datadir.CacheDir), CacheKey: key, Logger: n.logger,
-		TellFaults: n.cfg.TellFaults,
+		TellFaults: n.cfg.ExposeGuestErrors,
 	})
 	if err != nil {
 		return err
@@ -157,9 +157,9 @@ func (n *Node) openEntities(context.Context) error {
 		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: n.backend.Lines(), Logger: n.logger,
 	})
 	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
-		Timings: n.peers.Timings, SilentAfter: n.cfg.SilentAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
+		Timings: n.peers.Timings, SilentAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
 	})
-	lanes := n.cfg.Lanes
+	lanes := n.cfg.Executors
 	if lanes == 0 {
 		lanes = max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())-1)
 	}
@@ -187,7 +187,7 @@ func (n *Node) openEntities(context.Context) error {
 			TimerRate:      max(1, n.cfg.TimerRate/lanes),
 			TimerFired:     n.metrics.observeTimer,
 			TimerSpans:     n.routing.timerSpans(),
-			LeastTick:      n.cfg.LeastTick,
+			LeastTick:      n.cfg.MinScheduleInterval,
 			Suspended:      n.guests.modules.Settings.Suspended,
 			Outbox:         n.deliveries.total,
 			NodeSends:      n.cfg.MaxOutboxSends,
@@ -227,7 +227,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
-		Tick: n.cfg.Tick, SuspectTicks: int((n.cfg.SilentAfter + n.cfg.Tick - 1) / n.cfg.Tick),
+		Tick: n.cfg.Tick, SuspectTicks: int((n.cfg.SuspectAfter + n.cfg.Tick - 1) / n.cfg.Tick),
 		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.region, OnFatal: n.fatal, Logger: n.logger,
 		Transport: n.peers, Locate: n.membership.addressBook.Locate, IsForeign: n.membership.addressBook.Strange, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.probation.Asks(), HeldShards: withheld,
 		Snapshots: n.replicas.applier, SnapshotFS: n.watches.stalls.FS(n.around.Disk), SnapshotDir: snapshots, Sender: snapshotSender{n.peers},

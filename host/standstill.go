@@ -13,7 +13,7 @@ const severTime = time.Second
 // watchStalls notices from now on when the disk or the raft loop stands still.
 func (n *Node) watchStalls() {
 	n.watches.stalls = stall.NewGuard(stall.GuardOptions{
-		Turns: n.replicas.raft.turns, SilentAfter: n.cfg.SilentAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
+		Turns: n.replicas.raft.turns, SilentAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
 		Stopping: n.lifecycle.stopping.Load, Stands: n.stand, End: n.endStalled,
 	})
 	n.lifecycle.watch("watch of stalls", n.watches.stalls.Run)

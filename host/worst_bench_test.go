@@ -42,7 +42,7 @@ func items(bytes int) json.RawMessage {
 // and how many of the neighbours' commands were carried out and refused. The
 // goal is 100 ms on a machine that does nothing else.
 func BenchmarkBesideTheWorstCommand(b *testing.B) {
-	n, c := startBenchWith(b, b.TempDir(), func(cfg *config.Config) { cfg.Lanes = 1 })
+	n, c := startBenchWith(b, b.TempDir(), func(cfg *config.Config) { cfg.Executors = 1 })
 	b.Cleanup(func() {
 		if err := n.Stop(context.Background()); err != nil {
 			b.Error(err)

@@ -19,9 +19,9 @@ import (
 )
 
 func newCert(std cli.Stdio) *cobra.Command {
-	c := cli.Group("cert", "Issue certificates for nodes and clients, and revoke those of nodes", newCertCA(std), newCertNode(std), newCertClient(std), newCertRevoke(std))
-	c.Long = "Issues certificates (ECDSA P-256) for those who have no authority of their own. " +
-		"Keep the directory of the authority where no node and no client runs: whoever has its key can be every node."
+	c := cli.Group("cert", "Issue certificates for nodes and clients, and revoke nodes' certificates", newCertCA(std), newCertNode(std), newCertClient(std), newCertRevoke(std))
+	c.Long = "Issues certificates (ECDSA P-256) if you have no certificate authority of your own. " +
+		"Keep the directory of the authority away from machines that run nodes or clients: somebody who has its key can impersonate every node."
 	return c
 }
 
@@ -47,25 +47,25 @@ func newCertCommand(std cli.Stdio, use, short string, args int, make func(f cert
 		i, err := make(f, cli.First(given))
 		switch {
 		case errors.Is(err, os.ErrExist):
-			return cli.Hint(err, "Nothing is overwritten: move it away first, or give another directory with --dir.")
+			return cli.Hint(err, "Existing files are not overwritten: move the file away, or set a different directory with --dir.")
 		case errors.Is(err, os.ErrNotExist):
-			return cli.Hint(err, "Make an authority with 'hostd cert create-ca' first, or give its directory with --dir.")
+			return cli.Hint(err, "Create an authority with 'hostd cert create-ca', or set its directory with --dir.")
 		case err != nil:
 			return err
 		}
 		return out.Print(i, i.write)
 	})
 	out = cli.AddOutput(c, std)
-	c.Flags().StringVar(&f.dir, "dir", "certs", "`directory` of the authority, "+certs.AuthorityCert+" and "+certs.AuthorityKey+", and of what it issues")
+	c.Flags().StringVar(&f.dir, "dir", "certs", "`directory` of the authority ("+certs.AuthorityCert+" and "+certs.AuthorityKey+") and of the certificates that it issues")
 	return c, &f
 }
 
 func addClusterName(c *cobra.Command, f *certFlags) {
-	c.Flags().StringVar(&f.cluster, "cluster-name", config.Default().ClusterName, "`label` of the cluster, as the nodes have it")
+	c.Flags().StringVar(&f.cluster, "cluster-name", config.Default().ClusterName, "`label` of the cluster, the nodes' cluster-name")
 }
 
 func newCertCA(std cli.Stdio) *cobra.Command {
-	c, f := newCertCommand(std, "create-ca", "Make an authority, good for 10 years", 0, func(f certFlags, _ string) (issued, error) {
+	c, f := newCertCommand(std, "create-ca", "Create a certificate authority, valid for 10 years", 0, func(f certFlags, _ string) (issued, error) {
 		_, err := certs.CreateAuthority(f.dir, f.cluster)
 		cert, key := certs.AuthorityFiles(f.dir)
 		return issued{cert, key}, err
@@ -75,17 +75,17 @@ func newCertCA(std cli.Stdio) *cobra.Command {
 }
 
 func newCertNode(std cli.Stdio) *cobra.Command {
-	c, f := newCertCommand(std, "create-node NAME --host HOST", "Issue a certificate to a node, good for a year", 1, func(f certFlags, name string) (issued, error) {
+	c, f := newCertCommand(std, "create-node NAME --host HOST", "Issue a certificate for a node, valid for a year", 1, func(f certFlags, name string) (issued, error) {
 		cert, key := certs.NodeFiles(f.dir, name)
 		return issue(f.dir, cert, key, certs.Request{Name: name, Cluster: f.cluster, Hosts: f.hosts})
 	})
-	c.Flags().StringSliceVar(&f.hosts, "host", nil, "`name` of DNS or IP address that the node is called by; may be given again")
+	c.Flags().StringSliceVar(&f.hosts, "host", nil, "DNS `name` or IP address of the node; may be repeated")
 	addClusterName(c, f)
 	return c
 }
 
 func newCertClient(std cli.Stdio) *cobra.Command {
-	c, _ := newCertCommand(std, "create-client NAME", "Issue a certificate to a client, good for a year", 1, func(f certFlags, name string) (issued, error) {
+	c, _ := newCertCommand(std, "create-client NAME", "Issue a certificate for a client, valid for a year", 1, func(f certFlags, name string) (issued, error) {
 		cert, key := certs.ClientFiles(f.dir, name)
 		return issue(f.dir, cert, key, certs.Request{Name: name})
 	})
@@ -109,7 +109,7 @@ type revoked struct {
 }
 
 func (r revoked) write(w io.Writer) {
-	fmt.Fprintf(w, "%s\nnumber %d, revoked certificates %d, good until %s\n", r.List, r.Number, r.Revoked, r.Until.UTC().Format(time.RFC3339))
+	fmt.Fprintf(w, "%s\nnumber %d, revoked certificates %d, valid until %s\n", r.List, r.Number, r.Revoked, r.Until.UTC().Format(time.RFC3339))
 }
 
 // maxRevokedAtOnce bounds the certificates of one command.
@@ -119,10 +119,10 @@ func newCertRevoke(std cli.Stdio) *cobra.Command {
 	var dir, to string
 	var valid time.Duration
 	var out *cli.Output
-	c := cli.Leaf("revoke [NAME|FILE]...", "Write the list of revoked certificates of nodes", 0, maxRevokedAtOnce, func(_ context.Context, _ *cobra.Command, given []string) error {
+	c := cli.Leaf("revoke [NAME|FILE]...", "Revoke nodes' certificates and write the revocation list", 0, maxRevokedAtOnce, func(_ context.Context, _ *cobra.Command, given []string) error {
 		a, err := certs.OpenAuthority(dir)
 		if errors.Is(err, os.ErrNotExist) {
-			return cli.Hint(err, "Give the directory of the authority with --dir.")
+			return cli.Hint(err, "Set the directory of the authority with --dir.")
 		} else if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func newCertRevoke(std cli.Stdio) *cobra.Command {
 			}
 			leaf, err := certs.ReadCertificate(path)
 			if errors.Is(err, os.ErrNotExist) {
-				return cli.Hint(err, "Give the name of a node as 'hostd cert create-node' had it, or the file with its certificate.")
+				return cli.Hint(err, "Give the node's name as given to 'hostd cert create-node', or the file of its certificate.")
 			} else if err != nil {
 				return err
 			}
@@ -150,12 +150,12 @@ func newCertRevoke(std cli.Stdio) *cobra.Command {
 		list := revoked{to, made.Number, made.Revoked, made.Until}
 		return out.Print(list, list.write)
 	})
-	c.Long = "Writes the file for peer-crl-file of every node: the certificates that it had, and those that are given. " +
-		"Without any it only gets a later end, because a node does not start with a list that has ended. " +
-		"Copy it to every node, by a rename; each reads it again within a minute, at once where it can watch the directory, and refuses the certificates from then on."
+	c.Long = "Adds certificates to the revocation list that every node reads as peer-crl-file. " +
+		"Without arguments it only extends the list's validity, because a node does not start with an expired list. " +
+		"Copy the list to every node and rename it into place. Nodes read it again within a minute, or at once if they can watch the directory, and then reject the certificates."
 	out = cli.AddOutput(c, std)
-	c.Flags().StringVar(&dir, "dir", "certs", "`directory` of the authority, "+certs.AuthorityCert+" and "+certs.AuthorityKey+", and of what it issues")
-	c.Flags().StringVar(&to, "out", "", "`file` of the list, which is read first if it exists; DIR/peers.crl if unset")
-	c.Flags().DurationVar(&valid, "valid-for", certs.RevocationLife, "how long the list is good")
+	c.Flags().StringVar(&dir, "dir", "certs", "`directory` of the authority ("+certs.AuthorityCert+" and "+certs.AuthorityKey+") and of the certificates that it issues")
+	c.Flags().StringVar(&to, "out", "", "`file` of the revocation list to extend or create; defaults to DIR/peers.crl")
+	c.Flags().DurationVar(&valid, "valid-for", certs.RevocationLife, "`time` that the list is valid for")
 	return c
 }

@@ -28,7 +28,7 @@ func TestCertificatesOfTheCommandLine(t *testing.T) {
 			t.Errorf("%q: %v, %v", args, info, err)
 		}
 		again := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir)...)
-		if again.code != cli.ExitFailed || !strings.Contains(again.err, "Nothing is overwritten") {
+		if again.code != cli.ExitFailed || !strings.Contains(again.err, "are not overwritten") {
 			t.Errorf("%q again: %+v", args, again)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func newCluster(std cli.Stdio) *cobra.Command {
-	return cli.Group("cluster", "Found the cluster, look at it and even it out", newClusterInit(std), newClusterStatus(std), newClusterWatch(std), newClusterRebalance(std), newClusterSet(std), newClusterRaiseLevel(std))
+	return cli.Group("cluster", "Bootstrap, inspect, configure and upgrade the cluster", newClusterInit(std), newClusterStatus(std), newClusterWatch(std), newClusterRebalance(std), newClusterSet(std), newClusterUpgrade(std))
 }
 
 // clusterState is what a call or a watch says of the cluster.
@@ -114,7 +114,7 @@ func pendingTable(w io.Writer, orders []*clusterv1.PendingOrder) {
 func newClusterStatus(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var watch bool
-	c := cli.Talk(std, "status", "Show the members, the coordinator, what shards lack and which orders are pending", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
+	c := cli.Talk(std, "status", "Show the cluster's members, coordinator, under-replicated shards and pending operations", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
 		if watch {
 			return cli.Lines(ctx, out, true, s.WatchCluster(ctx), func(v *clusterv1.WatchClusterResponse) string {
 				var text strings.Builder
@@ -132,28 +132,28 @@ func newClusterStatus(std cli.Stdio) *cobra.Command {
 		return out.Print(shown, func(w io.Writer) { clusterTable(w, v, lack.Line(), lack.Tolerance()) })
 	})
 	out = cli.AddOutput(c, std)
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "show it again after every change, until interrupted")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "print the status again after every change, until interrupted")
 	return c
 }
 
 func newClusterWatch(std cli.Stdio) *cobra.Command {
-	return cli.Follow(std, "watch", "Print what changes in the cluster, a line for each change", 0, 0, cli.Always,
+	return cli.Follow(std, "watch", "Print the cluster's changes as they happen, one a line", 0, 0, cli.Always,
 		func(ctx context.Context, s *cli.Session, _ []string) iter.Seq2[clusterChange, error] {
 			return changesOf(s.WatchCluster(ctx))
 		}, clusterChange.text)
 }
 
 func newClusterRebalance(std cli.Stdio) *cobra.Command {
-	return cli.Order(std, "rebalance", "Even out leaders and replicas now", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (string, error) {
+	return cli.Order(std, "rebalance", "Rebalance leaderships and replicas now", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (string, error) {
 		moves, err := s.Rebalance(ctx)
 		if moves == 0 {
-			return "nothing moves: the cluster is as even as nodes take shards", err
+			return "the cluster is balanced: nothing to move", err
 		}
 		return fmt.Sprintf("%d moves started; 'hostd cluster watch' shows them", moves), err
 	})
 }
 
-// levelRange is what a release speaks, for people.
+// levelRange formats the cluster versions that a release supports.
 func levelRange(least, most uint32) string {
 	switch {
 	case most == 0:
@@ -164,24 +164,28 @@ func levelRange(least, most uint32) string {
 	return fmt.Sprintf("%d-%d", least, most)
 }
 
-func newClusterRaiseLevel(std cli.Stdio) *cobra.Command {
+func newClusterUpgrade(std cli.Stdio) *cobra.Command {
+	return cli.Group("upgrade", "Finalize rolling upgrades of the cluster", newClusterFinalize(std))
+}
+
+func newClusterFinalize(std cli.Stdio) *cobra.Command {
 	var to uint32
 	var dryRun bool
-	c := cli.Ask(std, "raise-level", "Let the cluster write what all its members' releases can read, for good", 0, 0,
+	c := cli.Ask(std, "finalize", "Finalize an upgrade: raise the cluster version, which cannot be undone", 0, 0,
 		func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.RaiseLevelResponse, error) {
 			return s.RaiseLevel(ctx, to, dryRun)
-		}, levelTable)
-	c.Long = "Raises the level of the cluster, the version of all that it writes, once every member runs a release that speaks it. Until then nodes can be " +
-		"put back to the release before, afterwards never again. With --dry-run it changes nothing and lists what each member speaks, and what stands in the way."
-	c.Flags().Uint32Var(&to, "to", 0, "the level; 0: the highest that the asked node speaks")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing, and list what each member speaks and what stands in the way")
-	cli.SetTimeout(c, 30*time.Second) // members look for each other meanwhile
+		}, finalizeTable)
+	c.Long = "Raises the cluster version, the version of everything that the cluster writes, after every member runs a release that supports it. Before that, nodes can " +
+		"return to the previous release; afterwards they cannot. With --dry-run it changes nothing and lists the versions that each member supports and what prevents the upgrade."
+	c.Flags().Uint32Var(&to, "to", 0, "cluster `version` to raise to; 0 means the highest that the contacted node supports")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing; list the versions that each member supports and what prevents the upgrade")
+	cli.SetTimeout(c, 30*time.Second) // the members probe each other in the meantime
 	return c
 }
 
-func levelTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
-	fmt.Fprintf(w, "the cluster is at level %d\n\n", v.GetLevel())
-	cli.Table(w, "NODE\tVERSION\tLEVELS", func(row func(...any)) {
+func finalizeTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
+	fmt.Fprintf(w, "the cluster version is %d\n\n", v.GetLevel())
+	cli.Table(w, "NODE\tRELEASE\tCLUSTER VERSIONS", func(row func(...any)) {
 		for _, n := range v.GetNodes() {
 			row(n.GetNodeId(), n.GetVersion(), levelRange(n.GetMinLevel(), n.GetMaxLevel()))
 		}
@@ -198,26 +202,26 @@ func levelTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
 		}
 	}
 	if clear {
-		fmt.Fprintf(w, "nothing stands in the way of level %d\n", v.GetWanted())
+		fmt.Fprintf(w, "nothing prevents cluster version %d\n", v.GetWanted())
 		return
 	}
-	fmt.Fprintf(w, "level %d can be had once nothing of this stands in the way\n", v.GetWanted())
+	fmt.Fprintf(w, "cluster version %d is possible after these problems are solved\n", v.GetWanted())
 }
 
 func newClusterInit(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "init", "Have a node found its cluster, once", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.InitializeResponse, error) {
+	c := cli.Ask(std, "init", "Bootstrap the cluster from a node that waits for one", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.InitializeResponse, error) {
 		return s.Initialize(ctx)
 	}, func(w io.Writer, v *clusterv1.InitializeResponse) {
 		if !v.GetFounded() {
 			fmt.Fprintf(w, "cluster %s exists; nothing was done\n", cli.Clean(v.GetClusterId()))
 			return
 		}
-		fmt.Fprintf(w, "cluster %s founded\n", cli.Clean(v.GetClusterId()))
+		fmt.Fprintf(w, "cluster %s bootstrapped\n", cli.Clean(v.GetClusterId()))
 		if silent := v.GetSilentSeeds(); len(silent) > 0 {
-			fmt.Fprintf(w, "seeds that did not answer: %s; see to it that none of them belongs to another cluster\n", cli.Clean(strings.Join(silent, ", ")))
+			fmt.Fprintf(w, "seeds that did not answer: %s; make sure that none of them belongs to a different cluster\n", cli.Clean(strings.Join(silent, ", ")))
 		}
 	})
-	c.Long = "Has a node that waits for a cluster found one, when a majority of it and its seeds answers and none belongs to a cluster. Where the node or one of its " +
-		"seeds belongs to a cluster it founds none, and the id of that one is printed: it may be called again, and on several nodes at once."
+	c.Long = "Tells a node to bootstrap its cluster after a majority of the node and its seeds has answered and none of them belongs to a cluster. If the node or one of its " +
+		"seeds already belongs to a cluster, the command prints the id of that cluster and changes nothing. It is safe to repeat, and to run on several nodes concurrently."
 	return c
 }

@@ -59,13 +59,13 @@ func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
 		millis := uint64(max(after, 0).Milliseconds())
 		c.DeadAfterMillis = &millis
 	default:
-		err = fmt.Errorf("there is no %q: replication, min-members, rebalance and dead-after can be set", name)
+		err = fmt.Errorf("unknown policy %q: must be replication, min-members, rebalance or dead-after", name)
 	}
 	return &c, err
 }
 
 func newClusterSet(std cli.Stdio) *cobra.Command {
-	c := cli.Talk(std, "set NAME VALUE", "Set replication, min-members, rebalance or dead-after of the whole cluster", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
+	c := cli.Talk(std, "set NAME VALUE", "Set a policy of the cluster: replication, min-members, rebalance or dead-after", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
 		change, err := policyChange(args[0], args[1])
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func newClusterSet(std cli.Stdio) *cobra.Command {
 		showPolicy(std.Err, p)
 		return nil
 	})
-	c.Long = "Changes the policy of the cluster, which is in its metadata. NAME is replication (1, 3, 5 or 7), min-members (a number), rebalance (on or off) or " +
-		"dead-after (a time such as 5m). The flags of these names count when a cluster is founded; 'hostd cluster status' shows what holds."
+	c.Long = "Sets a policy of the whole cluster, which is stored in its metadata. NAME is replication (1, 3, 5 or 7), min-members (a number), rebalance (on or off) or " +
+		"dead-after (a duration such as 5m). The flags of 'hostd serve' with these names only apply when the cluster is bootstrapped. 'hostd cluster status' shows the current values."
 	return c
 }

@@ -364,7 +364,7 @@ func TestLeaveIsIdempotent(t *testing.T) {
 		nodes.forgetful = forgetful
 		t.Setenv("HOSTD_ADDR", addr)
 		for again := range 2 {
-			code, want := cli.ExitDone, "n3 is no member any more"
+			code, want := cli.ExitDone, "n3 has left the cluster"
 			if again > 0 && forgetful {
 				code, want = cli.ExitFailed, "no such node"
 			}

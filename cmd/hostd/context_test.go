@@ -129,7 +129,7 @@ func TestDevAsksWhoCalls(t *testing.T) {
 	}
 	for args, says := range map[string]string{
 		"--auth=allow": `--auth is "allow", must be none or required`, "--auth allow": `--auth is "allow", must be none or required`,
-		"required": `without "required"`, "--auth=none required": `without "required"`, "--auth required none": "want 'hostd dev'",
+		"required": `unexpected argument "required"`, "--auth=none required": `unexpected argument "required"`, "--auth required none": "want 'hostd dev'",
 	} {
 		if got := hostd(t, append([]string{"dev", "--data", data}, strings.Fields(args)...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, says) {
 			t.Errorf("dev %s: %+v, want %q", args, got, says)

@@ -15,7 +15,7 @@ import (
 )
 
 func newEntity(std cli.Stdio) *cobra.Command {
-	return cli.Group("entity", "Send commands to entities and look at them",
+	return cli.Group("entity", "Send commands to entities, query and inspect them",
 		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), entities.NewRecords(std), entities.NewTimers(std), entities.NewSends(std), newEntityGet(std), newEntityState(std),
 		newEntityList(std), newEntityHot(std), newEntityTagged(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
 }
@@ -40,7 +40,7 @@ func newEntitySend(std cli.Stdio) *cobra.Command {
 	var c *cobra.Command
 	var name cli.Named
 	var expected int64
-	c = cli.Ask(std, "send TYPE ID COMMAND [JSON]", "Run a command on an entity and print its reply", 3, 4, func(ctx context.Context, s *cli.Session, args []string) (reply, error) {
+	c = cli.Ask(std, "send TYPE ID COMMAND [JSON]", "Send a command to an entity and print its reply", 3, 4, func(ctx context.Context, s *cli.Session, args []string) (reply, error) {
 		data, err := cli.PayloadArg(std, args, 3)
 		if err != nil {
 			return reply{}, err
@@ -65,10 +65,10 @@ func newEntitySend(std cli.Stdio) *cobra.Command {
 		}
 		fmt.Fprintf(std.Err, "sequence %d, %d events, command id %s%s\n", v.Sequence, v.EventCount, v.CommandID, again)
 	})
-	c.Long = "Runs a command on an entity and prints its reply. JSON is the payload; a dash reads it from the standard input. " +
-		"The command has an id: sent again with the same id it has no second effect and gets the first reply."
+	c.Long = "Sends a command to an entity and prints its reply. JSON is the payload; use - to read it from standard input. " +
+		"Every command has an id. If you send it again with the same id, it has no second effect and returns the first reply."
 	cli.AddNamed(c, &name, "command")
-	c.Flags().Int64Var(&expected, "expected-sequence", math.MinInt64, "refuse the command unless the entity is at this `sequence`")
+	c.Flags().Int64Var(&expected, "expected-sequence", math.MinInt64, "reject the command unless the entity is at this `sequence`")
 	c.Flags().Lookup("expected-sequence").DefValue = ""
 	cli.Before(c, func([]string) error {
 		if expected < 0 && c.Flags().Changed("expected-sequence") {
@@ -81,7 +81,7 @@ func newEntitySend(std cli.Stdio) *cobra.Command {
 
 func newEntityQuery(std cli.Stdio) *cobra.Command {
 	var stale bool
-	c := cli.Ask(std, "query TYPE ID QUERY [JSON]", "Ask an entity and print its answer", 3, 4, func(ctx context.Context, s *cli.Session, args []string) (answer, error) {
+	c := cli.Ask(std, "query TYPE ID QUERY [JSON]", "Query an entity and print its reply", 3, 4, func(ctx context.Context, s *cli.Session, args []string) (answer, error) {
 		data, err := cli.PayloadArg(std, args, 3)
 		if err != nil {
 			return answer{}, err
@@ -94,6 +94,6 @@ func newEntityQuery(std cli.Stdio) *cobra.Command {
 		}
 		fmt.Fprintf(std.Err, "sequence %d\n", v.Sequence)
 	})
-	c.Flags().BoolVar(&stale, "stale", false, "answer from memory, without asking a quorum whether it is the latest")
+	c.Flags().BoolVar(&stale, "stale", false, "skip the quorum check that the state is the newest")
 	return c
 }

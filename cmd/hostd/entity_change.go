@@ -18,7 +18,7 @@ type recorded struct {
 }
 
 func newEntityPassivate(std cli.Stdio) *cobra.Command {
-	return cli.Order(std, "passivate TYPE ID", "Drop an entity from memory; its next command loads it again", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	return cli.Order(std, "passivate TYPE ID", "Passivate an entity: drop it from memory until its next command", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		_, err := cli.Unary(ctx, s, s.EntityService.Passivate, &entityv1.PassivateRequest{EntityType: args[0], EntityId: args[1]})
 		return "passivated", err
 	})
@@ -26,7 +26,7 @@ func newEntityPassivate(std cli.Stdio) *cobra.Command {
 
 func newEntityDelete(std cli.Stdio) *cobra.Command {
 	var name cli.Named
-	c := cli.Ask(std, "delete TYPE ID", "Write an entity's tombstone; its history stays", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
+	c := cli.Ask(std, "delete TYPE ID", "Delete an entity and keep its history", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
 		res, err := cli.Unary(ctx, s, s.EntityService.Delete, &entityv1.DeleteRequest{
 			EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
 		})
@@ -41,7 +41,7 @@ func newEntityDelete(std cli.Stdio) *cobra.Command {
 
 func newEntityClear(std cli.Stdio) *cobra.Command {
 	var all bool
-	c := cli.Order(std, "clear TYPE [ID]", "Forget an entity's faults; a parked one runs again at its next command", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "clear TYPE [ID]", "Clear an entity's faults and release it from quarantine", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		cleared := 0
 		for more := all; more; {
 			res, err := cli.Unary(ctx, s, s.EntityService.ClearTypeFaults, &entityv1.ClearTypeFaultsRequest{EntityType: args[0], Limit: clearAtOnce})
@@ -59,11 +59,11 @@ func newEntityClear(std cli.Stdio) *cobra.Command {
 	})
 	cli.Before(c, func(args []string) error {
 		if all == (len(args) == 2) {
-			return cli.Usagef("name an entity, or all that are parked of the type: --all")
+			return cli.Usagef("give the ID of an entity, or --all for every quarantined entity of the type")
 		}
 		return nil
 	})
-	c.Flags().BoolVar(&all, "all", false, "those of the type that are parked, in all shards")
+	c.Flags().BoolVar(&all, "all", false, "clear all quarantined entities of the type, in all shards")
 	return c
 }
 
@@ -72,7 +72,7 @@ const clearAtOnce = 1000
 
 func newEntitySkipTimer(std cli.Stdio) *cobra.Command {
 	var name cli.Named
-	c := cli.Ask(std, "skip-timer TYPE ID TIMER", "Cancel a timer, when its command fails again and again", 3, 3, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
+	c := cli.Ask(std, "skip-timer TYPE ID TIMER", "Cancel a timer whose command keeps failing", 3, 3, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
 		res, err := cli.Unary(ctx, s, s.EntityService.SkipTimer, &entityv1.SkipTimerRequest{
 			EntityType: args[0], EntityId: args[1], Timer: args[2], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
 		})

@@ -15,7 +15,7 @@ import (
 // newEntityDeadLetters is about the sends that were refused and whose outcome
 // nobody waits for.
 func newEntityDeadLetters(std cli.Stdio) *cobra.Command {
-	return cli.Group("deadletters", "List, deliver again and discard sends that were refused",
+	return cli.Group("deadletters", "List, redeliver and discard dead letters, the messages that entities rejected",
 		newDeadLettersList(std), newDeadLettersRetry(std), newDeadLettersDiscard(std))
 }
 
@@ -33,7 +33,7 @@ type deadLetterShown struct {
 
 func newDeadLettersList(std cli.Stdio) *cobra.Command {
 	var shard uint32
-	c := cli.Look(std, "ls", "List dead letters: who sent what to whom, and why it was refused", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) ([]deadLetterShown, error) {
+	c := cli.Look(std, "ls", "List dead letters with source, destination and the reason of the rejection", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) ([]deadLetterShown, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		shown := []deadLetterShown{}
@@ -59,19 +59,19 @@ func newDeadLettersList(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
-	c.Flags().Uint32Var(&shard, "shard", 0, "only those of this `shard`")
+	c.Flags().Uint32Var(&shard, "shard", 0, "list only dead letters of this `shard`")
 	return c
 }
 
 func newDeadLettersRetry(std cli.Stdio) *cobra.Command {
-	return onDeadLetter(std, "retry ID", "Deliver a dead letter again; it stays when the entity refuses it again", "delivered", func(ctx context.Context, s *cli.Session, id string) error {
+	return onDeadLetter(std, "retry ID", "Redeliver a dead letter, and keep it if the entity rejects it again", "delivered", func(ctx context.Context, s *cli.Session, id string) error {
 		_, err := cli.Unary(ctx, s, s.EntityService.RetryDeadLetter, &entityv1.RetryDeadLetterRequest{Id: id})
 		return err
 	})
 }
 
 func newDeadLettersDiscard(std cli.Stdio) *cobra.Command {
-	return onDeadLetter(std, "discard ID", "Forget a dead letter for good", "discarded", func(ctx context.Context, s *cli.Session, id string) error {
+	return onDeadLetter(std, "discard ID", "Discard a dead letter permanently", "discarded", func(ctx context.Context, s *cli.Session, id string) error {
 		_, err := cli.Unary(ctx, s, s.EntityService.DiscardDeadLetter, &entityv1.DiscardDeadLetterRequest{Id: id})
 		return err
 	})

@@ -18,13 +18,13 @@ import (
 )
 
 func newEntityGet(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "get TYPE ID", "Describe an entity: where it lives and how far it is", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (*entityv1.GetEntityResponse, error) {
+	return cli.Ask(std, "get TYPE ID", "Show an entity's shard, sequence, status and last error", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (*entityv1.GetEntityResponse, error) {
 		return s.Entity(ctx, args[0], args[1])
 	}, entityTable)
 }
 
 func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
-	cli.Table(w, "STATUS\t"+e.GetStatus(), func(row func(...any)) {
+	cli.Table(w, "STATUS\t"+statusFromAPI(e.GetStatus()), func(row func(...any)) {
 		row("sequence", e.GetSequence())
 		row("snapshot at", e.GetSnapshotSequence())
 		row("shard", e.GetShardId())
@@ -37,16 +37,16 @@ func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
 		}
 		row("fuel", e.GetFuel())
 		if e.GetPendingSends() > 0 {
-			row("sends under way", e.GetPendingSends())
+			row("undelivered messages", e.GetPendingSends())
 		}
 		for _, a := range e.GetActs() {
 			row("by an operator", actionText(a))
 		}
 		if e.GetParkedUntil() != nil {
-			row("parked until", e.GetParkedUntil().AsTime().Format(time.RFC3339))
+			row("quarantined until", e.GetParkedUntil().AsTime().Format(time.RFC3339))
 		}
 		if e.GetFaults() > 0 {
-			row("faults in a row", e.GetFaults())
+			row("consecutive faults", e.GetFaults())
 		}
 		for i, line := range cli.CleanLines(e.GetLastError()) {
 			if i == 0 {
@@ -93,7 +93,7 @@ type state struct {
 func newEntityState(std cli.Stdio) *cobra.Command {
 	var c *cobra.Command
 	var at uint64
-	c = cli.Look(std, "state TYPE ID", "Print an entity's folded state, now or at an earlier sequence", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (state, error) {
+	c = cli.Look(std, "state TYPE ID", "Print the state of an entity, now or at an earlier sequence", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (state, error) {
 		req := &entityv1.GetStateRequest{EntityType: args[0], EntityId: args[1]}
 		if c.Flags().Changed("at") {
 			req.AtSequence = &at
@@ -118,8 +118,8 @@ func newEntityState(std cli.Stdio) *cobra.Command {
 		}
 		fmt.Fprintf(std.Err, "sequence %d%s\n", v.Sequence, by)
 	})
-	c.Long = "Prints what an entity is now, as the module makes it of the events that serves its type; with --at what it was, as the module of that event made it."
-	c.Flags().Uint64Var(&at, "at", 0, "fold the events up to this `sequence` only, by the module that decided it")
+	c.Long = "Prints the current state of an entity, replayed by the module that serves its type. With --at it prints an earlier state, replayed by the module that decided that event."
+	c.Flags().Uint64Var(&at, "at", 0, "replay events only up to this `sequence`, with the module that decided it")
 	return c
 }
 
@@ -177,15 +177,15 @@ func views[E any](events iter.Seq2[E, error], view func(E) eventView) iter.Seq2[
 
 func newEntityEvents(std cli.Stdio) *cobra.Command {
 	r := client.EventRange{}
-	c := cli.Follow(std, "events TYPE ID", "Print an entity's events, one a line", 2, 2, func() bool { return r.Follow },
+	c := cli.Follow(std, "events TYPE ID", "Print the events of an entity, one a line", 2, 2, func() bool { return r.Follow },
 		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[eventView, error] {
 			r.EntityType, r.EntityID = args[0], args[1]
 			return views(s.ReadEvents(ctx, r), viewEvent)
 		}, eventView.text)
-	c.Flags().Uint64Var(&r.From, "from", 0, "the first `sequence` wanted")
-	c.Flags().Uint64Var(&r.To, "to", 0, "the last `sequence` wanted")
-	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with new events until interrupted")
-	c.Flags().BoolVar(&r.Upcast, "upcast", false, "show events of older forms in today's, as the module that serves the type upcasts them")
+	c.Flags().Uint64Var(&r.From, "from", 0, "first `sequence` to print; 0 means the first event")
+	c.Flags().Uint64Var(&r.To, "to", 0, "last `sequence` to print; 0 means the newest event")
+	c.Flags().BoolVarP(&r.Follow, "follow", "f", false, "continue with new events until interrupted")
+	c.Flags().BoolVar(&r.Upcast, "upcast", false, "upcast events of older forms with the module that serves the type")
 	return c
 }
 
@@ -196,7 +196,7 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 	sub := client.Subscription{Skipped: func(events uint64) { fmt.Fprintf(std.Err, "%d events that were cut are passed over\n", events) }}
 	var once bool
 	var from string
-	c := cli.Follow(std, "tail TYPE", "Print the events of a whole type as they are committed", 1, 1, func() bool { return sub.Follow && !once },
+	c := cli.Follow(std, "tail TYPE", "Print the events of all entities of a type as they are committed", 1, 1, func() bool { return sub.Follow && !once },
 		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[eventView, error] {
 			sub.EntityType, sub.Follow = args[0], sub.Follow && !once
 			sub.FromNewest = from == fromNewest
@@ -206,12 +206,12 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 				return v
 			})
 		}, eventView.text)
-	c.Long = "Prints the events of all entities of a type, each once, from the beginning or after a cursor, in the order of each entity. It goes on at another node when one goes away."
-	c.Flags().StringVar(&sub.Tag, "tag", "", "only events with this `tag`")
-	c.Flags().StringVar(&sub.Cursor, "cursor", "", "go on after the event that had this `cursor`; -o json shows it")
-	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "go on with new events until interrupted")
-	c.Flags().BoolVar(&once, "once", false, "stop at the newest event")
-	c.Flags().StringVar(&from, "from", fromOldest, "where to begin without --cursor: at the `oldest` event, or with what is committed from now on, newest")
+	c.Long = "Prints the events of all entities of a type, each once and in the order of its entity, from the beginning or after a cursor. If a node fails, it continues at a different node."
+	c.Flags().StringVar(&sub.Tag, "tag", "", "print only events with this `tag`")
+	c.Flags().StringVar(&sub.Cursor, "cursor", "", "continue after the event with this `cursor`, which -o json prints")
+	c.Flags().BoolVarP(&sub.Follow, "follow", "f", true, "continue with new events until interrupted")
+	c.Flags().BoolVar(&once, "once", false, "exit after the newest event")
+	c.Flags().StringVar(&from, "from", fromOldest, "`position` to start at if --cursor is unset: oldest, or newest, which prints only events that are committed from now on")
 	cli.Before(c, func([]string) error {
 		switch {
 		case from != fromOldest && from != fromNewest:
@@ -221,7 +221,7 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 		}
 		return nil
 	})
-	c.Flags().BoolVar(&sub.Upcast, "upcast", false, "show events of older forms in today's, as the module that serves the type upcasts them")
-	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "go on with the first event that is kept where events were cut, and say how many")
+	c.Flags().BoolVar(&sub.Upcast, "upcast", false, "upcast events of older forms with the module that serves the type")
+	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "if events were truncated, report how many and continue with the first one that is left")
 	return c
 }

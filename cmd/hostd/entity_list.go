@@ -17,7 +17,7 @@ import (
 func newEntityList(std cli.Stdio) *cobra.Command {
 	req := &entityv1.ListEntitiesRequest{}
 	var limit int
-	c := cli.Ask(std, "ls [TYPE]", "List the entities of a type, or of all", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (entityList, error) {
+	c := cli.Ask(std, "ls [TYPE]", "List the entities of a type, or of all types", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (entityList, error) {
 		types := args
 		if len(args) == 0 {
 			var err error
@@ -29,29 +29,31 @@ func newEntityList(std cli.Stdio) *cobra.Command {
 		err := v.list(ctx, s.Client, req, types, limit)
 		return v, err
 	}, func(w io.Writer, v entityList) { v.write(w) })
+	status := ""
 	cli.Before(c, func([]string) error {
-		if s := req.GetStatus(); s != "" && !slices.Contains(entityStatuses(), s) {
+		if s := status; s != "" && !slices.Contains(entityStatuses(), s) {
 			return cli.Usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
 		}
 		if limit < 0 {
 			return cli.Usagef("--limit is %d, must be 0 or more", limit)
 		}
+		req.Status = statusToAPI(status)
 		return nil
 	})
-	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "only ids that begin with this `text`")
-	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "only ids of this `shard`")
-	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "only entities whose state is in memory")
-	c.Flags().StringVar(&req.Status, "status", "", "only entities with this `status`: "+strings.Join(entityStatuses(), ", "))
-	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`; 0 is all")
+	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "list only ids that start with this `text`")
+	c.Flags().Uint32Var(&req.ShardId, "shard", 0, "list only entities of this `shard`")
+	c.Flags().BoolVar(&req.ResidentOnly, "resident", false, "list only resident entities, whose state is in memory")
+	c.Flags().StringVar(&status, "status", "", "list only entities with this `status`: "+strings.Join(entityStatuses(), ", "))
+	c.Flags().IntVar(&limit, "limit", 1000, "maximum `number` of entities to list; 0 lists all")
 	return c
 }
 
-// entityStatuses are what entities can be listed by.
+// entityStatuses returns the values of --status.
 func entityStatuses() []string {
-	return []string{"active", "parked", "deleted", "resident", "passivated", unprovedStatus}
+	return []string{"active", quarantinedStatus, "deleted", "resident", "passivated", unprovedStatus}
 }
 
-// servedTypes are the entity types that some module serves, in order.
+// servedTypes returns the entity types that modules serve, sorted.
 func servedTypes(ctx context.Context, c *client.Client) ([]string, error) {
 	modules, err := c.Modules(ctx)
 	if err != nil {
@@ -65,8 +67,33 @@ func servedTypes(ctx context.Context, c *client.Client) ([]string, error) {
 	return types, nil
 }
 
-// unprovedStatus lists what another module may have misread.
+// unprovedStatus is the status of entities that a different module may have
+// misread under an earlier release.
 const unprovedStatus = "unproved"
+
+// quarantinedStatus is the status of an entity that does not run until a
+// back-off has passed, because its guest calls kept failing. The API calls it
+// apiParked.
+const (
+	quarantinedStatus = "quarantined"
+	apiParked         = "parked"
+)
+
+// statusToAPI returns the API's name of a status.
+func statusToAPI(status string) string {
+	if status == quarantinedStatus {
+		return apiParked
+	}
+	return status
+}
+
+// statusFromAPI is the inverse of statusToAPI.
+func statusFromAPI(status string) string {
+	if status == apiParked {
+		return quarantinedStatus
+	}
+	return status
+}
 
 // entityList is a listing of one type or of several.
 type entityList struct {
@@ -104,7 +131,7 @@ func (v *entityList) list(ctx context.Context, c *client.Client, req *entityv1.L
 			if v.more = limit > 0 && len(v.Entities) == limit; v.more {
 				return nil
 			}
-			line := entityLine{EntityType: req.GetEntityType(), EntityID: e.GetEntityId(), Sequence: e.GetSequence(), Status: e.GetStatus(), Resident: e.GetResident()}
+			line := entityLine{EntityType: req.GetEntityType(), EntityID: e.GetEntityId(), Sequence: e.GetSequence(), Status: statusFromAPI(e.GetStatus()), Resident: e.GetResident()}
 			if t := e.GetTakeover(); t != nil {
 				line.Takeover = &takeover{t.GetSequence(), t.GetModuleDigest(), t.GetSnapshotSequence(), t.GetSnapshotDigest()}
 			}
@@ -149,7 +176,7 @@ func (v entityList) Remark() (line string, failure error) {
 
 func newEntityHot(std cli.Stdio) *cobra.Command {
 	var limit uint32
-	c := cli.Look(std, "hot", "List the entities that are asked for most, over the last 10 to 20 seconds", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (hotList, error) {
+	c := cli.Look(std, "hot", "List the entities with the most requests in the last 10 to 20 seconds", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (hotList, error) {
 		res, err := cli.Unary(ctx, s, s.EntityService.HotEntities, &entityv1.HotEntitiesRequest{Limit: limit})
 		return hotList{cli.Views(res.GetEntities()), append([]string{}, res.GetMissingNodes()...), res.GetEntities()}, err
 	}, func(w io.Writer, v hotList) {
@@ -160,7 +187,7 @@ func newEntityHot(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
-	c.Flags().Uint32Var(&limit, "limit", 20, "at most this `many`, up to 1,000")
+	c.Flags().Uint32Var(&limit, "limit", 20, "maximum `number` of entities to list, up to 1,000")
 	return c
 }
 

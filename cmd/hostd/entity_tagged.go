@@ -25,16 +25,16 @@ func newEntityTagged(std cli.Stdio) *cobra.Command {
 		err := v.collect(s.Subscribe(ctx, client.Subscription{EntityType: args[0], Tag: args[1], SkipCut: true}), prefix, limit)
 		return v, err
 	}, func(w io.Writer, v taggedList) { v.write(w) })
-	c.Long = "Lists the entities of a type that have events with a tag, with how many they have and when the last was recorded. " +
-		"It reads these events, and no others: of a tag that many events have, that takes a while. Events that were cut do not count."
+	c.Long = "Lists the entities of a type that have events with a tag, with the number of these events and the time of the last one. " +
+		"It reads every event with the tag, which takes a while if there are many. It does not count truncated events."
 	cli.Before(c, func([]string) error {
 		if limit < 1 || limit > maxTagged {
 			return cli.Usagef("--limit is %d, must be 1 to %d", limit, maxTagged)
 		}
 		return nil
 	})
-	c.Flags().StringVar(&prefix, "prefix", "", "only ids that begin with this `text`")
-	c.Flags().IntVar(&limit, "limit", 1000, "at most this `many`, those that come first")
+	c.Flags().StringVar(&prefix, "prefix", "", "list only ids that start with this `text`")
+	c.Flags().IntVar(&limit, "limit", 1000, "maximum `number` of entities to list")
 	cli.SetTimeout(c, 10*time.Minute)
 	return c
 }

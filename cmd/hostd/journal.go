@@ -19,7 +19,7 @@ import (
 )
 
 func newJournal(std cli.Stdio) *cobra.Command {
-	return cli.Group("journal", "Export the entities of a cluster to a file, and import them into an empty one",
+	return cli.Group("journal", "Export the entities of a cluster to a file, and import them into an empty cluster",
 		newJournalExport(std), newJournalImport(std), newJournalVerify(std))
 }
 
@@ -110,7 +110,7 @@ func (c counted) Write(b []byte) (int, error) {
 func newJournalExport(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var force bool
-	c := cli.Talk(std, "export FILE", "Write the entities of the running cluster to a file, or to standard output: -", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
+	c := cli.Talk(std, "export FILE", "Export the entities of the running cluster to a file, or to standard output (-)", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		if args[0] == stdStream {
@@ -122,7 +122,7 @@ func newJournalExport(std cli.Stdio) *cobra.Command {
 		}
 		return printArchive(out, args[0], sum)
 	})
-	c.Flags().BoolVar(&force, "force", false, "replace the file where there is one")
+	c.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
 	out = cli.AddOutput(c, std)
 	cli.SetTimeout(c, transferTime)
 	cli.Before(c, func(args []string) error {
@@ -180,7 +180,7 @@ func verifyFile(std cli.Stdio, f *os.File) (sum host.ArchiveSummary, err error) 
 
 func newJournalVerify(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
-	c := cli.Leaf("verify FILE", "Check the file of an export: every checksum and every entity's chain", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("verify FILE", "Verify every checksum and every entity's hash chain in an export file", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
 		f, err := openArchive(std, args[0])
 		if err != nil {
 			return err
@@ -200,7 +200,7 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 	var r *cli.Remote
 	var withBindings bool
 	var out *cli.Output
-	c := cli.Leaf("import FILE", "Bring the file of an export, or standard input: -, into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("import FILE", "Import an export file, or standard input (-), into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		f, err := openArchive(std, args[0])
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 		}
 		return printArchive(out, args[0], sum)
 	})
-	c.Flags().BoolVar(&withBindings, "with-bindings", false, "bring roles that allow the verb security too, and who has them: whoever made the file may be among those")
+	c.Flags().BoolVar(&withBindings, "with-bindings", false, "also import roles that allow the verb security, and their bindings; the creator of the file may have included themselves")
 	r, out = cli.AddRemote(c), cli.AddOutput(c, std)
 	cli.SetTimeout(c, transferTime)
 	return c

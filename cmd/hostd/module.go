@@ -35,7 +35,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	var noActivate, force bool
 	var signatureFile string
 	var signature, wasm []byte
-	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for every entity type in it", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
+	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for all its entity types", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
 		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
 		remark(std, up.GetRemarks())
@@ -48,9 +48,9 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 			fmt.Fprintf(std.Err, "uploaded; serve a type with it: hostd module activate TYPE %s (types: %s)\n", v.Digest, strings.Join(v.EntityTypes, ", "))
 		}
 	})
-	c.Flags().BoolVar(&noActivate, "no-activate", false, "only upload")
+	c.Flags().BoolVar(&noActivate, "no-activate", false, "upload the module without activating it")
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
-	c.Flags().StringVar(&signatureFile, "signature", "", "`file` of its signature, which 'hostd module sign' makes")
+	c.Flags().StringVar(&signatureFile, "signature", "", "`file` with the module's signature from 'hostd module sign'")
 	cli.Before(c, func(args []string) (err error) {
 		if wasm, err = cli.ReadModule(args[0]); err != nil {
 			return err
@@ -61,7 +61,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-const forceUsage = "activate it although it does not fit what is stored: entities that it fails on fail from then on"
+const forceUsage = "activate the module even if it is incompatible with stored data; entities that it cannot load will fail"
 
 // remark prints what an activation has passed over.
 func remark(std cli.Stdio, remarks []string) {
@@ -156,14 +156,14 @@ func unusedText(m *modulev1.Module) string {
 }
 
 func newModuleRemove(std cli.Stdio) *cobra.Command {
-	c := cli.Order(std, "rm DIGEST", "Remove a module that nothing needs", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "rm DIGEST", "Remove an uploaded module that is not in use", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		digest, err := fullDigest(ctx, s.Client, args[0])
 		if err != nil {
 			return "", err
 		}
 		return digest + " is removed", client.RemoveModule(ctx, s.Client, digest)
 	})
-	c.Long = "Has the cluster forget a module that serves no type and that no rollback may come back to. The nodes delete its bytes in the hours after."
+	c.Long = "Removes a module that serves no type and that no rollback can return to. Nodes delete its bytes within the next hours."
 	return c
 }
 
@@ -217,7 +217,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	var wanted *modulev1.Limits
 	var part modules.Part
 	var shadow modules.Shadow
-	c := cli.Ask(std, "activate TYPE DIGEST", "Let an uploaded module serve an entity type", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
+	c := cli.Ask(std, "activate TYPE DIGEST", "Activate an uploaded module for an entity type", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (binding, error) {
 		digest, err := fullDigest(ctx, s.Client, args[1])
 		if err != nil {
 			return binding{}, err
@@ -265,9 +265,9 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	part.Flags(c)
 	shadow.Flags(c)
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
-	c.Flags().BoolVar(&accept, "accept-differences", false, "the other states that a verification has found are meant")
-	c.Flags().BoolVar(&wait, "wait", true, "wait while the cluster compares the module with truncated histories, without end unless --timeout is given; the comparison continues if the wait ends")
-	c.Flags().StringSliceVar(&limits, "limit", nil, "hold the type to these `limits`, NAME=VALUE with commas between: "+limitNames()+"; none= lifts all, without the flag they stay")
+	c.Flags().BoolVar(&accept, "accept-differences", false, "accept the state differences that a verification found")
+	c.Flags().BoolVar(&wait, "wait", true, "wait until the cluster has compared the module with truncated histories; without a limit unless --timeout is set; the comparison continues if the wait ends")
+	c.Flags().StringSliceVar(&limits, "limit", nil, "set the type's `limits`, comma-separated NAME=VALUE: "+limitNames()+"; none= removes all limits; unset keeps the current limits")
 	return c
 }
 
@@ -294,7 +294,7 @@ type wentBack struct {
 
 func newModuleRollback(std cli.Stdio) *cobra.Command {
 	var force bool
-	c := cli.Ask(std, "rollback TYPE", "Let the module that served an entity type before serve it again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
+	c := cli.Ask(std, "rollback TYPE", "Roll an entity type back to its previous module", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
 		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackRequest{EntityType: args[0], Force: force})
 		remark(std, res.GetRemarks())
 		return wentBack{binding{EntityType: args[0], Digest: res.GetDigest(), Revision: res.GetRevision()}, res.GetEntityTypes()}, err
@@ -306,6 +306,6 @@ func newModuleRollback(std cli.Stdio) *cobra.Command {
 			}
 		}
 	})
-	c.Flags().BoolVar(&force, "force", false, "go back although that module fails on entities, or not all could be looked at: those fail from then on")
+	c.Flags().BoolVar(&force, "force", false, "roll back even if the previous module cannot load some entities, or not all could be checked; those entities will fail")
 	return c
 }

@@ -65,7 +65,7 @@ type description struct {
 }
 
 func newModuleDescribe(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "describe TYPE|DIGEST", "Show a module and its manifest", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (description, error) {
+	return cli.Ask(std, "describe TYPE|DIGEST", "Show a module's metadata and manifest", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (description, error) {
 		res, err := findModule(ctx, s.Client, args[0])
 		if err != nil {
 			return description{}, err

@@ -18,11 +18,11 @@ import (
 )
 
 func newNode(std cli.Stdio) *cobra.Command {
-	return cli.Group("node", "Look at nodes and take them out", newNodeList(std), newNodeDrain(std), newNodeResume(std), newNodeLeave(std), newNodeDown(std), debugging.NewProfile(std))
+	return cli.Group("node", "List, profile, drain and remove nodes", newNodeList(std), newNodeDrain(std), newNodeResume(std), newNodeLeave(std), newNodeDown(std), debugging.NewProfile(std))
 }
 
 func newNodeList(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "ls", "List the nodes of the cluster, and say what shards lack", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (nodeList, error) {
+	return cli.Ask(std, "ls", "List the nodes of the cluster and its under-replicated shards", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (nodeList, error) {
 		res, err := s.Cluster(ctx)
 		if err != nil {
 			return nodeList{}, err
@@ -48,7 +48,7 @@ func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), 
 const orderAttempt = 5 * time.Second
 
 func newNodeDrain(std cli.Stdio) *cobra.Command {
-	return longOrder(std, "drain NODE", "Move everything that a node leads to other nodes, so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
+	return longOrder(std, "drain NODE", "Drain a node: move its leaderships to other nodes so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		moved, err := s.Drain(ctx, node)
 		return fmt.Sprintf("%s leads nothing any more, %d shards moved: it can be stopped", node, moved), err
 	})
@@ -56,18 +56,18 @@ func newNodeDrain(std cli.Stdio) *cobra.Command {
 
 func newNodeLeave(std cli.Stdio) *cobra.Command {
 	asked := false
-	c := longOrder(std, "leave NODE", "Take a node out of the cluster: its replicas move to the others", func(ctx context.Context, s *cli.Session, node string) (string, error) {
+	c := longOrder(std, "leave NODE", "Remove a node from the cluster and move its replicas to other nodes", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		err := s.Leave(ctx, node)
 		if client.IsNotFound(err) && asked {
 			err = nil // it has left since; before level 3 the cluster does not know
 		}
 		asked = true
-		return fmt.Sprintf("%s is no member any more: it can be switched off", node), err
+		return fmt.Sprintf("%s has left the cluster and can be shut down", node), err
 	})
-	c.Long = "Takes a node out of the cluster for good. Its replicas move to other nodes as far as there are any, and the cluster becomes smaller by it. " +
-		"To stop a node for a while, drain it. Asking again after it has left succeeds; a node that never was a member is not found."
+	c.Long = "Removes a node from the cluster permanently, after moving its replicas to other nodes if there are enough. " +
+		"To stop a node temporarily, drain it instead. The command can be repeated after the node has left, but fails with not_found for a node that was never a member."
 	cli.AddConfirm(c, std, func(args []string) string {
-		return fmt.Sprintf("Take node %s out of the cluster for good?", cli.Clean(args[0]))
+		return fmt.Sprintf("Remove node %s from the cluster permanently?", cli.Clean(args[0]))
 	})
 	return c
 }
@@ -124,17 +124,17 @@ func tellProgress(ctx context.Context, s *cli.Session, kind, node, known string)
 }
 
 func newNodeResume(std cli.Stdio) *cobra.Command {
-	return cli.Order(std, "resume NODE", "Let a node that was drained, or is leaving, take on shards again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		return args[0] + " takes on shards again", s.Resume(ctx, args[0])
+	return cli.Order(std, "resume NODE", "Resume a node that was drained or is leaving, so that it gets shards again", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		return args[0] + " can get shards again", s.Resume(ctx, args[0])
 	})
 }
 
 func newNodeDown(std cli.Stdio) *cobra.Command {
-	c := cli.Order(std, "down NODE", "Declare a node dead; its replicas are replaced", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "down NODE", "Declare a node dead and replace its replicas", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		return args[0] + " is down", s.Down(ctx, args[0])
 	})
-	c.Long = "Declares a node dead at once, instead of after the time that is configured as dead-after; its replicas are replaced where there are " +
-		"nodes for them. A node that comes back after this joins as a new one."
+	c.Long = "Declares a node dead at once instead of after dead-after, and replaces its replicas if there are " +
+		"nodes for them. If the node comes back, it joins as a new node."
 	cli.AddConfirm(c, std, func(args []string) string {
 		return fmt.Sprintf("Declare node %s dead and replace its replicas?", cli.Clean(args[0]))
 	})

@@ -165,7 +165,7 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 	if got := hostd(t, "entity", "ls", "--status", "active"); got.code != cli.ExitDone || !strings.Contains(got.out, "TYPE") || !strings.Contains(got.out, "counter  a b/ü") {
 		t.Errorf("entity ls of all types: %+v", got)
 	}
-	if got := hostd(t, "entity", "ls", "--status", "parked", "-o", "json"); got.code != cli.ExitDone || len(decode[struct{ Entities []entityLine }](t, got.out).Entities) != 0 {
+	if got := hostd(t, "entity", "ls", "--status", "quarantined", "-o", "json"); got.code != cli.ExitDone || len(decode[struct{ Entities []entityLine }](t, got.out).Entities) != 0 {
 		t.Errorf("entity ls of what is parked: %+v", got)
 	}
 	modules := decode[struct{ Modules []moduleView }](t, hostd(t, "module", "ls", "-o", "json").out).Modules

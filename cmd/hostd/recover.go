@@ -28,27 +28,27 @@ type recovery struct {
 
 func newRecover(std cli.Stdio) *cobra.Command {
 	var r recovery
-	c := cli.Leaf("recover DIR --rejoin | --accept-loss | --inspect | --rebuild-metadata --from FILE... | --rejoin-metadata | --unsafe-shard N...", "Make a stopped node with damaged data usable again", 1, -1,
+	c := cli.Leaf("recover DIR --rejoin | --accept-loss | --inspect | --rebuild-metadata --from FILE... | --rejoin-metadata | --unsafe-shard N...", "Repair the data of a stopped node", 1, -1,
 		func(ctx context.Context, _ *cobra.Command, args []string) error { return r.run(ctx, std, args) })
-	c.Flags().BoolVar(&r.accept, "accept-loss", false, "give up acknowledged commands that are behind the damage")
-	c.Flags().BoolVar(&r.rejoin, "rejoin", false, "put the journal aside, so that the node joins its cluster anew and is rebuilt from the others")
-	c.Flags().BoolVar(&r.inspect, "inspect", false, "write what the node records of its replicas and of the metadata to a file, see --out")
-	c.Flags().BoolVar(&r.rebuild, "rebuild-metadata", false, "begin the metadata shard anew on this node, from the files of --inspect of all nodes that are left")
-	c.Flags().BoolVar(&r.renew, "rejoin-metadata", false, "give the node's replica of the metadata shard up, for metadata that was rebuilt on another node")
-	c.Flags().UintSliceVar(&r.unsafe, "unsafe-shard", nil, "DATA IS LOST: let the shard, whose majority is gone for good, go on with what this node has of it; once for each shard")
-	c.Flags().BoolVar(&r.metadataLost, "metadata-lost", false, "with --unsafe-shard: the metadata has lost its majority too, so that nobody can say which nodes are left")
-	c.Flags().BoolVar(&r.yes, "yes", false, "with --unsafe-shard: do it; without, it is only said what would be lost")
-	c.Flags().StringVar(&r.out, "out", "", "with --inspect: the file to write")
-	c.Flags().StringSliceVar(&r.from, "from", nil, "with --rebuild-metadata: a file of --inspect; once for each node, or more files behind it")
-	c.Long = "With --rejoin, for a node of several: moves the journal aside, without deleting any of it, and gives the node a new disk id. When it is then started " +
-		"with its seeds, the cluster gives up its old replicas and builds new ones. Delete the directory damaged-TIME when the node is up again.\n\n" +
-		"With --accept-loss, for a node that has no peers to be rebuilt from: cuts the write-ahead log at its first damage and takes the store back to what is left of " +
+	c.Flags().BoolVar(&r.accept, "accept-loss", false, "truncate the write-ahead log at its first damage and lose acknowledged commands after it")
+	c.Flags().BoolVar(&r.rejoin, "rejoin", false, "move the journal aside, so that the node joins its cluster again and is rebuilt from other nodes")
+	c.Flags().BoolVar(&r.inspect, "inspect", false, "write the node's records of its replicas and its copy of the metadata to the file of --out")
+	c.Flags().BoolVar(&r.rebuild, "rebuild-metadata", false, "create the metadata shard again on this node, from the --inspect files of all remaining nodes")
+	c.Flags().BoolVar(&r.renew, "rejoin-metadata", false, "drop the node's replica of the metadata shard after the shard was rebuilt on a different node")
+	c.Flags().UintSliceVar(&r.unsafe, "unsafe-shard", nil, "LOSES DATA: continue `shard`, whose majority is lost permanently, with only this node's replica; may be repeated")
+	c.Flags().BoolVar(&r.metadataLost, "metadata-lost", false, "with --unsafe-shard: the metadata shard has lost its majority too, so the remaining nodes are unknown")
+	c.Flags().BoolVar(&r.yes, "yes", false, "with --unsafe-shard: make the change instead of only printing what would be lost")
+	c.Flags().StringVar(&r.out, "out", "", "with --inspect: `file` to write")
+	c.Flags().StringSliceVar(&r.from, "from", nil, "with --rebuild-metadata: `file` that --inspect wrote; may be repeated, and more files may follow as arguments")
+	c.Long = "--rejoin is for a node of a larger cluster. It moves the journal aside without deleting it and gives the node a new disk id. When the node is started " +
+		"with its seeds, the cluster drops its old replicas and builds new ones. Delete the directory damaged-TIME after the node is up again.\n\n" +
+		"--accept-loss is for a node that has no peers to be rebuilt from. It truncates the write-ahead log at its first damage and resets the store to what is left of " +
 		"the log. Restoring a backup may lose less.\n\n" +
-		"For a cluster whose metadata shard is damaged or has lost its majority for good, with all nodes stopped: --inspect --out FILE on every node that is left, " +
-		"then --rebuild-metadata --from FILE... on one of them, and --rejoin-metadata on all others; then start the first one, and the others with their seeds.\n\n" +
-		"With --unsafe-shard N, for a data shard of which a majority of the disks is gone for good: makes the replica of this node the only one. What only the others had is lost, " +
-		"acknowledged or not, and nothing tells how much. Run it without --yes on each node that is left and choose the one with the highest term, then the highest index. " +
-		"Never start the data directories of the replicas that were given up again."
+		"If the metadata shard is damaged or has lost its majority permanently, stop all nodes. Run --inspect --out FILE on every remaining node, " +
+		"then --rebuild-metadata --from FILE... on one of them, and --rejoin-metadata on all others. Then start the first node, and the others with their seeds.\n\n" +
+		"--unsafe-shard N is for a data shard that has lost a majority of its disks permanently. It makes the replica of this node the only one. Data that only the other replicas had is lost, " +
+		"acknowledged or not, and nothing can tell how much. Run it without --yes on each remaining node, and choose the node with the highest term, then the highest index. " +
+		"Never start a node with the data directory of a dropped replica again."
 	return c
 }
 

@@ -44,7 +44,7 @@ func TestRoles(t *testing.T) {
 		{"root", "binding put token:rot admin", cli.ExitFailed, "must be of who makes it"},
 		{"root", "binding put token:root admin", cli.ExitDone, "revision 1"},
 		{"ann", "binding ls", cli.ExitFailed, `token "ann" lacks the verb security: no rule of its roles allows it`},
-		{"ann", "module ls", cli.ExitFailed, "'hostd auth can-i' says who you are"},
+		{"ann", "module ls", cli.ExitFailed, "'hostd auth whoami' prints your identity"},
 		{"ann", "auth can-i", cli.ExitDone, "token:ann, groups -, roles -"},
 		{"root", "role put clerk --file " + good, cli.ExitDone, "revision 2"},
 		{"root", "role put clerk --file " + odd, cli.ExitUsage, "is not a list of rules"},

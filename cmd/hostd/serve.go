@@ -32,7 +32,7 @@ func newServe(std cli.Stdio) *cobra.Command {
 	check := false
 	shown := config.Default()
 	fields := map[string]bool{}
-	c := cli.Leaf("serve [--config FILE]", "Run one node", 0, 0, func(ctx context.Context, c *cobra.Command, _ []string) error {
+	c := cli.Leaf("serve [--config FILE]", "Run a node", 0, 0, func(ctx context.Context, c *cobra.Command, _ []string) error {
 		given := map[string]string{}
 		c.Flags().Visit(func(f *pflag.Flag) {
 			if fields[f.Name] {
@@ -62,19 +62,58 @@ func newServe(std cli.Stdio) *cobra.Command {
 			}
 		}
 	})
-	c.Long = "Runs one node. Every flag is also a key of the configuration file and, as HOSTD_KEY_NAME, an environment variable; " +
-		"flags win over the environment, the environment over the file."
-	c.Flags().StringVar(&file, "config", os.Getenv(configVariable), "YAML `file` of keys and values; HOSTD_CONFIG sets it too")
-	c.Flags().BoolVar(&check, "check", false, "check the configuration, its files, the ports and the data directory, and start nothing")
-	c.Flags().StringVar(&ports, "ports-file", "", "`file` that is written when the node is ready: JSON of its address and process")
-	for _, f := range shown.Fields() {
-		fields[f.Name] = true
-		flag := c.Flags().VarPF(f, f.Name, "", f.Usage)
-		if f.IsBoolFlag() {
-			flag.NoOptDefVal = "true"
+	c.Long = "Runs a node. Every flag is also a key of the configuration file and, as HOSTD_KEY_NAME, an environment variable. " +
+		"Flags override the environment, and the environment overrides the file."
+	c.Flags().StringVar(&file, "config", os.Getenv(configVariable), "YAML configuration `file`; env HOSTD_CONFIG")
+	c.Flags().BoolVar(&check, "check", false, "check the configuration, its files, the ports and the data directory, and exit without starting the node")
+	c.Flags().StringVar(&ports, "ports-file", "", "`file` to write the node's addresses and process id to, in JSON, once it is ready")
+	groups := []flagGroup{{"Files", []string{"config", "ports-file", "check"}}}
+	for _, s := range shown.Sections() {
+		g := flagGroup{title: s.Title}
+		for _, f := range s.Fields {
+			fields[f.Name] = true
+			flag := c.Flags().VarPF(f, f.Name, "", f.Usage)
+			if f.IsBoolFlag() {
+				flag.NoOptDefVal = "true"
+			}
+			g.flags = append(g.flags, f.Name)
 		}
+		groups = append(groups, g)
 	}
+	groupFlags(c, groups)
 	return c
+}
+
+// flagGroup is a list of flags that help texts show under one title.
+type flagGroup struct {
+	title string
+	flags []string
+}
+
+// groupFlags has the usage of a command list its flags by group. Flags that are
+// in no group are listed last.
+func groupFlags(c *cobra.Command, groups []flagGroup) {
+	c.SetUsageFunc(func(c *cobra.Command) error {
+		w := c.OutOrStderr()
+		fmt.Fprintf(w, "Usage:\n  %s\n", c.UseLine())
+		grouped := map[string]bool{}
+		for _, g := range groups {
+			set := pflag.NewFlagSet(g.title, pflag.ContinueOnError)
+			for _, name := range g.flags {
+				set.AddFlag(c.Flags().Lookup(name))
+				grouped[name] = true
+			}
+			fmt.Fprintf(w, "\n%s:\n%s", g.title, set.FlagUsages())
+		}
+		others := pflag.NewFlagSet("others", pflag.ContinueOnError)
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !grouped[f.Name] {
+				others.AddFlag(f)
+			}
+		})
+		_, err := fmt.Fprintf(w, "\nOther flags:\n%s", others.FlagUsages())
+		return err
+	})
 }
 
 // asideFor says how the data is put aside of a node that ended with err, so

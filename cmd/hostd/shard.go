@@ -17,7 +17,7 @@ import (
 )
 
 func newShard(std cli.Stdio) *cobra.Command {
-	return cli.Group("shard", "Look at shards and move them", newShardList(std), newShardWatch(std), newShardMove(std))
+	return cli.Group("shard", "List, watch and move shards", newShardList(std), newShardWatch(std), newShardMove(std))
 }
 
 type shardList struct {
@@ -36,7 +36,7 @@ func stoppedReplicas(s *clusterv1.Shard) []string {
 }
 
 func newShardList(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "ls", "List the shards: who leads them and how far they are", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (shardList, error) {
+	return cli.Ask(std, "ls", "List shards with their leaders, replicas and log positions", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (shardList, error) {
 		shards, err := s.Shards(ctx)
 		v := shardList{cli.Views(shards), shards}
 		for i, shard := range shards {
@@ -60,11 +60,11 @@ type shardLine struct {
 }
 
 func newShardWatch(std cli.Stdio) *cobra.Command {
-	c := cli.Follow(std, "watch", "Print who leads and holds each shard, and a line for each shard that changes", 0, 0, cli.Always,
+	c := cli.Follow(std, "watch", "Print the leader and replicas of every shard, and every change of them", 0, 0, cli.Always,
 		func(ctx context.Context, s *cli.Session, _ []string) iter.Seq2[shardLine, error] {
 			return shardLines(cli.Stream(ctx, s.ClusterService.WatchShards, &clusterv1.WatchShardsRequest{}))
 		}, func(l shardLine) string { return l.text })
-	c.Long = "Prints a line for each shard, and another one whenever it is led or held by other nodes, as one node sees it."
+	c.Long = "Prints a line for each shard, and a new line whenever its leader or its replicas change, as seen by one node."
 	return c
 }
 
@@ -104,7 +104,7 @@ func shardText(s *clusterv1.Shard) string {
 
 func newShardMove(std cli.Stdio) *cobra.Command {
 	var shard uint64
-	c := cli.Order(std, "move SHARD NODE", "Move a shard's leadership to a node", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "move SHARD NODE", "Transfer the leadership of a shard to a node", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		return fmt.Sprintf("shard %d is led by %s", shard, args[1]), s.MoveShard(ctx, uint32(shard), args[1])
 	})
 	cli.Before(c, func(args []string) (err error) {

@@ -13,11 +13,11 @@ import (
 )
 
 func newType(std cli.Stdio) *cobra.Command {
-	suspend := newTypeSwitch(std, "suspend", "Hold an entity type: refuse commands, let sends, timers and schedules wait", "true", "suspended")
-	suspend.Long = "Holds all entities of a type, while something is looked into or mended. Commands of callers are refused (failed_precondition), " +
-		"sends to them, timers and schedules wait, and queries are answered. It lasts until hostd type resume, over restarts too."
-	resume := newTypeSwitch(std, "resume", "Let an entity type go on that is suspended", "", "resumed")
-	return cli.Group("type", "Hold entity types, let them go on, and say whose they are", suspend, resume, newTypeOwner(std))
+	suspend := newTypeSwitch(std, "suspend", "Suspend an entity type: reject commands and defer messages, timers and schedules", "true", "suspended")
+	suspend.Long = "Suspends all entities of a type, for example during an investigation or a repair. Nodes reject callers' commands (failed_precondition), " +
+		"defer messages to them, timers and schedules, and still answer queries. The suspension lasts until 'hostd type resume', even across restarts."
+	resume := newTypeSwitch(std, "resume", "Resume a suspended entity type", "", "resumed")
+	return cli.Group("type", "Suspend, resume and assign owners to entity types", suspend, resume, newTypeOwner(std))
 }
 
 // typeOwner is whose a type is; Owner is empty for nobody.
@@ -28,7 +28,7 @@ type typeOwner struct {
 
 func newTypeOwner(std cli.Stdio) *cobra.Command {
 	var nobody bool
-	c := cli.Ask(std, "owner TYPE [SUBJECT]", "Print whose an entity type is, or give it to another", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (typeOwner, error) {
+	c := cli.Ask(std, "owner TYPE [SUBJECT]", "Print or set the owner of an entity type", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (typeOwner, error) {
 		if len(args) == 1 && !nobody {
 			owner, err := s.TypeOwner(ctx, args[0])
 			return typeOwner{args[0], owner}, err
@@ -41,10 +41,10 @@ func newTypeOwner(std cli.Stdio) *cobra.Command {
 	}, func(w io.Writer, v typeOwner) {
 		fmt.Fprintln(w, cmp.Or(cli.Clean(v.Owner), "nobody"))
 	})
-	c.Long = "Prints the subject that an entity type belongs to, or gives the type to SUBJECT: token:NAME, jwt:NAME, certificate:NAME or group:NAME. " +
-		"Where roles decide, only it, those of that group and who may admin the type change what serves the type and how it is kept. " +
-		"A type that is nobody's goes to who activates a module for it next."
-	c.Flags().BoolVar(&nobody, "nobody", false, "take the type from its owner")
+	c.Long = "Prints the owner of an entity type, or sets it to SUBJECT: token:NAME, jwt:NAME, certificate:NAME or group:NAME. " +
+		"If role checks are on, only the owner, members of an owning group, and callers with the verb admin on the type can change its modules and settings. " +
+		"The next caller that activates a module for a type without an owner becomes its owner."
+	c.Flags().BoolVar(&nobody, "nobody", false, "remove the owner of the type")
 	cli.Before(c, func(args []string) error {
 		if nobody && len(args) == 2 {
 			return cli.Usagef("give SUBJECT or --nobody, not both")

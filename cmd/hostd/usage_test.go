@@ -19,7 +19,7 @@ func TestEveryCommandExists(t *testing.T) {
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
 		"cluster init", "cluster status", "cluster watch", "cluster rebalance", "cluster set", "shard ls", "shard watch", "shard move", "top", "node ls", "node drain", "node resume", "node leave", "node down",
 		"type suspend", "type resume", "setting get", "setting put", "setting ls", "setting watch", "journal export", "journal import", "journal verify",
-		"cert create-ca", "cert create-node", "cert create-client", "token create", "token ls", "token rm", "whoami", "context ls", "context use", "context set", "context rm",
+		"cert create-ca", "cert create-node", "cert create-client", "token create", "token ls", "token rm", "auth can-i", "auth whoami", "cluster upgrade finalize", "context ls", "context use", "context set", "context rm",
 	} {
 		args := strings.Fields(path)
 		c, rest, err := newRoot(cli.Stdio{}).Find(args)

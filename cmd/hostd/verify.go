@@ -12,7 +12,7 @@ import (
 )
 
 func newVerify(std cli.Stdio) *cobra.Command {
-	c := cli.Leaf("verify DIR", "Check every checksum and chain of a stopped node's data", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("verify DIR", "Verify every checksum and hash chain in a stopped node's data directory", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if info, err := os.Stat(args[0]); err != nil || !info.IsDir() {
 			return cli.Hint(fmt.Errorf("%s is not a directory", args[0]), "Give the data directory of a node, the one that its --data-dir names.")
 		}
@@ -27,7 +27,7 @@ func newVerify(std cli.Stdio) *cobra.Command {
 		fmt.Fprintln(std.Err, "no faults")
 		return nil
 	})
-	c.Long = "Reads everything that a stopped node has on disk and prints what it finds, without changing anything. " +
-		"It exits with 1 when a checksum, a length or a chain does not hold."
+	c.Long = "Reads all data of a stopped node, prints its findings and changes nothing. " +
+		"It exits with 1 if a checksum, a length or a hash chain is wrong."
 	return c
 }

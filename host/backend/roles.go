@@ -92,7 +92,7 @@ func (s roles) do(ctx context.Context, command []byte) (uint64, error) {
 		return 0, err
 	}
 	if level := s.Metadata.Level(); level < sharding.VersionRoles {
-		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster raise-level", level, sharding.VersionRoles)}
+		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster upgrade finalize", level, sharding.VersionRoles)}
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	switch {

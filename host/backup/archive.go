@@ -76,7 +76,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 // would not read its records and messages, or would read something else.
 func (in *importing) checkLevel() error {
 	if level := in.Metadata.Level(); in.about.Level > level {
-		return &status.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster raise-level", in.about.Level, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster upgrade finalize", in.about.Level, level)}
 	}
 	return nil
 }

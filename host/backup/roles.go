@@ -29,7 +29,7 @@ func (in *importing) checkRoles() error {
 	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.VersionRoles, sharding.VersionOwners) {
 		return nil
 	}
-	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionRoles, in.Metadata.Level())}
+	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionRoles, in.Metadata.Level())}
 }
 
 // bringRoles keeps the roles of the archive, and who has them, in the place of

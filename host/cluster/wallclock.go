@@ -23,7 +23,7 @@ const (
 	// percentile.
 	tripLooks   = 10
 	tripsNeeded = 100
-	// trips is how many round trips silent-after and tick shall be.
+	// trips is how many round trips suspect-after and tick shall be.
 	trips = 5
 )
 
@@ -167,7 +167,7 @@ func (c *ClockWatch) lookAtTrips(timings []peer.Timing) {
 	c.trip.Store(int64(longest.Trip))
 	slow := min(c.opts.SilentAfter, c.opts.Tick) < trips*longest.Trip
 	if slow && !c.slow {
-		c.opts.Logger.Warn("silent-after and tick should be at least five round trips: nodes that live may be taken for silent",
+		c.opts.Logger.Warn("suspect-after and tick should be at least five round trips: nodes that live may be taken for silent",
 			"node_id", longest.Node, "round_trip_p99", longest.Trip, "silent_after", c.opts.SilentAfter, "tick", c.opts.Tick)
 	}
 	c.slow = slow

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Addr returns the address that clients reach a node at which listens on
-// listening: Advertise where it is given. Port 0 of Advertise stands for the
-// port that it listens on.
+// Addr returns the address at which clients reach a node that listens on
+// listening: Advertise if it is set. Port 0 of Advertise stands for the port that
+// the node listens on.
 func (c *Config) Addr(listening net.Addr) string {
 	if c.Advertise == "" {
 		return listening.String()
@@ -18,7 +18,7 @@ func (c *Config) Addr(listening net.Addr) string {
 	return ownPort(c.Advertise, listening)
 }
 
-// PeerAddr is Addr for other nodes and their listener.
+// PeerAddr is like Addr, but for other nodes and the peer listener.
 func (c *Config) PeerAddr(listening net.Addr) string {
 	if c.PeerAdvertise != "" {
 		return ownPort(c.PeerAdvertise, listening)
@@ -29,7 +29,7 @@ func (c *Config) PeerAddr(listening net.Addr) string {
 	return listening.String()
 }
 
-// ownPort puts the port that a node listens on in the place of port 0.
+// ownPort replaces port 0 with the port that the node listens on.
 func ownPort(advertised string, listening net.Addr) string {
 	host, port, err := net.SplitHostPort(advertised)
 	if _, own, err2 := net.SplitHostPort(listening.String()); err == nil && err2 == nil && port == "0" {
@@ -38,14 +38,13 @@ func ownPort(advertised string, listening net.Addr) string {
 	return advertised
 }
 
-// maxPeerPorts bounds the ports that are tried for a peers' listener.
+// maxPeerPorts bounds the ports that are tried for the peer listener.
 const maxPeerPorts = 100
 
-// PeerListens are the addresses to try in turn for the peers' listener of a
-// node whose clients' listens on listening: PeerListen, or the port after that
-// of the clients. Nodes of one machine may well have ports in a row: so on a
-// loopback address the ports of other nodes' seeds are skipped, and a later one
-// will do.
+// PeerListens returns the addresses to try in turn for the peer listener of a node
+// whose client listener is on listening: PeerListen, or the port after the client
+// port. Nodes on one machine often have consecutive ports. On a loopback address it
+// therefore skips ports that the seeds use and offers later ones.
 func (c *Config) PeerListens(listening net.Addr) []string {
 	if c.PeerListen != "" {
 		return []string{c.PeerListen}
@@ -61,31 +60,31 @@ func (c *Config) PeerListens(listening net.Addr) []string {
 	}
 	var out []string
 	for port := first + 1; port <= min(first+maxPeerPorts, 65535); port++ {
-		if a := net.JoinHostPort(host, strconv.Itoa(port)); !c.isAnothers(a) {
+		if a := net.JoinHostPort(host, strconv.Itoa(port)); !c.isSeedOfOther(a) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// PassedOver is the first address that PeerListens leaves to another node, the
-// port after that of the clients; empty where it leaves none, or names it.
-func (c *Config) PassedOver(listening net.Addr) string {
+// SkippedPeerListen returns the port after the client port if PeerListens skipped it
+// because it belongs to a seed, and "" otherwise.
+func (c *Config) SkippedPeerListen(listening net.Addr) string {
 	host, text, err := net.SplitHostPort(listening.String())
 	if err != nil || c.PeerListen != "" || !loopback(c.Listen) || strings.HasSuffix(c.Listen, ":0") {
 		return ""
 	}
 	port, err := strconv.Atoi(text)
-	if a := net.JoinHostPort(host, strconv.Itoa(port+1)); err == nil && c.isAnothers(a) {
+	if a := net.JoinHostPort(host, strconv.Itoa(port+1)); err == nil && c.isSeedOfOther(a) {
 		return a
 	}
 	return ""
 }
 
-// isAnothers reports whether an address of this host is among the seeds as that
-// of another node. If nodes have a loopback address each, the only seed at this
-// one's is its own.
-func (c *Config) isAnothers(address string) bool {
+// isSeedOfOther reports whether a different node on this host has the address,
+// according to the seeds. If every node has a loopback address of its own, the only
+// seed with this node's address is the node itself.
+func (c *Config) isSeedOfOther(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	here, elsewhere := 0, 0
 	for _, seed := range c.Seeds {
@@ -98,8 +97,8 @@ func (c *Config) isAnothers(address string) bool {
 	return err == nil && slices.Contains(c.Seeds, address) && (here > 1 || elsewhere == 0)
 }
 
-// Loopback reports whether the node can be reached from this machine only. A
-// name counts only when it is localhost: others may resolve to anything.
+// Loopback reports whether only this machine can reach the node. The only name that
+// counts as loopback is localhost, because other names may resolve to anything.
 func (c *Config) Loopback() bool {
 	for _, a := range []string{c.Advertise, c.PeerListen, c.PeerAdvertise} {
 		if a != "" && !loopback(a) {
@@ -109,10 +108,10 @@ func (c *Config) Loopback() bool {
 	return loopback(c.Listen)
 }
 
-// Hosts are the names, in lower case, by which the node may be called besides
-// IP addresses and localhost; none where it may be by all. A node that only
-// this machine reaches has no other: a page whose name was made to lead here
-// has a browser call it by that name.
+// Hosts returns the host names, in lower case, that requests may use for the node,
+// besides IP addresses. nil allows any name. A node that only this machine can
+// reach never allows any name: with DNS rebinding, a web page could otherwise call
+// the node from a browser under the page's own name.
 func (c *Config) Hosts() []string {
 	if len(c.AllowHosts) == 0 && !loopback(c.Listen) {
 		return nil
@@ -129,7 +128,7 @@ func (c *Config) Hosts() []string {
 	return hosts
 }
 
-// HealthHosts are Hosts for the listener that answers how the node is.
+// HealthHosts is like Hosts, but for the health listener.
 func (c *Config) HealthHosts() []string {
 	if c.HealthListen != "" && !loopback(c.HealthListen) {
 		return nil
@@ -149,60 +148,60 @@ func loopback(address string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// checkAddresses refuses addresses that nobody could use. What guards those
-// that others can reach is looked at by checkGuards.
+// checkAddresses rejects unusable addresses. checkExposure checks the protection of
+// those that other machines can reach.
 func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
-	for _, a := range append(append(c.clientAddresses(), c.peerAddresses()...), given{key: "health-listen", address: c.HealthListen}) {
+	for _, a := range append(append(c.clientAddresses(), c.peerAddresses()...), configuredAddress{key: "health-listen", address: c.HealthListen}) {
 		if a.key != "listen" && a.address == "" {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(a.address); err != nil {
-			fault(a.key, "is %q, must be HOST:PORT", a.address)
+			fault(a.key, "must be HOST:PORT, got %q", a.address)
 		}
 	}
 	if len(c.AllowHosts) > maxAllowHosts {
-		fault("allow-hosts", "has %d names, at most %d are used", len(c.AllowHosts), maxAllowHosts)
+		fault("allow-hosts", "must have at most %d names, got %d", maxAllowHosts, len(c.AllowHosts))
 	}
 	for _, h := range c.AllowHosts {
 		if strings.ContainsAny(h, ":/*[]@ ") || len(h) > maxAddressBytes {
-			fault("allow-hosts", "has %.64q, which must be a name without a port", h)
+			fault("allow-hosts", "must contain names without a port, got %.64q", h)
 		}
 	}
 	if len(c.AllowOrigins) > maxAllowHosts {
-		fault("allow-origins", "has %d origins, at most %d are used", len(c.AllowOrigins), maxAllowHosts)
+		fault("allow-origins", "must have at most %d origins, got %d", maxAllowHosts, len(c.AllowOrigins))
 	}
 	for _, o := range c.AllowOrigins {
 		if o == "*" {
 			if c.Auth != AuthRequired {
-				fault("allow-origins", "is *, which lets every page call a node that does not ask who calls: name the origins, or set auth to %s", AuthRequired)
+				fault("allow-origins", "* lets every web page call a node without authentication: list the origins, or set auth to %s", AuthRequired)
 			}
 			continue
 		}
 		if u, err := url.Parse(o); err != nil || u.Scheme != "http" && u.Scheme != "https" || strings.Contains(o, "*") || u.Host == "" || o != strings.ToLower(u.Scheme+"://"+u.Host) {
-			fault("allow-origins", "has %.64q, which must be an origin such as https://app.example, in lower case and without a path", o)
+			fault("allow-origins", "must contain origins such as https://app.example, in lower case and without a path, got %.64q", o)
 		}
 	}
 	if c.Advertise != "" && wildcard(c.Advertise) {
-		fault("advertise", "is %q, which names no host: give the one that clients and other nodes reach", c.Advertise)
+		fault("advertise", "must name a host that clients and other nodes can reach, got %q", c.Advertise)
 	}
 	if c.PeerAdvertise != "" && wildcard(c.PeerAdvertise) {
-		fault("peer-advertise", "is %q, which names no host: give the one that the other nodes reach", c.PeerAdvertise)
+		fault("peer-advertise", "must name a host that other nodes can reach, got %q", c.PeerAdvertise)
 	}
-	several := len(c.Seeds) > 0 || c.PlaceFrom() > 1
+	several := len(c.Seeds) > 0 || c.MinHosts() > 1
 	if c.Advertise == "" && several && wildcard(c.Listen) {
-		fault("advertise", "is empty and listen is every interface: give the address that clients and other nodes reach")
+		fault("advertise", "must be set if listen is every interface: use the address at which clients and other nodes reach this node")
 	}
 	if c.Advertise == "" && c.PeerAdvertise == "" && several && wildcard(c.PeerListen) {
-		fault("peer-advertise", "is empty and peer-listen is every interface: give the address that the other nodes reach")
+		fault("peer-advertise", "must be set if peer-listen is every interface: use the address at which other nodes reach this node")
 	}
 	if _, port, err := net.SplitHostPort(c.Listen); err == nil && c.PeerListen == "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 65535 {
-			fault("peer-listen", "is empty and the port of listen is %.64q, which has none after it: give the address where other nodes are served", port)
+			fault("peer-listen", "must be set, because there is no port after the port of listen, which is %.64q", port)
 		}
 	}
 }
 
-// wildcard reports that an address names no host that one could call.
+// wildcard reports whether an address stands for every interface.
 func wildcard(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)

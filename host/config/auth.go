@@ -4,13 +4,15 @@ import (
 	"net/url"
 )
 
-// tokenFileKey is the one key that has no environment variable: see Fields.
+// tokenFileKey is the only key without an environment variable, because the
+// command line uses HOSTD_TOKEN_FILE for its own token.
 const tokenFileKey = "token-file"
 
-// CertName says which name of a client's certificate is its bearer's.
+// CertName says which name in a client certificate identifies the caller.
 type CertName string
 
-// The values of Config.AuthCertName. None: certificates are no credential.
+// The values of Config.AuthCertName. CertNone means that certificates do not
+// identify callers.
 const (
 	CertNone   CertName = ""
 	CertCommon CertName = "cn"
@@ -18,63 +20,63 @@ const (
 	CertDNS    CertName = "san-dns"
 )
 
-// Authenticated reports whether callers are asked who they are.
+// Authenticated reports whether the node checks credentials of callers.
 func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
 
-// KnowsCallers reports whether the configuration itself says who callers are.
-// Without it only the tokens that the cluster keeps do.
-func (c *Config) KnowsCallers() bool {
+// IdentifiesCallers reports whether the configuration has a source of
+// credentials. Without one, only the tokens that the cluster stores identify callers.
+func (c *Config) IdentifiesCallers() bool {
 	return c.TokenFile != "" || c.OIDCIssuer != "" || c.AuthCertName != CertNone || c.AuthBootstrapFile != ""
 }
 
-// checkAuth refuses settings that look as if callers were authenticated when
-// they are not. Whether anything says who callers are depends on the tokens
-// that the cluster keeps, so that the node checks it.
+// checkAuth rejects configurations that look as if callers were authenticated
+// although they are not. Whether any credential can be valid also depends on the
+// tokens that the cluster stores, so the node checks that later.
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 	switch c.Auth {
 	case AuthNone:
 		for _, k := range []struct{ key, value string }{{tokenFileKey, c.TokenFile}, {"auth-cert-name", string(c.AuthCertName)}, {"oidc-issuer", c.OIDCIssuer}, {"jwt-keys-file", c.JWTKeysFile}, {"auth-bootstrap-file", c.AuthBootstrapFile}} {
 			if k.value != "" {
-				fault(k.key, "is given, but auth is none: nobody is asked for a credential; set auth to required or allow")
+				fault(k.key, "is set, but auth is none, so credentials are not checked; set auth to required or allow")
 			}
 		}
 	case AuthAllow, AuthRequired:
 	default:
-		fault("auth", "is %q, must be %s, %s or %s", c.Auth, AuthNone, AuthAllow, AuthRequired)
+		fault("auth", "must be %s, %s or %s, got %q", AuthNone, AuthAllow, AuthRequired, c.Auth)
 	}
 	switch c.AuthCertName {
 	case CertNone:
 	case CertCommon, CertURI, CertDNS:
 		if c.ClientAuth() == ClientAuthNone {
-			fault("auth-cert-name", "is %s, but clients show no certificates: give tls-client-ca-file", c.AuthCertName)
+			fault("auth-cert-name", "%s needs client certificates: set tls-client-ca-file", c.AuthCertName)
 		}
 	default:
-		fault("auth-cert-name", "is %q, must be %s, %s or %s", c.AuthCertName, CertCommon, CertURI, CertDNS)
+		fault("auth-cert-name", "must be %s, %s or %s, got %q", CertCommon, CertURI, CertDNS, c.AuthCertName)
 	}
 	if c.OIDCIssuer == "" {
 		if len(c.OIDCAuthorizedParties) > 0 {
-			fault("oidc-authorized-parties", "is given without oidc-issuer")
+			fault("oidc-authorized-parties", "needs oidc-issuer")
 		}
 		for _, k := range []struct{ key, value string }{{"oidc-audience", c.OIDCAudience}, {"jwt-keys-file", c.JWTKeysFile}} {
 			if k.value != "" {
-				fault(k.key, "is given without oidc-issuer")
+				fault(k.key, "needs oidc-issuer")
 			}
 		}
 		return
 	}
 	if c.OIDCAudience == "" {
-		fault("oidc-audience", "is empty: without it a token that its bearer got for another service would do here")
+		fault("oidc-audience", "must be set with oidc-issuer: without it, a token that was issued for a different service would be accepted")
 	}
 	if c.OIDCNameClaim == "" {
-		fault("oidc-name-claim", "is empty")
+		fault("oidc-name-claim", "must not be empty")
 	}
 	u, err := url.Parse(c.OIDCIssuer)
 	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && (loopback(u.Host) || loopback(u.Host+":80"))) {
-		fault("oidc-issuer", "is %.128q, must be a URL with https, or with http on a loopback address: who answers for the issuer says who callers are", c.OIDCIssuer)
+		fault("oidc-issuer", "must be an https URL, or an http URL with a loopback address, because the issuer decides who callers are; got %.128q", c.OIDCIssuer)
 	}
 }
 
-// AuditLevel is which calls the node keeps account of.
+// AuditLevel returns which calls the node records in its audit log.
 func (c *Config) AuditLevel() Audit {
 	switch {
 	case c.Audit != "":
@@ -85,18 +87,19 @@ func (c *Config) AuditLevel() Audit {
 	return AuditOff
 }
 
-// checkAudit refuses what looks as if account were kept when it is not.
+// checkAudit rejects configurations that look as if calls were recorded although
+// they are not.
 func (c *Config) checkAudit(fault func(key, format string, args ...any)) {
 	switch level := c.AuditLevel(); level {
 	case AuditChanges, AuditAll:
 	case AuditOff:
 		if c.AuditFile != "" {
-			fault("audit-file", "is given, but audit is off: nothing is written; set audit to changes or all")
+			fault("audit-file", "is set, but audit is off, so nothing is written; set audit to changes or all")
 		}
 	default:
-		fault("audit", "is %q, must be %s, %s or %s", level, AuditOff, AuditChanges, AuditAll)
+		fault("audit", "must be %s, %s or %s, got %q", AuditOff, AuditChanges, AuditAll, level)
 	}
 	if c.AuditFailure != AuditDenyChanges && c.AuditFailure != AuditContinue {
-		fault("audit-failure", "is %q, must be %s or %s", c.AuditFailure, AuditDenyChanges, AuditContinue)
+		fault("audit-failure", "must be %s or %s, got %q", AuditDenyChanges, AuditContinue, c.AuditFailure)
 	}
 }

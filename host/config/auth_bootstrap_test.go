@@ -25,7 +25,7 @@ func TestTheFirstAdminIsASourceOfCallers(t *testing.T) {
 		if tt.key == "" && err != nil || tt.key != "" && (err == nil || !strings.Contains(err.Error(), tt.key)) {
 			t.Errorf("%s with the file %q: %v", tt.auth, tt.file, err)
 		}
-		if got := c.KnowsCallers(); got != (tt.file != "") {
+		if got := c.IdentifiesCallers(); got != (tt.file != "") {
 			t.Errorf("%s with the file %q knows callers: %v", tt.auth, tt.file, got)
 		}
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
-// Role is something that a node takes on.
+// Role is a role of a node.
 type Role string
 
 // The values of Config.Roles.
 const (
 	RoleHost  Role = "host"  // holds shards and runs their entities
-	RoleProxy Role = "proxy" // routes, and holds none
+	RoleProxy Role = "proxy" // routes requests and holds no shards
 )
 
-// Hard bounds of what a node is told of its cluster.
+// Bounds of the keys about the cluster.
 const (
 	maxSeeds        = 64
 	maxAllowHosts   = 64
@@ -31,10 +31,10 @@ const (
 	maxKeyFileBytes = 1 << 10
 )
 
-// checkCluster checks what a node is told of its cluster.
+// checkCluster checks the keys about the cluster.
 func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 	if len(c.Seeds) > maxSeeds {
-		fault("seeds", "has %d addresses, at most %d are used", len(c.Seeds), maxSeeds)
+		fault("seeds", "must have at most %d addresses, got %d", maxSeeds, len(c.Seeds))
 	}
 	for _, seed := range c.Seeds {
 		if err := seeds.Check(seed); err != nil {
@@ -50,42 +50,43 @@ func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 		}
 	}
 	if len(c.Roles) != 1 || !slices.Contains([]Role{RoleHost, RoleProxy}, c.Roles[0]) {
-		fault("roles", "is %q, must be %s or %s", c.Roles, RoleHost, RoleProxy)
+		fault("roles", "must be %s or %s, got %q", RoleHost, RoleProxy, c.Roles)
 	}
 	if c.Replication%2 == 0 {
-		fault("replication", "is %d, must be odd: an even replica more asks for a vote more and spares none", c.Replication)
+		fault("replication", "must be odd, got %d: one more replica raises the quorum and tolerates no additional failure", c.Replication)
 	}
 	if c.Proxy() && len(c.Seeds) == 0 {
-		fault("roles", "is %s and there are no seeds: a node that holds nothing cannot found a cluster", RoleProxy)
+		fault("roles", "%s needs seeds: a node that holds no shards cannot bootstrap a cluster", RoleProxy)
 	}
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > maxMembers {
-		fault("bootstrap-expect", "is %d, must be 0 to %d", c.BootstrapExpect, maxMembers)
+		fault("bootstrap-expect", "must be between 0 and %d, got %d", maxMembers, c.BootstrapExpect)
 	}
 	if c.BootstrapExpect > 1 && len(c.Seeds) == 0 {
-		fault("bootstrap-expect", "is %d and there are no seeds to find the others by", c.BootstrapExpect)
+		fault("bootstrap-expect", "a value above 1, got %d, needs seeds to find the other nodes", c.BootstrapExpect)
 	}
 	if c.Proxy() && c.Bootstrap {
-		fault("bootstrap", "is set on a %s, which holds nothing: set it on one %s", RoleProxy, RoleHost)
+		fault("bootstrap", "must not be set on a %s, which holds no shards: set it on one %s", RoleProxy, RoleHost)
 	}
 }
 
 // Proxy reports that the node holds no shards.
 func (c *Config) Proxy() bool { return slices.Contains(c.Roles, RoleProxy) }
 
-// PlaceFrom is how many nodes that hold shards have to be up before a shard is
-// placed, in a cluster that this node founds. Where it is not given, a shard
-// has all its voters from the beginning if so many nodes were expected.
-func (c *Config) PlaceFrom() int {
+// MinHosts returns how many nodes that hold shards have to be up before shards are
+// placed, in a cluster that this node bootstraps. If min-members is unset, it is
+// the smaller of bootstrap-expect and replication, so that a shard has all its
+// voters from the start if enough nodes are expected.
+func (c *Config) MinHosts() int {
 	if c.MinMembers > 0 {
 		return c.MinMembers
 	}
 	return max(1, min(c.BootstrapExpect, c.Replication))
 }
 
-// errKeyFile does not say what is in the file.
+// errKeyFile does not include the content of the file, which is secret.
 var errKeyFile = errors.New("gossip-key-file: the file must hold 16, 24 or 32 bytes in base64 and nothing else, as from 'openssl rand -base64 32'")
 
-// GossipKey reads the key of the gossip; nil when there is no key file.
+// GossipKey reads the gossip key. It returns nil if gossip-key-file is unset.
 func (c *Config) GossipKey() ([]byte, error) {
 	if c.GossipKeyFile == "" {
 		return nil, nil
@@ -106,10 +107,11 @@ func (c *Config) GossipKey() ([]byte, error) {
 	return key, nil
 }
 
-// checkName holds names to [a-z0-9._-]: they become parts of keys and labels.
+// checkName rejects names that contain anything outside [a-z0-9._-], because names
+// become parts of storage keys and metric labels.
 func checkName(name string) error {
 	if name == "" || len(name) > 64 {
-		return fmt.Errorf("has %d bytes, must have 1 to 64", len(name))
+		return fmt.Errorf("must have 1 to 64 bytes, got %d", len(name))
 	}
 	for i := 0; i < len(name); i++ {
 		c := name[i]

@@ -87,16 +87,16 @@ func TestPeerListener(t *testing.T) {
 		fault                                               string
 	}{
 		{listen: "127.0.0.1:1", peerListen: "127.0.0.2:9"},
-		{listen: "127.0.0.1:1", peerListen: "10.0.0.1:2", fault: "peer-listen: is 10.0.0.1"},
+		{listen: "127.0.0.1:1", peerListen: "10.0.0.1:2", fault: "peer-listen: 10.0.0.1 is not"},
 		{listen: "127.0.0.1:1", peerListen: "10.0.0.1:2", insecure: true},
-		{listen: "127.0.0.1:1", peerListen: "10.0.0.1", insecure: true, fault: "peer-listen: is"},
-		{listen: "127.0.0.1:1", peerAdvertise: "10.0.0.1:2", fault: "peer-advertise: is 10.0.0.1"},
-		{listen: "127.0.0.1:1", peerAdvertise: "0.0.0.0:2", insecure: true, fault: "names no host"},
-		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", insecure: true, fault: "peer-advertise: is empty"},
+		{listen: "127.0.0.1:1", peerListen: "10.0.0.1", insecure: true, fault: "peer-listen: must be HOST:PORT"},
+		{listen: "127.0.0.1:1", peerAdvertise: "10.0.0.1:2", fault: "peer-advertise: 10.0.0.1 is not"},
+		{listen: "127.0.0.1:1", peerAdvertise: "0.0.0.0:2", insecure: true, fault: "must name a host"},
+		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", insecure: true, fault: "peer-advertise: must be set"},
 		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", peerAdvertise: "a:2", insecure: true},
 		{listen: "127.0.0.1:1", peerListen: "0.0.0.0:2", seeds: "b:1", advertise: "a:1", insecure: true},
-		{listen: "127.0.0.1:65535", fault: "peer-listen: is empty"},
-		{listen: "127.0.0.1:http", fault: "peer-listen: is empty"},
+		{listen: "127.0.0.1:65535", fault: "peer-listen: must be set"},
+		{listen: "127.0.0.1:http", fault: "peer-listen: must be set"},
 		{listen: "127.0.0.1:65535", peerListen: "127.0.0.1:0"},
 	} {
 		c := config.Default()
@@ -131,7 +131,7 @@ func TestPeerListener(t *testing.T) {
 		if strings.HasPrefix(tt.seeds, "127.0.0.1:71") && !strings.Contains(tt.seeds, "127.0.0.2") {
 			left = "127.0.0.1:71"
 		}
-		if got := c.PassedOver(clients); got != left {
+		if got := c.SkippedPeerListen(clients); got != left {
 			t.Errorf("%+v: %q is left to another node", tt, got)
 		}
 	}
@@ -242,7 +242,7 @@ func TestShardsArePlacedOnWhatWasExpected(t *testing.T) {
 			t.Fatalf("min-members is %d by default", c.MinMembers)
 		}
 		c.MinMembers, c.BootstrapExpect, c.Replication = tt.members, tt.expect, tt.replication
-		if got := c.PlaceFrom(); got != tt.want {
+		if got := c.MinHosts(); got != tt.want {
 			t.Errorf("min-members %d, bootstrap-expect %d, replication %d: placed from %d on, want %d", tt.members, tt.expect, tt.replication, got, tt.want)
 		}
 	}

@@ -1,9 +1,9 @@
-// Package config is a node's configuration: its keys, their defaults and
-// units, and the three places they come from. A key has one name everywhere:
+// Package config is a node's configuration: its keys with their defaults and
+// units, and the three sources of their values. A key has the same name in each:
 // `max-entity-in-flight` in the file, HOSTD_MAX_ENTITY_IN_FLIGHT in the
-// environment, --max-entity-in-flight on the command line. It never opens
-// anything but the configuration file and, when asked, the file of the gossip
-// key, and starts no goroutine.
+// environment and --max-entity-in-flight on the command line. The package opens
+// only the configuration file and, on request, the file of the gossip key, and
+// it starts no goroutines.
 package config
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Admin says what the cluster service allows.
+// Admin is the access that the cluster service allows.
 type Admin string
 
 // The values of Config.Admin.
@@ -24,28 +24,28 @@ const (
 	AdminFull     Admin = "full"
 )
 
-// Auth says whether callers must say who they are.
+// Auth says whether callers have to authenticate.
 type Auth string
 
 // The values of Config.Auth.
 const (
-	AuthNone     Auth = "none"     // nobody is asked
-	AuthAllow    Auth = "allow"    // a credential is checked, and those without one are let in
-	AuthRequired Auth = "required" // nobody is let in without a credential
+	AuthNone     Auth = "none"     // no authentication
+	AuthAllow    Auth = "allow"    // credentials are checked, and callers without one are anonymous
+	AuthRequired Auth = "required" // callers without a credential are rejected
 )
 
-// Audit says which calls a node keeps account of.
+// Audit says which calls a node records in its audit log.
 type Audit string
 
-// The values of Config.Audit. None is AuditChanges where callers are
-// authenticated, AuditOff otherwise.
+// The values of Config.Audit. The empty value means AuditChanges if callers are
+// authenticated, and AuditOff otherwise.
 const (
 	AuditOff     Audit = "off"
-	AuditChanges Audit = "changes" // what changes something, and what is refused
+	AuditChanges Audit = "changes" // changes, and rejected calls
 	AuditAll     Audit = "all"
 )
 
-// AuditFailure says what a change comes to that the audit log has no line of.
+// AuditFailure says what happens to a change if the audit log cannot be written.
 type AuditFailure string
 
 // The values of Config.AuditFailure.
@@ -54,17 +54,17 @@ const (
 	AuditContinue    AuditFailure = "continue"
 )
 
-// ModuleSignatures says what a node makes of the signatures of modules.
+// ModuleSignatures says how a node treats modules without a trusted signature.
 type ModuleSignatures string
 
 // The values of Config.ModuleSignatures.
 const (
-	SignaturesOff     ModuleSignatures = "off"     // nothing
-	SignaturesWarn    ModuleSignatures = "warn"    // a module whose signature does not count is told of
-	SignaturesRequire ModuleSignatures = "require" // and neither taken nor served
+	SignaturesOff     ModuleSignatures = "off"     // accept them
+	SignaturesWarn    ModuleSignatures = "warn"    // accept them and log a warning
+	SignaturesRequire ModuleSignatures = "require" // reject uploads and do not serve them
 )
 
-// LogFormat says how log lines look.
+// LogFormat is the format of log lines.
 type LogFormat string
 
 // The values of Config.LogFormat.
@@ -74,9 +74,8 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// Config is everything a node can be told. The zero value is not usable: start
-// from Default. Each
-// key's unit and meaning is in Fields.
+// Config holds the configuration of a node. The zero value is not usable: start
+// from Default. Sections documents the meaning and the unit of each key.
 type Config struct {
 	DataDir        string
 	Listen         string
@@ -86,7 +85,7 @@ type Config struct {
 	InsecurePeers  bool
 	NodeID         sharding.NodeID
 	Shards         uint32
-	Lanes          int
+	Executors      int
 	Admin          Admin
 	Console        Console
 	LogLevel       slog.Level
@@ -97,11 +96,11 @@ type Config struct {
 	Auth         Auth
 	TokenFile    string
 	AuthCertName CertName
-	// AuthBootstrapFile names who is admin first, while nobody is.
+	// AuthBootstrapFile names the first admin.
 	AuthBootstrapFile string
 	OIDCIssuer        string
 	OIDCAudience      string
-	// OIDCAuthorizedParties are the clients besides the audience to which a token
+	// OIDCAuthorizedParties are the clients, besides the audience, to which a token
 	// may have been issued.
 	OIDCAuthorizedParties []string
 	OIDCNameClaim         string
@@ -116,7 +115,7 @@ type Config struct {
 
 	OTLPEndpoint     string
 	OTLPHeadersFile  string
-	TraceRatio       float64 // of what begins here, 0 to 1
+	TraceRatio       float64 // of the calls that start a trace here, 0 to 1
 	TraceTrustRemote bool
 
 	Seeds              []string
@@ -143,8 +142,8 @@ type Config struct {
 	MinMembers         int
 	Replication        int
 	DeadAfter          time.Duration
-	SilentAfter        time.Duration
-	LeadAgainAfter     time.Duration
+	SuspectAfter       time.Duration
+	LeadershipCooldown time.Duration
 	Tick               time.Duration
 	RebalanceThreshold int
 	RebalanceMoves     int
@@ -164,27 +163,27 @@ type Config struct {
 	InstanceMemoryBytes Bytes
 	GuestMemoryBytes    Bytes
 	TimerRate           int
-	LeastTick           time.Duration
-	TellFaults          bool
+	MinScheduleInterval time.Duration
+	ExposeGuestErrors   bool
 	Debug               bool
 	CommandFuel         int
 	QueryFuel           int
 	WALSegmentBytes     Bytes
 	ScrubBytesPerSecond Bytes
-	VerifyRate          int // events a second; 0 is any number
+	VerifyRate          int // events a second; 0 is unlimited
 	DiskWarnPercent     int
 	DiskReadOnlyPercent int
-	DiskReadOnlyBytes   Bytes // at least
-	DiskReadOnlyMax     Bytes // what the percentage comes to at most
+	DiskReadOnlyBytes   Bytes // lower bound of the threshold
+	DiskReadOnlyMax     Bytes // upper bound of the percentage, in bytes
 
-	// CompileProgram is a path, not a key: the program sets it to its own. Run
-	// with the one argument compile-module it must call guest.CompileChild.
-	// When it is empty the node compiles modules in its own process, which a
-	// module made to can then hold for minutes.
+	// CompileProgram is the path of a program that calls guest.CompileChild when
+	// it is run with the single argument compile-module. It is not a key: the hostd
+	// program sets it to its own path. If it is empty, the node compiles modules in
+	// its own process, where a hostile module can use a CPU for minutes.
 	CompileProgram string
 }
 
-// Default returns the defaults.
+// Default returns the default configuration.
 func Default() Config {
 	return Config{
 		DataDir:     "hostd-data",
@@ -211,8 +210,8 @@ func Default() Config {
 		Roles:              []Role{RoleHost},
 		Replication:        3,
 		DeadAfter:          5 * time.Minute,
-		SilentAfter:        700 * time.Millisecond,
-		LeadAgainAfter:     10 * time.Second,
+		SuspectAfter:       700 * time.Millisecond,
+		LeadershipCooldown: 10 * time.Second,
 		Tick:               100 * time.Millisecond,
 		RebalanceThreshold: 2,
 		RebalanceMoves:     64,
@@ -232,7 +231,7 @@ func Default() Config {
 		InstanceMemoryBytes: 64 << 20,
 		GuestMemoryBytes:    2 << 30,
 		TimerRate:           10_500,
-		LeastTick:           time.Second,
+		MinScheduleInterval: time.Second,
 		CommandFuel:         400_000_000,
 		QueryFuel:           400_000_000,
 		WALSegmentBytes:     64 << 20,
@@ -245,37 +244,37 @@ func Default() Config {
 	}
 }
 
-// Hard bounds of the configurable limits.
+// Bounds of the values that keys accept.
 const (
 	maxShards         = 4096
-	maxLanes          = 256
+	maxExecutors      = 256
 	maxMessageBytes   = 64 << 20
 	maxModuleBytes    = 32 << 20
 	maxInstanceBytes  = 256 << 20
 	minInstanceBytes  = 1 << 20
 	wasmPageBytes     = 64 << 10
-	minSegmentBytes   = 8 << 20 // holds the largest log record twice
+	minSegmentBytes   = 8 << 20 // fits the largest log record twice
 	maxSegmentBytes   = 1 << 30
 	minFuel           = 100_000       // one slice
 	maxFuel           = 2_000_000_000 // about half a second of a core
 	segmentBlockBytes = 4096
 )
 
-// Validate joins all faults, each naming the key, what is wrong and what is
-// allowed.
+// Validate returns all faults joined. Each names the key, what is wrong with its
+// value and what is allowed.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(key, format string, args ...any) {
 		faults = append(faults, fmt.Errorf(key+": "+format, args...))
 	}
 	if c.DataDir == "" {
-		fault("data-dir", "is empty")
+		fault("data-dir", "must not be empty")
 	}
 	if err := checkName(string(c.NodeID)); err != nil {
 		fault("node-id", "%w", err)
 	}
 	c.checkAddresses(fault)
-	c.checkGuards(fault)
+	c.checkExposure(fault)
 	c.checkAuth(fault)
 	c.checkConsole(fault)
 	c.checkTraces(fault)
@@ -285,35 +284,35 @@ func (c *Config) Validate() error {
 	c.checkTLS(fault)
 	c.checkPeerTLS(fault)
 	if c.Admin != AdminReadOnly && c.Admin != AdminFull {
-		fault("admin", "is %q, must be %s or %s", c.Admin, AdminReadOnly, AdminFull)
+		fault("admin", "must be %s or %s, got %q", AdminReadOnly, AdminFull, c.Admin)
 	}
 	if c.LogFormat != LogAuto && c.LogFormat != LogText && c.LogFormat != LogJSON {
-		fault("log-format", "is %q, must be %s, %s or %s", c.LogFormat, LogAuto, LogText, LogJSON)
+		fault("log-format", "must be %s, %s or %s, got %q", LogAuto, LogText, LogJSON, c.LogFormat)
 	}
 	for _, r := range c.ranges() {
 		if r.value < r.low || r.value > r.high {
-			fault(r.key, "is %s, must be from %s to %s", r.show(r.value), r.show(r.low), r.show(r.high))
+			fault(r.key, "must be between %s and %s, got %s", r.show(r.low), r.show(r.high), r.show(r.value))
 		}
 	}
 	if c.InstanceMemoryBytes%wasmPageBytes != 0 {
-		fault("instance-memory-bytes", "is %s, must be a multiple of %s", c.InstanceMemoryBytes, Bytes(wasmPageBytes))
+		fault("instance-memory-bytes", "must be a multiple of %s, got %s", Bytes(wasmPageBytes), c.InstanceMemoryBytes)
 	}
 	if c.WALSegmentBytes%segmentBlockBytes != 0 {
-		fault("wal-segment-bytes", "is %s, must be a multiple of %s", c.WALSegmentBytes, Bytes(segmentBlockBytes))
+		fault("wal-segment-bytes", "must be a multiple of %s, got %s", Bytes(segmentBlockBytes), c.WALSegmentBytes)
 	}
 	if c.DefaultDeadline > c.MaxDeadline {
-		fault("default-deadline", "is %s, above max-deadline, %s", c.DefaultDeadline, c.MaxDeadline)
+		fault("default-deadline", "must not exceed max-deadline, which is %s, got %s", c.MaxDeadline, c.DefaultDeadline)
 	}
-	if c.SilentAfter < 2*c.Tick {
-		fault("silent-after", "is %s, must be at least two of tick, %s", c.SilentAfter, c.Tick)
+	if c.SuspectAfter < 2*c.Tick {
+		fault("suspect-after", "must be at least twice tick, which is %s, got %s", c.Tick, c.SuspectAfter)
 	}
 	if c.DiskReadOnlyPercent > c.DiskWarnPercent {
-		fault("disk-read-only-percent", "is %d, above disk-warn-percent, %d", c.DiskReadOnlyPercent, c.DiskWarnPercent)
+		fault("disk-read-only-percent", "must not exceed disk-warn-percent, which is %d, got %d", c.DiskWarnPercent, c.DiskReadOnlyPercent)
 	}
 	return errors.Join(faults...)
 }
 
-// bound is the range of one number.
+// bound is the allowed range of one numeric key.
 type bound struct {
 	key              string
 	value, low, high int64
@@ -326,7 +325,7 @@ func (c *Config) ranges() []bound {
 	span := func(n int64) string { return time.Duration(n).String() }
 	return []bound{
 		{"shards", int64(c.Shards), 1, maxShards, number},
-		{"lanes", int64(c.Lanes), 0, maxLanes, number},
+		{"executors", int64(c.Executors), 0, maxExecutors, number},
 		{"stop-timeout", int64(c.StopTimeout), int64(time.Second), int64(10 * time.Minute), span},
 		{"disk-stall-after", int64(c.DiskStallAfter), int64(3 * time.Second), int64(time.Hour), span},
 		{"max-address-connections", int64(c.MaxAddressConns), 1, 4096, number},
@@ -340,7 +339,7 @@ func (c *Config) ranges() []bound {
 		{"max-outbox-sends", int64(c.MaxOutboxSends), 1, 1 << 30, number},
 		{"max-outbox-bytes", int64(c.MaxOutboxBytes), 1 << 20, 1 << 40, bytes},
 		{"timer-rate", int64(c.TimerRate), 1, 1_000_000, number},
-		{"least-tick", int64(c.LeastTick), int64(100 * time.Millisecond), int64(time.Hour), span},
+		{"min-schedule-interval", int64(c.MinScheduleInterval), int64(100 * time.Millisecond), int64(time.Hour), span},
 		{"default-deadline", int64(c.DefaultDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"max-deadline", int64(c.MaxDeadline), int64(time.Millisecond), int64(5 * time.Minute), span},
 		{"instance-memory-bytes", int64(c.InstanceMemoryBytes), minInstanceBytes, maxInstanceBytes, bytes},
@@ -353,8 +352,8 @@ func (c *Config) ranges() []bound {
 		{"min-members", int64(c.MinMembers), 0, maxMembers, number},
 		{"replication", int64(c.Replication), 1, maxReplication, number},
 		{"dead-after", int64(c.DeadAfter), int64(10 * time.Second), int64(30 * 24 * time.Hour), span},
-		{"silent-after", int64(c.SilentAfter), int64(200 * time.Millisecond), int64(time.Minute), span},
-		{"lead-again-after", int64(c.LeadAgainAfter), int64(100 * time.Millisecond), int64(time.Hour), span},
+		{"suspect-after", int64(c.SuspectAfter), int64(200 * time.Millisecond), int64(time.Minute), span},
+		{"leadership-cooldown", int64(c.LeadershipCooldown), int64(100 * time.Millisecond), int64(time.Hour), span},
 		{"tick", int64(c.Tick), int64(10 * time.Millisecond), int64(10 * time.Second), span},
 		{"rebalance-threshold", int64(c.RebalanceThreshold), 2, maxShards, number},
 		{"rebalance-moves", int64(c.RebalanceMoves), 1, 1024, number},

@@ -43,15 +43,15 @@ func TestDefaultIsValidAndLocal(t *testing.T) {
 
 func TestLaterSourcesWin(t *testing.T) {
 	c, err := config.Load(config.Sources{
-		File:      file(t, "shards: 3\nlanes: 3\nlog-level: debug\nmax-deadline: 1m\nmax-module-bytes: 4 MiB\ninsecure-listen: true\n"),
-		LookupEnv: env(map[string]string{"HOSTD_LANES": "5", "HOSTD_STOP_TIMEOUT": "3s", "HOSTD_NODE_ID": "env"}),
+		File:      file(t, "shards: 3\nexecutors: 3\nlog-level: debug\nmax-deadline: 1m\nmax-module-bytes: 4 MiB\ninsecure-listen: true\n"),
+		LookupEnv: env(map[string]string{"HOSTD_EXECUTORS": "5", "HOSTD_STOP_TIMEOUT": "3s", "HOSTD_NODE_ID": "env"}),
 		Flags:     map[string]string{"node-id": "flag", "listen": "0.0.0.0:1"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	want.Shards, want.Lanes, want.LogLevel, want.MaxDeadline, want.MaxModuleBytes = 3, 5, slog.LevelDebug, time.Minute, 4<<20
+	want.Shards, want.Executors, want.LogLevel, want.MaxDeadline, want.MaxModuleBytes = 3, 5, slog.LevelDebug, time.Minute, 4<<20
 	want.StopTimeout, want.NodeID, want.Listen, want.InsecureListen = 3*time.Second, "flag", "0.0.0.0:1", true
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -60,7 +60,7 @@ func TestLaterSourcesWin(t *testing.T) {
 
 func TestFaultsAreJoinedAndNameTheirSource(t *testing.T) {
 	_, err := config.Load(config.Sources{
-		File:      file(t, "lanes: many\nodd: 1\nshards: [1]\nlanes: 2\n"),
+		File:      file(t, "executors: many\nodd: 1\nshards: [1]\nexecutors: 2\n"),
 		LookupEnv: env(map[string]string{"HOSTD_MAX_DEADLINE": "soon"}),
 		Flags:     map[string]string{"max-message-bytes": "-1", "no-such": "1"},
 	})
@@ -68,8 +68,8 @@ func TestFaultsAreJoinedAndNameTheirSource(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		`hostd.yaml:1: lanes: "many" is not a whole number`, "hostd.yaml:2: odd: there is no such key", "hostd.yaml:3: shards: not a single value",
-		"hostd.yaml:4: lanes: the key is given twice", "environment variable HOSTD_MAX_DEADLINE:", "flag --max-message-bytes:", "flag --no-such:",
+		`hostd.yaml:1: executors: "many" is not a whole number`, "hostd.yaml:2: odd: unknown key", "hostd.yaml:3: shards: must be a single value",
+		"hostd.yaml:4: executors: duplicate key", "environment variable HOSTD_MAX_DEADLINE:", "flag --max-message-bytes:", "flag --no-such:",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
@@ -81,9 +81,9 @@ func TestFiles(t *testing.T) {
 	for _, tt := range []struct{ name, text, fault string }{
 		{"empty", "", ""},
 		{"comments only", "# nothing\n", ""},
-		{"list", "- 1\n", "not a mapping"},
-		{"two documents", "lanes: 1\n---\nlanes: 2\n", "more than one document"},
-		{"not YAML", "\tlanes: 1", "hostd.yaml"},
+		{"list", "- 1\n", "must be a mapping"},
+		{"two documents", "executors: 1\n---\nexecutors: 2\n", "single YAML document"},
+		{"not YAML", "\texecutors: 1", "hostd.yaml"},
 	} {
 		_, err := config.Load(config.Sources{File: file(t, tt.text)})
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
@@ -120,7 +120,7 @@ func TestBounds(t *testing.T) {
 		ok    bool
 	}{
 		{set("shards", "0"), false}, {set("shards", "1"), true}, {set("shards", "4096"), true}, {set("shards", "4097"), false},
-		{set("lanes", "0"), true}, {set("lanes", "256"), true}, {set("lanes", "257"), false},
+		{set("executors", "0"), true}, {set("executors", "256"), true}, {set("executors", "257"), false},
 		{set("instance-memory-bytes", "1MiB"), true}, {set("instance-memory-bytes", "65536"), false}, {set("instance-memory-bytes", "1048577"), false},
 		{set("instance-memory-bytes", "256MiB"), true}, {set("instance-memory-bytes", "257MiB"), false},
 		{set("max-module-bytes", "32MiB"), true}, {set("max-module-bytes", "33554433"), false},
@@ -131,10 +131,10 @@ func TestBounds(t *testing.T) {
 		{set("max-address-streams", "0"), false}, {set("max-address-streams", "1"), true}, {set("max-address-streams", "1024"), true}, {set("max-address-streams", "1025"), false},
 		{set("max-outbox-sends", "0"), false}, {set("max-outbox-sends", "1"), true}, {set("max-outbox-bytes", "1048575"), false}, {set("max-outbox-bytes", "1MiB"), true},
 		{set("timer-rate", "0"), false}, {set("timer-rate", "1"), true}, {set("timer-rate", "1000000"), true}, {set("timer-rate", "1000001"), false},
-		{set("least-tick", "99ms"), false}, {set("least-tick", "100ms"), true}, {set("least-tick", "1h"), true}, {set("least-tick", "61m"), false},
+		{set("min-schedule-interval", "99ms"), false}, {set("min-schedule-interval", "100ms"), true}, {set("min-schedule-interval", "1h"), true}, {set("min-schedule-interval", "61m"), false},
 		{set("default-deadline", "30s"), true}, {set("default-deadline", "30001ms"), false},
 		{set("wal-segment-bytes", "8MiB"), true}, {set("wal-segment-bytes", "8388609"), false},
-		{set("lead-again-after", "99ms"), false}, {set("lead-again-after", "100ms"), true}, {set("lead-again-after", "61m"), false},
+		{set("leadership-cooldown", "99ms"), false}, {set("leadership-cooldown", "100ms"), true}, {set("leadership-cooldown", "61m"), false},
 		{set("verify-rate", "-1"), false}, {set("verify-rate", "0"), true}, {set("verify-rate", "100000001"), false}, {set("scrub-bytes-per-second", "65535"), false}, {set("scrub-bytes-per-second", "64KiB"), true}, {set("scrub-bytes-per-second", "1073741825"), false},
 		{set("disk-read-only-percent", "20"), true}, {set("disk-read-only-percent", "21"), false},
 		{set("node-id", strings.Repeat("n", 64)), true}, {set("node-id", strings.Repeat("n", 65)), false}, {set("node-id", "N1"), false},

@@ -5,14 +5,14 @@ type Console string
 
 // The values of Config.Console.
 const (
-	ConsoleAuto Console = "auto" // where strangers cannot use it
+	ConsoleAuto Console = "auto" // on if strangers cannot use it
 	ConsoleOn   Console = "on"
 	ConsoleOff  Console = "off"
 )
 
-// ServesConsole reports whether the web console is served. Its pages can do no
-// more than their caller; auto shows them to nobody who need not say who he is
-// and is not on this machine.
+// ServesConsole reports whether the node serves the web console. The console has
+// no more rights than its caller. auto serves it only if every caller is on this
+// machine or has to authenticate.
 func (c *Config) ServesConsole() bool {
 	switch c.Console {
 	case ConsoleOn:
@@ -27,6 +27,6 @@ func (c *Config) checkConsole(fault func(key, format string, args ...any)) {
 	switch c.Console {
 	case ConsoleAuto, ConsoleOn, ConsoleOff:
 	default:
-		fault("console", "is %q, must be %s, %s or %s", c.Console, ConsoleAuto, ConsoleOn, ConsoleOff)
+		fault("console", "must be %s, %s or %s, got %q", ConsoleAuto, ConsoleOn, ConsoleOff, c.Console)
 	}
 }

@@ -9,24 +9,32 @@ import (
 	"time"
 )
 
-// kindList is the kind of a field that may be a sequence in the file.
+// kindList is the kind of a field that the configuration file may give as a YAML
+// sequence.
 const kindList = "list"
 
-// Field is one key of the configuration. It has the methods that flag
-// packages want of a value.
+// Field is one key of the configuration. It implements the value interface of
+// the flag packages.
 type Field struct {
 	Name  string // the key, and the flag without its dashes
-	Usage string // meaning, with unit and bounds where the type does not say
+	Usage string // what the key sets, with its unit and its allowed values
 	kind  string
 	set   func(string) error
 	show  func() string
 }
 
-// Set parses and assigns.
+// Section is a group of keys about one subject, as help texts and the reference
+// list them.
+type Section struct {
+	Title  string
+	Fields []Field
+}
+
+// Set parses text and assigns the value.
 func (f Field) Set(text string) error { return f.set(text) }
 
-// String returns the present value in the form that Set reads. It is empty for
-// the zero Field, which flag packages ask about.
+// String returns the current value in the form that Set accepts. It returns ""
+// for the zero Field, because flag packages call it on one.
 func (f Field) String() string {
 	if f.show == nil {
 		return ""
@@ -34,109 +42,132 @@ func (f Field) String() string {
 	return f.show()
 }
 
-// Type names the kind of value in help texts.
+// Type returns the kind of value that help texts show.
 func (f Field) Type() string { return f.kind }
 
-// IsBoolFlag lets a boolean flag stand without a value.
+// IsBoolFlag reports whether the flag may be given without a value.
 func (f Field) IsBoolFlag() bool { return f.kind == "bool" }
 
-// Fields returns every key, bound to c: setting one changes c.
+// Fields returns every key, bound to c: setting a field changes c.
 func (c *Config) Fields() []Field {
-	return []Field{
-		text("data-dir", "`directory` of the node's data; made if it is missing", &c.DataDir),
-		text("listen", "`address` HOST:PORT where clients are served; port 0 takes a free one", &c.Listen),
-		text("peer-listen", "`address` HOST:PORT where other nodes are served; the host of listen and its port + 1 unless it is given", &c.PeerListen),
-		text("health-listen", "`address` HOST:PORT where the node answers how it is and what it counts, without TLS and to everybody; nowhere but on listen unless it is given", &c.HealthListen),
-		boolean("insecure-listen", "allow addresses for clients that are not loopback although not every client has to speak TLS and to say who it is; warns every minute", &c.InsecureListen),
-		boolean("insecure-peers", "allow addresses for other nodes that are not loopback although nodes need not speak TLS to each other; warns every minute", &c.InsecurePeers),
-		text("node-id", "`name` of the node, for ever, [a-z0-9._-]; taken from the data directory once it exists", &c.NodeID),
-		number("shards", "data `shards` of a cluster, fixed when it is created, 1 to 4,096", &c.Shards),
-		number("lanes", "`goroutines` that run entities; 0 is one less than the CPUs, at least 1", &c.Lanes),
-		text("admin", "what the cluster service allows, `mode` read-only or full", &c.Admin),
-		text("console", "whether the web console is served at /console/, `mode` on, off or auto: where the node is reached from this machine alone, or auth is required", &c.Console),
-		logLevel("log-level", "least `level` that is logged: debug, info, warn or error", &c.LogLevel),
-		text("log-format", "`format` of log lines: auto (text on a terminal, JSON otherwise), text or json", &c.LogFormat),
-		duration("stop-timeout", "`time` a stopping node gives what is in flight", &c.StopTimeout),
-		duration("disk-stall-after", "end the process when the disk of the write-ahead log has not answered for this `time`", &c.DiskStallAfter),
+	var all []Field
+	for _, s := range c.Sections() {
+		all = append(all, s.Fields...)
+	}
+	return all
+}
 
-		text("auth", "whether callers must say who they are, `mode` none, allow (those without a credential are let in) or required", &c.Auth),
-		text("token-file", "`file` with the hashes of static tokens, a line for each, as 'hostd token create --file' adds them, read again when it changes; not read from the environment, where HOSTD_TOKEN_FILE is the command line's own token", &c.TokenFile),
-		text("auth-cert-name", "which `name` of a client's certificate is its bearer's, for callers without a token: cn (of the subject), san-uri or san-dns; without it certificates are no credential", &c.AuthCertName),
-		text("auth-bootstrap-file", "`file` of one line that says who is admin first, name:sha256hex of a token or admin SUBJECT; looked at while nobody is admin", &c.AuthBootstrapFile),
-		text("oidc-issuer", "`URL` of an OpenID Connect provider whose signed tokens are taken", &c.OIDCIssuer),
-		text("oidc-audience", "`name` that must be among the audiences of such a token", &c.OIDCAudience),
-		list("oidc-authorized-parties", "`clients` besides oidc-audience whose tokens for it are taken: a token that says by azp to which client it was issued names one of them; * is all", &c.OIDCAuthorizedParties),
-		text("oidc-name-claim", "`claim` of such a token that names its bearer", &c.OIDCNameClaim),
-		text("oidc-groups-claim", "`claim` of such a token that lists its bearer's groups", &c.OIDCGroupsClaim),
-		text("jwt-keys-file", "`file` with the keys of oidc-issuer, a JSON Web Key Set, read again when it changes; the provider is not asked then", &c.JWTKeysFile),
-		text("audit", "which calls have a line in the audit log, `mode` off, changes (and what is refused) or all; changes where auth is not none, and off otherwise, unless it is given", &c.Audit),
-		text("audit-file", "`file` of the audit log; audit/audit.log in data-dir unless it is given", &c.AuditFile),
-		text("audit-failure", "what a change comes to that has no line in the audit log, `mode` deny-changes or continue", &c.AuditFailure),
-		text("module-trust-file", "`file` with the public keys whose signatures of modules count, a line for each, read again when it changes", &c.ModuleTrustFile),
-		text("module-signatures", "what becomes of modules that none of the trusted keys has signed, `mode` off (nothing), warn or require (they are neither taken nor served)", &c.ModuleSignatures),
-
-		text("otlp-endpoint", "`URL` of a collector that takes spans by OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces unless it has a path; none are made without it", &c.OTLPEndpoint),
-		text("otlp-headers-file", "`file` with headers for it, a line NAME: VALUE for each", &c.OTLPHeadersFile),
-		fraction("trace-ratio", "`part` of the calls without a trace of their caller's that are traced, 0 to 1", &c.TraceRatio),
-		boolean("trace-trust-remote", "let callers' header traceparent decide what is traced, and in which trace; otherwise a call begins its own, with a link to it", &c.TraceTrustRemote),
-
-		list("seeds", "`addresses` HOST:PORT of nodes to join through, where they serve other nodes, names of DNS too, or srv+NAME, whose records SRV have them; a node without data and without seeds founds a cluster of one", &c.Seeds),
-		boolean("bootstrap", "found the cluster when each of the seeds has answered that it has none", &c.Bootstrap),
-		number("bootstrap-expect", "found the cluster when this `number` of nodes is there and each of the seeds has answered that it has none; 0 leaves it to bootstrap", &c.BootstrapExpect),
-		text("advertise", "`address` HOST:PORT that the clients reach; listen unless it is given", &c.Advertise),
-		text("peer-advertise", "`address` HOST:PORT that the other nodes reach; the host of advertise and the port of peer-listen unless it is given", &c.PeerAdvertise),
-		list("allow-hosts", "`names` by which the node may be called besides IP addresses, localhost and advertise, such as a load balancer's; without any, and where others than this machine reach the node, it may be by every name", &c.AllowHosts),
-		list("allow-origins", "`origins` whose pages in a browser may call the node, such as https://app.example, beside its own; * is all, where callers must say who they are", &c.AllowOrigins),
-		text("cluster-name", "`label` of the cluster, [a-z0-9._-]; nodes with different ones do not hear each other", &c.ClusterName),
-		text("gossip-key-file", "`file` with the key of the gossip, 16, 24 or 32 bytes in base64, the same on every node; none leaves it readable", &c.GossipKeyFile),
-		text("tls-mode", "whether clients speak TLS, `mode` off, allow (with or without it) or require; require when there is a tls-cert-file, and off otherwise, unless it is given", &c.TLSMode),
-		text("tls-cert-file", "`file` with the node's certificate for clients, and the chain to its authority, in PEM; read again when it changes", &c.TLSCertFile),
-		text("tls-key-file", "`file` with the key of tls-cert-file, in PEM; read again when it changes", &c.TLSKeyFile),
-		text("tls-client-ca-file", "`file` with the authorities of the clients' certificates, one after the other, in PEM; read again when it changes", &c.TLSClientCAFile),
-		text("tls-client-auth", "whether clients show a certificate of an authority in tls-client-ca-file, `mode` none, optional or require; optional when there is a tls-client-ca-file, and none otherwise, unless it is given", &c.TLSClientAuth),
-		text("peer-tls-mode", "whether nodes speak TLS to each other, `mode` off, allow (with it, and without it to and from those that do not) or require; off unless it is given", &c.PeerTLSMode),
-		text("peer-cert-file", "`file` with the node's certificate for other nodes, and the chain to its authority, in PEM; read again when it changes", &c.PeerCertFile),
-		text("peer-key-file", "`file` with the key of peer-cert-file, in PEM; read again when it changes", &c.PeerKeyFile),
-		text("peer-ca-file", "`file` with the authorities of the nodes' certificates, one after the other, in PEM; read again when it changes", &c.PeerCAFile),
-		text("peer-crl-file", "`file` with the certificates of nodes that an authority in peer-ca-file has revoked, lists in PEM or one in DER; read again when it changes", &c.PeerCRLFile),
-		list("roles", "what the node takes on, `role` host or proxy: a proxy routes and holds no shards", &c.Roles),
-		text("zone", "`name` of what fails together, [a-z0-9._-]; the replicas of a shard are kept in different ones where that is possible", &c.Zone),
-		number("min-members", "place no shard before this `number` of hosts is up, in a cluster that this one founds; 0: bootstrap-expect, and no more than replication", &c.MinMembers),
-		number("replication", "replicas of a shard, a `number` of 1, 3, 5 or 7, as far as there are nodes, in a cluster that this one founds", &c.Replication),
-		duration("dead-after", "replace the replicas of a node that was unreachable for this `time`, in a cluster that this one founds", &c.DeadAfter),
-		duration("silent-after", "other nodes take over from a node of which nothing was heard for this `time`", &c.SilentAfter),
-		duration("lead-again-after", "a node that was slow, or came back, is given leaderships again after this quiet `time`, twice it the next time, 60 times at most", &c.LeadAgainAfter),
-		duration("tick", "`time` of a step of the raft groups' clocks; a leader that is not heard for 10 to 20 of them is replaced", &c.Tick),
-		number("rebalance-threshold", "even out when two nodes differ by this `number` of shards, at least 2", &c.RebalanceThreshold),
-		number("rebalance-moves", "shards that move at a time, a `number`", &c.RebalanceMoves),
-
-		number("max-address-connections", "`connections` of one IP address, or of 64 bits of IPv6, of the node's 4,096", &c.MaxAddressConns),
-		number("max-address-streams", "`streams` that last of one IP address, or of 64 bits of IPv6, of the node's 1,024", &c.MaxAddressStreams),
-		bytesField("max-message-bytes", "`size` of one request; modules have their own limit", &c.MaxMessageBytes),
-		bytesField("max-module-bytes", "`size` of an uploaded module", &c.MaxModuleBytes),
-		number("max-entity-in-flight", "`commands` waiting on one entity; more are refused", &c.MaxEntityInFlight),
-		number("max-shard-in-flight", "`commands` waiting on one shard; more are refused", &c.MaxShardInFlight),
-		bytesField("max-stream-bytes", "`size` of what one stream of commands has read and unanswered; it is read no further there", &c.MaxStreamBytes),
-		bytesField("max-waiting-bytes", "`size` of all requests that wait on the node; more are refused", &c.MaxWaitingBytes),
-		number("max-outbox-sends", "`sends` on their way from the shards that the node leads, twice as many where sends lead to sends; commands with more are refused", &c.MaxOutboxSends),
-		bytesField("max-outbox-bytes", "`size` of the sends on their way from the shards that the node leads, twice as much if sends lead to sends; commands with more are refused", &c.MaxOutboxBytes),
-		number("timer-rate", "`timers` that may fire in a second on the node beside commands; more do when there are none", &c.TimerRate),
-		boolean("debug", "serve profiles of the process at /debug/pprof/ to callers on this machine", &c.Debug),
-		boolean("tell-faults", "tell callers what a guest wrote before it failed, such as the text of a panic, which may hold what it was sent; lastError and the log have it in any case", &c.TellFaults),
-		duration("least-tick", "shortest `time` between two ticks of a schedule; shorter periods count as this", &c.LeastTick),
-		duration("default-deadline", "`time` a call without a deadline gets", &c.DefaultDeadline),
-		duration("max-deadline", "longest deadline a call may have, a `time`", &c.MaxDeadline),
-		bytesField("instance-memory-bytes", "`size` a module instance's memory may grow to, up to 256MiB", &c.InstanceMemoryBytes),
-		bytesField("guest-memory-bytes", "`size` of the memory of all module instances together; states are evicted above it", &c.GuestMemoryBytes),
-		number("command-fuel", "`units` of fuel that a command may spend, of 0.1 to 0.25 ns mostly, 100,000 to 2,000,000,000", &c.CommandFuel),
-		number("query-fuel", "`units` of fuel that a query may spend, of 0.1 to 0.25 ns mostly, 100,000 to 2,000,000,000", &c.QueryFuel),
-		bytesField("wal-segment-bytes", "`size` of one write-ahead log file; a few are kept", &c.WALSegmentBytes),
-		bytesField("scrub-bytes-per-second", "`size` of the store's tables that are read and verified in a second in the background", &c.ScrubBytesPerSecond),
-		number("verify-rate", "`events` that a verification of a module replays in a second on this node, an entity counts as 20 more; 0 is as many as it can; it waits while requests wait for lanes, too", &c.VerifyRate),
-		number("disk-warn-percent", "warn when less than this `percent` of the disk is free", &c.DiskWarnPercent),
-		number("disk-read-only-percent", "refuse writes when less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),
-		bytesField("disk-read-only-bytes", "refuse writes when less than this `size` of the disk is free", &c.DiskReadOnlyBytes),
-		bytesField("disk-read-only-max-bytes", "let disk-read-only-percent come to no more than this `size`", &c.DiskReadOnlyMax),
+// Sections returns the keys by subject, bound to c: setting a field changes c.
+func (c *Config) Sections() []Section {
+	return []Section{
+		{"Node", []Field{
+			text("data-dir", "`directory` for the node's data; created if it does not exist", &c.DataDir),
+			text("node-id", "permanent `name` of the node, [a-z0-9._-]; ignored once the data directory holds one", &c.NodeID),
+			text("zone", "failure domain of the node, such as a rack or an availability zone, a `name` of [a-z0-9._-]; a shard's replicas are spread over zones if possible", &c.Zone),
+			list("roles", "`role` of the node: host, or proxy, which routes requests and holds no shards", &c.Roles),
+			number("executors", "`number` of goroutines that run entities; 0 means the number of CPUs minus one, but at least 1", &c.Executors),
+			text("admin", "`mode` of the cluster API: read-only rejects calls that change the cluster, full allows them", &c.Admin),
+			text("console", "serve the web console at /console/: `mode` on, off or auto, which serves it if only this machine can reach the node or auth is required", &c.Console),
+			boolean("debug", "serve profiles of the process at /debug/pprof/ to callers on this machine", &c.Debug),
+			duration("stop-timeout", "maximum `time` that a stopping node waits for requests in flight", &c.StopTimeout),
+		}},
+		{"Addresses", []Field{
+			text("listen", "`address` to serve clients on, HOST:PORT; port 0 picks a free port", &c.Listen),
+			text("advertise", "`address` at which clients reach the node, HOST:PORT; defaults to listen", &c.Advertise),
+			text("peer-listen", "`address` to serve other nodes on, HOST:PORT; defaults to the host of listen and its port + 1", &c.PeerListen),
+			text("peer-advertise", "`address` at which other nodes reach the node, HOST:PORT; defaults to the host of advertise and the port of peer-listen", &c.PeerAdvertise),
+			text("health-listen", "additional `address` to serve health checks and metrics on, HOST:PORT, without TLS and authentication; unset means only on listen", &c.HealthListen),
+			list("allow-hosts", "additional host `names` that requests may use for the node, such as a load balancer's; IP addresses, localhost and the host of advertise are always allowed; unset allows any name, unless only this machine can reach the node", &c.AllowHosts),
+			list("allow-origins", "`origins` whose web pages may call the node, such as https://app.example, besides the node's own; * allows all origins and requires auth: required", &c.AllowOrigins),
+			boolean("insecure-listen", "allow a client address that is not loopback, even if clients do not have to use TLS and to authenticate; the node logs a warning every minute", &c.InsecureListen),
+			boolean("insecure-peers", "allow a peer address that is not loopback, even if nodes do not have to use TLS with each other; the node logs a warning every minute", &c.InsecurePeers),
+		}},
+		{"Cluster", []Field{
+			text("cluster-name", "`label` of the cluster, [a-z0-9._-]; nodes ignore nodes that have a different label", &c.ClusterName),
+			list("seeds", "`addresses` of the nodes to join through: the HOST:PORT on which they serve other nodes, with an IP address or a DNS name, or srv+NAME for DNS SRV records; a node without data and without seeds bootstraps a cluster of one", &c.Seeds),
+			boolean("bootstrap", "bootstrap the cluster after every seed has answered that it belongs to none", &c.Bootstrap),
+			number("bootstrap-expect", "bootstrap the cluster after this `number` of nodes is present and every seed has answered that it belongs to none; 0 leaves the decision to bootstrap", &c.BootstrapExpect),
+			number("shards", "`number` of data shards, 1 to 4,096; fixed when the cluster is bootstrapped", &c.Shards),
+			number("replication", "`number` of replicas of a shard, 1, 3, 5 or 7, if the cluster has enough nodes; applies when this node bootstraps the cluster", &c.Replication),
+			number("min-members", "minimum `number` of hosts that must be up before shards are placed; 0 means the smaller of bootstrap-expect and replication; applies when this node bootstraps the cluster", &c.MinMembers),
+			text("gossip-key-file", "`file` with the gossip encryption key, 16, 24 or 32 bytes in base64, identical on every node; unset leaves gossip unencrypted", &c.GossipKeyFile),
+			duration("dead-after", "`time` after which an unreachable node is declared dead and its replicas are replaced; applies when this node bootstraps the cluster", &c.DeadAfter),
+			duration("suspect-after", "`time` without a heartbeat after which other nodes suspect a node and take over its leaderships", &c.SuspectAfter),
+			duration("leadership-cooldown", "`time` that a slow or returning node must stay healthy before it gets leaderships again; doubles with every recurrence, up to 60 times the value", &c.LeadershipCooldown),
+			duration("tick", "`time` of one tick of the raft groups' clocks; followers replace a leader that they have not heard from for 10 to 20 ticks", &c.Tick),
+			number("rebalance-threshold", "rebalance if two nodes differ by this `number` of shards, at least 2", &c.RebalanceThreshold),
+			number("rebalance-moves", "maximum `number` of shards that move concurrently", &c.RebalanceMoves),
+		}},
+		{"Authentication and audit", []Field{
+			text("auth", "authentication of callers: `mode` none, allow (callers without a credential are anonymous) or required", &c.Auth),
+			text("token-file", "`file` with the hashes of static tokens, one a line, as 'hostd token create --file' appends them; read again when it changes; cannot be set in the environment, because HOSTD_TOKEN_FILE is the command line's own token", &c.TokenFile),
+			text("auth-cert-name", "`name` in a client certificate that identifies callers without a token: cn (of the subject), san-uri or san-dns; unset means that certificates do not identify callers", &c.AuthCertName),
+			text("auth-bootstrap-file", "`file` that names the first admin: one line, name:sha256hex of a token, or admin SUBJECT; read only while there is no admin", &c.AuthBootstrapFile),
+			text("oidc-issuer", "`URL` of the OpenID Connect provider whose signed tokens identify callers", &c.OIDCIssuer),
+			text("oidc-audience", "`name` that the audiences of an OIDC token must include", &c.OIDCAudience),
+			list("oidc-authorized-parties", "`clients`, besides oidc-audience, to which an OIDC token may have been issued (claim azp); * allows all", &c.OIDCAuthorizedParties),
+			text("oidc-name-claim", "`claim` of an OIDC token with the caller's name", &c.OIDCNameClaim),
+			text("oidc-groups-claim", "`claim` of an OIDC token with the caller's groups", &c.OIDCGroupsClaim),
+			text("jwt-keys-file", "`file` with the signing keys of oidc-issuer, a JSON Web Key Set; read again when it changes; if set, the node does not fetch keys from the provider", &c.JWTKeysFile),
+			text("audit", "calls to record in the audit log: `mode` off, changes (changes and rejected calls) or all; defaults to changes if auth is not none, and to off otherwise", &c.Audit),
+			text("audit-file", "`file` of the audit log; defaults to audit/audit.log in data-dir", &c.AuditFile),
+			text("audit-failure", "reaction if the audit log cannot be written: `mode` deny-changes (reject changes) or continue", &c.AuditFailure),
+		}},
+		{"TLS", []Field{
+			text("tls-mode", "TLS of clients: `mode` off, allow (clients may use it or not) or require; defaults to require if tls-cert-file is set, and to off otherwise", &c.TLSMode),
+			text("tls-cert-file", "`file` with the node's certificate for clients and the chain to its authority, in PEM; read again when it changes", &c.TLSCertFile),
+			text("tls-key-file", "`file` with the private key of tls-cert-file, in PEM; read again when it changes", &c.TLSKeyFile),
+			text("tls-client-ca-file", "`file` with the certificate authorities of clients, in PEM; read again when it changes", &c.TLSClientCAFile),
+			text("tls-client-auth", "client certificates from an authority in tls-client-ca-file: `mode` none, optional or require; defaults to optional if tls-client-ca-file is set, and to none otherwise", &c.TLSClientAuth),
+			text("peer-tls-mode", "TLS between nodes: `mode` off, allow (nodes use it with each other if both can) or require; defaults to off", &c.PeerTLSMode),
+			text("peer-cert-file", "`file` with the node's certificate for other nodes and the chain to its authority, in PEM; read again when it changes", &c.PeerCertFile),
+			text("peer-key-file", "`file` with the private key of peer-cert-file, in PEM; read again when it changes", &c.PeerKeyFile),
+			text("peer-ca-file", "`file` with the certificate authorities of nodes, in PEM; read again when it changes", &c.PeerCAFile),
+			text("peer-crl-file", "`file` with the certificate revocation lists of the authorities in peer-ca-file, several in PEM or one in DER; read again when it changes", &c.PeerCRLFile),
+		}},
+		{"Modules and guests", []Field{
+			text("module-trust-file", "`file` with the public keys that the node accepts module signatures from, one a line; read again when it changes", &c.ModuleTrustFile),
+			text("module-signatures", "handling of modules without a trusted signature: `mode` off (accept), warn, or require (reject uploads and do not serve them)", &c.ModuleSignatures),
+			bytesField("instance-memory-bytes", "maximum `size` of a module instance's memory, up to 256MiB", &c.InstanceMemoryBytes),
+			bytesField("guest-memory-bytes", "maximum `size` of the memory of all module instances together; the node evicts entities above it", &c.GuestMemoryBytes),
+			number("command-fuel", "maximum fuel of a command in `units` of about 0.1 to 0.25 ns, 100,000 to 2,000,000,000", &c.CommandFuel),
+			number("query-fuel", "maximum fuel of a query in `units` of about 0.1 to 0.25 ns, 100,000 to 2,000,000,000", &c.QueryFuel),
+			number("timer-rate", "maximum `number` of timers that fire a second while the node also has commands to run; the node exceeds it if it is idle", &c.TimerRate),
+			duration("min-schedule-interval", "minimum `time` between two ticks of a schedule; shorter periods are raised to it", &c.MinScheduleInterval),
+			number("verify-rate", "maximum `number` of events that the verification of a module replays a second on this node, where an entity counts as 20 more; 0 is unlimited; verification always yields to requests that wait for an executor", &c.VerifyRate),
+			boolean("expose-guest-errors", "include what a guest wrote before it failed, such as the text of a panic, in errors to callers; it may hold data that the guest was sent; the log and an entity's lastError always have it", &c.ExposeGuestErrors),
+		}},
+		{"Requests", []Field{
+			number("max-address-connections", "maximum `number` of connections from one IPv4 address or IPv6 /64 network, out of the node's 4,096", &c.MaxAddressConns),
+			number("max-address-streams", "maximum `number` of long-lived streams from one IPv4 address or IPv6 /64 network, out of the node's 1,024", &c.MaxAddressStreams),
+			bytesField("max-message-bytes", "maximum `size` of a request; max-module-bytes applies to uploaded modules", &c.MaxMessageBytes),
+			bytesField("max-module-bytes", "maximum `size` of an uploaded module", &c.MaxModuleBytes),
+			number("max-entity-in-flight", "maximum `number` of commands that wait for one entity; the node rejects more", &c.MaxEntityInFlight),
+			number("max-shard-in-flight", "maximum `number` of commands that wait for one shard; the node rejects more", &c.MaxShardInFlight),
+			bytesField("max-stream-bytes", "maximum `size` of the unanswered commands of one stream; the node stops reading the stream at it", &c.MaxStreamBytes),
+			bytesField("max-waiting-bytes", "maximum `size` of all requests that wait on the node; the node rejects more", &c.MaxWaitingBytes),
+			number("max-outbox-sends", "maximum `number` of undelivered messages from the shards that the node leads, twice as many for messages that follow from messages; the node rejects commands that would exceed it", &c.MaxOutboxSends),
+			bytesField("max-outbox-bytes", "maximum `size` of undelivered messages from the shards that the node leads, twice as much for messages that follow from messages; the node rejects commands that would exceed it", &c.MaxOutboxBytes),
+			duration("default-deadline", "deadline of a call that sets none, a `time`", &c.DefaultDeadline),
+			duration("max-deadline", "maximum deadline of a call, a `time`", &c.MaxDeadline),
+		}},
+		{"Storage", []Field{
+			bytesField("wal-segment-bytes", "`size` of one segment of the write-ahead log; the node keeps a few segments", &c.WALSegmentBytes),
+			duration("disk-stall-after", "exit the process if the disk of the write-ahead log has not answered for this `time`", &c.DiskStallAfter),
+			number("disk-warn-percent", "warn if less than this `percent` of the disk is free", &c.DiskWarnPercent),
+			number("disk-read-only-percent", "reject writes if less than this `percent` of the disk is free", &c.DiskReadOnlyPercent),
+			bytesField("disk-read-only-bytes", "reject writes if less than this `size` of the disk is free", &c.DiskReadOnlyBytes),
+			bytesField("disk-read-only-max-bytes", "upper bound of the `size` that disk-read-only-percent stands for", &c.DiskReadOnlyMax),
+			bytesField("scrub-bytes-per-second", "`size` of the store's tables that the node verifies a second in the background", &c.ScrubBytesPerSecond),
+		}},
+		{"Logs and traces", []Field{
+			logLevel("log-level", "minimum `level` of log lines: debug, info, warn or error", &c.LogLevel),
+			text("log-format", "`format` of log lines: auto (text on a terminal, JSON otherwise), text or json", &c.LogFormat),
+			text("otlp-endpoint", "`URL` of the collector to send spans to by OTLP over HTTP, such as http://127.0.0.1:4318; the path defaults to /v1/traces; unset means that no spans are recorded", &c.OTLPEndpoint),
+			text("otlp-headers-file", "`file` with HTTP headers for otlp-endpoint, one NAME: VALUE a line", &c.OTLPHeadersFile),
+			fraction("trace-ratio", "`fraction` of the calls without a trace of their own that are traced, 0 to 1", &c.TraceRatio),
+			boolean("trace-trust-remote", "let a caller's traceparent header decide whether a call is traced and in which trace; if false, each call starts a trace of its own that links to the caller's", &c.TraceTrustRemote),
+		}},
 	}
 }
 
@@ -144,7 +175,7 @@ func text[T ~string](name, usage string, p *T) Field {
 	return Field{name, usage, "string", func(s string) error { *p = T(s); return nil }, func() string { return string(*p) }}
 }
 
-// list is several values with commas between them. Setting it replaces all.
+// list returns a field of comma-separated values. Setting it replaces all of them.
 func list[T ~string](name, usage string, p *[]T) Field {
 	return Field{name, usage, kindList, func(s string) error {
 		*p = nil
@@ -216,8 +247,8 @@ func bytesField(name, usage string, p *Bytes) Field {
 	}, func() string { return p.String() }}
 }
 
-// Bytes is a size. It is written as a number of bytes or with KiB, MiB or GiB
-// after it.
+// Bytes is a size. Its text form is a number of bytes, or a number followed by
+// KiB, MiB or GiB.
 type Bytes int64
 
 var byteUnits = []struct {
@@ -225,7 +256,7 @@ var byteUnits = []struct {
 	bytes  Bytes
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// ParseBytes reads what Bytes.String writes.
+// ParseBytes parses the text form of a size, as Bytes.String writes it.
 func ParseBytes(s string) (Bytes, error) {
 	digits, unit := s, Bytes(1)
 	for _, u := range byteUnits {

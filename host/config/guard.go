@@ -5,120 +5,121 @@ import (
 	"net"
 )
 
-// What may reach a listener, and what guards it, are looked at for clients and
-// for other nodes apart: each needs a guard, or a flag that says that something
-// else is one.
+// The exposure of the two listeners, for clients and for other nodes, is checked
+// separately: an address that other machines can reach needs TLS and
+// authentication, or a flag that says that something else protects the port.
 
-// guardsClients reports whether a client reaches nothing that proves not who it
-// is, and nobody on the way reads what it says. auth: allow lets anybody in.
-func (c *Config) guardsClients() bool { return c.TLS() == TLSRequire && c.asksClients() }
+// clientsGuarded reports whether every client must use TLS and authenticate. Note
+// that auth: allow admits anonymous clients.
+func (c *Config) clientsGuarded() bool { return c.TLS() == TLSRequire && c.authenticatesClients() }
 
-// asksClients reports whether every client proves who it is.
-func (c *Config) asksClients() bool {
+// authenticatesClients reports whether every client has to authenticate.
+func (c *Config) authenticatesClients() bool {
 	return c.Auth == AuthRequired || c.ClientAuth() == ClientAuthRequire
 }
 
-// guardsPeers is guardsClients for other nodes, which show certificates then.
-func (c *Config) guardsPeers() bool { return c.PeerTLS() == TLSRequire }
+// peersGuarded reports whether nodes must use TLS, and so certificates, with each other.
+func (c *Config) peersGuarded() bool { return c.PeerTLS() == TLSRequire }
 
-// given is an address of the configuration, by its own key or by that of
-// another one whose host it has.
-type given struct{ key, address, from string }
+// configuredAddress is an address with the key that sets it. from is the key whose
+// host it uses if its own key is unset.
+type configuredAddress struct{ key, address, from string }
 
-// open reports whether others than this machine reach it.
-func (a given) open() bool {
+// isExposed reports whether other machines can reach the address.
+func (a configuredAddress) isExposed() bool {
 	_, _, err := net.SplitHostPort(a.address)
 	return err == nil && !loopback(a.address)
 }
 
-// String names the host.
-func (a given) String() string {
+// String returns the host, and the key that it comes from.
+func (a configuredAddress) String() string {
 	host, _, _ := net.SplitHostPort(a.address)
 	host = cmp.Or(host, "every interface")
 	if a.from != "" {
-		return host + ", as " + a.from + " is"
+		return host + ", from " + a.from
 	}
 	return host
 }
 
-func (c *Config) clientAddresses() []given {
-	return []given{{key: "listen", address: c.Listen}, {key: "advertise", address: c.Advertise}}
+func (c *Config) clientAddresses() []configuredAddress {
+	return []configuredAddress{{key: "listen", address: c.Listen}, {key: "advertise", address: c.Advertise}}
 }
 
-func (c *Config) peerAddresses() []given {
-	return []given{{key: "peer-listen", address: c.PeerListen}, {key: "peer-advertise", address: c.PeerAdvertise}}
+func (c *Config) peerAddresses() []configuredAddress {
+	return []configuredAddress{{key: "peer-listen", address: c.PeerListen}, {key: "peer-advertise", address: c.PeerAdvertise}}
 }
 
-// impliedPeers is what the addresses for clients make of those for other nodes
-// that are not given: the host is theirs.
-func (c *Config) impliedPeers() []given {
-	var out []given
+// impliedPeers returns the peer addresses that are unset and so use the host of
+// the client addresses.
+func (c *Config) impliedPeers() []configuredAddress {
+	var out []configuredAddress
 	if c.PeerListen == "" {
-		out = append(out, given{"peer-listen", c.Listen, "listen"})
+		out = append(out, configuredAddress{"peer-listen", c.Listen, "listen"})
 	}
 	if c.PeerAdvertise == "" {
-		out = append(out, given{"peer-advertise", c.Advertise, "advertise"})
+		out = append(out, configuredAddress{"peer-advertise", c.Advertise, "advertise"})
 	}
 	return out
 }
 
-func open(addresses []given) (out []given) {
+func exposed(addresses []configuredAddress) (out []configuredAddress) {
 	for _, a := range addresses {
-		if a.open() {
+		if a.isExposed() {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// checkGuards refuses addresses that others can reach where nothing guards what
-// is served there, unless that was asked for by name. In the release before
-// insecure-listen stood for other nodes too: where their addresses follow from
-// those for clients it still does, and PeersUnguarded says so.
-func (c *Config) checkGuards(fault func(key, format string, args ...any)) {
-	if !c.InsecureListen && !c.guardsClients() {
-		for _, a := range open(c.clientAddresses()) {
-			fault(a.key, "is %s, which is not a loopback address, and not every client has to speak TLS and to prove who it is, so anybody who reaches the port owns the node; "+
-				"use 127.0.0.1, set tls-mode to require and auth to required, or pass --insecure-listen when something else guards the port", a)
+// checkExposure rejects addresses that other machines can reach without TLS and
+// authentication, unless insecure-listen or insecure-peers allows it. In the
+// previous release, insecure-listen also covered the peer listener. It still does
+// if peer addresses are derived from client addresses, and PeersUnguarded returns
+// a warning then.
+func (c *Config) checkExposure(fault func(key, format string, args ...any)) {
+	if !c.InsecureListen && !c.clientsGuarded() {
+		for _, a := range exposed(c.clientAddresses()) {
+			fault(a.key, "%s is not a loopback address, and clients do not have to use TLS and to authenticate, so anybody who can reach the port controls the node; "+
+				"use 127.0.0.1, set tls-mode to require and auth to required, or set --insecure-listen if something else protects the port", a)
 		}
 	}
-	if c.InsecurePeers || c.guardsPeers() {
+	if c.InsecurePeers || c.peersGuarded() {
 		return
 	}
 	peers := c.peerAddresses()
 	if !c.InsecureListen {
 		peers = append(peers, c.impliedPeers()...)
 	}
-	for _, a := range open(peers) {
-		fault(a.key, "is %s, which is not a loopback address, and nodes do not have to authenticate each other, so anybody who reaches the port owns the node; "+
-			"use 127.0.0.1, set peer-tls-mode to require, or pass --insecure-peers when something else guards the port", a)
+	for _, a := range exposed(peers) {
+		fault(a.key, "%s is not a loopback address, and nodes do not have to authenticate each other, so anybody who can reach the port controls the node; "+
+			"use 127.0.0.1, set peer-tls-mode to require, or set --insecure-peers if something else protects the port", a)
 	}
 }
 
-// ClientsUnguarded says what does not guard the clients' listener although
-// others than this machine reach it; nothing where all is guarded.
+// ClientsUnguarded returns what is missing to protect the client listener if other
+// machines can reach it, and nil if nothing is missing.
 func (c *Config) ClientsUnguarded() (out []string) {
-	if len(open(c.clientAddresses())) == 0 {
+	if len(exposed(c.clientAddresses())) == 0 {
 		return nil
 	}
 	if c.TLS() != TLSRequire {
-		out = append(out, "clients may speak without TLS: anyone on the way to this address can read and change what they say, credentials too")
+		out = append(out, "clients may connect without TLS: anybody on the network path can read and change their calls, including credentials")
 	}
-	if !c.asksClients() {
-		out = append(out, "clients need not say who they are: anyone who reaches this address controls the node")
+	if !c.authenticatesClients() {
+		out = append(out, "clients do not have to authenticate: anybody who can reach this address controls the node")
 	}
 	return out
 }
 
-// PeersUnguarded is ClientsUnguarded for the peers' listener.
+// PeersUnguarded is like ClientsUnguarded, but for the peer listener.
 func (c *Config) PeersUnguarded() (out []string) {
-	implied := open(c.impliedPeers())
-	if c.guardsPeers() || len(implied)+len(open(c.peerAddresses())) == 0 {
+	implied := exposed(c.impliedPeers())
+	if c.peersGuarded() || len(implied)+len(exposed(c.peerAddresses())) == 0 {
 		return nil
 	}
-	out = append(out, "nodes speak to each other without TLS, or may, and need not authenticate each other: anyone who reaches this address can pretend to be one")
+	out = append(out, "nodes may connect to each other without TLS and authentication: anybody who can reach this address can impersonate a node")
 	if !c.InsecurePeers && len(implied) > 0 {
-		out = append(out, "other nodes are served on an address that is not loopback by the word of insecure-listen, as in the release before: set insecure-peers, and insecure-listen for clients alone")
+		out = append(out, "insecure-listen exposes the peer listener too, as in the previous release: set insecure-peers for it, and insecure-listen only for clients")
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 // new one.
 func TestEachListenerNeedsAGuard(t *testing.T) {
 	const (
-		plain, nobody, nodes, named = "without TLS", "need not say who they are", "nodes speak to each other", "insecure-peers"
+		plain, nobody, nodes, named = "without TLS", "do not have to authenticate", "nodes may connect to each other", "insecure-peers"
 	)
 	const peers = "peer-cert-file=c peer-key-file=k peer-ca-file=a"
 	tls := map[string]string{"tls-cert-file": "c", "tls-key-file": "k"}
@@ -112,12 +112,12 @@ func TestOriginsOfPages(t *testing.T) {
 		"https://app.example/page": "without a path",
 		"app.example":              "such as https://app.example",
 		"HTTPS://app.example":      "lower case",
-		"https://user@app.example": "must be an origin",
-		"ftp://app.example":        "must be an origin",
-		"https://app.example?q":    "must be an origin",
-		"null":                     "must be an origin",
-		"*":                        "every page",
-		"https://*.app.example":    "must be an origin",
+		"https://user@app.example": "must contain origins",
+		"ftp://app.example":        "must contain origins",
+		"https://app.example?q":    "must contain origins",
+		"null":                     "must contain origins",
+		"*":                        "every web page",
+		"https://*.app.example":    "must contain origins",
 	} {
 		c := config.Default()
 		c.AllowOrigins = []string{origin}

@@ -10,18 +10,19 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Sources are where values come from, weakest first.
+// Sources are the sources of values, in ascending order of precedence.
 type Sources struct {
-	// File is the path of a YAML file, a mapping of keys to values; "" is none.
+	// File is the path of a YAML file that maps keys to values; "" means no file.
 	File string
-	// LookupEnv finds environment variables; os.LookupEnv, or nil for none.
+	// LookupEnv returns environment variables, such as os.LookupEnv; nil means none.
 	LookupEnv func(name string) (string, bool)
-	// Flags holds the flags that were given, by key.
+	// Flags holds the values of the flags that were set, by key.
 	Flags map[string]string
 }
 
-// Load returns the defaults overridden by the file, then the environment, then
-// the flags, validated. It joins all faults; each names its source.
+// Load returns the validated configuration: the defaults, overridden by the file,
+// then the environment, then the flags. It returns all faults joined, each with
+// its source.
 func Load(src Sources) (Config, error) {
 	c := Default()
 	fields := map[string]Field{}
@@ -35,7 +36,7 @@ func Load(src Sources) (Config, error) {
 	if src.LookupEnv != nil {
 		for name, f := range fields {
 			if name == tokenFileKey {
-				continue // its variable is the command line's, whose token is no hash
+				continue // see tokenFileKey
 			}
 			env := EnvName(name)
 			if value, ok := src.LookupEnv(env); ok {
@@ -48,7 +49,7 @@ func Load(src Sources) (Config, error) {
 	for name, value := range src.Flags {
 		f, ok := fields[name]
 		if !ok {
-			faults = append(faults, fmt.Errorf("flag --%s: there is no such key", name))
+			faults = append(faults, fmt.Errorf("flag --%s: unknown key", name))
 			continue
 		}
 		if err := f.Set(value); err != nil {
@@ -64,7 +65,7 @@ func Load(src Sources) (Config, error) {
 	return c, nil
 }
 
-// EnvName returns the environment variable of a key.
+// EnvName returns the name of the environment variable for a key.
 func EnvName(key string) string {
 	return "HOSTD_" + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
@@ -78,8 +79,9 @@ func loadFile(path string, fields map[string]Field) error {
 	return readYAML(f, path, fields)
 }
 
-// readYAML sets every key of the mapping. It reads the document's nodes, not a
-// struct, so that faults carry line numbers and a key cannot hide.
+// readYAML sets every key of the mapping. It walks the document's nodes instead of
+// decoding into a struct, so that errors have line numbers and unknown or duplicate
+// keys are found.
 func readYAML(r io.Reader, name string, fields map[string]Field) error {
 	var doc yaml.Node
 	dec := yaml.NewDecoder(io.LimitReader(r, 1<<20))
@@ -89,14 +91,14 @@ func readYAML(r io.Reader, name string, fields map[string]Field) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if err := dec.Decode(new(yaml.Node)); err != io.EOF {
-		return fmt.Errorf("%s: more than one document", name)
+		return fmt.Errorf("%s: must be a single YAML document", name)
 	}
 	root := doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
 		return nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return fmt.Errorf("%s:%d: not a mapping of keys to values", name, root.Line)
+		return fmt.Errorf("%s:%d: must be a mapping of keys to values", name, root.Line)
 	}
 	var faults []error
 	seen := map[string]bool{}
@@ -106,9 +108,9 @@ func readYAML(r io.Reader, name string, fields map[string]Field) error {
 		var err error
 		switch {
 		case !known:
-			err = fmt.Errorf("there is no such key")
+			err = fmt.Errorf("unknown key")
 		case seen[key.Value]:
-			err = fmt.Errorf("the key is given twice")
+			err = fmt.Errorf("duplicate key")
 		default:
 			err = setNode(f, value)
 		}
@@ -120,18 +122,18 @@ func readYAML(r io.Reader, name string, fields map[string]Field) error {
 	return errors.Join(faults...)
 }
 
-// setNode sets a key from its value, which for a list may be a sequence.
+// setNode sets a key from its YAML value, which may be a sequence for a list.
 func setNode(f Field, value *yaml.Node) error {
 	if f.kind != kindList || value.Kind != yaml.SequenceNode {
 		if value.Kind != yaml.ScalarNode {
-			return fmt.Errorf("not a single value")
+			return fmt.Errorf("must be a single value")
 		}
 		return f.Set(value.Value)
 	}
 	items := make([]string, len(value.Content))
 	for i, item := range value.Content {
 		if item.Kind != yaml.ScalarNode || strings.Contains(item.Value, ",") {
-			return fmt.Errorf("item %d is not a single value", i+1)
+			return fmt.Errorf("item %d must be a single value without a comma", i+1)
 		}
 		items[i] = item.Value
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// TracesURL is where spans are sent to; empty where none are. An otlp-endpoint
-// without a path has that of OTLP.
+// TracesURL returns the URL to send spans to, or "" if none are sent. It adds the
+// path of OTLP if otlp-endpoint has none.
 func (c *Config) TracesURL() string {
 	u, err := url.Parse(c.OTLPEndpoint)
 	if c.OTLPEndpoint == "" || err != nil {
@@ -24,19 +24,19 @@ func (c *Config) checkTraces(fault func(key, format string, args ...any)) {
 		u, err := url.Parse(c.OTLPEndpoint)
 		switch {
 		case err != nil:
-			fault("otlp-endpoint", "is no URL: %w", err)
+			fault("otlp-endpoint", "is not a URL: %w", err)
 		case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
-			fault("otlp-endpoint", "is %q, must be a URL such as http://127.0.0.1:4318", u.Redacted())
+			fault("otlp-endpoint", "must be a URL such as http://127.0.0.1:4318, got %q", u.Redacted())
 		case u.User != nil:
-			fault("otlp-endpoint", "has a user; otlp-headers-file is for what must not be seen")
+			fault("otlp-endpoint", "must not contain credentials: put them into otlp-headers-file")
 		}
 	} else if c.OTLPHeadersFile != "" {
-		fault("otlp-headers-file", "is given without otlp-endpoint")
+		fault("otlp-headers-file", "needs otlp-endpoint")
 	} else if c.TraceRatio != 0 {
-		fault("trace-ratio", "is given without otlp-endpoint")
+		fault("trace-ratio", "needs otlp-endpoint")
 	}
 	if !(c.TraceRatio >= 0 && c.TraceRatio <= 1) {
-		fault("trace-ratio", "is %v, must be from 0 to 1", c.TraceRatio)
+		fault("trace-ratio", "must be between 0 and 1, got %v", c.TraceRatio)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 			return err
 		}
 		if level := s.metadata.View().ClusterVersion(); level < sharding.VersionOwners {
-			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster raise-level", level, sharding.VersionOwners)}
+			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster upgrade finalize", level, sharding.VersionOwners)}
 		}
 		_, err = s.metadata.Do(ctx, meta.PutTypeOwner(entityType, meta.Ownership{Was: was, Is: owner}))
 		if err == nil {

@@ -126,7 +126,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 		case !p.force:
 			return nil, refused
 		case p.metadata.View().ClusterVersion() < sharding.VersionSnapshotProofs:
-			refused.Reason += fmt.Sprintf("; that is forced from level %d of the cluster on, before it the module would load these snapshots: hostd cluster raise-level", sharding.VersionSnapshotProofs)
+			refused.Reason += fmt.Sprintf("; that is forced from level %d of the cluster on, before it the module would load these snapshots: hostd cluster upgrade finalize", sharding.VersionSnapshotProofs)
 			return nil, refused
 		default:
 			p.forcedBy, p.needed = p.by, false

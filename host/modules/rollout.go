@@ -104,7 +104,7 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 		}
 		view := r.metadata.View()
 		if view.ClusterVersion() < sharding.VersionRollouts {
-			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster raise-level", view.ClusterVersion(), sharding.VersionRollouts)
+			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster upgrade finalize", view.ClusterVersion(), sharding.VersionRollouts)
 		}
 		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
 			return refused(err)

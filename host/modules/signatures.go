@@ -116,7 +116,7 @@ func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) er
 func (s *Service) possible(u Upload) error {
 	view := s.metadata.View()
 	if level := view.ClusterVersion(); len(u.Signature) > 0 && level < sharding.VersionSignatures {
-		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionSignatures, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSignatures, level)}
 	}
 	if s.modules.trust.Mode() != signing.Require {
 		return nil

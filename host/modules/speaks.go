@@ -32,15 +32,15 @@ func speaks(level sharding.ClusterVersion, m *manifest.Manifest) error {
 	for i := range m.EntityTypes {
 		what, of := asks(&m.EntityTypes[i])
 		if level < of {
-			return &status.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", m.EntityTypes[i].Name, what, of, level)}
+			return &status.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", m.EntityTypes[i].Name, what, of, level)}
 		}
 	}
 	switch {
 	case level >= sharding.VersionSchemas:
 	case m.HasSchemas():
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSchemas, level)}
 	case m.Size() > earlierBytes:
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster raise-level", m.Size(), earlierBytes, sharding.VersionSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster upgrade finalize", m.Size(), earlierBytes, sharding.VersionSchemas, level)}
 	}
 	return nil
 }

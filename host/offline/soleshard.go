@@ -43,7 +43,7 @@ func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.W
 	}
 	defer lock.Close()
 	if id.Format < sharding.VersionRecoverShard {
-		return fmt.Errorf("the data directory is of level %d: raise the level of the cluster first, by 'hostd cluster raise-level'", id.Format)
+		return fmt.Errorf("the data directory is of level %d: raise the level of the cluster first, by 'hostd cluster upgrade finalize'", id.Format)
 	}
 	rec, _, err := soundData(ctx, dir)
 	if err != nil {

@@ -96,7 +96,7 @@ type upcaster struct {
 // do not know of it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
 	if level := u.level(); level < sharding.VersionUpcasts {
-		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster raise-level", sharding.VersionUpcasts, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionUpcasts, level)}
 	}
 	s := u.active(entityType)
 	if s == nil {

@@ -475,7 +475,7 @@ const maxWords = 512
 // withWords is the text of a failure and the end of what the guest wrote in the
 // call that failed, such as the text of a panic: "trap: unreachable" alone
 // explains nothing. Whoever verifies sees the states themselves, so this is
-// not subject to tell-faults.
+// not subject to expose-guest-errors.
 func withWords(err error) string {
 	var w interface{ LastWords() string }
 	if !errors.As(err, &w) || strings.Contains(err.Error(), w.LastWords()) {

@@ -11,7 +11,7 @@ import (
 
 // standsAfter is how long at least the raft loop stands still, or the disk does
 // not answer, before the node is not ready; the others count it as silent after
-// three times silent-after.
+// three times suspect-after.
 const standsAfter = 2 * time.Second
 
 // ErrDisk ends the process.

@@ -364,7 +364,7 @@ func peerAddress(n *testkit.Node) string { return strings.TrimPrefix(n.PeerAPI()
 // on, and the log says what guards neither listener, and which flag is new.
 func TestUnguardedListenersAreNamed(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--advertise", "192.0.2.1:0", "--insecure-listen"}})
-	for _, want := range []string{"clients may speak without TLS", "clients need not say who they are", "nodes speak to each other without TLS", "set insecure-peers"} {
+	for _, want := range []string{"clients may connect without TLS", "clients do not have to authenticate", "nodes may connect to each other without TLS", "set insecure-peers"} {
 		node.Await("the log says: "+want, func() bool { return strings.Contains(node.Log(), want) })
 	}
 }

@@ -160,7 +160,7 @@ func (w *world) host(i int) *port { return &port{Host: w.net.Host(hostOf(i))} }
 func (w *world) configure(i int, dir string) config.Config {
 	c := config.Default()
 	c.DataDir, c.Listen, c.NodeID, c.Shards = dir, address(i), id(i), w.opts.shards
-	c.Admin, c.Lanes, c.WALSegmentBytes = config.AdminFull, 2, 8<<20
+	c.Admin, c.Executors, c.WALSegmentBytes = config.AdminFull, 2, 8<<20
 	c.DiskReadOnlyBytes, c.DiskReadOnlyPercent, c.DiskWarnPercent = 0, 0, 0
 	c.Bootstrap, c.MinMembers = i == 1, w.opts.nodes
 	for k := 1; k <= w.opts.nodes; k++ {

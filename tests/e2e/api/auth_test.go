@@ -383,11 +383,11 @@ func TestAuthIsToldApart(t *testing.T) {
 		{"nothing says who callers are", []string{"--auth", "allow"}},
 		{"auth is none", []string{"--token-file", with.file}},
 		{"must be none, allow or required", []string{"--auth", "yes", "--token-file", with.file}},
-		{"oidc-audience: is empty", []string{"--auth", "required", "--oidc-issuer", "https://example.org"}},
-		{"must be a URL with https", []string{"--auth", "required", "--oidc-issuer", "http://example.org", "--oidc-audience", "hostd"}},
-		{"jwt-keys-file: is given without oidc-issuer", slices.Concat(with.flags("required"), []string{"--jwt-keys-file", with.file})},
+		{"oidc-audience: must be set", []string{"--auth", "required", "--oidc-issuer", "https://example.org"}},
+		{"must be an https URL", []string{"--auth", "required", "--oidc-issuer", "http://example.org", "--oidc-audience", "hostd"}},
+		{"jwt-keys-file: needs oidc-issuer", slices.Concat(with.flags("required"), []string{"--jwt-keys-file", with.file})},
 		{"no such file", []string{"--auth", "required", "--token-file", with.file + "x"}},
-		{"listen: is 0.0.0.0, which is not a loopback address", slices.Concat(with.flags("required"), []string{"--listen", "0.0.0.0:0"})},
+		{"listen: 0.0.0.0 is not a loopback address", slices.Concat(with.flags("required"), []string{"--listen", "0.0.0.0:0"})},
 	} {
 		n := testkit.NewNode(t, testkit.NodeOptions{Flags: c.flags})
 		if err := n.TryStart(); err == nil || !strings.Contains(n.Log(), c.says) {

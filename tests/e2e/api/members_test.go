@@ -50,7 +50,7 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	out, code := c.Node(0).Run("node", "leave", "n4", "--addr", c.Node(0).API(), "--timeout", "60s")
-	if code != 0 || !strings.Contains(out, "no member any more") {
+	if code != 0 || !strings.Contains(out, "has left the cluster") {
 		t.Fatalf("node leave: exit code %d, %s", code, out)
 	}
 	c.Await("every node knows that n4 has left", func() bool { return memberAt(c, 1, "n4") == nil && holds(c, 1, "n4") == 0 })

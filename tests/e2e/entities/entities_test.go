@@ -80,7 +80,7 @@ func (n *node) start() {
 	n.t.Helper()
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin = n.dir, "127.0.0.1:0", uint32(cmp.Or(n.shards, 8)), config.AdminFull
-	cfg.LeastTick, cfg.TellFaults = 100*time.Millisecond, n.tell
+	cfg.MinScheduleInterval, cfg.ExposeGuestErrors = 100*time.Millisecond, n.tell
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	var err error

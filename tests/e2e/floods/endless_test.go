@@ -199,8 +199,8 @@ func checkParked(t *testing.T, node *testkit.Node, c *client.Client) {
 		_, _ = c.Send(t.Context(), client.Command{EntityType: "spin", EntityID: "0", Name: "x"})
 		return false
 	})
-	if out, code := node.Run("entity", "ls", "spin", "--status", "parked", "-o", "json", "--addr", node.API()); code != 0 || !strings.Contains(out, `"entityId": "0"`) {
-		t.Errorf("entity ls --status parked: %d\n%s", code, out)
+	if out, code := node.Run("entity", "ls", "spin", "--status", "quarantined", "-o", "json", "--addr", node.API()); code != 0 || !strings.Contains(out, `"entityId": "0"`) {
+		t.Errorf("entity ls --status quarantined: %d\n%s", code, out)
 	}
 	if out, code := node.Run("entity", "clear", "spin", "0", "--addr", node.API()); code != 0 {
 		t.Errorf("entity clear: %d\n%s", code, out)

@@ -41,7 +41,7 @@ func TestInitFoundsACluster(t *testing.T) {
 		t.Error("a node without a cluster describes one")
 	}
 	out, code := c.Node(1).Run("cluster", "init", "--addr", c.Node(1).API())
-	id, said := strings.CutSuffix(strings.TrimPrefix(out, "cluster "), " founded\n")
+	id, said := strings.CutSuffix(strings.TrimPrefix(out, "cluster "), " bootstrapped\n")
 	if code != 0 || !said || id == "" {
 		t.Fatalf("hostd cluster init: exit code %d, %s", code, out)
 	}

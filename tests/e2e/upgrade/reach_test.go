@@ -157,7 +157,7 @@ func TestRaiseNeedsPeersToBeReached(t *testing.T) {
 		})
 	}
 	n1.Until("the command line says it", func() error {
-		out, code := n1.Run("cluster", "raise-level", "--dry-run", "--addr", n1.API(), "--timeout", fmt.Sprint(testkit.Patience))
+		out, code := n1.Run("cluster", "upgrade", "finalize", "--dry-run", "--addr", n1.API(), "--timeout", fmt.Sprint(testkit.Patience))
 		if code != 0 || !strings.Contains(out, "node "+behind.ID()+" is not reached at "+d.address()) {
 			return fmt.Errorf("%d: %s", code, out)
 		}

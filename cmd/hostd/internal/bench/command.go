@@ -32,13 +32,13 @@ const (
 	workWake       = "wake"
 	workState      = "state"
 	workTimers     = "timers"
-	workRemember   = "remember"
+	workAlwaysOn   = "always-on"
 	workNeighbours = "neighbours"
 )
 
 // lives are the workloads of an entity's life. Each starts nodes of its own
 // and some take minutes, so they run only when they are asked for.
-var lives = []string{workEntities, workWake, workState, workTimers, workRemember, workNeighbours}
+var lives = []string{workEntities, workWake, workState, workTimers, workAlwaysOn, workNeighbours}
 
 // workloads are in the order in which they run: those that are compared come
 // one after the other, and nodes are idle before they have had anything to do.
@@ -60,7 +60,7 @@ type benchOptions struct {
 	payload       int
 	entities      int
 	timers        int
-	remembered    int
+	alwaysOn      int
 	events        int
 	module        string
 	source        string
@@ -73,58 +73,57 @@ type benchOptions struct {
 func NewCommand(std cli.Stdio) *cobra.Command {
 	var o benchOptions
 	var out *cli.Output
-	c := cli.Leaf("bench", "Measure nodes", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	c := cli.Leaf("bench", "Measure the throughput and latency of nodes", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		r, err := runBench(ctx, std, o)
 		if err != nil {
 			return err
 		}
 		return out.Print(r, r.Write)
 	})
-	c.Long = `Measures nodes over their API, with everything made durable, and a server that only echoes, for comparison.
-Without --addr it starts nodes of its own in a temporary directory, each a process, and measures what they take of the
-machine, too. Workloads:
+	c.Long = `Measures nodes over their API, with full durability, and an echo server for comparison. Without --addr it starts nodes
+of its own in a temporary directory, each in a process, and also measures the CPU, memory and disk that they use. Workloads:
 
-  idle        nodes without anything to do; with it the time they took to start
-  echo        callers of a server that does nothing, one call after another
-  unary       the same callers sending durable commands over many entities
-  query       the same callers asking, each to see all that was acknowledged
-  stream      one stream kept full, over many entities
-  half        commands at half of the rate of stream, sent whether or not earlier ones are answered
-  hot         one stream kept full, all on one entity
-  echo-one    one caller of the echo
+  idle        idle nodes, and the time that they took to start
+  echo        concurrent callers of an echo server, each with one call at a time
+  unary       the same number of callers sending durable commands to many entities
+  query       the same number of callers sending linearizable queries
+  stream      one stream with a full pipeline of commands to many entities
+  half        commands at half the rate of stream, sent without waiting for earlier replies
+  hot         one stream with a full pipeline of commands to one entity
+  echo-one    one caller of the echo server
   unary-one   one caller sending durable commands
-  new         the first commands of new entities on the stream, in turns with commands to known ones
-  activation  the first query on entities with a long history, on a node just started
+  new         on a stream, first commands to new entities, alternating with commands to existing ones
+  activation  first queries to entities with a long history, on a node that has just started
 
-Those of an entity's life run only when they are named, or all with --workload lives, each on new nodes:
+The following workloads run only if --workload names them, or all of them with --workload lives, each on new nodes:
 
-  entities    memory of entities that are in it, and of passive ones; a command when there are many of them
-  wake        queries on entities that come back from a snapshot, and on the same in memory
-  state       commands on entities with 1 KB and with 1 MB of state
-  timers      as many timers as --timers due in one second, beside half of the load that the nodes can take
-  remember    a start of nodes with as many entities to start as --remembered, all of one shard
-  neighbours  commands at a fixed rate beside commands of another module that never end, or take all they can get`
+  entities    memory of resident and of passivated entities, and command latency with many of them
+  wake        queries to entities that are restored from a snapshot, and to resident ones
+  state       commands to entities with 1 KB and with 1 MB of state
+  timers      as many timers as --timers, all due in one second, while the nodes run at half load
+  always-on   start of nodes with as many always-on entities as --always-on, all of one shard
+  neighbours  commands at a fixed rate next to a module whose commands never end or use all the CPU they can get`
 	f := c.Flags()
-	f.StringVar(&o.addr, "addr", "", "`address` of a node to measure, or several with commas between them, where a counter is active")
+	f.StringVar(&o.addr, "addr", "", "comma-separated `addresses` of nodes to measure, which must serve the counter module; unset starts new nodes")
 	o.files.AddFlags(c)
-	f.BoolVar(&o.tls, "tls", false, "have the nodes that are started take calls over TLS only")
+	f.BoolVar(&o.tls, "tls", false, "start nodes that require TLS")
 	cli.AddTokenFile(c, &o.tokenFile, &o.insecureToken)
-	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to start, without --addr")
-	f.Uint32Var(&o.shards, "shards", 0, "data `shards` of what is started; 0 is the default of serve")
-	f.StringSliceVar(&o.workloads, "workload", workloads, "`names` of what to run, with commas")
-	f.IntVar(&o.concurrency, "concurrency", 64, "`callers` of echo, unary and query")
-	f.IntVar(&o.outstanding, "outstanding", 256, "`commands` in flight on the stream")
-	f.DurationVar(&o.duration, "duration", 10*time.Second, "`time` each workload is measured")
-	f.DurationVar(&o.warmUp, "warm-up", time.Second, "`time` each workload runs before it is measured")
-	f.IntVar(&o.keys, "keys", 1000, "`entities` that commands are spread over")
-	f.IntVar(&o.payload, "payload", 0, "`bytes` of a command's payload, filled up with a member that the module ignores; 0 is the smallest")
-	f.IntVar(&o.entities, "entities", 1_000_000, "`entities` of the workload entities")
-	f.IntVar(&o.timers, "timers", 100_000, "`timers` of the workload timers")
-	f.IntVar(&o.remembered, "remembered", 100_000, "`entities` of the workload remember")
-	f.IntVar(&o.events, "events", 10_000, "`length` of the histories of activation")
-	f.StringVar(&o.module, "module", "", "`file` of the counter module; built from source when it is not given")
-	f.StringVar(&o.source, "source", "", "checkout `directory` to build it from")
-	f.StringVar(&o.dir, "dir", "", "`directory` to make the temporary one in: the disk to measure")
+	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to start if --addr is unset")
+	f.Uint32Var(&o.shards, "shards", 0, "`number` of data shards of the started nodes; 0 means the default of serve")
+	f.StringSliceVar(&o.workloads, "workload", workloads, "comma-separated `names` of the workloads to run")
+	f.IntVar(&o.concurrency, "concurrency", 64, "`number` of concurrent callers of echo, unary and query")
+	f.IntVar(&o.outstanding, "outstanding", 256, "`number` of commands in flight on the stream")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "`time` to measure each workload for")
+	f.DurationVar(&o.warmUp, "warm-up", time.Second, "`time` to run each workload before it is measured")
+	f.IntVar(&o.keys, "keys", 1000, "`number` of entities that commands are spread over")
+	f.IntVar(&o.payload, "payload", 0, "size of a command's payload in `bytes`, padded with a member that the module ignores; 0 means the minimum")
+	f.IntVar(&o.entities, "entities", 1_000_000, "`number` of entities of the workload entities")
+	f.IntVar(&o.timers, "timers", 100_000, "`number` of timers of the workload timers")
+	f.IntVar(&o.alwaysOn, "always-on", 100_000, "`number` of entities of the workload always-on")
+	f.IntVar(&o.events, "events", 10_000, "`number` of events in each history of activation")
+	f.StringVar(&o.module, "module", "", "`file` of the counter module; unset builds it from --source")
+	f.StringVar(&o.source, "source", "", "`directory` of the hostd checkout to build the counter module from")
+	f.StringVar(&o.dir, "dir", "", "`directory` for temporary data, on the disk to measure")
 	out = cli.AddOutput(c, std)
 	cli.Before(c, func([]string) error { return o.check() })
 	return c
@@ -150,7 +149,7 @@ func (o *benchOptions) check() error {
 		// Nodes that others use are not restarted for a measurement, nor idle.
 		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle || slices.Contains(lives, w) })
 	}
-	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "remembered": o.remembered} {
+	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "always-on": o.alwaysOn} {
 		if n < 1 || n > 10_000_000 {
 			return cli.Usagef("--%s is %d, must be from 1 to 10000000", name, n)
 		}

@@ -24,8 +24,8 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 		return b.wake(ctx, l)
 	case workState:
 		return b.state(ctx, l)
-	case workRemember:
-		return b.remember(ctx, l)
+	case workAlwaysOn:
+		return b.alwaysOn(ctx, l)
 	case workNeighbours:
 		return b.neighbours(ctx, l)
 	}

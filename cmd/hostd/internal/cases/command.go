@@ -24,7 +24,7 @@ const DefaultFile = "cases.yaml"
 func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]byte, error)) *cobra.Command {
 	var out *cli.Output
 	var match string
-	c := cli.Leaf("test [DIR|FILE.wasm] [CASES.yaml ...]", "Run the cases of a project, or of a module; no node is needed", 0, -1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("test [DIR|FILE.wasm] [CASES.yaml ...]", "Run the test cases of a project or a module; needs no node", 0, -1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		chosen, err := regexp.Compile(match)
 		if err != nil {
 			return cli.Usagef("--run: %v", err)
@@ -62,10 +62,10 @@ func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]by
 		fmt.Fprintf(std.Err, "%d cases passed\n", len(selected))
 		return nil
 	})
-	c.Long = "Runs cases on the very module that nodes run: given these events, when this command comes, then these events, this reply, this state. " +
-		"A project is built first; its cases are in cases.yaml, unless files are named. Each state is also compared with what a replay of its events makes, and a load of its snapshot. " +
-		"It ends with 0 when all cases passed, with 1 when one failed or could not be run, and with 2 when the command line is wrong."
-	c.Flags().StringVar(&match, "run", "", "only cases whose names match a regular `expression`")
+	c.Long = "Runs test cases on the same module that nodes run: given some events, when a command arrives, then expect events, a reply and a state. " +
+		"It builds a project first, whose cases are in cases.yaml by default. It also compares each state with a replay of its events and with a load of its snapshot. " +
+		"It exits with 0 if all cases pass, with 1 if one fails or cannot run, and with 2 if the command line is wrong."
+	c.Flags().StringVar(&match, "run", "", "run only cases whose names match this regular `expression`")
 	out = cli.AddOutput(c, std)
 	return c
 }

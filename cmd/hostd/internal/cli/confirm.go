@@ -18,7 +18,7 @@ import (
 // command's arguments; an empty one is not asked.
 func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string) {
 	yes := false
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask; without a terminal nothing is asked")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation prompt, which is only shown on a terminal")
 	Before(c, func(args []string) error {
 		if yes || !OnTerminal(std.In) || !OnTerminal(std.Err) {
 			return nil

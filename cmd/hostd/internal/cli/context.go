@@ -79,7 +79,7 @@ func (c Contexts) Save() error {
 // environment, the current one does not. What a context says of who calls is
 // for its own nodes: where the address comes from elsewhere none is looked at.
 func addContext(c *cobra.Command, r *Remote) {
-	c.Flags().StringVar(&r.context, "context", "", "`name` of a context of 'hostd context ls'; the current one unless an address is given")
+	c.Flags().StringVar(&r.context, "context", "", "`name` of the context to use; defaults to the current context if --addr is unset")
 	Before(c, func([]string) error { return r.useContext(c) })
 }
 

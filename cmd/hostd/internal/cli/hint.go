@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// HintedError carries its own next step.
+// HintedError is an error that carries its own next step.
 type HintedError struct {
 	err  error
 	Next string
@@ -22,7 +22,7 @@ func (e *HintedError) Unwrap() error { return e.err }
 // Hint adds the next step to an error.
 func Hint(err error, next string) error { return &HintedError{err, next} }
 
-// NextStep says what an operator can do about a failure; "" when the failure
+// NextStep returns what an operator can do about an error, or "" if the error
 // says it itself.
 func NextStep(err error) string {
 	var hinted *HintedError
@@ -31,52 +31,52 @@ func NextStep(err error) string {
 	}
 	var mismatch *client.SequenceMismatchError
 	if errors.As(err, &mismatch) {
-		return "Look at what happened with 'hostd entity events TYPE ID', then send again with the new --expected-sequence."
+		return "Check what happened with 'hostd entity events TYPE ID', then send again with the new --expected-sequence."
 	}
 	var cut *client.CutError
 	if errors.As(err, &cut) {
-		return fmt.Sprintf("Of this entity event %d is the first; 'hostd entity tail --skip-cut' goes on past what was cut, 'hostd entity events --from %d' begins there.", cut.First, cut.First)
+		return fmt.Sprintf("The first event of this entity that is left is %d. 'hostd entity tail --skip-cut' skips truncated events, and 'hostd entity events --from %d' starts after them.", cut.First, cut.First)
 	}
 	var failed *client.Error
 	if !errors.As(err, &failed) {
 		return ""
 	}
 	if strings.Contains(failed.Message, "hostd ") {
-		return "" // the node has said it
+		return "" // the message already names the next command
 	}
 	switch failed.Code {
 	case connect.CodeUnauthenticated:
-		return "Name a file with a token by --token-file or HOSTD_TOKEN_FILE; 'hostd token create' makes tokens."
+		return "Set --token-file or HOSTD_TOKEN_FILE to a file with a token; 'hostd token create' creates tokens."
 	case connect.CodeInvalidArgument:
 		if strings.Contains(failed.Message, "not JSON text") {
-			return `Give the payload as JSON, in quotes that the shell takes away: '{"amount":3}'.`
+			return `Give the payload as JSON, in quotes that the shell removes: '{"amount":3}'.`
 		}
 		return ""
 	case connect.CodePermissionDenied:
 		if failed.Reason == "INTERNAL_COMMAND" {
-			return "No role allows it. 'hostd module describe TYPE' says which commands of a type are internal."
+			return "No role allows it, because the command is internal. 'hostd module describe TYPE' lists the internal commands of a type."
 		}
-		return "'hostd auth can-i' says who you are for the cluster, and which roles you have."
+		return "'hostd auth whoami' prints your identity and your roles."
 	case connect.CodeUnavailable:
-		return "It is safe to try again. 'hostd shard ls' shows which shards have no leader."
+		return "It is safe to retry. 'hostd shard ls' shows which shards have no leader."
 	case connect.CodeDeadlineExceeded:
-		return "The outcome is unknown. Ask a query again; send a command again with the same --command-id, and with --first-tried, to learn its outcome."
+		return "The outcome is unknown. Retry a query as it is. Retry a command with the same --command-id, and with --first-tried, to learn its outcome."
 	case connect.CodeAborted:
-		return "Whether the command took effect is forgotten: 'hostd entity events TYPE ID' shows what happened."
+		return "The entity has forgotten whether the command took effect: 'hostd entity events TYPE ID' shows what happened."
 	case connect.CodeResourceExhausted:
-		return "Nothing was written. Try again after a moment; if it lasts, look at the disk and at the node's log."
+		return "Nothing was written. Retry after a moment; if the error persists, check the disk and the node's log."
 	case connect.CodeNotFound:
 		if strings.Contains(failed.Message, "no such command") || strings.Contains(failed.Message, "no such query") {
 			return "'hostd module describe TYPE' lists the commands and queries of a type."
 		}
 		return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
 	case connect.CodeInternal:
-		if strings.Contains(failed.Message, "is parked") {
-			return "Nothing was written. 'hostd entity get TYPE ID' says what fails and until when it is held back; 'hostd entity clear TYPE ID' lets it run at once."
+		if strings.Contains(failed.Message, "is parked") || strings.Contains(failed.Message, "is quarantined") {
+			return "Nothing was written. 'hostd entity get TYPE ID' shows the error and the end of the quarantine; 'hostd entity clear TYPE ID' ends it now."
 		}
-		return "Nothing was written. 'hostd logs TYPE' says what the module did, and 'hostd entity get TYPE ID' what failed last of an entity."
+		return "Nothing was written. 'hostd logs TYPE' shows what the module logged, and 'hostd entity get TYPE ID' the last error of an entity."
 	case connect.CodeUnimplemented:
-		return "This release does not do that yet; the CHANGELOG says what it does."
+		return "The node's release does not support this."
 	}
 	return ""
 }

@@ -13,11 +13,11 @@ import (
 // roles, which do not help.
 func TestAnInternalCommandIsNoMatterOfRoles(t *testing.T) {
 	refused := &client.Error{Code: connect.CodePermissionDenied, Message: "no"}
-	if next := NextStep(refused); !strings.Contains(next, "auth can-i") {
+	if next := NextStep(refused); !strings.Contains(next, "auth whoami") {
 		t.Errorf("refused by roles: %q", next)
 	}
 	refused.Reason = "INTERNAL_COMMAND"
-	if next := NextStep(refused); strings.Contains(next, "auth can-i") || !strings.Contains(next, "module describe") {
+	if next := NextStep(refused); strings.Contains(next, "auth whoami") || !strings.Contains(next, "module describe") {
 		t.Errorf("an internal command: %q", next)
 	}
 }

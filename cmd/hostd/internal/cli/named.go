@@ -17,8 +17,8 @@ type Named struct {
 // AddNamed adds them to the command line of what, and makes an id where there
 // is none.
 func AddNamed(c *cobra.Command, n *Named, what string) {
-	c.Flags().StringVar(&n.ID, "command-id", "", "`name` of the "+what+"; made up when it is not given")
-	c.Flags().DurationVar(&n.tried, "first-tried", 0, "how long ago it was first tried with this --command-id, and the outcome is not known: then it is refused where that is forgotten")
+	c.Flags().StringVar(&n.ID, "command-id", "", "unique `id` of the "+what+", for safe retries; generated if unset")
+	c.Flags().DurationVar(&n.tried, "first-tried", 0, "`time` since the first attempt with this --command-id; a node that may have forgotten the outcome since then rejects the call instead of repeating its effect")
 	Before(c, func([]string) error { return n.check() })
 }
 

@@ -19,7 +19,7 @@ type Output struct {
 // AddOutput gives a command the flag -o, which is checked before it runs.
 func AddOutput(c *cobra.Command, std Stdio) *Output {
 	o := &Output{w: std.Out}
-	c.Flags().StringVarP(&o.format, "output", "o", "table", "`format` of the data: table or json")
+	c.Flags().StringVarP(&o.format, "output", "o", "table", "output `format`: table or json")
 	Before(c, func([]string) error { return o.check() })
 	return o
 }

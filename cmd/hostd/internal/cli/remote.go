@@ -50,11 +50,11 @@ func AddRemote(c *cobra.Command) *Remote {
 	if addr == "" {
 		addr = defaultAddr
 	}
-	c.Flags().StringVar(&r.Addr, "addr", addr, "`address` of a node, or several with commas between them; HOSTD_ADDR sets it too")
+	c.Flags().StringVar(&r.Addr, "addr", addr, "comma-separated `addresses` of nodes to connect to; env HOSTD_ADDR")
 	r.Files.AddFlags(c)
 	AddTokenFile(c, &r.TokenFile, &r.InsecureToken)
 	addContext(c, r)
-	c.Flags().DurationVar(&r.Timeout, "timeout", 10*time.Second, "`time` for the whole command, retries included")
+	c.Flags().DurationVar(&r.Timeout, "timeout", 10*time.Second, "maximum `time` for the whole command, including retries")
 	Before(c, func([]string) error {
 		r.Err = c.ErrOrStderr()
 		return nil

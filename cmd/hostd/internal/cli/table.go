@@ -161,7 +161,7 @@ func (p Paint) cell(head, text string) string {
 			return p.Good(text)
 		case "joining", "weakly_up", "leaving":
 			return p.Warn(text)
-		case "down", "failed", "parked":
+		case "down", "failed", "quarantined":
 			return p.Bad(text)
 		}
 	case "REACHABLE":

@@ -22,9 +22,9 @@ type TLSFiles struct {
 
 // AddFlags gives a command the flags --cacert, --cert and --key.
 func (f *TLSFiles) AddFlags(c *cobra.Command) {
-	c.Flags().StringVar(&f.CACert, "cacert", os.Getenv("HOSTD_CACERT"), "`file` of the authorities that nodes are known by, over https; those of the system when it is not given; HOSTD_CACERT sets it too")
-	c.Flags().StringVar(&f.Cert, "cert", os.Getenv("HOSTD_CERT"), "`file` of the certificate that is shown to nodes; HOSTD_CERT sets it too")
-	c.Flags().StringVar(&f.Key, "key", os.Getenv("HOSTD_KEY"), "`file` of its key; HOSTD_KEY sets it too")
+	c.Flags().StringVar(&f.CACert, "cacert", os.Getenv("HOSTD_CACERT"), "`file` with the certificate authorities of the nodes, in PEM; defaults to those of the system; env HOSTD_CACERT")
+	c.Flags().StringVar(&f.Cert, "cert", os.Getenv("HOSTD_CERT"), "`file` with the client certificate, in PEM; env HOSTD_CERT")
+	c.Flags().StringVar(&f.Key, "key", os.Getenv("HOSTD_KEY"), "`file` with the private key of the client certificate, in PEM; env HOSTD_KEY")
 }
 
 // maxPEMBytes bounds each of the files.

@@ -19,8 +19,8 @@ import (
 // AddTokenFile gives a command the flags --token-file and --insecure-token. A
 // token is in a file alone: a command line can be read by others.
 func AddTokenFile(c *cobra.Command, path *string, insecure *bool) {
-	c.Flags().BoolVar(insecure, "insecure-token", false, "send the token without TLS to nodes on other machines too")
-	c.Flags().StringVar(path, "token-file", os.Getenv("HOSTD_TOKEN_FILE"), "`file` of the token by which nodes know who calls, such as that of 'hostd token create --out', not the list of hashes that nodes have; HOSTD_TOKEN_FILE sets it too")
+	c.Flags().BoolVar(insecure, "insecure-token", false, "allow sending the token without TLS to nodes on other machines")
+	c.Flags().StringVar(path, "token-file", os.Getenv("HOSTD_TOKEN_FILE"), "`file` with the token to authenticate with, as written by 'hostd token create --out' (not a node's list of token hashes); env HOSTD_TOKEN_FILE")
 }
 
 const (

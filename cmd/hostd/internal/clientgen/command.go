@@ -41,14 +41,14 @@ type order struct {
 // NewClient makes the commands about clients. complete completes the beginning
 // of a digest.
 func NewClient(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
-	return cli.Group("client", "Write typed clients of entity types", newGenerate(std, complete))
+	return cli.Group("client", "Generate typed clients for entity types", newGenerate(std, complete))
 }
 
 func newGenerate(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
 	var o order
 	var r *cli.Remote
 	var lang language
-	c := cli.Leaf("generate [FILE.wasm]", "Write a client of entity types into a directory", 0, 1, func(ctx context.Context, c *cobra.Command, args []string) error {
+	c := cli.Leaf("generate [FILE.wasm]", "Generate a typed client for entity types", 0, 1, func(ctx context.Context, c *cobra.Command, args []string) error {
 		found, err := o.modules(ctx, std, r, complete, cli.First(args))
 		if err != nil {
 			return err
@@ -68,14 +68,14 @@ func newGenerate(std cli.Stdio, complete func(ctx context.Context, c *client.Cli
 		fmt.Fprintln(std.Out, path)
 		return nil
 	})
-	c.Long = "Writes what types a program needs to send the commands of entity types, to ask their queries and to read their events, with what calls the nodes. " +
-		"It is made of the modules that serve the types, of the one that --digest names, or of the one in FILE.wasm, without a node. The same modules give the same file."
+	c.Long = "Generates the types and functions that a program needs to send commands to entities, to query them and to read their events. " +
+		"It reads the modules that serve the types, the module that --digest names, or FILE.wasm, which needs no node. Its output is reproducible."
 	r = cli.AddRemote(c)
-	c.Flags().StringSliceVar(&o.types, "type", nil, "entity `types`, with commas between them; with FILE.wasm all of it unless it is given")
-	c.Flags().StringVar(&o.digest, "digest", "", "`digest` of a module, or its beginning, in the place of those that serve the types")
-	c.Flags().StringVar(&o.lang, "lang", "", "`language`: ts, go or openapi")
-	c.Flags().StringVarP(&o.dir, "output", "o", "", "`directory` of the file, which is hostd.ts, hostd.go or openapi.json")
-	c.Flags().StringVar(&o.packageName, "package", "", "`name` of the Go package; that of the directory unless it is given")
+	c.Flags().StringSliceVar(&o.types, "type", nil, "comma-separated entity `types` to generate; defaults to all types of FILE.wasm")
+	c.Flags().StringVar(&o.digest, "digest", "", "`digest` of the module to read, or a unique prefix of it, instead of the modules that serve the types")
+	c.Flags().StringVar(&o.lang, "lang", "", "`language` to generate: ts, go or openapi")
+	c.Flags().StringVarP(&o.dir, "output", "o", "", "`directory` to write to; the file is hostd.ts, hostd.go or openapi.json")
+	c.Flags().StringVar(&o.packageName, "package", "", "`name` of the Go package; defaults to the name of the directory")
 	cli.Before(c, func(args []string) (err error) {
 		lang, err = o.check(cli.First(args))
 		return err

@@ -15,13 +15,13 @@ import (
 
 // NewContext makes the command of contexts.
 func NewContext(std cli.Stdio) *cobra.Command {
-	return cli.Group("context", "Name clusters, and the one that commands talk to",
+	return cli.Group("context", "Manage contexts, the named clusters that commands connect to",
 		newContextList(std), newContextUse(std), newContextSet(std), newContextRemove(std))
 }
 
 func newContextList(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
-	c := cli.Leaf("ls", "List the contexts; a star marks the current one", 0, 0, func(context.Context, *cobra.Command, []string) error {
+	c := cli.Leaf("ls", "List contexts; an asterisk marks the current one", 0, 0, func(context.Context, *cobra.Command, []string) error {
 		all, err := cli.LoadContexts()
 		if err != nil {
 			return err
@@ -63,33 +63,33 @@ func changeContexts(std cli.Stdio, use, short string, change func(all *cli.Conte
 }
 
 func newContextUse(std cli.Stdio) *cobra.Command {
-	return changeContexts(std, "use NAME", "Make a context the current one", func(all *cli.Contexts, name string) (string, error) {
+	return changeContexts(std, "use NAME", "Select the current context", func(all *cli.Contexts, name string) (string, error) {
 		if _, ok := all.Contexts[name]; !ok {
-			return "", cli.Usagef("there is no context %q", name)
+			return "", cli.Usagef("context %q does not exist; 'hostd context ls' lists the contexts", name)
 		}
 		all.Current = name
-		return "commands talk to " + name, nil
+		return "switched to context " + name, nil
 	})
 }
 
 func newContextRemove(std cli.Stdio) *cobra.Command {
-	return changeContexts(std, "rm NAME", "Forget a context, and no file that it names", func(all *cli.Contexts, name string) (string, error) {
+	return changeContexts(std, "rm NAME", "Remove a context, but none of the files that it refers to", func(all *cli.Contexts, name string) (string, error) {
 		if _, ok := all.Contexts[name]; !ok {
-			return "", cli.Usagef("there is no context %q", name)
+			return "", cli.Usagef("context %q does not exist; 'hostd context ls' lists the contexts", name)
 		}
 		delete(all.Contexts, name)
 		if all.Current == name {
 			all.Current = ""
 		}
-		return name + " is forgotten", nil
+		return "context " + name + " removed", nil
 	})
 }
 
 func newContextSet(std cli.Stdio) *cobra.Command {
 	var set cli.Context
-	c := changeContexts(std, "set NAME", "Make a context, or another of its name", func(all *cli.Contexts, name string) (string, error) {
+	c := changeContexts(std, "set NAME", "Create or replace a context", func(all *cli.Contexts, name string) (string, error) {
 		if name == "" || set.Addr == "" {
-			return "", cli.Usagef("a context has a name and an --addr")
+			return "", cli.Usagef("a context needs a name and --addr")
 		}
 		for _, path := range []*string{&set.TokenFile, &set.CACert, &set.Cert, &set.Key} {
 			if *path == "" {
@@ -104,13 +104,13 @@ func newContextSet(std cli.Stdio) *cobra.Command {
 		if len(all.Contexts) == 1 {
 			all.Current = name
 		}
-		return name + " is a context", nil
+		return "context " + name + " set", nil
 	})
 	f := c.Flags()
-	f.StringVar(&set.Addr, "addr", "", "`address` of a node, or several with commas between them")
-	f.StringVar(&set.TokenFile, "token-file", "", "`file` of the token by which nodes know who calls, such as that of 'hostd token create --out'")
-	f.StringVar(&set.CACert, "cacert", "", "`file` of the authorities that nodes are known by")
-	f.StringVar(&set.Cert, "cert", "", "`file` of the certificate that is shown to nodes")
-	f.StringVar(&set.Key, "key", "", "`file` of its key")
+	f.StringVar(&set.Addr, "addr", "", "comma-separated `addresses` of nodes")
+	f.StringVar(&set.TokenFile, "token-file", "", "`file` with the token to authenticate with, as written by 'hostd token create --out'")
+	f.StringVar(&set.CACert, "cacert", "", "`file` with the certificate authorities of the nodes, in PEM")
+	f.StringVar(&set.Cert, "cert", "", "`file` with the client certificate, in PEM")
+	f.StringVar(&set.Key, "key", "", "`file` with the private key of the client certificate, in PEM")
 	return c
 }

@@ -22,7 +22,7 @@ import (
 
 // NewToken makes the commands of tokens.
 func NewToken(std cli.Stdio) *cobra.Command {
-	return cli.Group("token", "Make tokens by which nodes know who calls", newTokenCreate(std), newTokenList(std), newTokenRemove(std))
+	return cli.Group("token", "Create, list and remove authentication tokens", newTokenCreate(std), newTokenList(std), newTokenRemove(std))
 }
 
 // createdToken is what token create prints.
@@ -48,7 +48,7 @@ type creation struct {
 
 func newTokenCreate(std cli.Stdio) *cobra.Command {
 	o := &creation{std: std}
-	c := cli.Leaf("create NAME", "Make a token that the cluster keeps, or a line of a node's token-file", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("create NAME", "Create a token in the cluster, or a line for a node's token-file", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		switch {
 		case o.ttl < 0:
 			return cli.Usagef("--ttl must not be below zero")
@@ -59,13 +59,13 @@ func newTokenCreate(std cli.Stdio) *cobra.Command {
 		}
 		return o.make(ctx, args[0])
 	})
-	c.Long = "Makes a token of 256 random bits, and writes it to the file of --out or prints it once. It is made here: with --role nodes are told " +
-		"its SHA-256 alone, which the cluster keeps with the roles of its bearer, token:NAME. With --file the line with that hash is appended to a node's token-file, and no node is called.\n\n" +
+	c.Long = "Creates a token of 256 random bits on this machine, and writes it to the file of --out or prints it once. With --role it sends nodes only " +
+		"the token's SHA-256, which the cluster stores with the roles of its bearer, token:NAME. With --file it calls no node, and appends the line with the hash to a node's token-file.\n\n" +
 		"  hostd token create ci --role invoker --ttl 720h --out ci.token\n  hostd token create me --file tokens --out me.token"
-	c.Flags().StringArrayVar(&o.roles, "role", nil, "`role` of the token's bearer; may be given several times, and has the cluster keep the token")
-	c.Flags().DurationVar(&o.ttl, "ttl", 0, "`time` after which the token is refused; 0 is never")
-	c.Flags().StringVar(&o.file, "file", "", "`file` that the line is appended to; made, for its owner alone, where there is none")
-	c.Flags().StringVar(&o.secret, "out", "", "`file` for the token instead of printing it; made, for its owner alone, and never written over")
+	c.Flags().StringArrayVar(&o.roles, "role", nil, "`role` of the token's bearer; stores the token in the cluster; may be repeated")
+	c.Flags().DurationVar(&o.ttl, "ttl", 0, "`time` until the token expires; 0 means never")
+	c.Flags().StringVar(&o.file, "file", "", "token-file of nodes to append the token's hash to, a `file`; created readable by its owner only")
+	c.Flags().StringVar(&o.secret, "out", "", "`file` to write the token to instead of printing it, readable by its owner only; an existing file is not overwritten")
 	o.remote, o.out = cli.AddRemote(c), cli.AddOutput(c, std)
 	return c
 }
@@ -140,7 +140,7 @@ type tokens struct {
 }
 
 func newTokenList(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "ls", "List the tokens that the cluster keeps", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*tokens, error) {
+	c := cli.Ask(std, "ls", "List the tokens that the cluster stores", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*tokens, error) {
 		kept, err := client.TokensOf(s.Client).List(ctx)
 		if err != nil {
 			return nil, err
@@ -164,12 +164,12 @@ func newTokenList(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
-	c.Long = "Lists the tokens that the cluster keeps, and the roles of their bearers. Those of a node's token-file are not among them."
+	c.Long = "Lists the tokens that the cluster stores, with the roles of their bearers. It does not list tokens in a node's token-file."
 	return c
 }
 
 func newTokenRemove(std cli.Stdio) *cobra.Command {
-	c := cli.Order(std, "rm NAME", "Remove a token that the cluster keeps, with the roles of its bearer", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "rm NAME", "Remove a token from the cluster, with the roles of its bearer", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		return "the cluster keeps no token " + args[0], client.TokensOf(s.Client).Remove(ctx, args[0])
 	})
 	cli.Before(c, func(args []string) error {

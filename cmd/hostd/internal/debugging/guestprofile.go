@@ -17,7 +17,7 @@ import (
 func NewGuestProfile(std cli.Stdio) *cobra.Command {
 	var path string
 	var seconds uint32
-	c := cli.Talk(std, "profile TYPE", "Measure where the guests of a type spend their fuel, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
+	c := cli.Talk(std, "profile TYPE", "Profile where the guests of a type spend their fuel, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
 		p := &pprofile.Profile{Of: args[0], Began: time.Now(), Long: time.Duration(seconds) * time.Second}
 		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileGuests, &clusterv1.ProfileGuestsRequest{EntityType: args[0], Seconds: seconds}) {
 			if err != nil {
@@ -45,10 +45,10 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 		fmt.Fprintf(std.Err, "%d units of fuel in %d samples are in %s: go tool pprof -top %s\n", fuel, samples, to, to)
 		return nil
 	})
-	c.Long = "Measures on all nodes, at the same time, in which functions the guests of an entity type spend their fuel, and writes a profile with the names that the module has. " +
-		"Each guest is looked at after every 40,000 units or so; commands, queries and the building of states count. It needs the verb read."
-	c.Flags().Uint32Var(&seconds, "seconds", 30, "for how many `seconds` guests are measured, 1 to 300")
-	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write; TYPE.pb.gz unless it is given")
+	c.Long = "Samples on all nodes in which functions the guests of an entity type spend their fuel, and writes a profile with the function names of the module. " +
+		"It takes a sample about every 40,000 units of fuel, in commands, in queries and while states are built. It needs the verb read."
+	c.Flags().Uint32Var(&seconds, "seconds", 30, "duration of the measurement in `seconds`, 1 to 300")
+	c.Flags().StringVarP(&path, "file", "o", "", "`file` to write; defaults to TYPE.pb.gz")
 	cli.SetTimeout(c, 6*time.Minute)
 	cli.Before(c, func([]string) error {
 		if seconds < 1 || seconds > 300 {

@@ -31,7 +31,7 @@ func (l line) text() string {
 // NewLogs makes 'hostd logs'.
 func NewLogs(std cli.Stdio) *cobra.Command {
 	req := &clusterv1.TailLogsRequest{}
-	c := cli.Follow(std, "logs TYPE [ID]", "Print the lines that guests write, of a type or of one entity", 1, 2, req.GetFollow,
+	c := cli.Follow(std, "logs TYPE [ID]", "Print the log lines of a type's guests, or of one entity", 1, 2, req.GetFollow,
 		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[line, error] {
 			req.EntityType = args[0]
 			if len(args) > 1 {
@@ -43,9 +43,9 @@ func NewLogs(std cli.Stdio) *cobra.Command {
 			}
 			return lines(cli.Stream(ctx, s.ClusterService.TailLogs, req), false, say)
 		}, line.text)
-	c.Long = "Prints what the guests of a type wrote on all nodes: what they logged, what they wrote to standard output and error, and how their calls failed. " +
-		"Nodes keep the newest lines, in memory. A line may hold what the guest was given."
-	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "go on with the lines that come until interrupted, with the next node of --addr where the one that was asked ends")
+	c.Long = "Prints what the guests of a type wrote on all nodes: log lines, standard output and error, and the errors of failed calls. " +
+		"Nodes keep only the newest lines, in memory. A line may contain data that the guest was sent."
+	c.Flags().BoolVarP(&req.Follow, "follow", "f", false, "continue with new lines until interrupted; if the node fails, continue at the next one of --addr")
 	return c
 }
 

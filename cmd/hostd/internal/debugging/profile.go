@@ -25,7 +25,7 @@ var profileKinds = map[string]clusterv1.ProfileNodeRequest_Kind{
 func NewProfile(std cli.Stdio) *cobra.Command {
 	var kind, path string
 	var seconds uint32
-	c := cli.Talk(std, "profile NODE", "Measure a node's process, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
+	c := cli.Talk(std, "profile NODE", "Profile a node's process, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
 		var profile []byte
 		node := args[0]
 		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileNode, &clusterv1.ProfileNodeRequest{NodeId: node, Kind: profileKinds[kind], Seconds: seconds}) {
@@ -44,11 +44,11 @@ func NewProfile(std cli.Stdio) *cobra.Command {
 		fmt.Fprintf(std.Err, "%d bytes are in %s: go tool pprof %s\n", len(profile), to, to)
 		return nil
 	})
-	c.Long = "Measures the process of a node and writes a profile: what takes its processors (cpu) or memory (heap), what its goroutines do (goroutine), or what they wait for (block). " +
-		"It needs the verb admin. It has names of functions, and nothing of what callers sent. Measuring what blocks costs a few percent as long as it lasts."
-	c.Flags().StringVar(&kind, "type", "cpu", "what is measured, `kind` cpu, heap, goroutine or block")
-	c.Flags().Uint32Var(&seconds, "seconds", 10, "for how many `seconds` cpu and block are measured, 1 to 300")
-	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write; NODE-KIND.pb.gz unless it is given")
+	c.Long = "Profiles the process of a node: where it uses CPU time (cpu) or memory (heap), what its goroutines do (goroutine), or what they wait for (block). " +
+		"It needs the verb admin. A profile contains function names, but no data of callers. A block profile slows the node down by a few percent."
+	c.Flags().StringVar(&kind, "type", "cpu", "`kind` of profile: cpu, heap, goroutine or block")
+	c.Flags().Uint32Var(&seconds, "seconds", 10, "duration of cpu and block profiles in `seconds`, 1 to 300")
+	c.Flags().StringVarP(&path, "file", "o", "", "`file` to write; defaults to NODE-KIND.pb.gz")
 	cli.SetTimeout(c, 6*time.Minute)
 	cli.Before(c, func([]string) error {
 		if _, ok := profileKinds[kind]; !ok {

@@ -25,7 +25,7 @@ const maxPull = 1 << 30
 func NewPull(std cli.Stdio) *cobra.Command {
 	var path string
 	var most int64
-	c := cli.Talk(std, "pull TYPE ID -o FILE", "Take an entity's whole history, and its module, to a file", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
+	c := cli.Talk(std, "pull TYPE ID -o FILE", "Download an entity's history and its module to a file", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
 		about, err := pull(ctx, s, args[0], args[1], path, most)
 		if err != nil {
 			return err
@@ -38,10 +38,10 @@ func NewPull(std cli.Stdio) *cobra.Command {
 		fmt.Fprintf(std.Err, "%s%d events of %s %s, and module %s: hostd step %s\n", base, events, cli.Clean(args[0]), cli.Clean(args[1]), about.ModuleDigest, cli.Clean(path))
 		return nil
 	})
-	c.Long = "Writes the events of an entity, or the states of a type that keeps its state as a whole, from the first to the newest, and the module that serves its type. " +
-		"'hostd step' goes through it without a node. It needs the verbs read and download. Where the first events were cut, it has the earliest state that the module can go on from, and the events after that."
-	c.Flags().StringVarP(&path, "file", "o", "", "the `file` to write")
-	c.Flags().Int64Var(&most, "max-bytes", maxPull, "give up where the payloads of the events have more `bytes`")
+	c.Long = "Writes the events of an entity, or its states if the type stores states, from the first to the newest, and the module that serves its type. " +
+		"'hostd step' replays the file without a node. The command needs the verbs read and download. If the first events were truncated, the file starts with the earliest state that the module can read."
+	c.Flags().StringVarP(&path, "file", "o", "", "`file` to write")
+	c.Flags().Int64Var(&most, "max-bytes", maxPull, "fail if the payloads of the events exceed this size in `bytes`")
 	cli.Before(c, func([]string) error {
 		if path == "" || most < 1 {
 			return cli.Usagef("pull needs -o FILE, and --max-bytes of at least 1")

@@ -129,18 +129,18 @@ func (v forkView) text() string {
 func NewStep(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var o stepOptions
-	c := cli.Leaf("step FILE", "Fold an entity's history event by event, and run commands on it; no node is needed", 1, 1, func(ctx context.Context, c *cobra.Command, args []string) error {
+	c := cli.Leaf("step FILE", "Replay a downloaded history event by event and try commands on it; needs no node", 1, 1, func(ctx context.Context, c *cobra.Command, args []string) error {
 		if !c.Flags().Changed("at") {
 			o.at = 1<<64 - 1
 		}
 		return step(ctx, std, out, args[0], o)
 	})
-	c.Long = "Prints each event of a file of 'hostd pull', the state after it, and what it changed. Commands run on top of the last one, one after the other, as a fork: " +
-		"their events are folded and nothing is kept, sent or set. The guest sees the time of the last event."
-	c.Flags().Uint64Var(&o.at, "at", 0, "stop after this `sequence`; 0 is before the first event")
-	c.Flags().StringVar(&o.module, "module", "", "fold with another module: a `file`")
-	c.Flags().StringArrayVar(&o.commands, "command", nil, "run the command of this `name` at the end; may be given several times")
-	c.Flags().StringArrayVar(&o.data, "data", nil, "the `payload` of the command; of the second the second, and so on")
+	c.Long = "Prints each event of a file of 'hostd pull', the state after it, and what it changed. Commands run in order on top of the last state, as a fork: " +
+		"their events are applied, but nothing is stored, sent or scheduled. The guest sees the time of the last event."
+	c.Flags().Uint64Var(&o.at, "at", 0, "stop after this `sequence`; 0 stops before the first event")
+	c.Flags().StringVar(&o.module, "module", "", "`file` of the module to replay with, instead of the module in FILE")
+	c.Flags().StringArrayVar(&o.commands, "command", nil, "`name` of a command to run at the end; may be repeated")
+	c.Flags().StringArrayVar(&o.data, "data", nil, "`payload` of a command in JSON; the first --data belongs to the first --command, and so on")
 	cli.Before(c, func([]string) error {
 		if len(o.data) > len(o.commands) {
 			return cli.Usagef("--data is the payload of a --command")

@@ -18,7 +18,7 @@ import (
 // NewDemo makes the command that shows what survives the death of a node.
 func NewDemo(std cli.Stdio) *cobra.Command {
 	var source string
-	c := cli.Leaf("demo", "Show it: entities that survive the death of their node", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) (err error) {
+	c := cli.Leaf("demo", "Demonstrate how entities survive the failure of a node", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) (err error) {
 		if source, err = FindSource(source); err != nil {
 			return err
 		}
@@ -30,9 +30,9 @@ func NewDemo(std cli.Stdio) *cobra.Command {
 		err = d.run(ctx)
 		return errors.Join(err, d.close())
 	})
-	c.Long = "Builds the example modules, starts three nodes, uploads them, sends commands, kills the node that leads an entity's shard with SIGKILL " +
-		"and shows the same state from another node, without a restart. Then it starts the killed node again. It works in a temporary directory and removes it."
-	c.Flags().StringVar(&source, "source", "", "checkout `directory` to build the example modules from")
+	c.Long = "Builds the example modules, starts three nodes, uploads the modules, sends commands, kills the node that leads an entity's shard with SIGKILL " +
+		"and shows that a different node has the same state. Then it starts the killed node again. It works in a temporary directory, which it removes."
+	c.Flags().StringVar(&source, "source", "", "`directory` of the hostd checkout to build the example modules from")
 	return c
 }
 

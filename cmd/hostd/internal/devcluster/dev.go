@@ -40,7 +40,7 @@ type devOptions struct {
 // NewDev makes the command that runs nodes for development.
 func NewDev(std cli.Stdio) *cobra.Command {
 	var o devOptions
-	c := cli.Leaf("dev", "Run real nodes on this machine for development", 0, 1, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	c := cli.Leaf("dev", "Run nodes on this machine for development", 0, 1, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		if o.nodes < 1 {
 			return cli.Usagef("--nodes is %d, must be at least 1", o.nodes)
 		}
@@ -76,30 +76,30 @@ func NewDev(std cli.Stdio) *cobra.Command {
 		}
 		return nil
 	})
-	c.Long = "Runs real nodes, each a process of this program with everything made durable, until interrupted. " +
-		"What they stored is there again at the next start, unless --clean is given.\n\n" +
-		"A project that --module names is built and served each time that its sources change. What does not build, breaks the contract, or fails on what is stored " +
-		"is told, and the module before it goes on serving. The lines of its guests and their faults are shown. " +
-		"Enter builds it again, or brings back nodes that have ended."
+	c.Long = "Runs nodes until interrupted, each in a process of this program and with full durability. " +
+		"The next start finds their data again, unless --clean is set.\n\n" +
+		"If --module names the directory of a project, dev rebuilds and activates it whenever its sources change. If the build, the conformance suite or the check against stored data fails, dev " +
+		"reports it and the previous module continues to serve. It prints the log lines and the errors of the project's guests. " +
+		"Press Enter to rebuild, or to restart nodes that have exited."
 	f := c.Flags()
-	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes")
-	f.StringVar(&o.data, "data", "hostd-dev", "`directory` of the nodes' data, one below it for each node")
-	f.StringVar(&o.listen, "listen", "127.0.0.1:7070", "`address` of the first node, the others take the next free ports")
-	f.BoolVar(&o.clean, "clean", false, "remove what earlier runs stored")
-	f.StringArrayVar(&o.modules, "module", nil, "`file` of a module to upload and activate, or directory of a project, which is built and served again when its sources change; may be given again")
-	f.StringVar(&o.ports, "ports-file", "", "`file` that is written when all nodes are ready: JSON of their addresses and processes")
-	f.Uint32Var(&o.shards, "shards", 0, "data `shards` of a new cluster; 0 is the default of serve")
-	f.BoolVar(&o.tls, "tls", false, "have the nodes take calls over TLS only, with certificates that are made in the directory tls below --data")
-	f.StringVar(&o.auth, "auth", string(config.AuthNone), "whether callers must say who they are, `mode` none, or required when none is named: a token is made in the file token below --data, and commands use it by the context "+devContext)
+	f.IntVar(&o.nodes, "nodes", 1, "`number` of nodes to run")
+	f.StringVar(&o.data, "data", "hostd-dev", "`directory` for data, with one subdirectory per node")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:7070", "`address` of the first node, HOST:PORT; the other nodes use the next free ports")
+	f.BoolVar(&o.clean, "clean", false, "remove the data of earlier runs first")
+	f.StringArrayVar(&o.modules, "module", nil, "`file` of a module to activate, or directory of a project to rebuild and activate whenever its sources change; may be repeated")
+	f.StringVar(&o.ports, "ports-file", "", "`file` to write the nodes' addresses and process ids to, in JSON, once all nodes are ready")
+	f.Uint32Var(&o.shards, "shards", 0, "`number` of data shards of a new cluster; 0 means the default of serve")
+	f.BoolVar(&o.tls, "tls", false, "require TLS, with certificates that are created in the directory tls below --data")
+	f.StringVar(&o.auth, "auth", string(config.AuthNone), "authentication of callers: `mode` none, or required, which is also the mode if only --auth is given; required creates a token in the file token below --data, which commands find in the context "+devContext)
 	f.Lookup("auth").NoOptDefVal = string(config.AuthRequired)
-	f.StringSliceVar(&o.origins, "allow-origins", nil, "`origins` whose pages in a browser may call the nodes, such as http://127.0.0.1:5173")
+	f.StringSliceVar(&o.origins, "allow-origins", nil, "comma-separated `origins` whose web pages may call the nodes, such as http://127.0.0.1:5173")
 	cli.AddConfirm(c, std, func([]string) string {
 		if dirs, err := nodeDirs(o.data); !o.clean || err != nil || len(dirs) == 0 {
 			return ""
 		}
-		return fmt.Sprintf("Remove what earlier runs stored in %s?", o.data)
+		return fmt.Sprintf("Remove the data of earlier runs in %s?", o.data)
 	})
-	f.StringVar(&o.logLevel, "log-level", "warn", "least `level` of what the nodes log to the standard error")
+	f.StringVar(&o.logLevel, "log-level", "warn", "minimum `level` of the log lines that nodes write to standard error: debug, info, warn or error")
 	return c
 }
 
@@ -113,7 +113,7 @@ func (o *devOptions) takeMode(named bool, args []string) error {
 		o.auth = args[0]
 		return nil
 	}
-	return cli.Usagef("want 'hostd dev' without %q: a module or a project is named by --module", args[0])
+	return cli.Usagef("unexpected argument %q: name a module or a project with --module", args[0])
 }
 
 func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
@@ -128,7 +128,7 @@ func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
 		}
 	}
 	began := time.Now()
-	flags := []string{"--admin", "full", "--tell-faults", "--log-level", o.logLevel, "--log-format", "text"}
+	flags := []string{"--admin", "full", "--expose-guest-errors", "--log-level", o.logLevel, "--log-format", "text"}
 	if o.shards > 0 {
 		flags = append(flags, "--shards", fmt.Sprint(o.shards))
 	}
@@ -155,7 +155,7 @@ func duringStart(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !cli.Canceled(err) {
 		return err
 	}
-	return cli.Hint(errors.New("interrupted before the nodes were ready"), "What they stored is kept: start again, or begin anew with --clean.")
+	return cli.Hint(errors.New("interrupted before the nodes were ready"), "Their data is kept: start again, or remove the data with --clean.")
 }
 
 // Names names n nodes for people.

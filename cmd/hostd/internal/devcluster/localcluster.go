@@ -145,7 +145,7 @@ func clusterFlags(peers []string, own int, found bool) []string {
 		}
 	}
 	// Whoever stops nodes of such a cluster does it to see them lead again.
-	flags := []string{"--peer-listen", peers[own], "--seeds", strings.Join(others, ","), "--min-members", fmt.Sprint(len(peers)), "--lead-again-after", "1s"}
+	flags := []string{"--peer-listen", peers[own], "--seeds", strings.Join(others, ","), "--min-members", fmt.Sprint(len(peers)), "--leadership-cooldown", "1s"}
 	if found && own == 0 {
 		flags = append(flags, "--bootstrap")
 	}

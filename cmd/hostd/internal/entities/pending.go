@@ -28,7 +28,7 @@ func NewTimers(std cli.Stdio) *cobra.Command {
 	var within time.Duration
 	var limit int
 	var c *cobra.Command
-	c = cli.Look(std, "timers [TYPE]", "List the timers of entities, those that are due first before the others", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (timerList, error) {
+	c = cli.Look(std, "timers [TYPE]", "List the timers of entities, earliest first", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (timerList, error) {
 		v := timerList{MissingNodes: []string{}}
 		req := &entityv1.ListTimersRequest{EntityType: cli.First(args)}
 		if c.Flags().Changed("within") {
@@ -54,10 +54,10 @@ func NewTimers(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
-	c.Long = "Lists the timers of entities over all nodes. One that is late is tried again and again by itself; 'hostd entity get' says why its command fails, " +
+	c.Long = "Lists the timers of entities on all nodes. An overdue timer is retried automatically; 'hostd entity get' shows why its command fails, " +
 		"and 'hostd entity skip-timer' cancels it."
-	c.Flags().DurationVar(&within, "within", 0, "only those that are due within this `time`, or are late")
-	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
+	c.Flags().DurationVar(&within, "within", 0, "list only timers that are overdue or due within this `time`")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `number` of timers to list; 0 lists all")
 	checkLimit(c, &limit)
 	return c
 }
@@ -95,7 +95,7 @@ type sendList struct {
 // NewSends makes 'hostd entity sends'.
 func NewSends(std cli.Stdio) *cobra.Command {
 	var limit int
-	c := cli.Look(std, "sends [TYPE [ID]]", "List the sends of entities that are on their way", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
+	c := cli.Look(std, "sends [TYPE [ID]]", "List undelivered messages between entities", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
 		v := sendList{}
 		req := &entityv1.ListSendsRequest{EntityType: cli.First(args)}
 		if len(args) > 1 {
@@ -119,9 +119,9 @@ func NewSends(std cli.Stdio) *cobra.Command {
 			}
 		})
 	})
-	c.Long = "Lists the sends of all entities, of those of a type or of one that have not come to their destination yet, in each shard the oldest first. " +
-		"A send that stays here waits for a shard without a leader, for an entity that is parked, or for a full disk."
-	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
+	c.Long = "Lists the messages from all entities, from those of a type, or from one entity that have not reached their destination yet, oldest first in each shard. " +
+		"A message that stays here waits for a shard without a leader, a quarantined entity, or a full disk."
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `number` of messages to list; 0 lists all")
 	checkLimit(c, &limit)
 	return c
 }

@@ -29,7 +29,7 @@ func NewRecords(std cli.Stdio) *cobra.Command {
 	var from uint64
 	var oldest bool
 	var limit int
-	c := cli.Look(std, "records TYPE ID", "Print what the commands of an entity did, the newest first", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recordList, error) {
+	c := cli.Look(std, "records TYPE ID", "Print the records of an entity's commands, newest first", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recordList, error) {
 		v := recordList{}
 		req := &entityv1.ReadRecordsRequest{EntityType: args[0], EntityId: args[1], FromSequence: from, NewestFirst: !oldest}
 		err := pages(limit, func(size int, token string) (int, string, error) {
@@ -42,11 +42,11 @@ func NewRecords(std cli.Stdio) *cobra.Command {
 		v.Records = cli.Views(v.records)
 		return v, err
 	}, func(w io.Writer, v recordList) { v.write(w) })
-	c.Long = "Prints a line for each command that had an effect: its events, what made it, what it cost, and the sends and timers that it made. " +
-		"With -o json all of it is printed, with the payloads."
-	c.Flags().Uint64Var(&from, "from", 0, "begin with the record that has the event with this `sequence`")
-	c.Flags().BoolVar(&oldest, "oldest-first", false, "go from the oldest to the newest")
-	c.Flags().IntVar(&limit, "limit", 100, "at most this `many`; 0 is all")
+	c.Long = "Prints a line for each command that had an effect: its events, origin and cost, and the messages and timers that it created. " +
+		"-o json also prints the payloads."
+	c.Flags().Uint64Var(&from, "from", 0, "start with the record that contains the event with this `sequence`")
+	c.Flags().BoolVar(&oldest, "oldest-first", false, "print the oldest record first")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum `number` of records to print; 0 prints all")
 	checkLimit(c, &limit)
 	return c
 }

@@ -17,7 +17,7 @@ func NewCommand(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var samples string
 	var seed uint64
-	c := cli.Leaf("check FILE.wasm", "Run the conformance suite on a module; no node is needed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("check FILE.wasm", "Check a module with the conformance suite; needs no node", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		options := abitest.Options{Seed: seed}
 		if samples != "" {
 			var err error
@@ -46,10 +46,10 @@ func NewCommand(std cli.Stdio) *cobra.Command {
 		fmt.Fprintln(std.Err, "the module keeps the contract")
 		return nil
 	})
-	c.Long = "Admits, compiles and starts the module as a node would, then runs the conformance suite: it sends commands, replays the " +
-		"events in other instances with other clocks, seeds and batches, and demands the same state, byte for byte."
-	c.Flags().StringVar(&samples, "samples", "", "JSON `file` of payloads to send: an object of types, each an object of commands and queries, each a list; drawn of the schemas or guessed without it")
-	c.Flags().Uint64Var(&seed, "seed", 1, "of everything that the suite chooses: the same `number` is the same run")
+	c.Long = "Validates, compiles and starts the module as a node does, and then runs the conformance suite: it sends commands, replays the " +
+		"events in other instances with different clocks, seeds and batches, and requires the same state byte for byte."
+	c.Flags().StringVar(&samples, "samples", "", "JSON `file` with payloads to send: {TYPE: {COMMAND or QUERY: [PAYLOAD, ...]}}; unset generates them from the schemas or guesses them")
+	c.Flags().Uint64Var(&seed, "seed", 1, "seed of all random choices, a `number`; the same seed repeats the same run")
 	out = cli.AddOutput(c, std)
 	return c
 }

@@ -41,7 +41,7 @@ func (c changes) Remark() (line string, failure error) {
 // NewDiff makes the command that compares two modules. complete completes the
 // beginning of a digest.
 func NewDiff(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
-	return cli.Ask(std, "diff OLD NEW", "Compare what two modules, each a digest or FILE.wasm, say of their types; exit with 3 where that breaks something", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (changes, error) {
+	return cli.Ask(std, "diff OLD NEW", "Compare the entity types of two modules, each a digest or FILE.wasm; exit with 3 on a breaking change", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (changes, error) {
 		var of [2]*manifest.Manifest
 		for i, name := range args {
 			var err error

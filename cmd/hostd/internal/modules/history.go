@@ -24,7 +24,7 @@ type bindingHistory struct {
 
 // NewHistory makes the command that tells what has served an entity type.
 func NewHistory(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "history TYPE", "List what has served an entity type and who changed it, newest first", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (bindingHistory, error) {
+	return cli.Ask(std, "history TYPE", "List the modules that have served an entity type, newest first, and who activated them", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (bindingHistory, error) {
 		changes, err := client.ModuleHistory(ctx, s.Client, args[0])
 		v := bindingHistory{EntityType: args[0], Changes: []*cli.Object{}, changes: changes}
 		for _, c := range changes {

@@ -16,7 +16,7 @@ import (
 
 // NewQuotas makes the command that shows how many modules there may be.
 func NewQuotas(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "quotas", "Show how many modules there may be, and are", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*modulev1.QuotasResponse, error) {
+	c := cli.Ask(std, "quotas", "Show the quotas of uploaded modules and their usage", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*modulev1.QuotasResponse, error) {
 		return client.ModuleQuotas(ctx, s.Client)
 	}, func(w io.Writer, q *modulev1.QuotasResponse) {
 		used, most := q.GetUsed(), q.GetMost()
@@ -28,7 +28,7 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 			row("time that they stay unused", "", retention(q), meta.SettingModuleRetention)
 		})
 	})
-	c.Long = "Shows what uploads are held to. hostd setting put changes it; where there is more than is allowed, all stays and nothing new is taken."
+	c.Long = "Shows the quotas of uploaded modules and their usage. 'hostd setting put' changes a quota. If the usage already exceeds it, existing modules stay and uploads are rejected."
 	return c
 }
 

@@ -33,11 +33,11 @@ type Part struct {
 
 // Flags adds the flags to a command.
 func (p *Part) Flags(c *cobra.Command) {
-	c.Flags().Float64Var(&p.percent, "percent", 0, "serve only so many `percent` of the entities, chosen by a hash of type and id, in steps of 0.01; a later call may raise it")
-	c.Flags().Float64SliceVar(&p.steps, "steps", nil, "serve the first of these `percentages`, and each of the others --pause after the one before; 100 is to serve all")
-	c.Flags().DurationVar(&p.pause, "pause", 10*time.Minute, "`time` between two of --steps")
-	c.Flags().StringVar(&p.rules, "abort", "", "have the cluster abort it where one of these `rules` is broken, faults>0,rejections>+20%,p99>+50%: of faults and rejections a count, a percentage of the commands, or with a + one more than of the module that serves now; of p99, what guests take for 99 of 100 commands, a time or a percentage with a +")
-	c.Flags().StringVar(&p.prefix, "prefix", "", "serve only entities whose ids begin so, besides those of --percent")
+	c.Flags().Float64Var(&p.percent, "percent", 0, "roll out to this `percent` of the entities, chosen by a hash of type and id, in steps of 0.01; later calls can raise it")
+	c.Flags().Float64SliceVar(&p.steps, "steps", nil, "comma-separated `percentages` to roll out to, one after the other with --pause between them; 100 serves all entities")
+	c.Flags().DurationVar(&p.pause, "pause", 10*time.Minute, "`time` between two --steps")
+	c.Flags().StringVar(&p.rules, "abort", "", "abort the rollout automatically if one of these comma-separated `rules` matches, such as faults>0,rejections>+20%,p99>+50%; faults and rejections take a count, a percentage of commands, or +N% more than the serving module; p99 of the time in the guest takes a duration or +N%")
+	c.Flags().StringVar(&p.prefix, "prefix", "", "also roll out to entities whose ids start with this `text`")
 }
 
 // Parse takes the flags, once they are read.
@@ -173,10 +173,10 @@ var actions = []struct {
 	name, usage string
 	action      modulev1.ChangeRolloutRequest_Action
 }{
-	{"pause", "have it take no more of its steps", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
-	{"resume", "have it go on with its steps", modulev1.ChangeRolloutRequest_ACTION_RESUME},
-	{"promote", "let the newer module serve all entities", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
-	{"abort", "give its entities back to the older module, except those that the older one fails on, or end its verification", modulev1.ChangeRolloutRequest_ACTION_ABORT},
+	{"pause", "pause the rollout before its next step", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
+	{"resume", "resume the steps of a paused rollout", modulev1.ChangeRolloutRequest_ACTION_RESUME},
+	{"promote", "serve all entities with the newer module", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
+	{"abort", "return its entities to the older module, except those that the older module cannot load, or end its verification", modulev1.ChangeRolloutRequest_ACTION_ABORT},
 }
 
 // NewRollout makes the command that shows a rollout, and has something become
@@ -185,7 +185,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 	var force bool
 	wanted := make([]bool, len(actions))
 	action := modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED
-	c := cli.Ask(std, "rollout TYPE", "Show the module that serves a part of an entity type, or promote or abort it, and the one that decides commands too", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (rolloutView, error) {
+	c := cli.Ask(std, "rollout TYPE", "Show, pause, resume, promote or abort the rollout of an entity type", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (rolloutView, error) {
 		if action == modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
 			res, err := client.RolloutState(ctx, s.Client, args[0])
 			return viewRollout(args[0], res), err
@@ -237,7 +237,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 	for i, a := range actions {
 		c.Flags().BoolVar(&wanted[i], a.name, false, a.usage)
 	}
-	c.Flags().BoolVar(&force, "force", false, "with --abort: give entities back that the older module fails on too; they fail from then on")
+	c.Flags().BoolVar(&force, "force", false, "with --abort: also return entities that the older module cannot load; those entities will fail")
 	cli.Before(c, func([]string) error {
 		action = modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED
 		for i, a := range actions {

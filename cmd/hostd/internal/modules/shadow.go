@@ -27,7 +27,7 @@ type Shadow struct {
 
 // Flags adds the flag to a command.
 func (s *Shadow) Flags(c *cobra.Command) {
-	c.Flags().StringVar(&s.Percent, "shadow", "", "serve nothing, but decide a share of the commands too, `10%`, beside the module that serves: what differs is counted and thrown away; off ends it")
+	c.Flags().StringVar(&s.Percent, "shadow", "", "`share` of commands, such as 10%, that the module also decides without serving them; the node counts the differences and discards the results; off ends it")
 }
 
 // Parse looks at the flag, once it is read. others are those that cannot be

@@ -33,7 +33,7 @@ type madeKey struct {
 func NewKeygen(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var file, name string
-	c := cli.Leaf("keygen --out FILE", "Make a key that modules are signed with, and the line of a node's module-trust-file for it", 0, 0, func(context.Context, *cobra.Command, []string) error {
+	c := cli.Leaf("keygen --out FILE", "Create a key to sign modules with, and print its line for module-trust-file", 0, 0, func(context.Context, *cobra.Command, []string) error {
 		if file == "" {
 			return cli.Usagef("--out is missing: it names the file for the key")
 		}
@@ -57,11 +57,11 @@ func NewKeygen(std cli.Stdio) *cobra.Command {
 		}
 		return out.Print(madeKey{file, line}, func(w io.Writer) { fmt.Fprintln(w, line) })
 	})
-	c.Long = "Makes a key of ed25519, and prints the line by which nodes trust it: append it to their module-trust-file. " +
-		"Whoever has the file of --out can sign modules: keep it where they are released, and on no node.\n\n" +
+	c.Long = "Creates an Ed25519 key and prints the line with its public key; append the line to the module-trust-file of nodes. " +
+		"Somebody who has the file of --out can sign modules: keep it where you release modules, and not on a node.\n\n" +
 		"  hostd module keygen --out release.key >> trusted-keys"
-	c.Flags().StringVar(&file, "out", "", "`file` for the key; made, for its owner alone, and never written over")
-	c.Flags().StringVar(&name, "name", "", "`name` that nodes show for what is signed with it, [A-Za-z0-9._-]; that of the file unless it is given")
+	c.Flags().StringVar(&file, "out", "", "`file` to write the private key to, readable by its owner only; an existing file is not overwritten")
+	c.Flags().StringVar(&name, "name", "", "`name` that nodes show as the signer, [A-Za-z0-9._-]; defaults to the name of the file")
 	out = cli.AddOutput(c, std)
 	return c
 }
@@ -69,7 +69,7 @@ func NewKeygen(std cli.Stdio) *cobra.Command {
 // NewSign makes the command that signs a module.
 func NewSign(std cli.Stdio) *cobra.Command {
 	var keyFile, file string
-	c := cli.Leaf("sign FILE.wasm --key KEY --out SIGNATURE", "Sign a module; no node is needed", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("sign FILE.wasm --key KEY --out SIGNATURE", "Sign a module; needs no node", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if keyFile == "" {
 			return cli.Usagef("--key is missing: it names the file of the key, which 'hostd module keygen' makes")
 		}
@@ -98,11 +98,11 @@ func NewSign(std cli.Stdio) *cobra.Command {
 		fmt.Fprintf(std.Err, "%s has the signature of %s %s, digest %x\n", file, s.Name, s.Version, s.Digest)
 		return nil
 	})
-	c.Long = "Signs the bytes of a module, with the name and the version that it gives itself: it is compiled and asked for these, as a node does. " +
-		"The key may be one that another tool has made: ed25519, as PKCS #8 in PEM.\n\n" +
+	c.Long = "Signs the bytes of a module together with the name and version in its manifest, which it reads by compiling the module as a node does. " +
+		"Keys of other tools work too: Ed25519, as PKCS #8 in PEM.\n\n" +
 		"  hostd module sign counter.wasm --key release.key --out counter.sig\n  hostd module push counter.wasm --signature counter.sig"
-	c.Flags().StringVar(&keyFile, "key", "", "`file` of the key")
-	c.Flags().StringVarP(&file, "out", "o", "", "`file` for the signature; written over where there is one")
+	c.Flags().StringVar(&keyFile, "key", "", "`file` with the private key")
+	c.Flags().StringVarP(&file, "out", "o", "", "`file` to write the signature to; an existing file is overwritten")
 	return c
 }
 

@@ -27,7 +27,7 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 	var sample uint32
 	var all bool
 	var entityType string
-	c := cli.Look(std, "verify TYPE DIGEST", "Replay real histories with a module; exit with 3 where it makes other states, 4 where it fails", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
+	c := cli.Look(std, "verify TYPE DIGEST", "Replay stored histories with a module; exit with 3 if a state differs, and 4 if the module fails", 1, 2, func(ctx context.Context, s *cli.Session, args []string) (verification, error) {
 		if entityType != "" {
 			args = append([]string{entityType}, args...)
 		}
@@ -69,9 +69,9 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 			}
 		})
 	})
-	c.Flags().Uint32Var(&sample, "sample", 100, "`number` of entities to replay, drawn at random")
+	c.Flags().Uint32Var(&sample, "sample", 100, "`number` of entities to replay, chosen at random")
 	c.Flags().BoolVar(&all, "all", false, "replay every entity")
-	c.Flags().StringVar(&entityType, "type", "", "the entity `type`, where the digest is the one argument")
+	c.Flags().StringVar(&entityType, "type", "", "entity `type`, if DIGEST is the only argument")
 	return c
 }
 

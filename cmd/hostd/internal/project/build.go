@@ -21,7 +21,7 @@ import (
 // NewBuild makes 'hostd build'.
 func NewBuild(std cli.Stdio) *cobra.Command {
 	var file string
-	c := cli.Leaf("build [DIR] [-o FILE]", "Build a project to a module, and run the conformance suite on it", 0, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("build [DIR] [-o FILE]", "Build a project into a module and check it with the conformance suite", 0, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		dir := "."
 		if len(args) > 0 {
 			dir = args[0]
@@ -42,9 +42,9 @@ func NewBuild(std cli.Stdio) *cobra.Command {
 		fmt.Fprintln(std.Err, Summary(report))
 		return nil
 	})
-	c.Long = "Finds out by the files of the project which language it is in (" + guestbuild.Names() + "), builds it with the language's own tools, " +
-		"and checks the module as 'hostd module check' does. Where that fails no file is written."
-	c.Flags().StringVarP(&file, "file", "o", "", "the `file` to write; the directory's name with .wasm, in it, when it is not given")
+	c.Long = "Detects the language of the project from its files (" + guestbuild.Names() + "), builds it with the language's own tools, " +
+		"and checks the module as 'hostd module check' does. If a check fails, it writes no file."
+	c.Flags().StringVarP(&file, "file", "o", "", "`file` to write; defaults to DIR/NAME.wasm with the name of the directory")
 	return c
 }
 

@@ -25,7 +25,7 @@ var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 // NewNew makes 'hostd new'.
 func NewNew(std cli.Stdio) *cobra.Command {
 	var lang string
-	c := cli.Leaf("new NAME", "Make a project of a guest: sources, a test, and the SDK", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
+	c := cli.Leaf("new NAME", "Create a guest project with sources, a test and the SDK", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
 		l, err := guestbuild.ByName(lang)
 		if err != nil {
 			return err
@@ -45,8 +45,8 @@ func NewNew(std cli.Stdio) *cobra.Command {
 		fmt.Fprint(std.Out, steps(args[0], files["README.md"]))
 		return nil
 	})
-	c.Long = "Makes the directory NAME, with an entity type to begin with. Nothing is fetched: the SDK's sources are those of this program, " +
-		"in the directory hostd-sdk, and one line of the project names them. A directory that has something in it is left alone."
+	c.Long = "Creates the directory NAME with the sources of a first entity type. It downloads nothing: the sources of the SDK come with this program, " +
+		"in the directory hostd-sdk, and one line of the project refers to them. It does not touch a directory that is not empty."
 	c.Flags().StringVar(&lang, "lang", "go", "`language` of the project: "+guestbuild.Names())
 	return c
 }

@@ -15,7 +15,7 @@ import (
 
 // NewBinding makes the commands about who has which roles.
 func NewBinding(std cli.Stdio) *cobra.Command {
-	return cli.Group("binding", "Say who has which roles",
+	return cli.Group("binding", "Manage the roles that callers have",
 		newBindingList(std), newBindingGet(std), newBindingPut(std), newBindingRemove(std))
 }
 
@@ -49,7 +49,7 @@ func TellWhetherInForce(ctx context.Context, s *cli.Session) {
 }
 
 func newBindingList(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "ls", "List who has which roles", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*bindings, error) {
+	return cli.Ask(std, "ls", "List the role bindings of the cluster", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*bindings, error) {
 		res, err := s.RoleBindings(ctx)
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func newBindingList(std cli.Stdio) *cobra.Command {
 }
 
 func newBindingGet(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "get SUBJECT", "Print the roles that a subject has", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.RoleBinding, error) {
+	c := cli.Ask(std, "get SUBJECT", "Print the roles of a subject", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.RoleBinding, error) {
 		res, err := s.RoleBindings(ctx)
 		if err != nil {
 			return nil, err
@@ -91,15 +91,15 @@ func newBindingGet(std cli.Stdio) *cobra.Command {
 }
 
 func newBindingPut(std cli.Stdio) *cobra.Command {
-	c := cli.Order(std, "put SUBJECT ROLE...", "Give a subject roles, in the place of those that it has", 2, -1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "put SUBJECT ROLE...", "Set the roles of a subject", 2, -1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		revision, err := s.PutRoleBinding(ctx, args[0], args[1:]...)
 		if err == nil {
 			TellWhetherInForce(ctx, s)
 		}
 		return fmt.Sprintf("revision %d", revision), err
 	})
-	c.Long = "Gives a subject roles, in the place of those that it has. SUBJECT is token:NAME, jwt:NAME, certificate:NAME, group:NAME or anonymous. " +
-		"Once somebody has the role " + access.RoleAdmin + ", every call is held to the roles of its caller; the last who has it keeps it.\n\n" +
+	c.Long = "Sets the roles of a subject and replaces those that it has. SUBJECT is token:NAME, jwt:NAME, certificate:NAME, group:NAME or anonymous. " +
+		"The first binding of the role " + access.RoleAdmin + " turns role checks on for every call. The last subject that has the role cannot lose it.\n\n" +
 		"  hostd binding put token:ci invoker"
 	cli.Before(c, func(args []string) error {
 		if err := (access.Binding{Subject: args[0], Roles: args[1:]}).Check(); err != nil {
@@ -111,7 +111,7 @@ func newBindingPut(std cli.Stdio) *cobra.Command {
 }
 
 func newBindingRemove(std cli.Stdio) *cobra.Command {
-	return cli.Order(std, "rm SUBJECT", "Take all roles from a subject", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	return cli.Order(std, "rm SUBJECT", "Remove all roles of a subject", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		return args[0] + " has no roles", s.DeleteRoleBinding(ctx, args[0])
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 // NewAuth makes the commands about what a caller may do itself.
 func NewAuth(std cli.Stdio) *cobra.Command {
-	return cli.Group("auth", "Ask who you are, and what you may do", newCanI(std), NewWhoAmI(std))
+	return cli.Group("auth", "Check your own identity and permissions", newCanI(std), newWhoAmI(std))
 }
 
 // answer is what a node says of its caller.
@@ -32,7 +32,7 @@ func (a *answer) Remark() (line string, failure error) {
 }
 
 func newCanI(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "can-i [VERB [TYPE[/ID] [COMMAND]]]", "Say whether you may make a call, or who you are", 0, 3, func(ctx context.Context, s *cli.Session, args []string) (*answer, error) {
+	c := cli.Ask(std, "can-i [VERB [TYPE[/ID] [COMMAND]]]", "Check whether you are allowed to make a call", 0, 3, func(ctx context.Context, s *cli.Session, args []string) (*answer, error) {
 		about := &clusterv1.CanIRequest{}
 		for i, into := range []*string{&about.Verb, &about.EntityType, &about.Command} {
 			if i < len(args) {
@@ -49,7 +49,7 @@ func newCanI(std cli.Stdio) *cobra.Command {
 		fmt.Fprintln(w, map[bool]string{true: "yes", false: "no"}[a.res.GetAllowed()])
 		fmt.Fprintln(w, cli.Clean(fmt.Sprintf("%s, groups %s, roles %s", subject(a.res), all(a.res.GetGroups()), all(a.res.GetRoles()))))
 	})
-	c.Long = "Says whether you may make a call, and by which roles; without VERB who you are for the cluster. It ends with exit code 1 where you may not.\n\n" +
+	c.Long = "Checks whether you are allowed to make a call and prints the roles that decide it. Without VERB it prints who the cluster thinks you are. It exits with 1 if you are not allowed.\n\n" +
 		"  hostd auth can-i invoke order/al-1 add\n  hostd auth can-i read '*'"
 	return c
 }
@@ -75,9 +75,9 @@ type caller struct {
 // Remark implements cli.Remark: where roles do not decide, the node says so.
 func (c *caller) Remark() (line string, failure error) { return c.reason, nil }
 
-// NewWhoAmI makes the command that says who calls.
-func NewWhoAmI(std cli.Stdio) *cobra.Command {
-	return cli.Ask(std, "whoami", "Print who you are for the cluster, and which roles you have", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*caller, error) {
+// newWhoAmI makes the command that prints the caller's identity.
+func newWhoAmI(std cli.Stdio) *cobra.Command {
+	return cli.Ask(std, "whoami", "Print your identity and your roles", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*caller, error) {
 		res, err := s.CanI(ctx, &clusterv1.CanIRequest{})
 		if err != nil {
 			return nil, err

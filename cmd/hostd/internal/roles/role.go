@@ -22,7 +22,7 @@ const maxRulesBytes = 1 << 20
 
 // NewRole makes the commands about roles.
 func NewRole(std cli.Stdio) *cobra.Command {
-	return cli.Group("role", "Say what those may do who have a role",
+	return cli.Group("role", "Manage roles, the sets of rules that callers are granted",
 		newRoleList(std), newRoleGet(std), newRolePut(std), newRoleRemove(std))
 }
 
@@ -79,17 +79,17 @@ func newRolePut(std cli.Stdio) *cobra.Command {
 	var limits []string
 	var rules []*clusterv1.RoleRule
 	var quotas *clusterv1.RoleQuotas
-	c := cli.Order(std, "put ROLE --file FILE", "Keep a role, in the place of the one of that name", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	c := cli.Order(std, "put ROLE --file FILE", "Create or replace a role", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		revision, err := client.PutRoleWithQuotas(ctx, s.Client, args[0], quotas, rules...)
 		return fmt.Sprintf("revision %d", revision), err
 	})
-	c.Long = "Keeps a role, in the place of the one of that name. FILE has its rules as a list of JSON objects:\n\n" +
+	c.Long = "Creates a role, or replaces the role of that name. FILE contains its rules as a JSON array of objects:\n\n" +
 		`  [{"effect": "allow", "verbs": ["invoke"], "types": ["order"], "idPrefixes": ["${principal}/"], "commands": ["add"]}]` + "\n\n" +
-		"A list that is missing matches everything. - is standard input.\n\n" +
-		"--quota says how much those may have who have the role, on each node. A role with quotas needs no rules.\n\n" +
+		"A rule matches everything on a list that it leaves out. Use - to read standard input.\n\n" +
+		"--quota limits what each caller with the role may use on each node. A role with quotas needs no rules.\n\n" +
 		"  hostd role put small --quota commands-per-second=100,streams=8"
-	c.Flags().StringVar(&file, "file", "", "`file` with the rules; - is standard input")
-	c.Flags().StringSliceVar(&limits, "quota", nil, "the role's `quotas`, NAME=NUMBER or NAME=unlimited with commas between: "+strings.Join(access.QuotaNames[:], ", "))
+	c.Flags().StringVar(&file, "file", "", "`file` with the rules in JSON; - reads standard input")
+	c.Flags().StringSliceVar(&limits, "quota", nil, "comma-separated `quotas` of the role, each NAME=NUMBER or NAME=unlimited: "+strings.Join(access.QuotaNames[:], ", "))
 	cli.Before(c, func(args []string) (err error) {
 		if quotas, err = parseQuotas(limits); err != nil {
 			return err
@@ -142,7 +142,7 @@ func readRules(ctx context.Context, name, file string, in io.Reader) ([]*cluster
 }
 
 func newRoleRemove(std cli.Stdio) *cobra.Command {
-	return cli.Order(std, "rm ROLE", "Remove a role that nobody has", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	return cli.Order(std, "rm ROLE", "Remove a role that no binding uses", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		return args[0] + " is no role", s.DeleteRole(ctx, args[0])
 	})
 }

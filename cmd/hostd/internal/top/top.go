@@ -43,7 +43,7 @@ func (o options) request(once bool) *clusterv1.WatchStatsRequest {
 func New(std cli.Stdio) *cobra.Command {
 	var o options
 	var out *cli.Output
-	c := cli.Talk(std, "top", "Show what nodes and entity types do: rates, latencies, memory", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
+	c := cli.Talk(std, "top", "Show rates, latencies and memory of nodes and entity types", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
 		if o.once || out.JSON() || !cli.OnTerminal(std.Out) {
 			p, err := cli.Anywhere(ctx, s, func(ctx context.Context) (*picture, error) { return once(ctx, s, o) })
 			if err != nil {
@@ -58,12 +58,12 @@ func New(std cli.Stdio) *cobra.Command {
 		return follow(ctx, s, o)
 	})
 	out = cli.AddOutput(c, std)
-	c.Long = "Shows what each node does, and the entities of each type on all nodes: commands, events, what was refused and what failed, each a second, and how long commands waited, were in a guest and waited for their commit. " +
-		"On a terminal it goes on until interrupted; otherwise, and with -o json, it measures once. " +
-		"Rates of a type are sums over the nodes, latencies those of the node where they are longest."
-	c.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how `long` nodes measure, from 1s to 1m")
-	c.Flags().BoolVar(&o.once, "once", false, "measure once, on a terminal too")
-	c.Flags().Uint32Var(&o.hot, "hot", 5, "show this `many` of the entities that are asked for most, at most 100")
+	c.Long = "Shows for each node and each entity type the rates of commands, events, rejections and faults, and how long commands waited for an executor, ran in the guest and waited for their commit. " +
+		"On a terminal it refreshes until interrupted; otherwise, and with -o json, it measures once. " +
+		"The rates of a type are sums over all nodes, its latencies those of the slowest node."
+	c.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "`time` that nodes measure for, 1s to 1m")
+	c.Flags().BoolVar(&o.once, "once", false, "measure once, even on a terminal")
+	c.Flags().Uint32Var(&o.hot, "hot", 5, "`number` of the busiest entities to show, at most 100")
 	cli.Before(c, func([]string) error {
 		switch {
 		case o.interval < leastInterval || o.interval > mostInterval:
