@@ -73,7 +73,7 @@ func TestExitCodes(t *testing.T) {
 		{"module push", cli.ExitUsage, "want 'hostd module push FILE.wasm"},
 		{"entity send counter a", cli.ExitUsage, "want 'hostd entity send TYPE ID COMMAND [JSON]"},
 		{"entity send counter a add --expected-sequence -1 --addr " + nowhere, cli.ExitUsage, "must be 0 or more"},
-		{"entity ls counter --status asleep", cli.ExitUsage, "must be one of active, parked"},
+		{"entity ls counter --status asleep", cli.ExitUsage, "must be one of active, quarantined"},
 		{"entity tagged counter t --limit 0", cli.ExitUsage, "--limit is 0"},
 		{"entity tagged counter", cli.ExitUsage, ""},
 		{"entity ls counter --limit -1", cli.ExitUsage, "--limit is -1"},

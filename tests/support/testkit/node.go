@@ -131,8 +131,13 @@ func (n *Node) Launch() error {
 		args = append(args, "--node-id", n.opts.ID)
 	}
 	n.cmd = exec.Command(n.path, append(args, n.opts.Flags...)...)
-	// What tests do to nodes would have them lead nothing for minutes.
-	n.cmd.Env = append(os.Environ(), "HOSTD_LEAD_AGAIN_AFTER=200ms")
+	// Tests stop and slow down nodes so often that they would lead nothing for
+	// minutes.
+	cooldown := "HOSTD_LEADERSHIP_COOLDOWN"
+	if isRelease(n.path) {
+		cooldown = "HOSTD_LEAD_AGAIN_AFTER" // its name before 0.2.0
+	}
+	n.cmd.Env = append(os.Environ(), cooldown+"=200ms")
 	n.cmd.Stderr = &n.log
 	n.cmd.WaitDelay = Patience
 	if err := n.cmd.Start(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,7 +29,7 @@ func Release(commit string) (string, error) {
 	if err := haveCommit(root, commit); err != nil {
 		return "", err
 	}
-	return builtOnce("hostd-"+commit, func(path string) error {
+	path, err := builtOnce("hostd-"+commit, func(path string) error {
 		dir, err := os.MkdirTemp("", "hostd-release")
 		if err != nil {
 			return err
@@ -50,6 +51,17 @@ func Release(commit string) (string, error) {
 		}
 		return nil
 	})
+	releases.Store(path, true)
+	return path, err
+}
+
+// releases has the paths of the programs that Release has returned.
+var releases sync.Map
+
+// isRelease reports whether a program is an earlier release.
+func isRelease(path string) bool {
+	_, ok := releases.Load(path)
+	return ok
 }
 
 // haveCommit fetches the commit where it is missing.
