@@ -4,9 +4,9 @@
 // 	protoc        (unknown)
 // source: hostd/cluster/v1/cluster.proto
 
-// The cluster: its members, its shards, and a small replicated map of
-// settings. Calls that change something need `admin: full` in the node's
-// configuration; otherwise they answer permission_denied.
+// The cluster: its members, its shards, and a small replicated map of settings.
+// Calls that change something need `admin: full` in the node's configuration;
+// otherwise they fail with permission_denied.
 
 package clusterv1
 
@@ -28,19 +28,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Kind is what a profile is of.
+// Kind is the kind of a profile.
 type ProfileNodeRequest_Kind int32
 
 const (
-	// No profile is of this.
+	// Invalid.
 	ProfileNodeRequest_KIND_UNSPECIFIED ProfileNodeRequest_Kind = 0
-	// What the processors do.
+	// Where the process uses CPU time.
 	ProfileNodeRequest_KIND_CPU ProfileNodeRequest_Kind = 1
-	// Who holds memory.
+	// Where memory was allocated that is still in use.
 	ProfileNodeRequest_KIND_HEAP ProfileNodeRequest_Kind = 2
-	// What each goroutine does now.
+	// The stacks of all goroutines.
 	ProfileNodeRequest_KIND_GOROUTINE ProfileNodeRequest_Kind = 3
-	// What goroutines wait for.
+	// Where goroutines wait.
 	ProfileNodeRequest_KIND_BLOCK ProfileNodeRequest_Kind = 4
 )
 
@@ -94,15 +94,15 @@ type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node's name, stable over restarts.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Where its API listens, host:port.
+	// Address of its API for clients, host:port.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// "joining", "up", "leaving", "down", or "weakly_up": it asked the answering
-	// node for admission within the last seconds and is no member, because the
-	// metadata group has no quorum to admit it.
+	// "joining", "up", "leaving", "down", or "weakly_up": it has asked the answering node
+	// for admission within the last seconds, but is not a member, because the metadata
+	// group has no quorum to admit it.
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	// Whether this node hears it.
+	// Whether this node receives heartbeats from it.
 	Reachable bool `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	// What it takes on.
+	// Its roles.
 	Roles []string `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
 	// How many shards it leads.
 	LeaderCount uint32 `protobuf:"varint,6,opt,name=leader_count,json=leaderCount,proto3" json:"leader_count,omitempty"`
@@ -110,23 +110,22 @@ type Member struct {
 	ReplicaCount uint32 `protobuf:"varint,7,opt,name=replica_count,json=replicaCount,proto3" json:"replica_count,omitempty"`
 	// The release it runs.
 	Version string `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
-	// What fails together with it; empty when it was not told.
+	// Its failure domain, such as a rack or availability zone; empty if unset.
 	Zone string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
-	// Whether it is drained: it leads nothing and is given nothing until it is
-	// resumed or starts anew.
+	// Whether it is drained: it leads no shards and gets none until it is resumed or
+	// restarted.
 	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
-	// How far its wall clock is ahead of the median of those that it hears, in
-	// milliseconds, in steps of 100; negative where it is behind.
+	// How far its wall clock is ahead of the median clock of the nodes that it hears, in
+	// milliseconds, in steps of 100; negative if it is behind.
 	ClockSkewMillis int64 `protobuf:"zigzag64,30,opt,name=clock_skew_millis,json=clockSkewMillis,proto3" json:"clock_skew_millis,omitempty"`
-	// The levels that its release speaks, as far as the answering node knows;
-	// both 0 where it does not.
+	// Lowest cluster version that its release supports. Both bounds are 0 if the
+	// answering node does not know them.
 	MinLevel uint32 `protobuf:"varint,20,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	// The highest of them.
+	// Highest cluster version that its release supports.
 	MaxLevel uint32 `protobuf:"varint,21,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	// Why it is given no leadership for balance, as the coordinator told; not set
-	// where it is given some.
+	// Why the coordinator assigns it no leaderships for balance; unset if it does.
 	Trouble *Trouble `protobuf:"bytes,31,opt,name=trouble,proto3" json:"trouble,omitempty"`
-	// Where other nodes reach it, host:port. Below level 2 it is address.
+	// Address of its peer listener, host:port. Below cluster version 2 it equals address.
 	PeerAddress   string `protobuf:"bytes,32,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -267,24 +266,24 @@ func (x *Member) GetPeerAddress() string {
 	return ""
 }
 
-// Trouble is why a node is given no leaderships: it is slow, came back after it
-// was lost, damages its replicas, or its disk is full.
+// Trouble is why a node gets no leaderships: it is slow, has come back after a failure,
+// damages its replicas, or its disk is full.
 type Trouble struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether what it led was taken from it because it was slow: its disk or its
-	// raft loop. Otherwise it came back after it was lost.
+	// Whether it lost its leaderships because its disk or its raft loop was slow. If
+	// false, it has come back after a failure.
 	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
-	// When it is given leaderships again if it gives no more trouble, by the
-	// coordinator's clock; not set while it is slow.
+	// When it gets leaderships again if the trouble does not recur, by the coordinator's
+	// clock; unset while it is slow.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
-	// For how long it must give no trouble.
+	// Cooldown: how long the trouble must not recur.
 	QuietMillis uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
-	// How often replicas of the node were damaged that had been built since the
-	// damage before; 0 if that is not the trouble. From 3 on the node leads nothing
-	// and gets no replicas until it is resumed.
+	// How often replicas of the node were damaged again after they had been rebuilt; 0 if
+	// that is not the trouble. From 3 on, the node leads no shards and gets no replicas
+	// until it is resumed.
 	Damages uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
-	// Whether the disk has no room for more: the node takes no commands, leads
-	// nothing and is given no replicas until there is room.
+	// Whether the disk is full: the node accepts no commands, leads no shards and gets no
+	// replicas until there is space.
 	DiskFull      bool `protobuf:"varint,5,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -360,27 +359,27 @@ type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard's number, from 1; 0 is the metadata group.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The node that leads it; empty while none is known.
+	// The node that leads it; empty if unknown.
 	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	// Its term: it grows with every election.
 	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	// The nodes whose replicas vote, without those that have lost their disk.
+	// The nodes of its voters, except those that have lost their disk.
 	Voters []string `protobuf:"bytes,4,rep,name=voters,proto3" json:"voters,omitempty"`
-	// The nodes whose replicas follow without a vote.
+	// The nodes of its non-voting replicas.
 	Learners []string `protobuf:"bytes,5,rep,name=learners,proto3" json:"learners,omitempty"`
-	// How many entities it holds, as far as the answering node knows.
+	// Number of its entities, as far as the answering node knows.
 	EntityCount uint64 `protobuf:"varint,6,opt,name=entity_count,json=entityCount,proto3" json:"entity_count,omitempty"`
-	// The last log index applied on the answering node, or, where it holds no
-	// replica, on the leader as far as it has said.
+	// The last log index applied on the answering node or, if that has no replica, the
+	// last one that the leader has reported.
 	AppliedIndex uint64 `protobuf:"varint,7,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// Estimated size of its journal on disk, in bytes.
 	Bytes uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Replicas that have stopped: they neither lead nor answer, and are replaced
-	// where others have the shard. One whose rows are disputed is here too: it
-	// answers nobody until enough voters say what they have, and is kept.
+	// Stopped replicas: they neither lead nor answer, and are replaced if other replicas
+	// have the shard. A replica whose checksum is disputed is also listed: it does not
+	// answer until enough voters have reported their checksums, and is not replaced.
 	Stopped []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
-	// The nodes of voters whose disks are lost: they count in majorities until a
-	// leader takes them out.
+	// The nodes of voters whose disks are lost. They count for majorities until a leader
+	// removes them.
 	LostVoters    []string `protobuf:"bytes,41,rep,name=lost_voters,json=lostVoters,proto3" json:"lost_voters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -486,12 +485,12 @@ func (x *Shard) GetLostVoters() []string {
 	return nil
 }
 
-// StoppedReplica is a replica that applies no more of its log.
+// StoppedReplica is a replica that has stopped applying its log.
 type StoppedReplica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its node, whose /readyz and log say more.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// "damaged" or "unsupported", which is an entry of a later release.
+	// "damaged", or "unsupported" if the log has an entry of a later release.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -583,7 +582,7 @@ type GetClusterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every member, ordered by node id.
 	Members []*Member `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
-	// The node that leads the metadata group; empty while none is known.
+	// The node that leads the metadata group; empty if unknown.
 	Coordinator string `protobuf:"bytes,2,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
 	// Whether the metadata group has a quorum.
 	Quorum bool `protobuf:"varint,3,opt,name=quorum,proto3" json:"quorum,omitempty"`
@@ -591,19 +590,17 @@ type GetClusterResponse struct {
 	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// How many data shards the cluster has.
 	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
-	// The entity types with which the caller may do anything, ordered by name, and
-	// what decides the shard of an entity.
+	// How entity ids map to shards, for the entity types on which the caller has any
+	// permission, ordered by name.
 	ShardKeys []*ShardKey `protobuf:"bytes,6,rep,name=shard_keys,json=shardKeys,proto3" json:"shard_keys,omitempty"`
-	// The level of the cluster: the version of what it writes.
+	// The cluster version: the version of everything that the cluster writes.
 	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
-	// The cluster: no other has the same. Every answer has it in its header
-	// Hostd-Cluster too, and a call that names another there is refused with
-	// failed_precondition.
+	// Unique id of the cluster. Every response also has it in the header Hostd-Cluster. A
+	// request with a different id in this header fails with failed_precondition.
 	ClusterId string `protobuf:"bytes,60,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// What the operators decided for the whole cluster.
+	// Policy of the cluster.
 	Policy *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
-	// The orders of operators that were accepted and are not carried out yet, as
-	// the coordinator said last.
+	// Accepted operations that are not finished, as last reported by the coordinator.
 	PendingOrders []*PendingOrder `protobuf:"bytes,111,rep,name=pending_orders,json=pendingOrders,proto3" json:"pending_orders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -709,20 +706,19 @@ func (x *GetClusterResponse) GetPendingOrders() []*PendingOrder {
 	return nil
 }
 
-// PendingOrder is an order of an operator that was accepted and is not carried
-// out yet.
+// PendingOrder is an operation that was accepted and is not finished.
 type PendingOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What was ordered: "replication" for a policy that shards do not match yet,
-	// "leave", "down", "drain", "move" or "rebalance".
+	// "leave", "down", "drain", "move", "rebalance", or "replication" for a policy that
+	// shards do not match yet.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The node that the order names; empty if it names none.
+	// The node of the operation; empty if it has none.
 	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// The shard of a "move".
 	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// How many shards it still has to change.
+	// Number of shards left to change.
 	Remaining uint32 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// What holds it up, or what is being done.
+	// What blocks it, or what it is doing.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -793,16 +789,16 @@ func (x *PendingOrder) GetReason() string {
 	return ""
 }
 
-// ShardKey says what of an entity decides its shard: with neither group nor
-// until the type and the whole id. It never changes.
+// ShardKey says how the shard of an entity is derived: from the type and the whole id
+// by default. It never changes.
 type ShardKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// What stands in the place of the type; empty is the type itself.
+	// Replaces the type in the derivation; empty means the type itself.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Ends the part of the id that counts: what stands before the first of it. An
-	// id without it, or that begins with it, counts whole. Empty is the whole id.
+	// Only the part of the id before the first occurrence of this text is used. An id that
+	// does not contain it, or starts with it, is used whole. Empty means the whole id.
 	Until         string `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -862,13 +858,12 @@ func (x *ShardKey) GetUntil() string {
 // ListShardsRequest asks for the shards.
 type ListShardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only numbers and leaders: what a client needs that sends commands to the
-	// node that leads.
+	// Return only numbers and leaders, which clients need to send commands to leaders.
 	LeadersOnly bool `protobuf:"varint,1,opt,name=leaders_only,json=leadersOnly,proto3" json:"leaders_only,omitempty"`
-	// With leaders_only, the version of an earlier answer: the answer has the
-	// shards whose leader has changed since, if the same node is asked.
+	// With leaders_only, the version of an earlier response from the same node: return
+	// only shards whose leader has changed since.
 	SinceVersion string `protobuf:"bytes,2,opt,name=since_version,json=sinceVersion,proto3" json:"since_version,omitempty"`
-	// At most this many a page, up to 4,096; 0 means as many as there is room for.
+	// Maximum size of a page, up to 4,096; 0 means as many as fit.
 	// A page ends with the shard that brings it to 1 MiB. With leaders_only there
 	// is one page.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -941,11 +936,11 @@ type ListShardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shards of this page, ordered by number.
 	Shards []*Shard `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
-	// With leaders_only, the version of who leads what.
+	// With leaders_only, the version of the leaders.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Whether shards are only those that have changed since since_version.
+	// Whether shards has only those that changed after since_version.
 	Changes bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1051,7 +1046,7 @@ type WatchClusterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every member, ordered by node id.
 	Members []*Member `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
-	// The node that leads the metadata group; empty while none is known.
+	// The node that leads the metadata group; empty if unknown.
 	Coordinator string `protobuf:"bytes,2,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
 	// Whether the metadata group has a quorum.
 	Quorum bool `protobuf:"varint,3,opt,name=quorum,proto3" json:"quorum,omitempty"`
@@ -1059,12 +1054,11 @@ type WatchClusterResponse struct {
 	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// How many data shards the cluster has.
 	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
-	// The level of the cluster: the version of what it writes.
+	// The cluster version: the version of everything that the cluster writes.
 	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
-	// What the operators decided for the whole cluster.
+	// Policy of the cluster.
 	Policy *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
-	// The orders of operators that were accepted and are not carried out yet, as
-	// the coordinator said last.
+	// Accepted operations that are not finished, as last reported by the coordinator.
 	PendingOrders []*PendingOrder `protobuf:"bytes,111,rep,name=pending_orders,json=pendingOrders,proto3" json:"pending_orders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1193,14 +1187,13 @@ func (*WatchShardsRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
-// WatchShardsResponse is the shards, or what has become of some.
+// WatchShardsResponse has all shards, or those that have changed.
 type WatchShardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Every shard in the first message, those that have changed in others, ordered
-	// by number. A message ends with the shard that brings it to 1 MiB; another one
-	// with changes has those behind it.
+	// Every shard in the first message, and changed shards in later ones, ordered by
+	// number. A message that reaches 1 MiB continues in another message with changes.
 	Shards []*Shard `protobuf:"bytes,1,rep,name=shards,proto3" json:"shards,omitempty"`
-	// Whether the shards that are not named stay as they are.
+	// Whether shards that are not listed are unchanged.
 	Changes bool `protobuf:"varint,2,opt,name=changes,proto3" json:"changes,omitempty"`
 	// The answering node.
 	NodeId        string `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -1314,26 +1307,26 @@ func (x *WatchStatsRequest) GetOnce() bool {
 	return false
 }
 
-// WatchStatsResponse is what one node has measured, or names nodes that do not
+// WatchStatsResponse has the measurement of one node, or names nodes that did not
 // answer.
 type WatchStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// When it had measured, by its clock.
+	// End of the measurement, by the node's clock.
 	MeasuredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=measured_at,json=measuredAt,proto3" json:"measured_at,omitempty"`
-	// How long it had, in milliseconds.
+	// Length of the measurement, in milliseconds.
 	PeriodMillis uint32 `protobuf:"varint,3,opt,name=period_millis,json=periodMillis,proto3" json:"period_millis,omitempty"`
-	// What the node does.
+	// Activity of the node.
 	Node *NodeStats `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
-	// The types that ran on the node since it started, those with the most commands
-	// first, at most 200 of them.
+	// The types that have run on the node since it started, those with the most commands
+	// first, at most 200.
 	Types []*TypeStats `protobuf:"bytes,5,rep,name=types,proto3" json:"types,omitempty"`
 	// How many types are left out.
 	MoreTypes uint32 `protobuf:"varint,6,opt,name=more_types,json=moreTypes,proto3" json:"more_types,omitempty"`
-	// Nodes that do not answer; told once, until they do.
+	// Nodes that stopped answering; each is reported once until it answers again.
 	MissingNodes []string `protobuf:"bytes,7,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
-	// Nodes that are no members any more, and are not asked again.
+	// Nodes that have left the cluster.
 	LeftNodes     []string `protobuf:"bytes,8,rep,name=left_nodes,json=leftNodes,proto3" json:"left_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1425,30 +1418,30 @@ func (x *WatchStatsResponse) GetLeftNodes() []string {
 	return nil
 }
 
-// NodeStats is what a node does. Rates are means over the period.
+// NodeStats is the activity of a node. Rates are means over the period.
 type NodeStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Commands that were carried out, with those that left no event.
+	// Successful commands, including those without events.
 	CommandsPerSecond float64 `protobuf:"fixed64,1,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
 	// Their events.
 	EventsPerSecond float64 `protobuf:"fixed64,2,opt,name=events_per_second,json=eventsPerSecond,proto3" json:"events_per_second,omitempty"`
 	// Queries that guests answered.
 	QueriesPerSecond float64 `protobuf:"fixed64,3,opt,name=queries_per_second,json=queriesPerSecond,proto3" json:"queries_per_second,omitempty"`
-	// Commands that guests refused.
+	// Commands that guests rejected.
 	RejectionsPerSecond float64 `protobuf:"fixed64,4,opt,name=rejections_per_second,json=rejectionsPerSecond,proto3" json:"rejections_per_second,omitempty"`
-	// Guest calls that failed by the guest's fault.
+	// Guest calls that failed because of the guest.
 	FaultsPerSecond float64 `protobuf:"fixed64,5,opt,name=faults_per_second,json=faultsPerSecond,proto3" json:"faults_per_second,omitempty"`
-	// Commands that the limits of their type held back.
+	// Commands that the limits of their type delayed or rejected.
 	LimitedPerSecond float64 `protobuf:"fixed64,6,opt,name=limited_per_second,json=limitedPerSecond,proto3" json:"limited_per_second,omitempty"`
 	// Entities in memory.
 	EntitiesResident uint64 `protobuf:"varint,7,opt,name=entities_resident,json=entitiesResident,proto3" json:"entities_resident,omitempty"`
 	// Shards that the node leads.
 	ShardsLed uint32 `protobuf:"varint,8,opt,name=shards_led,json=shardsLed,proto3" json:"shards_led,omitempty"`
-	// Requests that wait for a lane to take them.
+	// Requests that wait for an executor.
 	RequestsWaiting uint64 `protobuf:"varint,9,opt,name=requests_waiting,json=requestsWaiting,proto3" json:"requests_waiting,omitempty"`
-	// Processors that the process kept busy; 1.5 is one and a half.
+	// CPUs that the process kept busy, such as 1.5.
 	ProcessorsUsed float64 `protobuf:"fixed64,10,opt,name=processors_used,json=processorsUsed,proto3" json:"processors_used,omitempty"`
-	// Processors that it may use.
+	// CPUs that the process may use.
 	Processors uint32 `protobuf:"varint,11,opt,name=processors,proto3" json:"processors,omitempty"`
 	// Memory of the process that is resident, in bytes.
 	MemoryBytes uint64 `protobuf:"varint,12,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
@@ -1460,7 +1453,7 @@ type NodeStats struct {
 	LogSyncsPerSecond float64 `protobuf:"fixed64,15,opt,name=log_syncs_per_second,json=logSyncsPerSecond,proto3" json:"log_syncs_per_second,omitempty"`
 	// Free space of its data directory, in bytes.
 	DiskFreeBytes uint64 `protobuf:"varint,16,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
-	// Whether it refuses writes for want of space.
+	// Whether it rejects writes because the disk is almost full.
 	DiskReadOnly  bool `protobuf:"varint,17,opt,name=disk_read_only,json=diskReadOnly,proto3" json:"disk_read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1615,30 +1608,30 @@ func (x *NodeStats) GetDiskReadOnly() bool {
 	return false
 }
 
-// TypeStats is what the entities of a type do on a node. Rates are means over the
-// period.
+// TypeStats is the activity of the entities of a type on a node. Rates are means over
+// the period.
 type TypeStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Commands that a guest was given, whatever came of them.
+	// Commands that the guest ran, successful or not.
 	CommandsPerSecond float64 `protobuf:"fixed64,2,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
-	// Events of those that were carried out.
+	// Events of successful commands.
 	EventsPerSecond float64 `protobuf:"fixed64,3,opt,name=events_per_second,json=eventsPerSecond,proto3" json:"events_per_second,omitempty"`
-	// Commands that the guest refused.
+	// Commands that the guest rejected.
 	RejectionsPerSecond float64 `protobuf:"fixed64,4,opt,name=rejections_per_second,json=rejectionsPerSecond,proto3" json:"rejections_per_second,omitempty"`
-	// Guest calls that failed by the guest's fault, those that load entities too.
+	// Guest calls that failed because of the guest, including calls that load entities.
 	FaultsPerSecond float64 `protobuf:"fixed64,5,opt,name=faults_per_second,json=faultsPerSecond,proto3" json:"faults_per_second,omitempty"`
-	// Fuel that commands have spent.
+	// Fuel that commands used.
 	FuelPerSecond float64 `protobuf:"fixed64,6,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
 	// Entities in memory.
 	EntitiesResident uint64 `protobuf:"varint,7,opt,name=entities_resident,json=entitiesResident,proto3" json:"entities_resident,omitempty"`
-	// How long commands waited for their turn. The three are not set where nothing
-	// was measured; of types beyond the first 100 that ran on a node none is.
+	// Time that commands waited for an executor. The three times are unset if nothing was
+	// measured, and for types beyond the first 100 that ran on the node.
 	Queue *StageTime `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
-	// How long the guest had them.
+	// Time that commands ran in the guest.
 	Guest *StageTime `protobuf:"bytes,9,opt,name=guest,proto3" json:"guest,omitempty"`
-	// How long they waited for their commit.
+	// Time that commands waited for their commit.
 	Commit        *StageTime `protobuf:"bytes,10,opt,name=commit,proto3" json:"commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1744,13 +1737,13 @@ func (x *TypeStats) GetCommit() *StageTime {
 	return nil
 }
 
-// StageTime is how long a stage of commands took, over the period, at most 9 %
-// too long.
+// StageTime has quantiles of the time that commands spent in a stage. They are at most
+// 9 % too high.
 type StageTime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Half of them took no longer, in microseconds.
+	// Median, in microseconds.
 	P50Micros float64 `protobuf:"fixed64,1,opt,name=p50_micros,json=p50Micros,proto3" json:"p50_micros,omitempty"`
-	// 99 of 100 took no longer.
+	// 99th percentile, in microseconds.
 	P99Micros     float64 `protobuf:"fixed64,2,opt,name=p99_micros,json=p99Micros,proto3" json:"p99_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1807,7 +1800,7 @@ type TailLogsRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Only lines written for this entity; empty means all of the type.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Go on with the lines that come.
+	// Continue with new lines.
 	Follow        bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1864,18 +1857,18 @@ func (x *TailLogsRequest) GetFollow() bool {
 	return false
 }
 
-// TailLogsResponse has lines of one node, in the order in which they were
-// written, or names nodes that do not answer.
+// TailLogsResponse has lines of one node, in the order of their writing, or names nodes
+// that did not answer.
 type TailLogsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lines.
 	Lines []*TailLogsResponse_Line `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
-	// Lines of the type on the node that were overwritten before they could be
-	// sent, or were more than it keeps of a type in a second.
+	// Number of lost lines of the type on the node: overwritten before they were sent, or
+	// over the limit of lines that a node keeps of a type per second.
 	Lost uint64 `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
-	// The node that the lines are of.
+	// The node of the lines.
 	NodeId string `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Nodes that do not answer; told once, until they do.
+	// Nodes that stopped answering; each is reported once until it answers again.
 	MissingNodes  []string `protobuf:"bytes,4,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1939,15 +1932,14 @@ func (x *TailLogsResponse) GetMissingNodes() []string {
 	return nil
 }
 
-// ProfileNodeRequest says what of which node is measured.
+// ProfileNodeRequest selects a node and a kind of profile.
 type ProfileNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node; empty means the one that is asked.
+	// The node; empty means the answering node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// What to measure.
 	Kind ProfileNodeRequest_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=hostd.cluster.v1.ProfileNodeRequest_Kind" json:"kind,omitempty"`
-	// For how many seconds KIND_CPU and KIND_BLOCK measure: 1 to 300, 10 unless it
-	// is given.
+	// Duration of KIND_CPU and KIND_BLOCK in seconds, up to 300; 0 means 10.
 	Seconds       uint32 `protobuf:"varint,3,opt,name=seconds,proto3" json:"seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2004,10 +1996,10 @@ func (x *ProfileNodeRequest) GetSeconds() uint32 {
 	return 0
 }
 
-// ProfileNodeResponse is a part of a profile; all parts together are gzip.
+// ProfileNodeResponse is a part of a profile. All parts together are a gzip file.
 type ProfileNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that was measured.
+	// The measured node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// At most 256 KiB.
 	Part          []byte `protobuf:"bytes,2,opt,name=part,proto3" json:"part,omitempty"`
@@ -2059,12 +2051,12 @@ func (x *ProfileNodeResponse) GetPart() []byte {
 	return nil
 }
 
-// ProfileGuestsRequest says what is measured.
+// ProfileGuestsRequest selects an entity type.
 type ProfileGuestsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// For how many seconds: 1 to 300, 10 unless it is given.
+	// Duration in seconds, up to 300; 0 means 10.
 	Seconds       uint32 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2114,16 +2106,16 @@ func (x *ProfileGuestsRequest) GetSeconds() uint32 {
 	return 0
 }
 
-// ProfileGuestsResponse is a part of what one node has found, or names nodes
-// that do not answer.
+// ProfileGuestsResponse is a part of the profile of one node, or names nodes that did
+// not answer.
 type ProfileGuestsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that was measured.
+	// The measured node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Names of functions as the module has them, at most 256 bytes each; those
-	// without one are "function" and their index.
+	// Function names of the module, at most 256 bytes each; "function" and the index for
+	// functions without a name.
 	Functions []string `protobuf:"bytes,2,rep,name=functions,proto3" json:"functions,omitempty"`
-	// What was spent where.
+	// The stacks.
 	Stacks []*ProfileGuestsResponse_Stack `protobuf:"bytes,3,rep,name=stacks,proto3" json:"stacks,omitempty"`
 	// Nodes that were not measured.
 	MissingNodes  []string `protobuf:"bytes,4,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
@@ -2189,12 +2181,12 @@ func (x *ProfileGuestsResponse) GetMissingNodes() []string {
 	return nil
 }
 
-// MoveShardRequest names a shard and where its leadership goes.
+// MoveShardRequest names a shard and its new leader.
 type MoveShardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The node that shall lead it.
+	// The new leader.
 	ToNode        string `protobuf:"bytes,2,opt,name=to_node,json=toNode,proto3" json:"to_node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2244,7 +2236,7 @@ func (x *MoveShardRequest) GetToNode() string {
 	return ""
 }
 
-// MoveShardResponse says that the shard has moved.
+// MoveShardResponse says that the leadership was transferred.
 type MoveShardResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2284,7 +2276,7 @@ func (*MoveShardResponse) Descriptor() ([]byte, []int) {
 // DrainRequest names a node.
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node to empty.
+	// The node to drain.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2327,10 +2319,10 @@ func (x *DrainRequest) GetNodeId() string {
 	return ""
 }
 
-// DrainResponse says that the node leads nothing any more.
+// DrainResponse says that the node no longer leads a shard.
 type DrainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many leaderships were moved.
+	// Number of transferred leaderships.
 	Moved         uint32 `protobuf:"varint,1,opt,name=moved,proto3" json:"moved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2376,7 +2368,7 @@ func (x *DrainResponse) GetMoved() uint32 {
 // ResumeRequest names a node.
 type ResumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node that may lead and hold replicas again.
+	// The node to resume.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2419,7 +2411,7 @@ func (x *ResumeRequest) GetNodeId() string {
 	return ""
 }
 
-// ResumeResponse says that the order is taken back.
+// ResumeResponse says that the operation was cancelled.
 type ResumeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2459,7 +2451,7 @@ func (*ResumeResponse) Descriptor() ([]byte, []int) {
 // LeaveRequest names a node.
 type LeaveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node to take out.
+	// The node to remove.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2502,7 +2494,7 @@ func (x *LeaveRequest) GetNodeId() string {
 	return ""
 }
 
-// LeaveResponse says that the node is no member any more.
+// LeaveResponse says that the node has left the cluster.
 type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2542,7 +2534,7 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 // DownRequest names a node.
 type DownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node to give up.
+	// The node to declare dead.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2659,10 +2651,10 @@ func (*RebalanceRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
-// RebalanceResponse says what was started.
+// RebalanceResponse is the result of Rebalance.
 type RebalanceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many moves were started.
+	// Number of started moves.
 	Moves         uint32 `protobuf:"varint,1,opt,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2710,7 +2702,7 @@ type Setting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Its value; empty where it was removed.
+	// Its value; empty if it was removed.
 	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	// The number of the change that wrote it.
 	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -2965,12 +2957,13 @@ func (x *GetSettingResponse) GetSetting() *Setting {
 // ListSettingsRequest selects settings.
 type ListSettingsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only names that begin with this.
+	// Only names that start with this text.
 	KeyPrefix string `protobuf:"bytes,1,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`
-	// At most this many a page, up to 4,096; 0 means as many as there is room for.
+	// Maximum size of a page, up to 4,096; 0 means as many as fit.
 	// A page ends with the setting that brings it to 1 MiB.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with the same filter; empty starts.
+	// next_page_token of the previous page, with the same filter; empty for the first
+	// page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3032,10 +3025,10 @@ type ListSettingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The settings, ordered by name.
 	Settings []*Setting `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty"`
-	// The number of the last change of any setting that this node knows. Pages
-	// with the same one are of the same settings.
+	// Number of the last change of any setting that this node knows. Pages with the same
+	// revision belong to the same version of the settings.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3095,7 +3088,7 @@ func (x *ListSettingsResponse) GetNextPageToken() string {
 // WatchSettingsRequest selects settings.
 type WatchSettingsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only names that begin with this.
+	// Only names that start with this text.
 	KeyPrefix     string `protobuf:"bytes,1,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3184,20 +3177,20 @@ func (x *WatchSettingsResponse) GetSetting() *Setting {
 	return nil
 }
 
-// Policy is what the operators decided for the whole cluster.
+// Policy is the cluster-wide policy.
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Voters of a shard, as far as there are nodes: 1, 3, 5 or 7.
+	// Number of voters of a shard, if there are enough nodes: 1, 3, 5 or 7.
 	Replication uint32 `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`
-	// No shard is placed before so many nodes are up.
+	// Number of nodes that must be up before shards are placed.
 	MinMembers uint32 `protobuf:"varint,2,opt,name=min_members,json=minMembers,proto3" json:"min_members,omitempty"`
-	// Whether replicas and leaders are moved for balance alone.
+	// Whether replicas and leaderships move just for balance.
 	Rebalance bool `protobuf:"varint,3,opt,name=rebalance,proto3" json:"rebalance,omitempty"`
-	// The replicas of a node that was out of reach for so long are replaced.
+	// Time after which the replicas of an unreachable node are replaced.
 	DeadAfterMillis uint64 `protobuf:"varint,4,opt,name=dead_after_millis,json=deadAfterMillis,proto3" json:"dead_after_millis,omitempty"`
-	// Whether the metadata has the policy. Without it, and for a dead_after_millis
-	// that it does not have, each coordinator goes by its own flags; those of the
-	// answering node are shown.
+	// Whether the metadata contains the policy. Otherwise, and for a missing
+	// dead_after_millis, each coordinator uses its own flags, and the response shows
+	// those of the answering node.
 	Stored        bool `protobuf:"varint,5,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3268,16 +3261,16 @@ func (x *Policy) GetStored() bool {
 	return false
 }
 
-// SetPolicyRequest has what is to change.
+// SetPolicyRequest has the members of the policy to change.
 type SetPolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of Policy.
+	// See Policy.
 	Replication *uint32 `protobuf:"varint,1,opt,name=replication,proto3,oneof" json:"replication,omitempty"`
-	// Of Policy.
+	// See Policy.
 	MinMembers *uint32 `protobuf:"varint,2,opt,name=min_members,json=minMembers,proto3,oneof" json:"min_members,omitempty"`
-	// Of Policy.
+	// See Policy.
 	Rebalance *bool `protobuf:"varint,3,opt,name=rebalance,proto3,oneof" json:"rebalance,omitempty"`
-	// Of Policy; from level 2 of the cluster on.
+	// See Policy; needs cluster version 2.
 	DeadAfterMillis *uint64 `protobuf:"varint,4,opt,name=dead_after_millis,json=deadAfterMillis,proto3,oneof" json:"dead_after_millis,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -3341,7 +3334,7 @@ func (x *SetPolicyRequest) GetDeadAfterMillis() uint64 {
 	return 0
 }
 
-// SetPolicyResponse has the policy as it is now.
+// SetPolicyResponse has the new policy.
 type SetPolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The policy.
@@ -3387,12 +3380,12 @@ func (x *SetPolicyResponse) GetPolicy() *Policy {
 	return nil
 }
 
-// RaiseLevelRequest names a level.
+// RaiseLevelRequest names a cluster version.
 type RaiseLevelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The level; 0 for the highest that the answering node speaks.
+	// The cluster version; 0 means the highest that the answering node supports.
 	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
-	// Whether to say only what stands in the way.
+	// Change nothing, and only report obstacles.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3442,12 +3435,12 @@ func (x *RaiseLevelRequest) GetDryRun() bool {
 	return false
 }
 
-// RaiseLevelResponse says what the members speak.
+// RaiseLevelResponse has the cluster versions that members support.
 type RaiseLevelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The level that the cluster is at now.
+	// The current cluster version.
 	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
-	// The level that was asked for.
+	// The requested cluster version.
 	Wanted uint32 `protobuf:"varint,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// The members, by name.
 	Nodes         []*NodeLevels `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -3548,10 +3541,10 @@ type InitializeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// Whether the node has founded it since it was called; otherwise the cluster
-	// was there, and nothing was done but to join it.
+	// Whether this call bootstrapped the cluster. If false, the cluster existed, and at
+	// most the node joined it.
 	Founded bool `protobuf:"varint,2,opt,name=founded,proto3" json:"founded,omitempty"`
-	// The seeds that did not answer when the node founded the cluster, host:port.
+	// The seeds that did not answer during the bootstrap, host:port.
 	SilentSeeds   []string `protobuf:"bytes,3,rep,name=silent_seeds,json=silentSeeds,proto3" json:"silent_seeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3608,18 +3601,19 @@ func (x *InitializeResponse) GetSilentSeeds() []string {
 	return nil
 }
 
-// NodeLevels is what one member speaks.
+// NodeLevels has the cluster versions that one member supports.
 type NodeLevels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Its release; empty where it did not answer.
+	// Its release; empty if it did not answer.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The levels that its release speaks; both 0 where it did not answer.
+	// Lowest cluster version that its release supports. Both bounds are 0 if it did not
+	// answer.
 	MinLevel uint32 `protobuf:"varint,3,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	// The highest of them.
+	// Highest cluster version that its release supports.
 	MaxLevel uint32 `protobuf:"varint,4,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	// Why the level cannot be raised because of it; empty where it can.
+	// Why this node prevents the upgrade; empty if it does not.
 	Obstacle      string `protobuf:"bytes,5,opt,name=obstacle,proto3" json:"obstacle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3690,23 +3684,23 @@ func (x *NodeLevels) GetObstacle() string {
 	return ""
 }
 
-// RoleRule matches calls by each list that it has.
+// RoleRule matches calls that match each of its lists.
 type RoleRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "allow" or "deny". What a rule denies is refused, whatever allows it.
+	// "allow" or "deny". Deny overrides allow.
 	Effect string `protobuf:"bytes,1,opt,name=effect,proto3" json:"effect,omitempty"`
 	// "invoke", "query", "read", "operate", "deploy", "download", "settings",
 	// "admin", "export", "security", or "*" for all. "security" cannot be denied.
 	Verbs []string `protobuf:"bytes,2,rep,name=verbs,proto3" json:"verbs,omitempty"`
-	// Entity types, or beginnings of them with "*" at the end. Empty is all, and
-	// calls that are about no type.
+	// Entity types, or prefixes with "*" at the end. Empty matches all types, and calls
+	// without a type.
 	Types []string `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`
-	// Beginnings of entity ids. "${principal}" is the caller's kind and name, such
-	// as "jwt:alice", "${principal.name}" the name alone: one is allowed, and
-	// needs something behind it. Empty is all, and calls that are about no entity.
+	// Prefixes of entity ids. "${principal}" stands for the caller's kind and name, such
+	// as "jwt:alice", and "${principal.name}" for the name. A prefix may contain one of
+	// them, followed by more text. Empty matches all ids, and calls without an entity.
 	IdPrefixes []string `protobuf:"bytes,4,rep,name=id_prefixes,json=idPrefixes,proto3" json:"id_prefixes,omitempty"`
-	// Commands and queries, or beginnings of them with "*" at the end. Empty is
-	// all, and calls without one.
+	// Commands and queries, or prefixes with "*" at the end. Empty matches all, and calls
+	// without one.
 	Commands      []string `protobuf:"bytes,5,rep,name=commands,proto3" json:"commands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3777,25 +3771,23 @@ func (x *RoleRule) GetCommands() []string {
 	return nil
 }
 
-// RoleQuotas are how much callers may have, on each node. In each 0 says nothing
-// of it, and -1 is no bound. Of a caller with several roles the most generous
-// counts, of those that say something.
+// RoleQuotas limit each caller on each node. 0 means unset and -1 unlimited. If a
+// caller has several roles, the most generous of the set values applies.
 type RoleQuotas struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Commands and queries in a second.
+	// Commands and queries a second.
 	CommandsPerSecond int64 `protobuf:"varint,1,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
-	// Fuel that these spend in a second.
+	// Fuel that they use a second.
 	FuelPerSecond int64 `protobuf:"varint,2,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
-	// Bytes of the payloads of commands and queries, and of their replies, in a
-	// second.
+	// Bytes a second of the payloads and replies of commands and queries.
 	BytesPerSecond int64 `protobuf:"varint,3,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
-	// Streams that are open.
+	// Open streams.
 	Streams int64 `protobuf:"varint,4,opt,name=streams,proto3" json:"streams,omitempty"`
 	// Connections whose certificate names the caller.
 	Connections int64 `protobuf:"varint,5,opt,name=connections,proto3" json:"connections,omitempty"`
-	// Uploads of modules at a time.
+	// Concurrent uploads of modules.
 	Uploads int64 `protobuf:"varint,6,opt,name=uploads,proto3" json:"uploads,omitempty"`
-	// Seconds of the processor, in a minute, for compiling modules.
+	// CPU seconds a minute for compiling modules.
 	CompileSecondsPerMinute int64 `protobuf:"varint,7,opt,name=compile_seconds_per_minute,json=compileSecondsPerMinute,proto3" json:"compile_seconds_per_minute,omitempty"`
 	unknownFields           protoimpl.UnknownFields
 	sizeCache               protoimpl.SizeCache
@@ -3887,11 +3879,11 @@ type Role struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its rules, in any order.
 	Rules []*RoleRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
-	// That of all roles when it was put; 0 of one that is built in.
+	// Revision of all roles at its last change; 0 if it is built in.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// It is of the release, and stays as it is.
+	// Whether it is part of the release and cannot be changed.
 	BuiltIn bool `protobuf:"varint,4,opt,name=built_in,json=builtIn,proto3" json:"built_in,omitempty"`
-	// What it says of quotas; absent where it says nothing.
+	// Its quotas; absent if it has none.
 	Quotas        *RoleQuotas `protobuf:"bytes,5,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3962,14 +3954,14 @@ func (x *Role) GetQuotas() *RoleQuotas {
 	return nil
 }
 
-// RoleBinding gives a subject roles.
+// RoleBinding is a subject with its roles.
 type RoleBinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "token:NAME", "jwt:NAME", "certificate:NAME", "group:NAME" or "anonymous".
 	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
 	// The names of its roles.
 	Roles []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
-	// That of all roles when it was put.
+	// Revision of all roles at its last change.
 	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4066,9 +4058,9 @@ func (*ListRolesRequest) Descriptor() ([]byte, []int) {
 // ListRolesResponse has all roles.
 type ListRolesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name.
+	// Sorted by name.
 	Roles []*Role `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"`
-	// Of the last change of a role or a binding.
+	// Revision of the last change of a role or a binding.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4123,9 +4115,9 @@ type PutRoleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name: 1 to 64 bytes of [a-z0-9._-].
 	RoleName string `protobuf:"bytes,1,opt,name=role_name,json=roleName,proto3" json:"role_name,omitempty"`
-	// Its rules, at most 64; none only beside quotas.
+	// Its rules, at most 64; may be empty only if the role has quotas.
 	Rules []*RoleRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
-	// What it says of quotas.
+	// Its quotas.
 	Quotas        *RoleQuotas `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4182,7 +4174,7 @@ func (x *PutRoleRequest) GetQuotas() *RoleQuotas {
 	return nil
 }
 
-// PutRoleResponse tells of the role.
+// PutRoleResponse has the revision of the role.
 type PutRoleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision of the role.
@@ -4274,7 +4266,7 @@ func (x *DeleteRoleRequest) GetRoleName() string {
 	return ""
 }
 
-// DeleteRoleResponse says that the role is gone.
+// DeleteRoleResponse says that the role was removed.
 type DeleteRoleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4351,12 +4343,12 @@ func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
 // ListRoleBindingsResponse has all bindings.
 type ListRoleBindingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By subject.
+	// Sorted by subject.
 	Bindings []*RoleBinding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	// Of the last change of a role or a binding.
+	// Revision of the last change of a role or a binding.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Somebody is admin, so that roles decide. Until then whoever is let in has
-	// all rights.
+	// Whether role checks are on, because there is an admin. Until then, every caller
+	// that is admitted has all rights.
 	InForce       bool `protobuf:"varint,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4416,7 +4408,7 @@ func (x *ListRoleBindingsResponse) GetInForce() bool {
 // PutRoleBindingRequest is a binding.
 type PutRoleBindingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who gets the roles.
+	// The subject.
 	Subject string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
 	// The names of the roles, at most 16.
 	Roles         []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
@@ -4468,7 +4460,7 @@ func (x *PutRoleBindingRequest) GetRoles() []string {
 	return nil
 }
 
-// PutRoleBindingResponse tells of the binding.
+// PutRoleBindingResponse has the revision of the binding.
 type PutRoleBindingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision of the binding.
@@ -4517,7 +4509,7 @@ func (x *PutRoleBindingResponse) GetRevision() uint64 {
 // DeleteRoleBindingRequest names a subject.
 type DeleteRoleBindingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who loses its roles.
+	// The subject.
 	Subject       string `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4597,21 +4589,22 @@ func (*DeleteRoleBindingResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
-// Token is one that the cluster keeps. Nobody can show it by what is kept.
+// Token describes a token that the cluster stores. The token itself cannot be derived
+// from the stored data.
 type Token struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its bearer's; "token:NAME" is the subject.
+	// Name of its bearer; the subject is "token:NAME".
 	TokenName string `protobuf:"bytes,1,opt,name=token_name,json=tokenName,proto3" json:"token_name,omitempty"`
-	// The roles that its bearer has now.
+	// The current roles of its bearer.
 	Roles []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
-	// When it ends; absent is never.
+	// When it expires; absent means never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// When it was made.
+	// When it was created.
 	MadeAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
-	// That of all roles when it was put.
+	// Revision of all roles at its last change.
 	Revision uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// It has ended by the clock of this node. It is kept for an hour longer, or
-	// until another token is made.
+	// Whether it has expired by the clock of this node. It stays listed for another hour
+	// or until a token is created.
 	Expired       bool `protobuf:"varint,6,opt,name=expired,proto3" json:"expired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4729,9 +4722,9 @@ func (*ListTokensRequest) Descriptor() ([]byte, []int) {
 // ListTokensResponse has all tokens.
 type ListTokensResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By name.
+	// Sorted by name.
 	Tokens []*Token `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	// Of the last change of a role, a binding or a token.
+	// Revision of the last change of a role, a binding or a token.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4784,14 +4777,14 @@ func (x *ListTokensResponse) GetRevision() uint64 {
 // CreateTokenRequest is the hash of a token.
 type CreateTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its bearer's: letters, digits and ._@- only.
+	// Name of its bearer: letters, digits and ._@- only.
 	TokenName string `protobuf:"bytes,1,opt,name=token_name,json=tokenName,proto3" json:"token_name,omitempty"`
-	// The SHA-256 of the token. Who calls makes the token, of 256 random bits: no
-	// node, and no log of one, ever has it.
+	// SHA-256 of the token. The caller generates the token from 256 random bits, so that
+	// it never reaches a node or a log.
 	TokenSha256 []byte `protobuf:"bytes,2,opt,name=token_sha256,json=tokenSha256,proto3" json:"token_sha256,omitempty"`
 	// The names of the roles of its bearer, at most 16.
 	Roles []string `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
-	// When it ends; absent is never.
+	// When it expires; absent means never.
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4855,7 +4848,7 @@ func (x *CreateTokenRequest) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// CreateTokenResponse tells of the token.
+// CreateTokenResponse has the revision of the token.
 type CreateTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision of the token.
@@ -4947,7 +4940,7 @@ func (x *DeleteTokenRequest) GetTokenName() string {
 	return ""
 }
 
-// DeleteTokenResponse says that the token is not taken any more.
+// DeleteTokenResponse says that the token is no longer accepted.
 type DeleteTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4987,13 +4980,13 @@ func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
 // CanIRequest describes a call.
 type CanIRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it does, such as "invoke"; empty only asks who the caller is.
+	// The verb, such as "invoke"; empty only asks for the caller's identity.
 	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
-	// The entity type that it is about; empty is none, "*" is all.
+	// The entity type; empty means none, "*" means all.
 	EntityType string `protobuf:"bytes,2,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// The entity that it is about; empty is all of the type.
+	// The entity; empty means all of the type.
 	EntityId string `protobuf:"bytes,3,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// The command or the query; empty is none.
+	// The command or the query; empty means none.
 	Command       string `protobuf:"bytes,4,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5060,17 +5053,17 @@ func (x *CanIRequest) GetCommand() string {
 // CanIResponse is the answer.
 type CanIResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether the caller may.
+	// Whether the call is allowed.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// Why not, or why, in words.
+	// Human-readable reason.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// What the caller is known by: "anonymous", "token", "jwt" or "certificate".
+	// Kind of the caller's credential: "anonymous", "token", "jwt" or "certificate".
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The caller's name.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// The groups that it is in.
+	// The caller's groups.
 	Groups []string `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
-	// The roles that it has.
+	// The caller's roles.
 	Roles         []string `protobuf:"bytes,6,rep,name=roles,proto3" json:"roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5148,19 +5141,19 @@ func (x *CanIResponse) GetRoles() []string {
 	return nil
 }
 
-// Line is what a guest wrote.
+// Line is a line that a guest wrote.
 type TailLogsResponse_Line struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When it was written, by the clock of the node.
 	WrittenAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`
-	// Empty where the guest was not called for an entity.
+	// The entity; empty if the guest was not called for one.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// "debug", "info", "warn" or "error"; standard output and error are "info".
-	// "fault" is how a call failed.
+	// "fault" is the error of a failed call.
 	Level string `protobuf:"bytes,3,opt,name=level,proto3" json:"level,omitempty"`
-	// At most 1 KiB; of a fault at most 5 KiB.
+	// The text, at most 1 KiB, or 5 KiB for a fault.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
-	// Of the module that wrote it.
+	// The module that wrote it.
 	ModuleDigest  string `protobuf:"bytes,5,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5231,14 +5224,14 @@ func (x *TailLogsResponse_Line) GetModuleDigest() string {
 	return ""
 }
 
-// Stack is what was spent in one function, called by certain others.
+// Stack is the fuel used by one call stack.
 type ProfileGuestsResponse_Stack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Indexes in functions, the one that spends first; at most 64.
+	// Indexes into functions, innermost first; at most 64.
 	Functions []uint32 `protobuf:"varint,1,rep,packed,name=functions,proto3" json:"functions,omitempty"`
-	// How often guests were met there.
+	// Number of samples.
 	Samples int64 `protobuf:"varint,2,opt,name=samples,proto3" json:"samples,omitempty"`
-	// Units of fuel that these samples stand for.
+	// Fuel that the samples stand for.
 	Fuel          int64 `protobuf:"varint,3,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -6,31 +6,31 @@
 
 // Commands to entities, queries on them, and their histories.
 //
-// An entity is addressed by its type and its id. Its truth is its events; a
-// command appends events, a query reads the state folded from them. Payloads
-// travel as `json`, any JSON value, or as `data`, bytes: a type whose module
-// declares the encoding "json" takes both (data must hold JSON text), a type
-// with the encoding "bytes" takes data only. Answers come back the way the
-// request's payload came; without a payload in the request, as json from a
-// json type and as data from a bytes type.
+// An entity is addressed by its type and its id. Its events are the source of
+// truth: a command appends events, and a query reads the state that results from
+// them. Payloads are `json`, any JSON value, or `data`, bytes. A type whose module
+// declares the encoding "json" accepts both (data must be JSON text), and a type
+// with the encoding "bytes" accepts only data. A reply has the form of the
+// request's payload. If the request has no payload, a json type replies with json
+// and a bytes type with data.
 //
-// Errors carry Connect codes:
+// Errors have Connect codes:
 //
-//   invalid_argument     the caller's input: a bad name, over a limit, a command
-//                        id used before for something else
+//   invalid_argument     invalid input: a bad name, a value over a limit, or a
+//                        command id that was used for a different command
 //   not_found            no such entity type, command or query
 //   failed_precondition  the handler rejected the command (detail Rejection) or
-//                        the expected sequence did not hold (detail
+//                        the entity was not at the expected sequence (detail
 //                        SequenceMismatch)
-//   resource_exhausted   a queue, a quota or a disk mark is full; nothing was
+//   resource_exhausted   a queue, a quota or the disk is full; nothing was
 //                        written
 //   unavailable          no leader with a quorum; safe to retry with the same
 //                        command id
-//   deadline_exceeded    outcome unknown: retry with the same command id and get
-//                        the one true reply
-//   internal             the module's code failed or passed a limit; nothing was
-//                        written
-//   unimplemented        not built in this release
+//   deadline_exceeded    outcome unknown; a retry with the same command id
+//                        returns the reply of the first attempt
+//   internal             the module's code failed or exceeded a limit; nothing
+//                        was written
+//   unimplemented        not supported by this release
 
 package entityv1
 
@@ -54,14 +54,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Consistency is what a query may answer from.
+// Consistency says how current the state of a query must be.
 type Consistency int32
 
 const (
 	// The state after every command that was acknowledged before the query
 	// arrived.
 	Consistency_LINEARIZABLE Consistency = 0
-	// The state in memory, without asking a quorum whether it is the latest.
+	// The state in memory, which may be outdated because no quorum confirms it.
 	Consistency_STALE Consistency = 1
 )
 
@@ -113,27 +113,27 @@ type SendRequest struct {
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// Name of the command: 1 to 255 bytes of printable UTF-8.
 	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
-	// What the command is given; none is null for json types and no bytes for
-	// bytes types.
+	// The payload of the command. If it is absent, a json type gets null and a bytes
+	// type gets no bytes.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
 	//	*SendRequest_Json
 	//	*SendRequest_Data
 	Payload isSendRequest_Payload `protobuf_oneof:"payload"`
-	// The client's name for this command, unique per entity: sent again it gets
-	// the first reply and has no second effect. Up to 128 bytes of printable
-	// UTF-8; empty lets the server make one, and then a retry is a new command.
+	// Idempotency key of the command, unique per entity: a retry with the same id
+	// returns the first reply and has no second effect. Up to 128 bytes of printable
+	// UTF-8. If it is empty, the server generates one, and a retry is a new command.
 	CommandId string `protobuf:"bytes,6,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// The sequence that the entity must be at, or the command is refused with
-	// SequenceMismatch. Absent accepts any.
+	// The sequence that the entity must be at; otherwise the command is rejected with
+	// SequenceMismatch. Absent accepts any sequence.
 	ExpectedSequence *uint64 `protobuf:"varint,7,opt,name=expected_sequence,json=expectedSequence,proto3,oneof" json:"expected_sequence,omitempty"`
-	// How long ago an attempt with this command id was first made of which the
-	// outcome is not known, in milliseconds by the caller's own clock; 0 says that
-	// there was none. An entity remembers the ids of its last 10,000 commands. A
-	// retry that its memory does not reach back to is not carried out, since it
-	// may have been before: it is answered aborted, with an ErrorInfo whose reason
-	// is COMMAND_OUTCOME_UNKNOWN. Without an age it is carried out again.
+	// For a retry, the time since the first attempt with this command id, in
+	// milliseconds by the caller's clock; 0 for a first attempt. The idempotency window
+	// of an entity holds the ids of its last 10,000 commands. A retry that is older
+	// than the window is not run, because it may have been run before: it fails with
+	// aborted and an ErrorInfo with the reason COMMAND_OUTCOME_UNKNOWN. A retry without
+	// an age is run again.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,8,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -241,8 +241,8 @@ type isSendRequest_Payload interface {
 }
 
 type SendRequest_Json struct {
-	// Any JSON value. In the JSON form integers of 64 bits keep their digits; in
-	// the binary form those beyond 2^53 are strings of digits.
+	// Any JSON value. In the JSON encoding of this message, 64-bit integers keep all
+	// digits. In the binary encoding, integers beyond 2^53 are strings of digits.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 
@@ -255,7 +255,7 @@ func (*SendRequest_Json) isSendRequest_Payload() {}
 
 func (*SendRequest_Data) isSendRequest_Payload() {}
 
-// SendResponse says that the command is durable, and what it answered.
+// SendResponse is the result of a durable command.
 type SendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command's reply; absent when it is empty.
@@ -269,12 +269,12 @@ type SendResponse struct {
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How many events the command emitted.
 	EventCount uint32 `protobuf:"varint,4,opt,name=event_count,json=eventCount,proto3" json:"event_count,omitempty"`
-	// True when an earlier command with this id had been run: the reply is the
-	// stored one.
+	// True if the command had already been run under this id: the reply is the stored
+	// one.
 	Duplicate bool `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	// The node that answered for the entity.
+	// The node that ran the command.
 	NodeId string `protobuf:"bytes,6,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// What the command has cost, in units of fuel; 0 of a stored reply.
+	// Fuel that the command used; 0 for a stored reply.
 	Fuel          uint64 `protobuf:"varint,7,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -434,10 +434,10 @@ func (x *SendStreamRequest) GetRequests() []*SendStreamRequest_Item {
 	return nil
 }
 
-// SendStreamResponse carries whatever answers were ready.
+// SendStreamResponse carries the responses that were ready.
 type SendStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answers, in completion order.
+	// The responses, in completion order.
 	Responses     []*SendStreamResponse_Item `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -485,9 +485,9 @@ type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the Connect code, such as "failed_precondition".
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// What is wrong, for people.
+	// Human-readable message.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Rejection, SequenceMismatch or google.rpc.BadRequest, where the code has one.
+	// Rejection, SequenceMismatch or google.rpc.BadRequest, if the code has one.
 	Details       []*anypb.Any `protobuf:"bytes,3,rep,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -544,8 +544,8 @@ func (x *Error) GetDetails() []*anypb.Any {
 	return nil
 }
 
-// Rejection is the detail of failed_precondition when the module's handler
-// refused the command: what it returned, as it returned it.
+// Rejection is the detail of failed_precondition if the module's handler rejected
+// the command. It has the values that the handler returned.
 type Rejection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The handler's code, such as "insufficient_funds".
@@ -600,8 +600,8 @@ func (x *Rejection) GetMessage() string {
 	return ""
 }
 
-// SequenceMismatch is the detail of failed_precondition when the expected
-// sequence did not hold.
+// SequenceMismatch is the detail of failed_precondition if the entity was not at the
+// expected sequence.
 type SequenceMismatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sequence the entity is at.
@@ -647,8 +647,8 @@ func (x *SequenceMismatch) GetActual() uint64 {
 	return 0
 }
 
-// EventsCut is the detail of out_of_range when what is asked for was cut, as
-// the entity type retains no more.
+// EventsCut is the detail of out_of_range if requested events were truncated by the
+// retention of the type.
 type EventsCut struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's first event that is kept; of a state, the first event of which
@@ -704,15 +704,15 @@ type QueryRequest struct {
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// Name of the query: 1 to 255 bytes of printable UTF-8.
 	Query string `protobuf:"bytes,3,opt,name=query,proto3" json:"query,omitempty"`
-	// What the query is given; none is null for json types and no bytes for
-	// bytes types.
+	// The payload of the query. If it is absent, a json type gets null and a bytes type
+	// gets no bytes.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
 	//	*QueryRequest_Json
 	//	*QueryRequest_Data
 	Payload isQueryRequest_Payload `protobuf_oneof:"payload"`
-	// LINEARIZABLE unless told otherwise.
+	// LINEARIZABLE by default.
 	Consistency   Consistency `protobuf:"varint,6,opt,name=consistency,proto3,enum=hostd.entity.v1.Consistency" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -806,8 +806,8 @@ type isQueryRequest_Payload interface {
 }
 
 type QueryRequest_Json struct {
-	// Any JSON value. In the JSON form integers of 64 bits keep their digits; in
-	// the binary form those beyond 2^53 are strings of digits.
+	// Any JSON value. In the JSON encoding of this message, 64-bit integers keep all
+	// digits. In the binary encoding, integers beyond 2^53 are strings of digits.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 
@@ -820,10 +820,10 @@ func (*QueryRequest_Json) isQueryRequest_Payload() {}
 
 func (*QueryRequest_Data) isQueryRequest_Payload() {}
 
-// QueryResponse is what the query answered.
+// QueryResponse is the result of a query.
 type QueryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer; absent when it is empty.
+	// The reply; absent if it is empty.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
@@ -832,7 +832,7 @@ type QueryResponse struct {
 	Payload isQueryResponse_Payload `protobuf_oneof:"payload"`
 	// The entity's sequence that the query saw; 0 when it has no events.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// What the query has cost, in units of fuel.
+	// Fuel that the query used.
 	Fuel          uint64 `protobuf:"varint,4,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -912,12 +912,12 @@ type isQueryResponse_Payload interface {
 }
 
 type QueryResponse_Json struct {
-	// The answer as a JSON value.
+	// The reply as a JSON value.
 	Json *structpb.Value `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 
 type QueryResponse_Data struct {
-	// The answer as bytes.
+	// The reply as bytes.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
@@ -925,26 +925,26 @@ func (*QueryResponse_Json) isQueryResponse_Payload() {}
 
 func (*QueryResponse_Data) isQueryResponse_Payload() {}
 
-// ReadEventsRequest selects a stretch of an entity's history.
+// ReadEventsRequest selects a range of an entity's events.
 type ReadEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// The first sequence wanted; 0 and 1 both mean the beginning.
+	// The first sequence to return; 0 and 1 both mean the beginning.
 	FromSequence uint64 `protobuf:"varint,3,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	// The last sequence wanted; 0 means no end.
+	// The last sequence to return; 0 means no end.
 	ToSequence uint64 `protobuf:"varint,4,opt,name=to_sequence,json=toSequence,proto3" json:"to_sequence,omitempty"`
 	// Keep the stream open and send events as they are committed, up to
 	// to_sequence. Without it the stream ends at the newest event.
 	Follow bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
-	// Send the contents as data whatever the type's encoding: programs that
-	// parse JSON themselves save a translation.
+	// Return the contents as data, whatever the encoding of the type. This saves a
+	// conversion for programs that parse JSON themselves.
 	AsData bool `protobuf:"varint,6,opt,name=as_data,json=asData,proto3" json:"as_data,omitempty"`
-	// Send events of older forms in today's, as the module that serves the type
-	// upcasts them. It needs level 2 of the cluster; failed_precondition where the module has older forms and
-	// does not upcast them for readers.
+	// Return events of older forms in their current form, as upcast by the module that
+	// serves the type. It needs cluster version 2. It fails with failed_precondition if
+	// the module has older forms but cannot upcast them for readers.
 	Upcast        bool `protobuf:"varint,7,opt,name=upcast,proto3" json:"upcast,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1036,7 +1036,7 @@ type ReadEventsResponse struct {
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The event's type, named by the module.
 	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// The event's content; absent when it is empty.
+	// The event's content; absent if it is empty.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
@@ -1051,10 +1051,10 @@ type ReadEventsResponse struct {
 	Tags []string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty"`
 	// SHA-256 of the module that emitted the event, in hex.
 	ModuleDigest string `protobuf:"bytes,8,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
-	// Who made the command, where the entity's type keeps that and the caller
-	// was known; absent otherwise.
+	// The caller of the command, if the entity's type records callers and the caller was
+	// authenticated.
 	Principal *Principal `protobuf:"bytes,9,opt,name=principal,proto3" json:"principal,omitempty"`
-	// The type that the event is stored with, where it was upcast to another.
+	// The type that the event is stored with, if it was upcast to a different type.
 	StoredType    string `protobuf:"bytes,10,opt,name=stored_type,json=storedType,proto3" json:"stored_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1196,15 +1196,16 @@ type ReadRecordsRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// The record with this event is the first; 0 is the oldest that is kept, or
-	// with newest_first the newest. It counts for the first page alone.
+	// The first page starts with the record that contains this event; 0 means the
+	// oldest record that is left, or the newest with newest_first. Later pages ignore
+	// it.
 	FromSequence uint64 `protobuf:"varint,3,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	// From the newest back to the oldest.
+	// Return the newest record first.
 	NewestFirst bool `protobuf:"varint,4,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
-	// At most this many a page, up to 500; 0 means 100.
+	// Maximum size of a page, up to 500; 0 means 100.
 	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, of the same entity and direction; empty
-	// starts.
+	// next_page_token of the previous page, for the same entity and direction; empty for
+	// the first page.
 	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1285,9 +1286,9 @@ func (x *ReadRecordsRequest) GetPageToken() string {
 // ReadRecordsResponse is one page.
 type ReadRecordsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The records of this page, in the direction that was asked for.
+	// The records of this page, in the requested direction.
 	Records []*ReadRecordsResponse_Record `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1337,15 +1338,15 @@ func (x *ReadRecordsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Principal is who made a command.
+// Principal is the caller of a command.
 type Principal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By what it was known: "token", "jwt" or "certificate"; "anonymous" for who
-	// has shown nothing.
+	// Kind of credential: "token", "jwt" or "certificate"; "anonymous" for a caller
+	// without one.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Its name, unique within the kind; empty for the anonymous.
+	// Name of the caller, unique within the kind; empty if anonymous.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The groups that the issuer of its credential has named.
+	// Groups of the caller, according to the issuer of the credential.
 	Groups        []string `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1409,34 +1410,34 @@ type SubscribeRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Only events with this tag; empty means all.
 	Tag string `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
-	// Where to go on: the cursor of the last message received. Empty starts at
-	// the beginning. It is opaque: a position in the shards' logs, which names
-	// their history. If a log has other events there now, or ends before, as after
-	// a restore from a backup, the call fails with out_of_range and the reason
-	// CURSOR_HISTORY_LOST: discard what was made of the events, and start over.
+	// Where to continue: the cursor of the last message received. Empty starts at the
+	// beginning. A cursor is opaque; it encodes a position in the log of each shard and
+	// identifies the log's history. If a log has different events there now, or ends
+	// before the position, for example after a restore from a backup, the call fails
+	// with out_of_range and the reason CURSOR_HISTORY_LOST: discard everything derived
+	// from the events and start again.
 	Cursor string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Keep the stream open and send events as they are committed.
 	Follow bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	// Only the events of these shards; empty means all. Several subscribers can
-	// share a type out this way.
+	// Only events of these shards; empty means all. This lets several subscribers
+	// divide the events of a type among them.
 	Shards []uint32 `protobuf:"varint,5,rep,packed,name=shards,proto3" json:"shards,omitempty"`
-	// Send the contents as data whatever the type's encoding: programs that
-	// parse JSON themselves save a translation.
+	// Return the contents as data, whatever the encoding of the type. This saves a
+	// conversion for programs that parse JSON themselves.
 	AsData bool `protobuf:"varint,6,opt,name=as_data,json=asData,proto3" json:"as_data,omitempty"`
-	// Let the cursor of each message hold only the shards whose positions have
-	// changed since the message before: it has to be joined with what was there
-	// (api/cursor). Messages without an event, whose sequence is 0, then tell
-	// that the positions moved over what is not wanted.
+	// Let the cursor of each message contain only the shards whose position has changed
+	// since the previous message. The client has to merge it into its cursor
+	// (api/cursor). Messages without an event, with sequence 0, then report positions
+	// that moved past events that the subscription does not select.
 	PartialCursors bool `protobuf:"varint,7,opt,name=partial_cursors,json=partialCursors,proto3" json:"partial_cursors,omitempty"`
-	// Go on past events that were cut, as their type retains no more. Without it
-	// the stream ends at the first of them with out_of_range.
+	// Skip truncated events. Without it, the stream fails with out_of_range at the first
+	// truncated event.
 	SkipCut bool `protobuf:"varint,8,opt,name=skip_cut,json=skipCut,proto3" json:"skip_cut,omitempty"`
-	// Send events of older forms in today's, as for ReadEvents.
+	// Return events of older forms in their current form, as in ReadEvents.
 	Upcast bool `protobuf:"varint,9,opt,name=upcast,proto3" json:"upcast,omitempty"`
-	// Begin at the newest event, in those shards of which the cursor has no
-	// position: a message without an event, whose sequence is 0, tells where that
-	// is, and every event that is committed after it follows. It is for streams
-	// that follow.
+	// In shards without a position in the cursor, start after the newest event. A
+	// message without an event, with sequence 0, reports that position, and all events
+	// committed later follow. It needs follow.
 	FromNewest    bool `protobuf:"varint,10,opt,name=from_newest,json=fromNewest,proto3" json:"from_newest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1549,7 +1550,7 @@ type SubscribeResponse struct {
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The event's type, named by the module.
 	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// The event's content; absent when it is empty.
+	// The event's content; absent if it is empty.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
@@ -1566,16 +1567,15 @@ type SubscribeResponse struct {
 	ModuleDigest string `protobuf:"bytes,8,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	// The entity the event belongs to.
 	EntityId string `protobuf:"bytes,9,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Resume after this event by giving the cursor back. It grows with the
-	// number of shards.
+	// Cursor to resume after this event. Its size grows with the number of shards.
 	Cursor string `protobuf:"bytes,10,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// How many events were passed over since the message before because they
-	// were cut; only with skip_cut.
+	// Number of truncated events skipped since the previous message; only with
+	// skip_cut.
 	Skipped uint64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	// Who made the command, where the entity's type keeps that and the caller
-	// was known; absent otherwise.
+	// The caller of the command, if the entity's type records callers and the caller was
+	// authenticated.
 	Principal *Principal `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
-	// The type that the event is stored with, where it was upcast to another.
+	// The type that the event is stored with, if it was upcast to a different type.
 	StoredType    string `protobuf:"bytes,13,opt,name=stored_type,json=storedType,proto3" json:"stored_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1789,12 +1789,12 @@ func (x *GetEntityRequest) GetEntityId() string {
 // GetEntityResponse describes an entity.
 type GetEntityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "absent" (no events), "active", "deleted", or "parked" (it faulted
-	// repeatedly and is held back).
+	// "absent" (no events), "active", "deleted", or "parked" (quarantined after repeated
+	// faults, with back-off).
 	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	// The number of its last event.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The sequence of its newest snapshot; 0 when it has none.
+	// The sequence of its newest snapshot; 0 if it has none.
 	SnapshotSequence uint64 `protobuf:"varint,3,opt,name=snapshot_sequence,json=snapshotSequence,proto3" json:"snapshot_sequence,omitempty"`
 	// The shard it belongs to.
 	ShardId uint32 `protobuf:"varint,4,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
@@ -1802,28 +1802,28 @@ type GetEntityResponse struct {
 	NodeId string `protobuf:"bytes,5,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// SHA-256 of the module that serves its type, in hex.
 	ModuleDigest string `protobuf:"bytes,6,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
-	// True while its state is in memory.
+	// True if its state is in memory.
 	Resident bool `protobuf:"varint,7,opt,name=resident,proto3" json:"resident,omitempty"`
-	// Size of the state in its last snapshot; before there is one, of its state
-	// in memory, as far as that is quickly told.
+	// Size of the state in its last snapshot or, if there is none, an estimate of the size
+	// in memory.
 	StateBytes uint64 `protobuf:"varint,8,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Its pending timers; 256 at most. ListTimers has all.
 	Timers []*Timer `protobuf:"bytes,9,rep,name=timers,proto3" json:"timers,omitempty"`
-	// The last fault of the module's code on this entity, for people, with what
-	// it wrote before, such as the text of a panic; empty when there was none since
-	// it was loaded.
+	// The last fault of the module's code on this entity, human-readable, with the output
+	// that preceded it, such as the text of a panic; empty if there was none since the
+	// entity was loaded.
 	LastError string `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// How often in a row the module's code has failed on it.
+	// Number of consecutive faults of the module's code on it.
 	Faults uint32 `protobuf:"varint,11,opt,name=faults,proto3" json:"faults,omitempty"`
-	// What the commands of its last 65,536 events have cost, in units of fuel.
+	// Fuel used by the commands of its last 65,536 events.
 	Fuel uint64 `protobuf:"varint,12,opt,name=fuel,proto3" json:"fuel,omitempty"`
-	// How many of its sends are on their way.
+	// Number of its undelivered messages.
 	PendingSends uint64 `protobuf:"varint,13,opt,name=pending_sends,json=pendingSends,proto3" json:"pending_sends,omitempty"`
-	// What persons did to the entity beside its commands, the newest first, at
-	// most 16, of its last 65,536 events.
+	// Operators' actions on the entity in its last 65,536 events, newest first, at most
+	// 16.
 	Acts []*Act `protobuf:"bytes,14,rep,name=acts,proto3" json:"acts,omitempty"`
-	// Until when it is held back, by the clock of its node; only while it is
-	// parked. ClearFaults ends that at once.
+	// End of its quarantine, by the clock of its node; only if the status is "parked".
+	// ClearFaults ends the quarantine.
 	ParkedUntil   *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=parked_until,json=parkedUntil,proto3" json:"parked_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1964,7 +1964,7 @@ func (x *GetEntityResponse) GetParkedUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-// Act is what a person did to an entity.
+// Act is an operator's action on an entity.
 type Act struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "delete" or "skip-timer".
@@ -2060,7 +2060,7 @@ type Timer struct {
 	Schedule string `protobuf:"bytes,4,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// The IANA time zone of the expression; empty is UTC.
 	TimeZone string `protobuf:"bytes,5,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// What becomes of ticks that were missed: "once", "all" or "skip".
+	// Handling of missed ticks: "once", "all" or "skip".
 	Missed        string `protobuf:"bytes,6,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2145,8 +2145,8 @@ type GetStateRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Fold the events up to this one, with the module that decided it; absent means
-	// all, with the module that serves the entity's type.
+	// Replay events up to this one, with the module that decided it; absent means all
+	// events, with the module that serves the entity's type.
 	AtSequence    *uint64 `protobuf:"varint,3,opt,name=at_sequence,json=atSequence,proto3,oneof" json:"at_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2203,7 +2203,7 @@ func (x *GetStateRequest) GetAtSequence() uint64 {
 	return 0
 }
 
-// GetStateResponse is a folded state, in the module's snapshot format.
+// GetStateResponse is a state, in the module's snapshot format.
 type GetStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state; absent when it is empty.
@@ -2213,12 +2213,12 @@ type GetStateResponse struct {
 	//	*GetStateResponse_Json
 	//	*GetStateResponse_Data
 	Payload isGetStateResponse_Payload `protobuf_oneof:"payload"`
-	// The sequence up to which events were folded.
+	// The sequence of the state.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The module that folded them.
+	// The module that computed the state.
 	ModuleDigest string `protobuf:"bytes,4,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
-	// The entity was deleted there, and has not begun anew: the state is that of a
-	// new one.
+	// The entity was deleted and not created again by then: the state is the initial
+	// state.
 	Deleted       bool `protobuf:"varint,420,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2305,8 +2305,7 @@ type isGetStateResponse_Payload interface {
 }
 
 type GetStateResponse_Json struct {
-	// The state as a JSON value, where the snapshot is JSON text and the value
-	// has at most 3 MiB.
+	// The state as a JSON value, if the snapshot is JSON text of at most 3 MiB.
 	Json *structpb.Value `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 
@@ -2324,22 +2323,22 @@ type ListEntitiesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Only ids that begin with this.
+	// Only ids that start with this text.
 	IdPrefix string `protobuf:"bytes,2,opt,name=id_prefix,json=idPrefix,proto3" json:"id_prefix,omitempty"`
 	// Only ids of this shard; 0 means all shards.
 	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// Only entities whose state is in memory.
 	ResidentOnly bool `protobuf:"varint,4,opt,name=resident_only,json=residentOnly,proto3" json:"resident_only,omitempty"`
-	// At most this many a page, up to 1,000; 0 means 100.
+	// Maximum size of a page, up to 1,000; 0 means 100.
 	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with the same filter; empty starts.
+	// next_page_token of the previous page, with the same filter; empty for the first
+	// page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only entities with this status: "active", "deleted" or "parked"; "resident"
-	// are those whose state is in memory, "passivated" those that are active and
-	// not in memory. "unproved" are those whose first events were cut and that may
-	// have lost a part of their state when another module began to serve them
-	// under a release that did not compare states. Empty is all that are not
-	// deleted.
+	// Only entities with this status: "active", "deleted" or "parked" (quarantined);
+	// "resident", whose state is in memory; "passivated", which are active but not in
+	// memory; or "unproved", whose first events were truncated and which may have lost a
+	// part of their state when a different module began to serve them, under a release
+	// that did not compare states. Empty means all that are not deleted.
 	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2424,13 +2423,12 @@ func (x *ListEntitiesRequest) GetStatus() string {
 	return ""
 }
 
-// ListEntitiesResponse is one page. Ids are ordered within a shard, and
-// shards follow one another.
+// ListEntitiesResponse is one page. It is sorted by shard, then by id.
 type ListEntitiesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entities of this page.
 	Entities []*ListEntitiesResponse_Entity `protobuf:"bytes,1,rep,name=entities,proto3" json:"entities,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2627,7 +2625,7 @@ func (x *ClearFaultsRequest) GetEntityId() string {
 	return ""
 }
 
-// ClearFaultsResponse says that the entity's faults are forgotten.
+// ClearFaultsResponse says that the entity's fault count was reset.
 type ClearFaultsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2669,9 +2667,9 @@ type ClearTypeFaultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// How many are cleared at most; 0 is 10,000.
+	// Maximum number of entities to clear; 0 means 10,000.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Only those of this shard; 0 is all shards.
+	// Only entities of this shard; 0 means all shards.
 	ShardId       uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2728,12 +2726,12 @@ func (x *ClearTypeFaultsRequest) GetShardId() uint32 {
 	return 0
 }
 
-// ClearTypeFaultsResponse says what was done.
+// ClearTypeFaultsResponse is the result of ClearTypeFaults.
 type ClearTypeFaultsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Entities that were parked and are not any more.
+	// Number of entities released from quarantine.
 	Cleared uint32 `protobuf:"varint,1,opt,name=cleared,proto3" json:"cleared,omitempty"`
-	// There are more: call again.
+	// More entities are left: call again.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2792,10 +2790,10 @@ type SkipTimerRequest struct {
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// The entity's name for the timer: 1 to 255 bytes.
 	Timer string `protobuf:"bytes,3,opt,name=timer,proto3" json:"timer,omitempty"`
-	// The caller's name for the request, as of a command: sent again it has no
-	// second effect. Empty lets the server make one.
+	// Idempotency key of the request, as for a command: a retry with the same id has no
+	// second effect. If it is empty, the server generates one.
 	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// As in SendRequest: a retry that may be a second one is not carried out.
+	// As in SendRequest: a retry that is older than the idempotency window is not run.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,5,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -2866,7 +2864,7 @@ func (x *SkipTimerRequest) GetFirstAttemptAgeMs() uint64 {
 	return 0
 }
 
-// SkipTimerResponse says that the timer is not set any more.
+// SkipTimerResponse says that the timer is no longer set.
 type SkipTimerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's sequence.
@@ -2919,9 +2917,9 @@ type DeleteRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// As in SendRequest: names the deletion, so that a retry is not a second one.
+	// Idempotency key of the deletion, as in SendRequest.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// As in SendRequest: a retry that may be a second one is not carried out.
+	// As in SendRequest: a retry that is older than the idempotency window is not run.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -2988,7 +2986,7 @@ func (x *DeleteRequest) GetFirstAttemptAgeMs() uint64 {
 // DeleteResponse says that the tombstone is durable.
 type DeleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sequence of the tombstone; of an entity without a life its sequence.
+	// The sequence of the tombstone, or the entity's sequence if it did not exist.
 	Sequence      uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3034,7 +3032,7 @@ func (x *DeleteResponse) GetSequence() uint64 {
 // ListDeadLettersRequest selects dead letters.
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those of this shard; 0 is all.
+	// Only dead letters of this shard; 0 means all.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// How many to return: at most 500, 100 when it is 0. One letter can have 64
 	// KiB.
@@ -3099,8 +3097,7 @@ func (x *ListDeadLettersRequest) GetPageToken() string {
 // ListDeadLettersResponse is one page of dead letters.
 type ListDeadLettersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The letters, in the order of shards, and within one in which they were
-	// refused.
+	// The letters, by shard and then in the order of their rejection.
 	Letters []*DeadLetter `protobuf:"bytes,1,rep,name=letters,proto3" json:"letters,omitempty"`
 	// Where to go on; empty at the end.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -3155,13 +3152,14 @@ func (x *ListDeadLettersResponse) GetNextPageToken() string {
 // ListTimersRequest selects timers.
 type ListTimersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those of entities of this type; empty is all.
+	// Only of entities of this type; empty means all.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Only those that are due by then; absent is all.
+	// Only timers that are due by then; absent means all.
 	DueBy *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due_by,json=dueBy,proto3" json:"due_by,omitempty"`
-	// At most this many a page, up to 500; 0 means 100.
+	// Maximum size of a page, up to 500; 0 means 100.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with the same filter; empty starts.
+	// next_page_token of the previous page, with the same filter; empty for the first
+	// page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3228,14 +3226,14 @@ func (x *ListTimersRequest) GetPageToken() string {
 // ListTimersResponse is one page.
 type ListTimersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The timers of this page, those that are due first before the others.
+	// The timers of this page, earliest first.
 	Timers []*ListTimersResponse_EntityTimer `protobuf:"bytes,1,rep,name=timers,proto3" json:"timers,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// Nodes that did not answer, or are of a release before this one: what they
-	// lead is missing.
+	// Nodes that did not answer or run the previous release: timers of the shards that
+	// they lead are missing.
 	MissingNodes []string `protobuf:"bytes,3,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
-	// How many shards were read; the others have no leader that answered.
+	// Number of shards that were read; no leader of the other shards answered.
 	ShardsRead uint32 `protobuf:"varint,4,opt,name=shards_read,json=shardsRead,proto3" json:"shards_read,omitempty"`
 	// How many shards there are.
 	ShardCount    uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
@@ -3308,16 +3306,17 @@ func (x *ListTimersResponse) GetShardCount() uint32 {
 	return 0
 }
 
-// ListSendsRequest selects sends that are on their way.
+// ListSendsRequest selects undelivered messages.
 type ListSendsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those of entities of this type; empty is all.
+	// Only of entities of this type; empty means all.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Only those of the entity of that type with this id; empty is all.
+	// Only of the entity of that type with this id; empty means all.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// At most this many a page, up to 500; 0 means 100.
+	// Maximum size of a page, up to 500; 0 means 100.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with the same filter; empty starts.
+	// next_page_token of the previous page, with the same filter; empty for the first
+	// page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3384,9 +3383,9 @@ func (x *ListSendsRequest) GetPageToken() string {
 // ListSendsResponse is one page.
 type ListSendsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sends of this page.
+	// The messages of this page.
 	Sends []*ListSendsResponse_PendingSend `protobuf:"bytes,1,rep,name=sends,proto3" json:"sends,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3436,7 +3435,7 @@ func (x *ListSendsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// DeadLetter is a send that was refused.
+// DeadLetter is a message that was rejected.
 type DeadLetter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id.
@@ -3455,15 +3454,15 @@ type DeadLetter struct {
 	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
 	// The command's payload.
 	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
-	// Why it was refused: the code of the handler's rejection, "internal" where
-	// the handler failed again and again, or "not_found".
+	// Why it was rejected: the code of the handler's rejection, "internal" if the handler
+	// kept failing, or "not_found".
 	Code string `protobuf:"bytes,9,opt,name=code,proto3" json:"code,omitempty"`
-	// Why, for people.
+	// Human-readable reason.
 	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
-	// When it was refused.
+	// When it was rejected.
 	RefusedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=refused_at,json=refusedAt,proto3" json:"refused_at,omitempty"`
-	// Which of the source's sends to the entity it was, from 1; 0 where the type
-	// of the entity did not exist.
+	// Number of the message between the two entities, from 1; 0 if the destination's type
+	// did not exist.
 	Number        uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3586,7 +3585,7 @@ func (x *DeadLetter) GetNumber() uint64 {
 // RetryDeadLetterRequest names a dead letter.
 type RetryDeadLetterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The letter's id, as ListDeadLetters gives it.
+	// The letter's id from ListDeadLetters.
 	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3629,8 +3628,8 @@ func (x *RetryDeadLetterRequest) GetId() string {
 	return ""
 }
 
-// RetryDeadLetterResponse says that the letter was carried out, or sent again
-// where its type did not exist.
+// RetryDeadLetterResponse says that the entity accepted the letter or, if its type did
+// not exist before, that the letter was sent again.
 type RetryDeadLetterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3670,7 +3669,7 @@ func (*RetryDeadLetterResponse) Descriptor() ([]byte, []int) {
 // DiscardDeadLetterRequest names a dead letter.
 type DiscardDeadLetterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The letter's id, as ListDeadLetters gives it.
+	// The letter's id from ListDeadLetters.
 	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3713,7 +3712,7 @@ func (x *DiscardDeadLetterRequest) GetId() string {
 	return ""
 }
 
-// DiscardDeadLetterResponse says that the letter is gone.
+// DiscardDeadLetterResponse says that the letter was deleted.
 type DiscardDeadLetterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3750,10 +3749,10 @@ func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{45}
 }
 
-// HotEntitiesRequest asks for the entities that are asked for most.
+// HotEntitiesRequest asks for the entities with the most requests.
 type HotEntitiesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most this many, up to 1,000; 0 means 20.
+	// Maximum number of entities, up to 1,000; 0 means 20.
 	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3796,13 +3795,13 @@ func (x *HotEntitiesRequest) GetLimit() uint32 {
 	return 0
 }
 
-// HotEntitiesResponse tells of the last 10 to 20 seconds. The numbers are
-// estimates: one in eight commands is counted.
+// HotEntitiesResponse covers the last 10 to 20 seconds. The numbers are estimates from
+// a sample of one in eight commands.
 type HotEntitiesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The hottest first.
 	Entities []*HotEntitiesResponse_Entity `protobuf:"bytes,1,rep,name=entities,proto3" json:"entities,omitempty"`
-	// Nodes that did not answer: what they lead is missing.
+	// Nodes that did not answer: entities of the shards that they lead are missing.
 	MissingNodes  []string `protobuf:"bytes,2,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3852,12 +3851,12 @@ func (x *HotEntitiesResponse) GetMissingNodes() []string {
 	return nil
 }
 
-// Item is one command and the caller's mark for its answer.
+// Item is one command with its correlation id.
 type SendStreamRequest_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Comes back with the answer. The server does not interpret it.
+	// Returned with the response. The server does not interpret it.
 	CorrelationId uint64 `protobuf:"varint,1,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
-	// The command. An invalid one is answered as an error of its item.
+	// The command. An invalid command fails only its item.
 	Request       *SendRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3910,9 +3909,9 @@ func (x *SendStreamRequest_Item) GetRequest() *SendRequest {
 // Item is the outcome of one command.
 type SendStreamResponse_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The mark that the request's item had.
+	// The correlation id of the request's item.
 	CorrelationId uint64 `protobuf:"varint,1,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
-	// What became of the command.
+	// The result of the command.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -3995,7 +3994,7 @@ type SendStreamResponse_Item_Response struct {
 }
 
 type SendStreamResponse_Item_Error struct {
-	// The command failed; its code says whether a retry is right.
+	// The command failed; the code says whether to retry.
 	Error *Error `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
 }
 
@@ -4006,45 +4005,44 @@ func (*SendStreamResponse_Item_Error) isSendStreamResponse_Item_Outcome() {}
 // Record is what one command did to the entity.
 type ReadRecordsResponse_Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entity's sequence after it: the number of its last event.
+	// The entity's sequence after the command: the number of its last event.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How many events it has.
 	EventCount uint32 `protobuf:"varint,2,opt,name=event_count,json=eventCount,proto3" json:"event_count,omitempty"`
-	// Its events; the first 1,000 where it is shortened.
+	// Its events; only the first 1,000 if the record is shortened.
 	Events []*ReadRecordsResponse_Event `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
 	// The id of the command.
 	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// When the command ran, by the clock of the shard's log.
 	RecordedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=recorded_at,json=recordedAt,proto3" json:"recorded_at,omitempty"`
-	// SHA-256 of the module that decided it, in hex; empty where none did.
+	// SHA-256 of the module that decided the command, in hex; empty if none did.
 	ModuleDigest string `protobuf:"bytes,6,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
-	// Who made the command, where the entity's type keeps that and the caller
-	// was known; absent otherwise.
+	// The caller of the command, if the entity's type records callers and the caller
+	// was authenticated.
 	Principal *Principal `protobuf:"bytes,7,opt,name=principal,proto3" json:"principal,omitempty"`
-	// What the command has cost, in units of fuel.
+	// Fuel that the command used.
 	Fuel uint64 `protobuf:"varint,8,opt,name=fuel,proto3" json:"fuel,omitempty"`
-	// What made the command.
+	// The origin of the command.
 	Source *ReadRecordsResponse_Source `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`
-	// What it answered; absent when it is empty.
+	// The reply; absent if it is empty.
 	//
 	// Types that are valid to be assigned to Reply:
 	//
 	//	*ReadRecordsResponse_Record_Json
 	//	*ReadRecordsResponse_Record_Data
 	Reply isReadRecordsResponse_Record_Reply `protobuf_oneof:"reply"`
-	// The commands that it sent to entities; the first 1,000 where it is
+	// The messages that it sent to entities; only the first 1,000 if the record is
 	// shortened.
 	Sends []*ReadRecordsResponse_Send `protobuf:"bytes,12,rep,name=sends,proto3" json:"sends,omitempty"`
-	// The timers that it set and cancelled, in order; the first 1,000 where it
-	// is shortened.
+	// The timers that it set and cancelled, in order; only the first 1,000 if the
+	// record is shortened.
 	Timers []*ReadRecordsResponse_TimerChange `protobuf:"bytes,13,rep,name=timers,proto3" json:"timers,omitempty"`
-	// Why the send that made the command was not carried out; absent where it
-	// was.
+	// Why the message that carried the command was rejected; absent if it was not.
 	Refusal *ReadRecordsResponse_Refusal `protobuf:"bytes,14,opt,name=refusal,proto3" json:"refusal,omitempty"`
-	// The entity's life ended with it.
+	// The command deleted the entity.
 	Deleted bool `protobuf:"varint,15,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	// It has more than 128 KiB: payloads and tags are left out. ReadEvents has
-	// those of events.
+	// The record exceeds 128 KiB, so payloads and tags are left out. ReadEvents
+	// returns those of events.
 	Shortened     bool `protobuf:"varint,16,opt,name=shortened,proto3" json:"shortened,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4221,14 +4219,14 @@ func (*ReadRecordsResponse_Record_Json) isReadRecordsResponse_Record_Reply() {}
 
 func (*ReadRecordsResponse_Record_Data) isReadRecordsResponse_Record_Reply() {}
 
-// Event is one of a record.
+// Event is an event of a record.
 type ReadRecordsResponse_Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The event's number in the entity's history.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The event's type, named by the module.
 	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// The event's content; absent when it is empty.
+	// The event's content; absent if it is empty.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
@@ -4335,26 +4333,25 @@ func (*ReadRecordsResponse_Event_Json) isReadRecordsResponse_Event_Payload() {}
 
 func (*ReadRecordsResponse_Event_Data) isReadRecordsResponse_Event_Payload() {}
 
-// Source is what made a command.
+// Source is the origin of a command.
 type ReadRecordsResponse_Source struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "client"; "timer", one of the entity's own; "entity", a send; "dead-letter",
-	// a send that an operator had delivered again; or "operator", an order to the
-	// entity.
+	// "client"; "timer", a timer of the entity; "entity", a message; "dead-letter", a
+	// message that an operator redelivered; or "operator", an operator's action.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Of a timer its name, and of an operator that of the timer that was skipped.
+	// For "timer", the name of the timer; for "operator", the name of a skipped timer.
 	Timer string `protobuf:"bytes,2,opt,name=timer,proto3" json:"timer,omitempty"`
-	// When a timer was due.
+	// When the timer was due.
 	Due *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due,proto3" json:"due,omitempty"`
 	// Who sent it.
 	EntityType string `protobuf:"bytes,4,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Who sent it.
 	EntityId string `protobuf:"bytes,5,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Which send between these two entities it was, from 1.
+	// Number of the message between these two entities, from 1.
 	Number uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
-	// How many sends led to it, one after the other; 0 where that is not counted.
+	// Length of the chain of messages that led to it; 0 if it was not counted.
 	Hops uint32 `protobuf:"varint,7,opt,name=hops,proto3" json:"hops,omitempty"`
-	// What an operator ordered: "delete", "skip-timer" or "passivate".
+	// The operator's action: "delete", "skip-timer" or "passivate".
 	Act           string `protobuf:"bytes,8,opt,name=act,proto3" json:"act,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4446,7 +4443,7 @@ func (x *ReadRecordsResponse_Source) GetAct() string {
 	return ""
 }
 
-// Send is a command to an entity.
+// Send is a message: a command that an entity sends to an entity.
 type ReadRecordsResponse_Send struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's type.
@@ -4455,11 +4452,11 @@ type ReadRecordsResponse_Send struct {
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// The command's name.
 	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
-	// What the command is given.
+	// The payload of the command.
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	// The sender's command that gets the reply; empty where it wants none.
+	// The sender's command that receives the reply; empty for none.
 	OnReply string `protobuf:"bytes,5,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
-	// The sender's command that gets a rejection.
+	// The sender's command that receives a rejection.
 	OnReject      string `protobuf:"bytes,6,opt,name=on_reject,json=onReject,proto3" json:"on_reject,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4540,7 +4537,7 @@ func (x *ReadRecordsResponse_Send) GetOnReject() string {
 // TimerChange is a timer that is set, or cancelled.
 type ReadRecordsResponse_TimerChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The timer; of one that is cancelled the name alone.
+	// The timer; only its name if it is cancelled.
 	Timer *Timer `protobuf:"bytes,1,opt,name=timer,proto3" json:"timer,omitempty"`
 	// It is cancelled.
 	Cancelled     bool `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
@@ -4592,14 +4589,14 @@ func (x *ReadRecordsResponse_TimerChange) GetCancelled() bool {
 	return false
 }
 
-// Refusal says why a send was not carried out.
+// Refusal says why a message was rejected.
 type ReadRecordsResponse_Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The code, such as "not_found".
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	// The explanation.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// The command that was not carried out.
+	// The command of the message.
 	Command       string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4656,11 +4653,11 @@ func (x *ReadRecordsResponse_Refusal) GetCommand() string {
 	return ""
 }
 
-// Takeover is where a module made a snapshot of an entity after another one
-// had written it.
+// Takeover is a snapshot that a module made of an entity after a different module had
+// written the entity.
 type ListEntitiesResponse_Takeover struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is left of the earlier module: the number of an event.
+	// Number of the last event that is left of the earlier module.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The SHA-256 of the earlier module, in hexadecimal.
 	ModuleDigest string `protobuf:"bytes,2,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
@@ -4739,9 +4736,9 @@ type ListEntitiesResponse_Entity struct {
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// "active", "deleted" or "parked".
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	// True while its state is in memory.
+	// True if its state is in memory.
 	Resident bool `protobuf:"varint,4,opt,name=resident,proto3" json:"resident,omitempty"`
-	// Of an "unproved" entity: the first takeover that nobody compared.
+	// For an "unproved" entity, the first takeover that was not compared.
 	Takeover      *ListEntitiesResponse_Takeover `protobuf:"bytes,5,opt,name=takeover,proto3" json:"takeover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4885,7 +4882,7 @@ func (x *ListTimersResponse_EntityTimer) GetTimer() *Timer {
 	return nil
 }
 
-// PendingSend is a send that its destination has not acknowledged.
+// PendingSend is a message that its destination has not acknowledged.
 type ListSendsResponse_PendingSend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard of the sender.
@@ -4898,15 +4895,15 @@ type ListSendsResponse_PendingSend struct {
 	EntityType string `protobuf:"bytes,4,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// The id of the entity that it is for.
 	EntityId string `protobuf:"bytes,5,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Which send between these two entities it is, from 1.
+	// Number of the message between these two entities, from 1.
 	Number uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
 	// The command.
 	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
-	// What the command is given; the first 4 KiB of it.
+	// The payload of the command; only its first 4 KiB.
 	Data []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
-	// The sender's command that gets the reply; empty where it wants none.
+	// The sender's command that receives the reply; empty for none.
 	OnReply string `protobuf:"bytes,9,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
-	// When it was made, by the shard's clock.
+	// When it was sent, by the shard's clock.
 	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5012,7 +5009,7 @@ func (x *ListSendsResponse_PendingSend) GetMadeAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Entity is one that is asked for often.
+// Entity is a busy entity.
 type HotEntitiesResponse_Entity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its type.
@@ -5023,13 +5020,13 @@ type HotEntitiesResponse_Entity struct {
 	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// The node that leads the shard.
 	NodeId string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Commands that were given to its module, a second.
+	// Commands a second that its module ran.
 	CommandsPerSecond float64 `protobuf:"fixed64,5,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
-	// By how much that may be too high.
+	// Upper bound of the estimation error: the real rate may be lower by this much.
 	OverPerSecond float64 `protobuf:"fixed64,6,opt,name=over_per_second,json=overPerSecond,proto3" json:"over_per_second,omitempty"`
-	// What they cost, in units of fuel a second.
+	// Fuel that they used a second.
 	FuelPerSecond float64 `protobuf:"fixed64,7,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
-	// The part of what all entities of its node cost, 0 to 1.
+	// Share of the fuel of all entities on its node, 0 to 1.
 	FuelShare     float64 `protobuf:"fixed64,8,opt,name=fuel_share,json=fuelShare,proto3" json:"fuel_share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -6,8 +6,8 @@
 
 // WebAssembly modules: their upload, and which one serves an entity type.
 //
-// A module's name is the SHA-256 of its bytes in lower-case hex. Uploading
-// stores it; activating binds an entity type to it on every node.
+// A module's name is the SHA-256 of its bytes in lower-case hex. Uploading stores it;
+// activating makes it serve an entity type on every node.
 
 package modulev1
 
@@ -37,15 +37,16 @@ type Part_Kind int32
 const (
 	// Not known.
 	Part_KIND_UNSPECIFIED Part_Kind = 0
-	// It serves a part of the entities, on its way to serve all of them.
+	// It serves a part of the entities, in a rollout.
 	Part_KIND_ROLLOUT Part_Kind = 1
-	// Its rollout was aborted, and it serves those entities that the older module
-	// fails on.
+	// Its rollout was aborted, and it serves the entities that the older module fails
+	// on.
 	Part_KIND_STAY Part_Kind = 2
-	// It decides a share of the commands too, and what it decides is thrown away.
+	// It is a shadow: it also decides a share of the commands, and its results are
+	// discarded.
 	Part_KIND_SHADOW Part_Kind = 3
-	// It serves none: it is compared with truncated histories first, or was
-	// refused, as state says.
+	// It serves no entities: it is being compared with truncated histories, or was
+	// rejected, depending on state.
 	Part_KIND_VERIFICATION Part_Kind = 4
 )
 
@@ -100,20 +101,20 @@ type Rollout_State int32
 const (
 	// Not known.
 	Rollout_STATE_UNSPECIFIED Rollout_State = 0
-	// It goes on.
+	// In progress.
 	Rollout_STATE_RUNNING Rollout_State = 1
-	// It stays as it is until somebody says otherwise.
+	// Paused until it is resumed.
 	Rollout_STATE_PAUSED Rollout_State = 2
-	// Its entities are to go back.
+	// Aborting: its entities will return to the older module.
 	Rollout_STATE_ABORTING Rollout_State = 3
-	// So they are, and write nothing meanwhile.
+	// Its entities are returning to the older module and are write-paused.
 	Rollout_STATE_HELD Rollout_State = 4
-	// Only those are left that the older module fails on.
+	// Aborted; only entities that the older module fails on are left.
 	Rollout_STATE_ABORTED Rollout_State = 5
-	// The newer module serves no entity until it is compared with all truncated
-	// histories; then it serves all.
+	// The newer module is being compared with all truncated histories. It serves no
+	// entity yet, and all afterwards.
 	Rollout_STATE_VERIFYING Rollout_State = 6
-	// It is over because the newer module did not fit, which note explains.
+	// The newer module was incompatible, as note explains.
 	Rollout_STATE_REFUSED Rollout_State = 7
 )
 
@@ -172,15 +173,15 @@ func (Rollout_State) EnumDescriptor() ([]byte, []int) {
 type ChangeRolloutRequest_Action int32
 
 const (
-	// Nothing; it is refused.
+	// Invalid.
 	ChangeRolloutRequest_ACTION_UNSPECIFIED ChangeRolloutRequest_Action = 0
-	// Stay as it is.
+	// Pause.
 	ChangeRolloutRequest_ACTION_PAUSE ChangeRolloutRequest_Action = 1
-	// Go on.
+	// Resume.
 	ChangeRolloutRequest_ACTION_RESUME ChangeRolloutRequest_Action = 2
 	// Serve all entities.
 	ChangeRolloutRequest_ACTION_PROMOTE ChangeRolloutRequest_Action = 3
-	// Give the entities back.
+	// Return the entities to the older module.
 	ChangeRolloutRequest_ACTION_ABORT ChangeRolloutRequest_Action = 4
 )
 
@@ -235,17 +236,17 @@ type BindingChange_Kind int32
 const (
 	// Not known.
 	BindingChange_KIND_UNSPECIFIED BindingChange_Kind = 0
-	// Another module was activated.
+	// A module was activated.
 	BindingChange_KIND_ACTIVATE BindingChange_Kind = 1
-	// The type got other limits; the module stayed.
+	// Only the limits of the type changed.
 	BindingChange_KIND_LIMITS BindingChange_Kind = 2
-	// The module before was put back.
+	// The type was rolled back to its previous module.
 	BindingChange_KIND_ROLLBACK BindingChange_Kind = 3
-	// Another module serves a part of the entities.
+	// A rollout to a part of the entities began or grew.
 	BindingChange_KIND_CANARY BindingChange_Kind = 4
-	// It serves all.
+	// The rollout was promoted: its module serves all entities.
 	BindingChange_KIND_PROMOTE BindingChange_Kind = 5
-	// Its entities went back.
+	// The rollout was aborted: its entities returned to the older module.
 	BindingChange_KIND_ABORT BindingChange_Kind = 6
 )
 
@@ -303,9 +304,9 @@ type Module struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	// The name it gives itself.
+	// The name in its manifest.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The version it gives itself.
+	// The version in its manifest.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Length of its bytes.
 	SizeBytes uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
@@ -313,25 +314,24 @@ type Module struct {
 	UploadedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=uploaded_at,json=uploadedAt,proto3" json:"uploaded_at,omitempty"`
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,6,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
-	// The entity types it serves now. Where another module serves a part of one,
-	// that is among its parts.
+	// The entity types it serves now. If a different module serves a part of one, that
+	// module lists it among its parts.
 	ActiveFor []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
 	// How it serves them.
 	Bindings []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	// The key that has signed it, by its name in the module-trust-file of the node
-	// that answers; empty where the signature does not count there.
+	// The key that signed it, by its name in the module-trust-file of the answering node;
+	// empty if that node does not trust the signature.
 	SignedBy string `protobuf:"bytes,75,opt,name=signed_by,json=signedBy,proto3" json:"signed_by,omitempty"`
-	// Why it does not: SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD;
-	// empty where it counts.
+	// Why not: SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD; empty if it is
+	// trusted.
 	SignatureFault string `protobuf:"bytes,76,opt,name=signature_fault,json=signatureFault,proto3" json:"signature_fault,omitempty"`
-	// Since when nothing needs it: it serves no type, and no rollback may come
-	// back to it. It is removed when that has lasted for the setting
-	// module-retention. Absent where something needs it.
+	// Since when it is unused: it serves no type, and no rollback can return to it. It is
+	// removed after being unused for the setting module-retention. Absent if it is in
+	// use.
 	UnusedSince *timestamppb.Timestamp `protobuf:"bytes,77,opt,name=unused_since,json=unusedSince,proto3" json:"unused_since,omitempty"`
-	// What came last of verifying it, of those types that are served. From level 2
-	// of the cluster on.
+	// The last verification for each served type; needs cluster version 2.
 	Verifications []*Verification `protobuf:"bytes,340,rep,name=verifications,proto3" json:"verifications,omitempty"`
-	// What it does of entity types that another module serves.
+	// Its part in entity types that a different module serves.
 	Parts         []*Part `protobuf:"bytes,341,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -458,20 +458,20 @@ func (x *Module) GetParts() []*Part {
 	return nil
 }
 
-// Part is what a module does of an entity type that another one serves.
+// Part is the part that a module has in an entity type that a different module serves.
 type Part struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// What it does of it. One module may do two things of a type.
+	// Kind of the part. A module may have two parts in a type.
 	Kind Part_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=hostd.module.v1.Part_Kind" json:"kind,omitempty"`
-	// How many of 10,000 entities it serves, or commands it decides too.
+	// How many of 10,000 entities it serves, or of 10,000 commands it shadows.
 	Share uint32 `protobuf:"varint,3,opt,name=share,proto3" json:"share,omitempty"`
-	// Besides, it serves those whose ids begin so.
+	// It also serves entities whose ids start with this text.
 	Prefix string `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// How many entities it serves besides, because the older module fails on them.
+	// How many entities it also serves because the older module fails on them.
 	Stay uint32 `protobuf:"varint,5,opt,name=stay,proto3" json:"stay,omitempty"`
-	// What becomes of its rollout; unspecified where there is none.
+	// State of its rollout; unspecified if there is none.
 	State         Rollout_State `protobuf:"varint,6,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -549,32 +549,32 @@ func (x *Part) GetState() Rollout_State {
 	return Rollout_STATE_UNSPECIFIED
 }
 
-// Verification is what came of replaying entities of a type with a module and
-// with the one that served the type.
+// Verification is the result of replaying entities of a type with a module and with the
+// module that served the type.
 type Verification struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// The revision of the binding that served. One that is not the present one
-	// counts no more where a type asks for a verification.
+	// The revision of the activation that it was compared with. If this is not the current
+	// one, the verification no longer satisfies require-verify.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When it ended.
 	VerifiedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=verified_at,json=verifiedAt,proto3" json:"verified_at,omitempty"`
-	// Who had it done: KIND:NAME of the caller; empty where nodes ask nobody.
+	// Caller that requested it, KIND:NAME; empty without authentication.
 	VerifiedBy string `protobuf:"bytes,4,opt,name=verified_by,json=verifiedBy,proto3" json:"verified_by,omitempty"`
-	// All entities were replayed, rather than a sample.
+	// Whether all entities were replayed, not just a sample.
 	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
 	// Entities that were replayed.
 	Entities uint64 `protobuf:"varint,6,opt,name=entities,proto3" json:"entities,omitempty"`
 	// Events that were replayed.
 	Events uint64 `protobuf:"varint,7,opt,name=events,proto3" json:"events,omitempty"`
-	// Entities of which the module makes another state.
+	// Entities for which the module computes a different state.
 	Differences uint64 `protobuf:"varint,8,opt,name=differences,proto3" json:"differences,omitempty"`
 	// Entities on which it fails.
 	Faults uint64 `protobuf:"varint,9,opt,name=faults,proto3" json:"faults,omitempty"`
 	// Entities that the module that serves the type could not replay.
 	UncomparedEntities uint64 `protobuf:"varint,10,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
-	// Entities that were passed over, because their first events were cut.
+	// Entities that were skipped because their first events were truncated.
 	CutEntities   uint64 `protobuf:"varint,11,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -687,25 +687,25 @@ func (x *Verification) GetCutEntities() uint64 {
 	return 0
 }
 
-// Binding is a module serving an entity type.
+// Binding is the activation of a module for an entity type.
 type Binding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// The number of the change that made it so.
+	// Revision of the activation.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// What the type is held to; absent where that is what the nodes allow.
+	// Limits of the type; absent if only the nodes' limits apply.
 	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Who activated it although it did not fit what was stored: KIND:NAME of the
-	// caller; empty where it fitted. From level 2 of the cluster on.
+	// Caller that forced the activation of an incompatible module, KIND:NAME; empty if it
+	// was compatible. Needs cluster version 2.
 	ForcedBy string `protobuf:"bytes,310,opt,name=forced_by,json=forcedBy,proto3" json:"forced_by,omitempty"`
-	// To which types its entities may send; absent: to any.
+	// Types that its entities may send messages to; absent means any.
 	Sends *TypePatterns `protobuf:"bytes,4,opt,name=sends,proto3" json:"sends,omitempty"`
-	// From which types its entities take messages; absent: from any.
+	// Types that its entities accept messages from; absent means any.
 	AcceptsFrom *TypePatterns `protobuf:"bytes,5,opt,name=accepts_from,json=acceptsFrom,proto3" json:"accepts_from,omitempty"`
-	// The subject that the type belongs to: token:NAME, jwt:NAME, certificate:NAME
-	// or group:NAME. Empty: nobody, and who activates a module for it next takes
-	// it, where roles decide.
+	// Owner of the type: token:NAME, jwt:NAME, certificate:NAME or group:NAME. If it is
+	// empty and role checks are on, the next caller that activates a module for the type
+	// becomes its owner.
 	Owner         string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -790,10 +790,10 @@ func (x *Binding) GetOwner() string {
 	return ""
 }
 
-// TypePatterns name entity types.
+// TypePatterns match entity types.
 type TypePatterns struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names of types, or the beginnings of some with * behind them; none: no type.
+	// Names of types, or prefixes with * at the end; empty matches no type.
 	Patterns      []string `protobuf:"bytes,1,rep,name=patterns,proto3" json:"patterns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -836,37 +836,38 @@ func (x *TypePatterns) GetPatterns() []string {
 	return nil
 }
 
-// Limits are what an entity type is held to, below what the nodes allow; 0 is
-// what they allow. A command or query that passes one of fuel, events or sizes
-// fails with internal.
+// Limits are the limits of an entity type, below the limits of the nodes; 0 means the
+// nodes' limit. A command or query that exceeds a limit of fuel, events or sizes fails
+// with internal.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What a command may spend, in units of fuel.
+	// Maximum fuel of a command.
 	CommandFuel uint64 `protobuf:"varint,1,opt,name=command_fuel,json=commandFuel,proto3" json:"command_fuel,omitempty"`
-	// What a query may spend, in units of fuel.
+	// Maximum fuel of a query.
 	QueryFuel uint64 `protobuf:"varint,2,opt,name=query_fuel,json=queryFuel,proto3" json:"query_fuel,omitempty"`
-	// How many events a command may emit.
+	// Maximum number of events of a command.
 	MaxEvents uint32 `protobuf:"varint,3,opt,name=max_events,json=maxEvents,proto3" json:"max_events,omitempty"`
 	// Size of an event.
 	EventBytes uint32 `protobuf:"varint,4,opt,name=event_bytes,json=eventBytes,proto3" json:"event_bytes,omitempty"`
 	// Size of a reply.
 	ReplyBytes uint32 `protobuf:"varint,5,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
-	// Guest memory of one instance, which holds many entities. A guest that needs
-	// more sees the growth of its memory fail.
+	// Maximum memory of one instance, which holds many entities. If a guest needs more, its
+	// memory.grow fails.
 	MemoryBytes uint64 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// Guest memory of all instances of the type on each node. When it is used up,
-	// entities that are not in memory get resource_exhausted until others left.
+	// Maximum memory of all instances of the type on each node. If it is used up, commands
+	// to entities that are not in memory fail with resource_exhausted until others are
+	// evicted.
 	TypeMemoryBytes uint64 `protobuf:"varint,7,opt,name=type_memory_bytes,json=typeMemoryBytes,proto3" json:"type_memory_bytes,omitempty"`
-	// Commands that the type's entities carry out in a second on each node. What
-	// is beyond writes nothing: clients get resource_exhausted, with a
-	// google.rpc.RetryInfo, messages of entities and timers wait.
+	// Maximum commands a second of the type's entities on each node. Beyond it, clients get
+	// resource_exhausted with a google.rpc.RetryInfo and nothing is written; messages of
+	// entities and timers wait.
 	RatePerSecond uint32 `protobuf:"varint,8,opt,name=rate_per_second,json=ratePerSecond,proto3" json:"rate_per_second,omitempty"`
-	// Fuel that the type's commands spend in a second on each node. What a command
-	// costs is known when it has run: those after it are held back, as by the rate,
-	// until it is made up for, a minute at most.
+	// Maximum fuel a second of the type's commands on each node. The cost of a command is
+	// known only after it has run, so later commands are delayed or rejected, as for the
+	// rate, until it is paid back, for at most a minute.
 	FuelPerSecond uint64 `protobuf:"varint,140,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
-	// Bytes of the records that the type's commands write in a second on each
-	// node, likewise.
+	// Maximum bytes a second of the records that the type's commands write on each node,
+	// likewise.
 	BytesPerSecond uint64 `protobuf:"varint,141,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -979,12 +980,11 @@ type UploadRequest struct {
 	Wasm []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	// Activate it at once for every entity type in it.
 	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
-	// Its signature, as hostd module sign makes it. It takes the place of the one
-	// that the module has; without it that one stays. One that does not count on a
-	// node that asks for signatures is permission_denied, with a
-	// google.rpc.ErrorInfo of its reason.
+	// Its signature from hostd module sign. It replaces the module's stored signature; if it
+	// is absent, the stored one stays. A node that requires signatures rejects an untrusted
+	// one with permission_denied and a google.rpc.ErrorInfo with the reason.
 	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
-	// Activate it although it does not fit what is stored: see ActivateRequest.
+	// Activate it even if it is incompatible with stored data: see ActivateRequest.
 	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1055,7 +1055,7 @@ type UploadResponse struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
-	// What Activate remarks, of each type.
+	// Warnings of the activation for each type.
 	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1120,7 +1120,7 @@ type UploadStreamRequest struct {
 	// True in the first piece: activate the module at once for every entity type in
 	// it.
 	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
-	// In any one piece: the module's signature, as of Upload.
+	// In any one piece: the module's signature, as in UploadRequest.
 	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
 	// True in the first piece: see UploadRequest.
 	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
@@ -1193,7 +1193,7 @@ type UploadStreamResponse struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
-	// What Activate remarks, of each type.
+	// Warnings of the activation for each type.
 	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1253,10 +1253,11 @@ func (x *UploadStreamResponse) GetRemarks() []string {
 // ListRequest asks for all modules.
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most this many a page, up to 4,096; 0 means as many as there is room for.
+	// Maximum size of a page, up to 4,096; 0 means as many as fit.
 	// A page ends with the module that brings it to 1 MiB.
 	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with the same filter; empty starts.
+	// next_page_token of the previous page, with the same filter; empty for the first
+	// page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1311,7 +1312,7 @@ type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The modules of this page, newest first.
 	Modules []*Module `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
-	// Give it back for the next page; empty after the last.
+	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1453,7 +1454,7 @@ type GetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The module.
 	Module *Module `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
-	// The manifest that the module describes itself with.
+	// The module's manifest.
 	Manifest      *structpb.Struct `protobuf:"bytes,2,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1552,8 +1553,7 @@ func (x *DownloadRequest) GetDigest() string {
 // DownloadResponse is a piece of a module.
 type DownloadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The next bytes, at most 64 KiB. All pieces together have the digest that was
-	// asked for.
+	// The next bytes, at most 64 KiB. All pieces together have the requested digest.
 	Wasm          []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1596,27 +1596,27 @@ func (x *DownloadResponse) GetWasm() []byte {
 	return nil
 }
 
-// ActivateRequest binds an entity type to a module.
+// ActivateRequest names a module to activate for an entity type.
 type ActivateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// SHA-256 of the module's bytes in hex.
 	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	// The type's limits from then on, all of them; absent leaves them as they
-	// are. Other limits for the same module are a new revision.
+	// New limits of the type, which replace all its limits; absent keeps them. Different
+	// limits for the same module are a new revision.
 	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Activate the module although it does not list a stored type of events, or
-	// fails on an entity: those fail from then on, until a module serves that knows
-	// them. Who forced it is kept with the binding. Another kind or encoding of a
-	// type that has entities is never forced.
+	// Activate the module even if it does not list a stored event type or fails on an
+	// entity. Such entities fail until a module that can read them serves the type. The
+	// caller is recorded with the activation. A different kind or encoding of a type that
+	// has entities cannot be forced.
 	Force bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
-	// What a verification has found to be another state is meant to be, where the
-	// setting entity.TYPE.require-verify asks for one.
+	// Accept the state differences that a verification found, if the setting
+	// entity.TYPE.require-verify requires one.
 	AcceptDifferences bool `protobuf:"varint,340,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
-	// Serve a part of the entities only, also of other types that the module has
-	// and that the same module serves now. Where the module serves a part already,
-	// a larger one. An entity that it serves never goes back but by ChangeRollout.
+	// Roll out to a part of the entities only, including other types of the module that
+	// the same module serves now. If the module already serves a part, the new part must be
+	// larger. Entities return to the older module only by ChangeRollout.
 	Rollout       *RolloutPlan `protobuf:"bytes,381,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1694,23 +1694,21 @@ func (x *ActivateRequest) GetRollout() *RolloutPlan {
 	return nil
 }
 
-// RolloutPlan is which entities a module serves first.
+// RolloutPlan says which entities a module serves, and when.
 type RolloutPlan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many of 10,000 entities, by a hash of type and id: 5 percent is 500.
 	Share uint32 `protobuf:"varint,1,opt,name=share,proto3" json:"share,omitempty"`
-	// Besides, those whose ids begin so.
+	// Also entities whose ids start with this text.
 	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// The shares that follow, rising; the last may be 10,000, which is to serve
-	// all.
+	// The following shares, ascending; the last may be 10,000, which means all.
 	Steps []uint32 `protobuf:"varint,3,rep,packed,name=steps,proto3" json:"steps,omitempty"`
-	// How long each share stays before the next one, with steps: at least 1 s.
+	// Time between two steps, at least 1 s.
 	Pause *durationpb.Duration `protobuf:"bytes,4,opt,name=pause,proto3" json:"pause,omitempty"`
-	// What has the cluster abort it by itself, rules with commas between:
-	// faults>0,rejections>+20%,p99>+50%. Of faults and rejections the value is a
-	// count, a percentage of the commands, or with a + one more than of the older
-	// module's; of p99, for which guests take the longest 1 of 100 commands, it is
-	// a time as 20ms, or a percentage with a +.
+	// Comma-separated rules; if one matches, the cluster aborts the rollout:
+	// faults>0,rejections>+20%,p99>+50%. faults and rejections take a count, a percentage
+	// of the commands, or +N% more than the older module. p99 is the 99th percentile of the
+	// time in the guest and takes a duration such as 20ms, or +N%.
 	Rules         string `protobuf:"bytes,5,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1785,14 +1783,14 @@ func (x *RolloutPlan) GetRules() string {
 // module, unless state says otherwise.
 type ActivateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the change: bindings with a higher number are later.
+	// Revision of the activation; later activations have higher revisions.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// STATE_VERIFYING: the type has truncated histories that the module must be
-	// compared with first. The cluster does that and then activates the module, or
-	// refuses it; GetRollout has the state. Unspecified: the module is active.
+	// STATE_VERIFYING means that the type has truncated histories that the module must be
+	// compared with first. The cluster compares them and then activates or rejects the
+	// module; GetRollout has the state. Unspecified means that the module is active.
 	State Rollout_State `protobuf:"varint,2,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
-	// What was passed over because of force, and what could not be looked at, for
-	// people.
+	// Human-readable warnings: what was ignored because of force, and what could not be
+	// checked.
 	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1969,17 +1967,17 @@ func (*QuotasRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
-// QuotasResponse says what an upload is held to. Where there is more, all stays,
-// and nothing new is taken: resource_exhausted.
+// QuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
+// stay and uploads fail with resource_exhausted.
 type QuotasResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What there is.
+	// Current usage.
 	Used *QuotasResponse_Amounts `protobuf:"bytes,1,opt,name=used,proto3" json:"used,omitempty"`
-	// The most that there may be, by the settings module-quota-count,
+	// Quotas, from the settings module-quota-count,
 	// module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
 	Most *QuotasResponse_Amounts `protobuf:"bytes,2,opt,name=most,proto3" json:"most,omitempty"`
-	// How long a module stays that nothing needs, by the setting module-retention;
-	// 0: until it is removed.
+	// How long an unused module is kept, from the setting module-retention; 0 means until it
+	// is removed.
 	RetentionSeconds uint64 `protobuf:"varint,3,opt,name=retention_seconds,json=retentionSeconds,proto3" json:"retention_seconds,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -2041,13 +2039,12 @@ type RollbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// The revision of the binding that is to be taken back; 0 is the one that
-	// serves. A call that may be sent again names it: where another serves by
-	// then it fails with failed_precondition.
+	// Revision of the activation to roll back; 0 means the current one. Set it to make the
+	// call safe to retry: it fails with failed_precondition if a different activation is
+	// current by then.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Go back although the module before fails on entities: those fail from then
-	// on, until a module serves that knows their events. Who forced it is kept with
-	// the binding.
+	// Roll back even if the previous module fails on entities. Such entities fail until a
+	// module that can read them serves the type. The caller is recorded with the activation.
 	Force         bool `protobuf:"varint,350,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2111,10 +2108,10 @@ type RollbackResponse struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The number of the change.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// All types that went back to it, by name.
+	// All types that were rolled back to it, sorted by name.
 	EntityTypes []string `protobuf:"bytes,350,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
-	// What was passed over because of force, and entities that were written while
-	// it went back and that it fails on, for people.
+	// Human-readable warnings: what was ignored because of force, and entities that were
+	// written during the rollback and that the module fails on.
 	Remarks       []string `protobuf:"bytes,351,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2183,7 +2180,7 @@ type GetRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Answer once every node that is up serves the type as the answer says.
+	// Return only after every node that is up serves the type as in the response.
 	Served        bool `protobuf:"varint,2,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2233,15 +2230,15 @@ func (x *GetRolloutRequest) GetServed() bool {
 	return false
 }
 
-// GetRolloutResponse has what there is, one of the three at least.
+// GetRolloutResponse has at least one of the three.
 type GetRolloutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What serves a part of the type.
 	Rollout *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
-	// What decides commands of the type too.
+	// The shadow of the type.
 	Shadow *Shadow `protobuf:"bytes,2,opt,name=shadow,proto3" json:"shadow,omitempty"`
-	// By whom and when the last rollout was aborted, for people; empty where one is
-	// under way, or another module was bound since.
+	// Human-readable: who aborted the last rollout and when; empty if a rollout is in
+	// progress, or if a module was activated since then.
 	Aborted       string `protobuf:"bytes,3,opt,name=aborted,proto3" json:"aborted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2298,9 +2295,9 @@ func (x *GetRolloutResponse) GetAborted() string {
 	return ""
 }
 
-// Shadow is a module that decides a share of a type's commands beside the one
-// that serves it. What it decides is compared and thrown away. It is counted on
-// the nodes that are up; what a node counted is lost when it stops.
+// Shadow is a module that also decides a share of a type's commands. Its results are
+// compared with those of the serving module and discarded. The counts are those of the
+// nodes that are up; a node loses its counts when it stops.
 type Shadow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of the module, lower-case hex.
@@ -2309,24 +2306,24 @@ type Shadow struct {
 	Share uint32 `protobuf:"varint,2,opt,name=share,proto3" json:"share,omitempty"`
 	// Commands that both modules have decided.
 	Compared uint64 `protobuf:"varint,3,opt,name=compared,proto3" json:"compared,omitempty"`
-	// Those of which they differ in anything.
+	// Commands with any difference.
 	Differ uint64 `protobuf:"varint,4,opt,name=differ,proto3" json:"differ,omitempty"`
-	// In what they differ, of those in which any do.
+	// Number of differing commands by kind of difference, without zeros.
 	Differences []*ShadowDifference `protobuf:"bytes,5,rep,name=differences,proto3" json:"differences,omitempty"`
-	// Commands that there was no room for.
+	// Commands that were dropped because the queue was full.
 	Dropped uint64 `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	// Commands that could not be decided again: the state was not there in time,
-	// or would have taken too many events.
+	// Commands that were skipped because the state was not available in time, or would have
+	// needed too many events.
 	PassedOver uint64 `protobuf:"varint,7,opt,name=passed_over,json=passedOver,proto3" json:"passed_over,omitempty"`
-	// What those compared cost the module that serves.
+	// Fuel that the serving module used for the compared commands.
 	Fuel uint64 `protobuf:"varint,8,opt,name=fuel,proto3" json:"fuel,omitempty"`
-	// And the other one.
+	// Fuel that the shadow used for them.
 	OtherFuel uint64 `protobuf:"varint,9,opt,name=other_fuel,json=otherFuel,proto3" json:"other_fuel,omitempty"`
 	// Some that differ, at most 20.
 	Examples []*ShadowExample `protobuf:"bytes,10,rep,name=examples,proto3" json:"examples,omitempty"`
-	// Nodes that are up and did not say what they compared.
+	// Number of nodes that are up but did not report.
 	SilentNodes uint32 `protobuf:"varint,11,opt,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"`
-	// Why nothing is compared just now, for people.
+	// Human-readable reason why nothing is compared at the moment.
 	Note          string `protobuf:"bytes,12,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2446,7 +2443,7 @@ func (x *Shadow) GetNote() string {
 	return ""
 }
 
-// ShadowDifference is how many commands differ in one respect.
+// ShadowDifference is the number of commands with one kind of difference.
 type ShadowDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// rejection, events, reply, messages, end or fault.
@@ -2501,18 +2498,18 @@ func (x *ShadowDifference) GetCommands() uint64 {
 	return 0
 }
 
-// ShadowExample is a command that the two modules have decided otherwise.
+// ShadowExample is a command that the two modules decided differently.
 type ShadowExample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's id.
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Of the entity's last event before it.
+	// Sequence of the entity before the command.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Name of the command.
 	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
-	// In what they differ, as ShadowDifference says it.
+	// Kinds of differences, as in ShadowDifference.
 	In []string `protobuf:"bytes,4,rep,name=in,proto3" json:"in,omitempty"`
-	// Of the module that decides too; empty for none.
+	// Error of the shadow; empty for none.
 	Fault         string `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2594,36 +2591,35 @@ type Rollout struct {
 	OlderDigest string `protobuf:"bytes,3,opt,name=older_digest,json=olderDigest,proto3" json:"older_digest,omitempty"`
 	// What becomes of it.
 	State Rollout_State `protobuf:"varint,4,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
-	// How many of 10,000 entities the newer one serves.
+	// How many of 10,000 entities the newer module serves.
 	Share uint32 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`
-	// Besides, those whose ids begin so.
+	// Also entities whose ids start with this text.
 	Prefix string `protobuf:"bytes,6,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// Entities that stay with the newer module, because the older fails on them:
-	// their ids.
+	// Ids of entities that stay with the newer module because the older one fails on them.
 	Stay []string `protobuf:"bytes,7,rep,name=stay,proto3" json:"stay,omitempty"`
-	// All types that go together, by name.
+	// All types of the rollout, sorted by name.
 	EntityTypes []string `protobuf:"bytes,8,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
 	// The number of the last change.
 	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Who asked for its state: KIND:NAME; empty where that is not known.
+	// Caller that requested the state, KIND:NAME; empty if unknown.
 	By string `protobuf:"bytes,10,opt,name=by,proto3" json:"by,omitempty"`
-	// Why it is in that state, for people.
+	// Human-readable reason of the state.
 	Note string `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
-	// The shares that follow.
+	// The following shares.
 	Steps []uint32 `protobuf:"varint,12,rep,packed,name=steps,proto3" json:"steps,omitempty"`
-	// How long each share stays before the next one.
+	// Time between two steps.
 	Pause *durationpb.Duration `protobuf:"bytes,13,opt,name=pause,proto3" json:"pause,omitempty"`
-	// When the next one is due, by the clock of the node that takes the steps;
-	// absent where none is.
+	// When the next step is due, by the clock of the node that takes the steps; absent if
+	// there is none.
 	DueAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
-	// What has the cluster abort it, as RolloutPlan has it.
+	// Rules that abort it, as in RolloutPlan.
 	Rules string `protobuf:"bytes,15,opt,name=rules,proto3" json:"rules,omitempty"`
-	// What the newer module did since it began to serve a part, on the nodes that
-	// are up; what a node counted is lost when it stops.
+	// Counts of the newer module since it began to serve a part, on the nodes that are up;
+	// a node loses its counts when it stops.
 	Newer *VersionCounts `protobuf:"bytes,16,opt,name=newer,proto3" json:"newer,omitempty"`
-	// Likewise the older one.
+	// Counts of the older module, likewise.
 	Older *VersionCounts `protobuf:"bytes,17,opt,name=older,proto3" json:"older,omitempty"`
-	// Nodes that are up and did not say what they counted.
+	// Number of nodes that are up but did not report.
 	SilentNodes   uint32 `protobuf:"varint,18,opt,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2785,16 +2781,16 @@ func (x *Rollout) GetSilentNodes() uint32 {
 	return 0
 }
 
-// VersionCounts are what a module did of the commands of a type.
+// VersionCounts are a module's counts for the commands of a type.
 type VersionCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Commands that were given to a guest, whatever came of them.
+	// Commands that a guest ran, successful or not.
 	Commands uint64 `protobuf:"varint,1,opt,name=commands,proto3" json:"commands,omitempty"`
-	// Those that it refused.
+	// Commands that the guest rejected.
 	Rejections uint64 `protobuf:"varint,2,opt,name=rejections,proto3" json:"rejections,omitempty"`
-	// Calls of all kinds that failed by the guest's fault.
+	// Calls of all kinds that failed because of the guest.
 	Faults uint64 `protobuf:"varint,3,opt,name=faults,proto3" json:"faults,omitempty"`
-	// What guests took for 99 of 100 commands at most, up to a quarter too long.
+	// 99th percentile of the time in the guest, up to 25 % too high.
 	P99           *durationpb.Duration `protobuf:"bytes,4,opt,name=p99,proto3" json:"p99,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2858,15 +2854,15 @@ func (x *VersionCounts) GetP99() *durationpb.Duration {
 	return nil
 }
 
-// ChangeRolloutRequest says what is to become of a rollout.
+// ChangeRolloutRequest is a change of a rollout.
 type ChangeRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// What is to be done.
 	Action ChangeRolloutRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=hostd.module.v1.ChangeRolloutRequest_Action" json:"action,omitempty"`
-	// Give entities back although the older module fails on them: those fail from
-	// then on, until a module serves that knows their events.
+	// Also return entities that the older module fails on. Such entities fail until a
+	// module that can read them serves the type.
 	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2923,10 +2919,10 @@ func (x *ChangeRolloutRequest) GetForce() bool {
 	return false
 }
 
-// ChangeRolloutResponse says what came of it.
+// ChangeRolloutResponse is the result of the change.
 type ChangeRolloutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What serves a part of the type now; absent where one module serves all.
+	// The rollout; absent if one module serves all entities now.
 	Rollout *Rollout `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// The number of the change.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -3027,8 +3023,8 @@ func (x *HistoryRequest) GetEntityType() string {
 // HistoryResponse lists changes.
 type HistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last changes, newest first: at most 32. Of those before level 2 of the
-	// cluster it has the activations that no rollback has taken back.
+	// The last 32 changes, newest first. From before cluster version 2, only activations
+	// that were not rolled back are left.
 	Changes       []*BindingChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3071,27 +3067,26 @@ func (x *HistoryResponse) GetChanges() []*BindingChange {
 	return nil
 }
 
-// BindingChange is one change of what serves an entity type, or under which
-// limits.
+// BindingChange is a change of the module or of the limits of an entity type.
 type BindingChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the change.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// When it was made, by the clock of the node that was asked.
+	// When it was made, by the clock of the node that received the call.
 	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	// What was changed.
 	Kind BindingChange_Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=hostd.module.v1.BindingChange_Kind" json:"kind,omitempty"`
 	// SHA-256 of the module that serves since then, lower-case hex.
 	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Who made it: KIND:NAME of the caller; empty where that is not known.
+	// Caller that made it, KIND:NAME; empty if unknown.
 	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
-	// It was made although the module did not fit what was stored.
+	// Whether it was forced although the module was incompatible with stored data.
 	Forced bool `protobuf:"varint,6,opt,name=forced,proto3" json:"forced,omitempty"`
-	// The revision that a rollback took back; 0 for others.
+	// For a rollback, the revision that was rolled back; 0 otherwise.
 	TookBack uint64 `protobuf:"varint,7,opt,name=took_back,json=tookBack,proto3" json:"took_back,omitempty"`
-	// Of KIND_CANARY, how many of 10,000 entities the module serves.
+	// For KIND_CANARY, how many of 10,000 entities the module serves.
 	Share uint32 `protobuf:"varint,381,opt,name=share,proto3" json:"share,omitempty"`
-	// Likewise, the beginning of the ids that it serves besides.
+	// For KIND_CANARY, the prefix of ids that it also serves.
 	Prefix        string `protobuf:"bytes,382,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3195,7 +3190,7 @@ type SetOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// token:NAME, jwt:NAME, certificate:NAME or group:NAME; empty for nobody.
+	// token:NAME, jwt:NAME, certificate:NAME or group:NAME; empty removes the owner.
 	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3289,17 +3284,17 @@ type VerifyRequest struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,2,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// How many entities are replayed.
+	// Number of entities to replay.
 	//
 	// Types that are valid to be assigned to Scope:
 	//
 	//	*VerifyRequest_Sample
 	//	*VerifyRequest_All
 	Scope isVerifyRequest_Scope `protobuf_oneof:"scope"`
-	// Only the entities of this shard; 0 is all shards.
+	// Only entities of this shard; 0 means all shards.
 	ShardId uint32 `protobuf:"varint,5,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The revision of the binding that is compared with; 0 is the one that serves.
-	// Where another one serves it is failed_precondition.
+	// Revision of the activation to compare with; 0 means the current one. It fails with
+	// failed_precondition if a different one is current.
 	Revision      uint64 `protobuf:"varint,340,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3393,12 +3388,12 @@ type isVerifyRequest_Scope interface {
 }
 
 type VerifyRequest_Sample struct {
-	// This many, drawn at random.
+	// This many, chosen at random.
 	Sample uint32 `protobuf:"varint,3,opt,name=sample,proto3,oneof"`
 }
 
 type VerifyRequest_All struct {
-	// Every one.
+	// All entities.
 	All bool `protobuf:"varint,4,opt,name=all,proto3,oneof"`
 }
 
@@ -3413,22 +3408,21 @@ type VerifyResponse struct {
 	Entities uint64 `protobuf:"varint,1,opt,name=entities,proto3" json:"entities,omitempty"`
 	// Events replayed so far.
 	Events uint64 `protobuf:"varint,2,opt,name=events,proto3" json:"events,omitempty"`
-	// Differences found since the message before, up to the hundredth of all.
+	// Differences found since the previous message, up to a hundred in total.
 	Differences []*VerifyResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
-	// Entities so far that were passed over, because their first events were cut.
+	// Entities skipped so far because their first events were truncated.
 	CutEntities uint64 `protobuf:"varint,4,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
-	// Of the entities replayed so far, those that the module that serves the type
-	// cannot replay, or makes two states of: nothing was compared.
+	// Entities replayed so far that were not compared, because the serving module cannot
+	// replay them or is not deterministic.
 	UncomparedEntities uint64 `protobuf:"varint,5,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
-	// Of the entities replayed so far, those of which the module makes another
-	// state.
+	// Entities replayed so far for which the module computes a different state.
 	DifferingEntities uint64 `protobuf:"varint,340,opt,name=differing_entities,json=differingEntities,proto3" json:"differing_entities,omitempty"`
-	// Of the entities replayed so far, those on which the module fails.
+	// Entities replayed so far on which the module fails.
 	FaultyEntities uint64 `protobuf:"varint,341,opt,name=faulty_entities,json=faultyEntities,proto3" json:"faulty_entities,omitempty"`
-	// In the last message: what came of it is kept, from level 2 of the cluster
-	// on, and the setting entity.TYPE.require-verify goes by it.
+	// In the last message: whether the result was stored, so that it satisfies the setting
+	// entity.TYPE.require-verify. Needs cluster version 2.
 	Kept bool `protobuf:"varint,342,opt,name=kept,proto3" json:"kept,omitempty"`
-	// In the last message: why it is not kept, for people.
+	// In the last message: human-readable reason why the result was not stored.
 	NotKept       string `protobuf:"bytes,343,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3534,13 +3528,13 @@ type FitRequest struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,2,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// How many entities are replayed at most; 0 is 20.
+	// Maximum number of entities to replay; 0 means 20.
 	Sample uint32 `protobuf:"varint,3,opt,name=sample,proto3" json:"sample,omitempty"`
-	// Only what is in this shard; 0 is all shards.
+	// Only data of this shard; 0 means all shards.
 	ShardId uint32 `protobuf:"varint,4,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// How long a shard is looked at for each of the two, at most; 0 is 2,000.
+	// Maximum time per shard for each of the two checks; 0 means 2,000.
 	ShardMillis uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
-	// Only whether there are entities, and nothing that does not fit.
+	// Only check whether there are entities.
 	PresenceOnly bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
 	// Only entities whose newest event was written by none of these modules,
 	// SHA-256 in hex, and all of them in the place of a sample. Of what these
@@ -3718,20 +3712,20 @@ func (x *FitRequest) GetAcceptDifferences() bool {
 	return false
 }
 
-// FitResponse says what does not fit.
+// FitResponse lists the incompatibilities.
 type FitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stored types of events that the manifest does not list, by name; 1,024 at
-	// most. A manifest that lists none at all lacks none.
+	// Stored event types that the manifest does not list, sorted by name; at most 1,024.
+	// Empty if the manifest lists no event types at all.
 	Missing []*FitResponse_MissingEvents `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"`
-	// Entities that it fails on, of those that were replayed.
+	// Replayed entities that it fails on.
 	Faults []*FitResponse_Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
 	// Entities replayed.
 	Entities uint64 `protobuf:"varint,3,opt,name=entities,proto3" json:"entities,omitempty"`
-	// Shards whose stored events were not all looked at, for want of time or of a
-	// leader. The next call goes on where this one was.
+	// Shards whose stored events were not all checked, because time ran out or there was no
+	// leader. The next call continues from there.
 	UnreadShards uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
-	// There are entities of the type, those that are deleted aside.
+	// Whether the type has entities that are not deleted.
 	Present bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
 	// How many entities it fails on, where written_not_by is given: faults has 100
 	// of them at most.
@@ -3862,13 +3856,13 @@ func (x *FitResponse) GetUnreadable() uint64 {
 // Amounts are of the modules of the cluster.
 type QuotasResponse_Amounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many there are.
+	// Number of modules.
 	Modules uint64 `protobuf:"varint,1,opt,name=modules,proto3" json:"modules,omitempty"`
-	// How many bytes they have.
+	// Bytes of all modules.
 	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// How many the caller has uploaded; 0 where nodes do not ask who calls.
+	// Number of modules that the caller has uploaded; 0 without authentication.
 	OwnModules uint64 `protobuf:"varint,3,opt,name=own_modules,json=ownModules,proto3" json:"own_modules,omitempty"`
-	// How many bytes those have that the caller has uploaded.
+	// Bytes of the modules that the caller has uploaded.
 	OwnBytes      uint64 `protobuf:"varint,4,opt,name=own_bytes,json=ownBytes,proto3" json:"own_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3932,23 +3926,23 @@ func (x *QuotasResponse_Amounts) GetOwnBytes() uint64 {
 	return 0
 }
 
-// Difference is one place where the module disagrees with the record.
+// Difference is an entity that the module fails on or computes a different state for.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity.
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// The event at which it showed.
+	// The event at which the difference appeared.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// What differs, for people.
+	// Human-readable description.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
-	// The module failed, rather than came to another state.
+	// Whether the module failed, instead of computing a different state.
 	Fault bool `protobuf:"varint,4,opt,name=fault,proto3" json:"fault,omitempty"`
-	// Of a fault, the type of the event; empty where it is not one event's.
+	// For a fault, the type of the event; empty if it has none.
 	EventType string `protobuf:"bytes,340,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// What turns the state by the module that serves into that by the other, where
-	// both are JSON: at most 100 operations and 4 KiB.
+	// JSON patch from the serving module's state to the other state, if both are JSON;
+	// at most 100 operations and 4 KiB.
 	Patch []*VerifyResponse_PatchOperation `protobuf:"bytes,390,rep,name=patch,proto3" json:"patch,omitempty"`
-	// There are more operations than those.
+	// Whether the patch is incomplete.
 	PatchTruncated bool `protobuf:"varint,391,opt,name=patch_truncated,json=patchTruncated,proto3" json:"patch_truncated,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -4036,12 +4030,12 @@ func (x *VerifyResponse_Difference) GetPatchTruncated() bool {
 // PatchOperation is a step of a JSON patch (RFC 6902).
 type VerifyResponse_PatchOperation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it does: add, remove or replace.
+	// Operation: add, remove or replace.
 	Op string `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
-	// Where: a JSON pointer (RFC 6901).
+	// JSON pointer (RFC 6901).
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// What is there then; absent where it is removed. In the binary form integers
-	// beyond 2^53 are strings of digits.
+	// The new value; absent for remove. In the binary encoding, integers beyond 2^53 are
+	// strings of digits.
 	Value         *structpb.Value `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4103,7 +4097,7 @@ type FitResponse_MissingEvents struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Their type.
 	EventType string `protobuf:"bytes,1,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// How many there are, at least.
+	// Lower bound of their number.
 	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4160,9 +4154,9 @@ type FitResponse_Fault struct {
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// The event at which it fails.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The type of that event; empty where it is not known.
+	// The type of that event; empty if unknown.
 	EventType string `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// How it fails, for people.
+	// Human-readable error.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2,9 +2,9 @@
 //
 // Source: hostd/cluster/v1/cluster.proto
 
-// The cluster: its members, its shards, and a small replicated map of
-// settings. Calls that change something need `admin: full` in the node's
-// configuration; otherwise they answer permission_denied.
+// The cluster: its members, its shards, and a small replicated map of settings.
+// Calls that change something need `admin: full` in the node's configuration;
+// otherwise they fail with permission_denied.
 package clusterv1connect
 
 import (
@@ -130,71 +130,67 @@ type ClusterServiceClient interface {
 	GetCluster(context.Context, *connect.Request[v1.GetClusterRequest]) (*connect.Response[v1.GetClusterResponse], error)
 	// ListShards describes the shards as this node sees them, page by page.
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
-	// WatchCluster sends the cluster as it is, and again after changes; changes
-	// that follow each other closely come as one.
+	// WatchCluster sends the current cluster, and again after each change. Changes in
+	// quick succession are combined.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest]) (*connect.ServerStreamForClient[v1.WatchClusterResponse], error)
-	// WatchShards sends all shards as this node sees them, and then those that have
-	// changed, at most five times a second: who leads, votes and follows at once,
-	// how much each holds every ten seconds. Changes that follow each other closely
-	// come as one.
+	// WatchShards sends all shards as this node sees them, and then changed shards, at
+	// most five times a second. Changes of leaders, voters and learners are sent at
+	// once, changes of sizes every ten seconds. Changes in quick succession are
+	// combined.
 	WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest]) (*connect.ServerStreamForClient[v1.WatchShardsResponse], error)
-	// WatchStats has each node measure what it does over an interval, again and
-	// again, and sends what each has measured: what its entities do, by type too,
-	// and what that takes of the machine. A node computes nothing while nobody asks.
+	// WatchStats measures each node over an interval, repeatedly, and streams the
+	// results: the activity of its entities, in total and by type, and the resources
+	// that they use. A node computes nothing if there is no such call.
 	WatchStats(context.Context, *connect.Request[v1.WatchStatsRequest]) (*connect.ServerStreamForClient[v1.WatchStatsResponse], error)
-	// TailLogs sends the newest lines that guests wrote for the entities of a type,
-	// on all nodes, and the lines that come: what they logged, what they wrote to
-	// standard output and error, and how their calls failed. Each node keeps some
-	// of them, in memory. A line may hold what a guest was given.
+	// TailLogs streams the newest lines that the guests of a type wrote on all nodes,
+	// and new lines as they are written: logs, standard output and error, and errors
+	// of failed calls. Each node keeps a limited number of lines, in memory. A line may
+	// contain data that a guest was sent.
 	TailLogs(context.Context, *connect.Request[v1.TailLogsRequest]) (*connect.ServerStreamForClient[v1.TailLogsResponse], error)
-	// ProfileNode measures the process of a node and sends a profile, as pprof
-	// reads it: what takes its processors or memory, what its goroutines do, or
-	// what they wait for. A node takes one at a time. It has names of functions and
-	// nothing of what callers sent.
+	// ProfileNode profiles the process of a node, in the format of pprof: CPU, memory,
+	// goroutines, or what they block on. A node takes one profile at a time. A profile
+	// contains function names, but no data of callers.
 	ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest]) (*connect.ServerStreamForClient[v1.ProfileNodeResponse], error)
-	// ProfileGuests measures where the guests of an entity type spend their fuel,
-	// on all nodes at the same time, and sends what each node has found once it is
-	// over: the functions that spend, and those that called them. Queries count,
-	// and so does building states; what nodes replay beside their lanes does not.
+	// ProfileGuests samples where the guests of an entity type spend their fuel, on all
+	// nodes at the same time, and sends the result of each node at the end: functions
+	// with their callers. Commands, queries and the loading of states are sampled, but
+	// not replays that run outside the executors.
 	ProfileGuests(context.Context, *connect.Request[v1.ProfileGuestsRequest]) (*connect.ServerStreamForClient[v1.ProfileGuestsResponse], error)
-	// MoveShard moves a shard's leadership to a node that votes in the shard. It
-	// returns when the node leads; a deadline that passes before does not take
-	// the order back.
+	// MoveShard transfers a shard's leadership to one of its voters. It returns when
+	// the node leads. If the deadline passes first, the operation still continues.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
-	// Drain moves everything a node leads to other nodes, so that it can stop,
-	// and gives it nothing new until it starts again or is resumed. It returns
-	// when the node leads nothing; a deadline that passes before does not take
-	// the order back.
+	// Drain transfers all leaderships of a node to other nodes, so that it can stop, and
+	// assigns it no new ones until it restarts or is resumed. It returns when the node
+	// leads no shard. If the deadline passes first, the operation still continues.
 	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
-	// Resume takes Drain back, and Leave as long as the node is a member.
+	// Resume cancels Drain, and Leave while the node is still a member.
 	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
-	// Leave takes a node out of the cluster for good: its replicas move to other
-	// nodes as far as there are any, then it is no member any more and can be
-	// switched off. It returns when that is so; a deadline that passes before does
-	// not take the order back.
+	// Leave removes a node from the cluster permanently: its replicas move to other
+	// nodes if there are enough, and then it is no longer a member and can be shut
+	// down. It returns at that point. If the deadline passes first, the operation still
+	// continues.
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
-	// Down declares a node dead; its replicas are replaced. It returns when the
-	// decision is durable. It is for a node that will not come back with its
-	// data: one that does starts again with empty replicas.
+	// Down declares a node dead, and its replicas are replaced. It returns when the
+	// decision is durable. Use it for a node that will not come back with its data: if
+	// it does come back, it starts with empty replicas.
 	Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error)
-	// Rebalance evens out leaders and replicas now. It returns when the moves are
-	// decided; WatchCluster shows them happen.
+	// Rebalance balances leaderships and replicas now. It returns when the moves are
+	// decided; WatchCluster shows their progress.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
-	// RaiseLevel raises the level of the cluster, the version of all that it
-	// writes, for good. Every member must speak the level; after it none can go
-	// back to a release that does not. With dry_run it changes nothing and says
-	// what each member speaks.
+	// RaiseLevel raises the cluster version (level), the version of everything that the
+	// cluster writes. This cannot be undone. Every member must support the version, and
+	// none can return to a release that does not support it afterwards. With dry_run it
+	// changes nothing and returns the versions that each member supports.
 	RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error)
-	// Initialize has the answering node found its cluster. Any node answers it
-	// that runs, before it belongs to a cluster too. No seed of the node may belong
-	// to one: the node joins that instead. A majority of the node and its seeds
-	// has to answer; the others are named in the answer. It returns when the
-	// cluster is there; a deadline that passes before does not take the order back,
-	// which holds until the node stops. Where the node belongs to a cluster the
-	// call does nothing and names that.
+	// Initialize bootstraps the cluster of the answering node. A node answers it even
+	// before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
+	// the node joins that cluster instead. A majority of the node and its seeds has to
+	// answer; the response names the others. It returns when the cluster exists. If the
+	// deadline passes first, the operation stays in effect until the node stops. If the
+	// node already belongs to a cluster, the call changes nothing and returns its id.
 	Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error)
-	// SetPolicy changes what is in the request of the policy of the whole cluster;
-	// it returns when that is durable.
+	// SetPolicy changes the members of the cluster's policy that the request contains. It
+	// returns when the change is durable.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error)
 	// PutSetting writes a setting; it returns when the value is durable.
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
@@ -204,34 +200,32 @@ type ClusterServiceClient interface {
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest]) (*connect.ServerStreamForClient[v1.WatchSettingsResponse], error)
-	// ListRoles lists the roles that are built in and those that were put, from
-	// this node's copy.
+	// ListRoles lists the built-in and the user-defined roles, from this node's copy.
 	ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error)
-	// PutRole keeps a role, in the place of the one of that name. It returns when
-	// that is durable. It needs level 2 of the cluster.
+	// PutRole creates or replaces a role. It returns when the change is durable. It needs
+	// cluster version 2.
 	PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error)
-	// DeleteRole removes a role. It is refused while somebody has it.
+	// DeleteRole removes a role. It fails while a binding uses the role.
 	DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error)
-	// ListRoleBindings lists who has which roles, from this node's copy.
+	// ListRoleBindings lists all role bindings, from this node's copy.
 	ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error)
-	// PutRoleBinding gives a subject roles, in the place of those that it has. It
-	// returns when that is durable. Roles decide from the moment on when somebody
-	// is admin. The last one who is admin stays.
+	// PutRoleBinding sets the roles of a subject and replaces those that it has. It
+	// returns when the change is durable. The first binding of the role admin turns role
+	// checks on. The last admin cannot lose the role.
 	PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error)
-	// DeleteRoleBinding takes all roles from a subject. It is refused for the last
-	// one who is admin.
+	// DeleteRoleBinding removes all roles of a subject. It fails for the last admin.
 	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
-	// ListTokens lists the tokens that the cluster keeps, from this node's copy.
-	// Those of a node's token file are not among them.
+	// ListTokens lists the tokens that the cluster stores, from this node's copy. It does
+	// not list tokens in a node's token-file.
 	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
-	// CreateToken keeps a token that the caller has made, by its hash alone, and
-	// gives its bearer, "token:NAME", roles. It returns when that is durable and
-	// this node takes the token. It needs level 2 of the cluster.
+	// CreateToken stores the hash of a token that the caller has generated, and sets the
+	// roles of its bearer, "token:NAME". It returns when the change is durable and this
+	// node accepts the token. It needs cluster version 2.
 	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
-	// DeleteToken removes a token, and all roles of its bearer. It is refused for
-	// the last one who is admin.
+	// DeleteToken removes a token and all roles of its bearer. It fails for the last
+	// admin.
 	DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error)
-	// CanI says who the caller is, and whether it may make a call.
+	// CanI returns the caller's identity and whether it is allowed to make a call.
 	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
 }
 
@@ -645,71 +639,67 @@ type ClusterServiceHandler interface {
 	GetCluster(context.Context, *connect.Request[v1.GetClusterRequest]) (*connect.Response[v1.GetClusterResponse], error)
 	// ListShards describes the shards as this node sees them, page by page.
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
-	// WatchCluster sends the cluster as it is, and again after changes; changes
-	// that follow each other closely come as one.
+	// WatchCluster sends the current cluster, and again after each change. Changes in
+	// quick succession are combined.
 	WatchCluster(context.Context, *connect.Request[v1.WatchClusterRequest], *connect.ServerStream[v1.WatchClusterResponse]) error
-	// WatchShards sends all shards as this node sees them, and then those that have
-	// changed, at most five times a second: who leads, votes and follows at once,
-	// how much each holds every ten seconds. Changes that follow each other closely
-	// come as one.
+	// WatchShards sends all shards as this node sees them, and then changed shards, at
+	// most five times a second. Changes of leaders, voters and learners are sent at
+	// once, changes of sizes every ten seconds. Changes in quick succession are
+	// combined.
 	WatchShards(context.Context, *connect.Request[v1.WatchShardsRequest], *connect.ServerStream[v1.WatchShardsResponse]) error
-	// WatchStats has each node measure what it does over an interval, again and
-	// again, and sends what each has measured: what its entities do, by type too,
-	// and what that takes of the machine. A node computes nothing while nobody asks.
+	// WatchStats measures each node over an interval, repeatedly, and streams the
+	// results: the activity of its entities, in total and by type, and the resources
+	// that they use. A node computes nothing if there is no such call.
 	WatchStats(context.Context, *connect.Request[v1.WatchStatsRequest], *connect.ServerStream[v1.WatchStatsResponse]) error
-	// TailLogs sends the newest lines that guests wrote for the entities of a type,
-	// on all nodes, and the lines that come: what they logged, what they wrote to
-	// standard output and error, and how their calls failed. Each node keeps some
-	// of them, in memory. A line may hold what a guest was given.
+	// TailLogs streams the newest lines that the guests of a type wrote on all nodes,
+	// and new lines as they are written: logs, standard output and error, and errors
+	// of failed calls. Each node keeps a limited number of lines, in memory. A line may
+	// contain data that a guest was sent.
 	TailLogs(context.Context, *connect.Request[v1.TailLogsRequest], *connect.ServerStream[v1.TailLogsResponse]) error
-	// ProfileNode measures the process of a node and sends a profile, as pprof
-	// reads it: what takes its processors or memory, what its goroutines do, or
-	// what they wait for. A node takes one at a time. It has names of functions and
-	// nothing of what callers sent.
+	// ProfileNode profiles the process of a node, in the format of pprof: CPU, memory,
+	// goroutines, or what they block on. A node takes one profile at a time. A profile
+	// contains function names, but no data of callers.
 	ProfileNode(context.Context, *connect.Request[v1.ProfileNodeRequest], *connect.ServerStream[v1.ProfileNodeResponse]) error
-	// ProfileGuests measures where the guests of an entity type spend their fuel,
-	// on all nodes at the same time, and sends what each node has found once it is
-	// over: the functions that spend, and those that called them. Queries count,
-	// and so does building states; what nodes replay beside their lanes does not.
+	// ProfileGuests samples where the guests of an entity type spend their fuel, on all
+	// nodes at the same time, and sends the result of each node at the end: functions
+	// with their callers. Commands, queries and the loading of states are sampled, but
+	// not replays that run outside the executors.
 	ProfileGuests(context.Context, *connect.Request[v1.ProfileGuestsRequest], *connect.ServerStream[v1.ProfileGuestsResponse]) error
-	// MoveShard moves a shard's leadership to a node that votes in the shard. It
-	// returns when the node leads; a deadline that passes before does not take
-	// the order back.
+	// MoveShard transfers a shard's leadership to one of its voters. It returns when
+	// the node leads. If the deadline passes first, the operation still continues.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
-	// Drain moves everything a node leads to other nodes, so that it can stop,
-	// and gives it nothing new until it starts again or is resumed. It returns
-	// when the node leads nothing; a deadline that passes before does not take
-	// the order back.
+	// Drain transfers all leaderships of a node to other nodes, so that it can stop, and
+	// assigns it no new ones until it restarts or is resumed. It returns when the node
+	// leads no shard. If the deadline passes first, the operation still continues.
 	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
-	// Resume takes Drain back, and Leave as long as the node is a member.
+	// Resume cancels Drain, and Leave while the node is still a member.
 	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
-	// Leave takes a node out of the cluster for good: its replicas move to other
-	// nodes as far as there are any, then it is no member any more and can be
-	// switched off. It returns when that is so; a deadline that passes before does
-	// not take the order back.
+	// Leave removes a node from the cluster permanently: its replicas move to other
+	// nodes if there are enough, and then it is no longer a member and can be shut
+	// down. It returns at that point. If the deadline passes first, the operation still
+	// continues.
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
-	// Down declares a node dead; its replicas are replaced. It returns when the
-	// decision is durable. It is for a node that will not come back with its
-	// data: one that does starts again with empty replicas.
+	// Down declares a node dead, and its replicas are replaced. It returns when the
+	// decision is durable. Use it for a node that will not come back with its data: if
+	// it does come back, it starts with empty replicas.
 	Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error)
-	// Rebalance evens out leaders and replicas now. It returns when the moves are
-	// decided; WatchCluster shows them happen.
+	// Rebalance balances leaderships and replicas now. It returns when the moves are
+	// decided; WatchCluster shows their progress.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
-	// RaiseLevel raises the level of the cluster, the version of all that it
-	// writes, for good. Every member must speak the level; after it none can go
-	// back to a release that does not. With dry_run it changes nothing and says
-	// what each member speaks.
+	// RaiseLevel raises the cluster version (level), the version of everything that the
+	// cluster writes. This cannot be undone. Every member must support the version, and
+	// none can return to a release that does not support it afterwards. With dry_run it
+	// changes nothing and returns the versions that each member supports.
 	RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error)
-	// Initialize has the answering node found its cluster. Any node answers it
-	// that runs, before it belongs to a cluster too. No seed of the node may belong
-	// to one: the node joins that instead. A majority of the node and its seeds
-	// has to answer; the others are named in the answer. It returns when the
-	// cluster is there; a deadline that passes before does not take the order back,
-	// which holds until the node stops. Where the node belongs to a cluster the
-	// call does nothing and names that.
+	// Initialize bootstraps the cluster of the answering node. A node answers it even
+	// before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
+	// the node joins that cluster instead. A majority of the node and its seeds has to
+	// answer; the response names the others. It returns when the cluster exists. If the
+	// deadline passes first, the operation stays in effect until the node stops. If the
+	// node already belongs to a cluster, the call changes nothing and returns its id.
 	Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error)
-	// SetPolicy changes what is in the request of the policy of the whole cluster;
-	// it returns when that is durable.
+	// SetPolicy changes the members of the cluster's policy that the request contains. It
+	// returns when the change is durable.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error)
 	// PutSetting writes a setting; it returns when the value is durable.
 	PutSetting(context.Context, *connect.Request[v1.PutSettingRequest]) (*connect.Response[v1.PutSettingResponse], error)
@@ -719,34 +709,32 @@ type ClusterServiceHandler interface {
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error
-	// ListRoles lists the roles that are built in and those that were put, from
-	// this node's copy.
+	// ListRoles lists the built-in and the user-defined roles, from this node's copy.
 	ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error)
-	// PutRole keeps a role, in the place of the one of that name. It returns when
-	// that is durable. It needs level 2 of the cluster.
+	// PutRole creates or replaces a role. It returns when the change is durable. It needs
+	// cluster version 2.
 	PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error)
-	// DeleteRole removes a role. It is refused while somebody has it.
+	// DeleteRole removes a role. It fails while a binding uses the role.
 	DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error)
-	// ListRoleBindings lists who has which roles, from this node's copy.
+	// ListRoleBindings lists all role bindings, from this node's copy.
 	ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error)
-	// PutRoleBinding gives a subject roles, in the place of those that it has. It
-	// returns when that is durable. Roles decide from the moment on when somebody
-	// is admin. The last one who is admin stays.
+	// PutRoleBinding sets the roles of a subject and replaces those that it has. It
+	// returns when the change is durable. The first binding of the role admin turns role
+	// checks on. The last admin cannot lose the role.
 	PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error)
-	// DeleteRoleBinding takes all roles from a subject. It is refused for the last
-	// one who is admin.
+	// DeleteRoleBinding removes all roles of a subject. It fails for the last admin.
 	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
-	// ListTokens lists the tokens that the cluster keeps, from this node's copy.
-	// Those of a node's token file are not among them.
+	// ListTokens lists the tokens that the cluster stores, from this node's copy. It does
+	// not list tokens in a node's token-file.
 	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
-	// CreateToken keeps a token that the caller has made, by its hash alone, and
-	// gives its bearer, "token:NAME", roles. It returns when that is durable and
-	// this node takes the token. It needs level 2 of the cluster.
+	// CreateToken stores the hash of a token that the caller has generated, and sets the
+	// roles of its bearer, "token:NAME". It returns when the change is durable and this
+	// node accepts the token. It needs cluster version 2.
 	CreateToken(context.Context, *connect.Request[v1.CreateTokenRequest]) (*connect.Response[v1.CreateTokenResponse], error)
-	// DeleteToken removes a token, and all roles of its bearer. It is refused for
-	// the last one who is admin.
+	// DeleteToken removes a token and all roles of its bearer. It fails for the last
+	// admin.
 	DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error)
-	// CanI says who the caller is, and whether it may make a call.
+	// CanI returns the caller's identity and whether it is allowed to make a call.
 	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
 }
 

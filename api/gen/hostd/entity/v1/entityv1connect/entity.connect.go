@@ -4,31 +4,31 @@
 
 // Commands to entities, queries on them, and their histories.
 //
-// An entity is addressed by its type and its id. Its truth is its events; a
-// command appends events, a query reads the state folded from them. Payloads
-// travel as `json`, any JSON value, or as `data`, bytes: a type whose module
-// declares the encoding "json" takes both (data must hold JSON text), a type
-// with the encoding "bytes" takes data only. Answers come back the way the
-// request's payload came; without a payload in the request, as json from a
-// json type and as data from a bytes type.
+// An entity is addressed by its type and its id. Its events are the source of
+// truth: a command appends events, and a query reads the state that results from
+// them. Payloads are `json`, any JSON value, or `data`, bytes. A type whose module
+// declares the encoding "json" accepts both (data must be JSON text), and a type
+// with the encoding "bytes" accepts only data. A reply has the form of the
+// request's payload. If the request has no payload, a json type replies with json
+// and a bytes type with data.
 //
-// Errors carry Connect codes:
+// Errors have Connect codes:
 //
-//	invalid_argument     the caller's input: a bad name, over a limit, a command
-//	                     id used before for something else
+//	invalid_argument     invalid input: a bad name, a value over a limit, or a
+//	                     command id that was used for a different command
 //	not_found            no such entity type, command or query
 //	failed_precondition  the handler rejected the command (detail Rejection) or
-//	                     the expected sequence did not hold (detail
+//	                     the entity was not at the expected sequence (detail
 //	                     SequenceMismatch)
-//	resource_exhausted   a queue, a quota or a disk mark is full; nothing was
+//	resource_exhausted   a queue, a quota or the disk is full; nothing was
 //	                     written
 //	unavailable          no leader with a quorum; safe to retry with the same
 //	                     command id
-//	deadline_exceeded    outcome unknown: retry with the same command id and get
-//	                     the one true reply
-//	internal             the module's code failed or passed a limit; nothing was
-//	                     written
-//	unimplemented        not built in this release
+//	deadline_exceeded    outcome unknown; a retry with the same command id
+//	                     returns the reply of the first attempt
+//	internal             the module's code failed or exceeded a limit; nothing
+//	                     was written
+//	unimplemented        not supported by this release
 package entityv1connect
 
 import (
@@ -115,84 +115,84 @@ const (
 
 // EntityServiceClient is a client for the hostd.entity.v1.EntityService service.
 type EntityServiceClient interface {
-	// Send runs one command and answers once its effect is durable.
+	// Send runs one command and returns after its effect is durable.
 	Send(context.Context, *connect.Request[v1.SendRequest]) (*connect.Response[v1.SendResponse], error)
-	// SendStream runs many commands over one stream: every message carries one
-	// or more requests, each with a correlation id of the caller's choice, and
-	// answers come in completion order. Commands to one entity run in the order
-	// in which they arrive. The server stops reading while too many commands of
-	// the stream are in flight. A failed command fails its own item, never the
-	// stream. After the client's half-close the stream ends when every command
-	// has been answered.
+	// SendStream runs many commands over one stream. Every message has one or more
+	// requests, each with a correlation id that the caller chooses, and responses
+	// arrive in completion order. Commands to one entity run in the order in which
+	// they arrive. The server stops reading while too many commands of the stream
+	// are in flight. A failed command fails only its own item. After the client's
+	// half-close, the stream ends when every command has a response.
 	SendStream(context.Context) *connect.BidiStreamForClient[v1.SendStreamRequest, v1.SendStreamResponse]
-	// Query reads the state of an entity and writes nothing. An id without
-	// events answers from the initial state with sequence 0.
+	// Query reads the state of an entity and writes nothing. For an id without
+	// events it uses the initial state, at sequence 0.
 	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
-	// ReadEvents streams an entity's events in order, from its journal. Where the
-	// first of them were cut, as their type retains no more, it fails with
-	// out_of_range, and the message names the first that is kept.
+	// ReadEvents streams an entity's events in order. If the first requested events
+	// were truncated by the retention of the type, it fails with out_of_range, and
+	// the message names the first event that is left.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest]) (*connect.ServerStreamForClient[v1.ReadEventsResponse], error)
-	// ReadRecords returns what the commands of an entity did, a page at a time:
-	// beside their events what made them, what they answered and cost, and the
-	// sends and timers that they made. It may begin with the oldest or the newest.
-	// A page may hold less than was asked for, even nothing, and be followed by
-	// more: its token says so. Before the first event that is kept it fails with
-	// out_of_range; a node of a release before this one, with unimplemented.
+	// ReadRecords returns the records of an entity's commands, a page at a time:
+	// events, origin, reply and cost of each command, and the messages and timers
+	// that it created. It reads from the oldest or from the newest record. A page may
+	// be shorter than requested, or empty, although more pages follow: check its
+	// token. It fails with out_of_range before the first event that is left, and with
+	// unimplemented on a node of the previous release.
 	ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error)
-	// Subscribe streams the events of a whole entity type, optionally only those
-	// with a tag, in the order of each shard's log: the events of an entity come
-	// in order, those of different shards in any. Resumed with the cursor of the
-	// last message it has no gap and no repeat, whichever node answers and
-	// whatever has led the shards meanwhile. Without follow it gives everything
-	// that was acknowledged before the call.
+	// Subscribe streams the events of an entity type, optionally only those with a
+	// tag. The events of a shard, and so of an entity, are in the order of the shard's
+	// log; events of different shards are in no particular order. A subscription that
+	// is resumed with the cursor of the last message has no gaps and no duplicates,
+	// whichever node answers and whichever nodes have led the shards in the meantime.
+	// Without follow, it returns every event that was acknowledged before the call.
 	Subscribe(context.Context, *connect.Request[v1.SubscribeRequest]) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
-	// GetEntity describes an entity: where it lives and how far it is.
+	// GetEntity describes an entity: its shard, sequence, status and last error.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
-	// GetState folds an entity's events, up to a sequence of the caller's choice.
-	// Before the first event that is kept it fails with out_of_range.
+	// GetState returns the state of an entity, now or at an earlier sequence. It fails
+	// with out_of_range before the first event that is left.
 	GetState(context.Context, *connect.Request[v1.GetStateRequest]) (*connect.Response[v1.GetStateResponse], error)
-	// ListEntities lists the ids of a type, page by page. An entity that is there
-	// from the first page to the last is listed once, whatever happens to others
-	// meanwhile. A page may hold less than was asked for, even nothing, and be
-	// followed by more: its token says so.
+	// ListEntities lists the ids of a type, a page at a time. An entity that exists
+	// from the first page to the last is listed exactly once, even if others are
+	// created or deleted in the meantime. A page may be shorter than requested, or
+	// empty, although more pages follow: check its token.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
-	// HotEntities lists the entities that are asked for most, over all nodes.
+	// HotEntities lists the entities with the most requests, on all nodes.
 	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
-	// ClearFaults forgets what went wrong with an entity: a parked one runs again
-	// at its next command.
+	// ClearFaults resets the fault count of an entity. A quarantined ("parked")
+	// entity runs again at its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
-	// ClearTypeFaults is ClearFaults for all parked entities of a type, wherever
-	// their shards are led.
+	// ClearTypeFaults is like ClearFaults, but for all quarantined entities of a type,
+	// on all nodes.
 	ClearTypeFaults(context.Context, *connect.Request[v1.ClearTypeFaultsRequest]) (*connect.Response[v1.ClearTypeFaultsResponse], error)
-	// SkipTimer cancels a timer, for when its command fails again and again. It
-	// leaves a record without events. A timer that is not set is no error.
+	// SkipTimer cancels a timer, for example if its command keeps failing. It writes a
+	// record without events. It succeeds if the timer is not set.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
-	// Delete writes a tombstone: an event of the type "hostd.deleted" that ends
-	// the entity's life, with its timers. The id can be created again: its
-	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
-	// shows both lives. Deleting what has no life succeeds and leaves no event.
+	// Delete deletes an entity and its timers by writing a tombstone, an event of the
+	// type "hostd.deleted". The id can be created again: its sequence continues after
+	// the tombstone, it starts with the initial state, and ReadEvents returns the
+	// events from before and after. Deleting an entity that does not exist succeeds
+	// and writes no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
-	// ListTimers returns the timers of entities, those that are due first before
-	// the others, a page at a time. It asks every node for those of the shards that
-	// it leads, and says where it could not. A page may hold less than was asked
-	// for, even nothing, and be followed by more: its token says so.
+	// ListTimers returns the timers of entities, earliest first, a page at a time. It
+	// asks every node for the timers of the shards that the node leads, and reports
+	// nodes that did not answer. A page may be shorter than requested, or empty,
+	// although more pages follow: check its token.
 	ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error)
-	// ListSends returns the sends of entities that are on their way, shard by shard
-	// and in each the oldest first, a page at a time. A page may hold less than was
-	// asked for, even nothing, and be followed by more: its token says so. A shard
-	// that a node of a release before this one leads answers unimplemented.
+	// ListSends returns the undelivered messages of entities by shard, oldest first, a
+	// page at a time. A page may be shorter than requested, or empty, although more
+	// pages follow: check its token. It fails with unimplemented if a node of the
+	// previous release leads a shard.
 	ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error)
-	// ListDeadLetters returns the sends of entities that were refused and whose
-	// outcome nobody waits for, shard by shard.
+	// ListDeadLetters returns rejected messages whose sender does not handle the
+	// rejection, by shard.
 	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
-	// RetryDeadLetter has a dead letter delivered again, out of its order. When
-	// the entity rejects it, the call fails as its command would, and the letter
-	// stays. It needs the configuration admin: full.
+	// RetryDeadLetter delivers a dead letter again, out of order. If the entity rejects
+	// it again, the call fails like the command would, and the letter stays. It needs
+	// the configuration admin: full.
 	RetryDeadLetter(context.Context, *connect.Request[v1.RetryDeadLetterRequest]) (*connect.Response[v1.RetryDeadLetterResponse], error)
-	// DiscardDeadLetter forgets a dead letter for good. It needs the
-	// configuration admin: full.
+	// DiscardDeadLetter deletes a dead letter permanently. It needs the configuration
+	// admin: full.
 	DiscardDeadLetter(context.Context, *connect.Request[v1.DiscardDeadLetterRequest]) (*connect.Response[v1.DiscardDeadLetterResponse], error)
 }
 
@@ -467,84 +467,84 @@ func (c *entityServiceClient) DiscardDeadLetter(ctx context.Context, req *connec
 
 // EntityServiceHandler is an implementation of the hostd.entity.v1.EntityService service.
 type EntityServiceHandler interface {
-	// Send runs one command and answers once its effect is durable.
+	// Send runs one command and returns after its effect is durable.
 	Send(context.Context, *connect.Request[v1.SendRequest]) (*connect.Response[v1.SendResponse], error)
-	// SendStream runs many commands over one stream: every message carries one
-	// or more requests, each with a correlation id of the caller's choice, and
-	// answers come in completion order. Commands to one entity run in the order
-	// in which they arrive. The server stops reading while too many commands of
-	// the stream are in flight. A failed command fails its own item, never the
-	// stream. After the client's half-close the stream ends when every command
-	// has been answered.
+	// SendStream runs many commands over one stream. Every message has one or more
+	// requests, each with a correlation id that the caller chooses, and responses
+	// arrive in completion order. Commands to one entity run in the order in which
+	// they arrive. The server stops reading while too many commands of the stream
+	// are in flight. A failed command fails only its own item. After the client's
+	// half-close, the stream ends when every command has a response.
 	SendStream(context.Context, *connect.BidiStream[v1.SendStreamRequest, v1.SendStreamResponse]) error
-	// Query reads the state of an entity and writes nothing. An id without
-	// events answers from the initial state with sequence 0.
+	// Query reads the state of an entity and writes nothing. For an id without
+	// events it uses the initial state, at sequence 0.
 	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
-	// ReadEvents streams an entity's events in order, from its journal. Where the
-	// first of them were cut, as their type retains no more, it fails with
-	// out_of_range, and the message names the first that is kept.
+	// ReadEvents streams an entity's events in order. If the first requested events
+	// were truncated by the retention of the type, it fails with out_of_range, and
+	// the message names the first event that is left.
 	ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest], *connect.ServerStream[v1.ReadEventsResponse]) error
-	// ReadRecords returns what the commands of an entity did, a page at a time:
-	// beside their events what made them, what they answered and cost, and the
-	// sends and timers that they made. It may begin with the oldest or the newest.
-	// A page may hold less than was asked for, even nothing, and be followed by
-	// more: its token says so. Before the first event that is kept it fails with
-	// out_of_range; a node of a release before this one, with unimplemented.
+	// ReadRecords returns the records of an entity's commands, a page at a time:
+	// events, origin, reply and cost of each command, and the messages and timers
+	// that it created. It reads from the oldest or from the newest record. A page may
+	// be shorter than requested, or empty, although more pages follow: check its
+	// token. It fails with out_of_range before the first event that is left, and with
+	// unimplemented on a node of the previous release.
 	ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error)
-	// Subscribe streams the events of a whole entity type, optionally only those
-	// with a tag, in the order of each shard's log: the events of an entity come
-	// in order, those of different shards in any. Resumed with the cursor of the
-	// last message it has no gap and no repeat, whichever node answers and
-	// whatever has led the shards meanwhile. Without follow it gives everything
-	// that was acknowledged before the call.
+	// Subscribe streams the events of an entity type, optionally only those with a
+	// tag. The events of a shard, and so of an entity, are in the order of the shard's
+	// log; events of different shards are in no particular order. A subscription that
+	// is resumed with the cursor of the last message has no gaps and no duplicates,
+	// whichever node answers and whichever nodes have led the shards in the meantime.
+	// Without follow, it returns every event that was acknowledged before the call.
 	Subscribe(context.Context, *connect.Request[v1.SubscribeRequest], *connect.ServerStream[v1.SubscribeResponse]) error
-	// GetEntity describes an entity: where it lives and how far it is.
+	// GetEntity describes an entity: its shard, sequence, status and last error.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
-	// GetState folds an entity's events, up to a sequence of the caller's choice.
-	// Before the first event that is kept it fails with out_of_range.
+	// GetState returns the state of an entity, now or at an earlier sequence. It fails
+	// with out_of_range before the first event that is left.
 	GetState(context.Context, *connect.Request[v1.GetStateRequest]) (*connect.Response[v1.GetStateResponse], error)
-	// ListEntities lists the ids of a type, page by page. An entity that is there
-	// from the first page to the last is listed once, whatever happens to others
-	// meanwhile. A page may hold less than was asked for, even nothing, and be
-	// followed by more: its token says so.
+	// ListEntities lists the ids of a type, a page at a time. An entity that exists
+	// from the first page to the last is listed exactly once, even if others are
+	// created or deleted in the meantime. A page may be shorter than requested, or
+	// empty, although more pages follow: check its token.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
-	// HotEntities lists the entities that are asked for most, over all nodes.
+	// HotEntities lists the entities with the most requests, on all nodes.
 	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
-	// ClearFaults forgets what went wrong with an entity: a parked one runs again
-	// at its next command.
+	// ClearFaults resets the fault count of an entity. A quarantined ("parked")
+	// entity runs again at its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
-	// ClearTypeFaults is ClearFaults for all parked entities of a type, wherever
-	// their shards are led.
+	// ClearTypeFaults is like ClearFaults, but for all quarantined entities of a type,
+	// on all nodes.
 	ClearTypeFaults(context.Context, *connect.Request[v1.ClearTypeFaultsRequest]) (*connect.Response[v1.ClearTypeFaultsResponse], error)
-	// SkipTimer cancels a timer, for when its command fails again and again. It
-	// leaves a record without events. A timer that is not set is no error.
+	// SkipTimer cancels a timer, for example if its command keeps failing. It writes a
+	// record without events. It succeeds if the timer is not set.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
-	// Delete writes a tombstone: an event of the type "hostd.deleted" that ends
-	// the entity's life, with its timers. The id can be created again: its
-	// sequence goes on after the tombstone, its state starts anew, and ReadEvents
-	// shows both lives. Deleting what has no life succeeds and leaves no event.
+	// Delete deletes an entity and its timers by writing a tombstone, an event of the
+	// type "hostd.deleted". The id can be created again: its sequence continues after
+	// the tombstone, it starts with the initial state, and ReadEvents returns the
+	// events from before and after. Deleting an entity that does not exist succeeds
+	// and writes no event.
 	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
-	// ListTimers returns the timers of entities, those that are due first before
-	// the others, a page at a time. It asks every node for those of the shards that
-	// it leads, and says where it could not. A page may hold less than was asked
-	// for, even nothing, and be followed by more: its token says so.
+	// ListTimers returns the timers of entities, earliest first, a page at a time. It
+	// asks every node for the timers of the shards that the node leads, and reports
+	// nodes that did not answer. A page may be shorter than requested, or empty,
+	// although more pages follow: check its token.
 	ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error)
-	// ListSends returns the sends of entities that are on their way, shard by shard
-	// and in each the oldest first, a page at a time. A page may hold less than was
-	// asked for, even nothing, and be followed by more: its token says so. A shard
-	// that a node of a release before this one leads answers unimplemented.
+	// ListSends returns the undelivered messages of entities by shard, oldest first, a
+	// page at a time. A page may be shorter than requested, or empty, although more
+	// pages follow: check its token. It fails with unimplemented if a node of the
+	// previous release leads a shard.
 	ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error)
-	// ListDeadLetters returns the sends of entities that were refused and whose
-	// outcome nobody waits for, shard by shard.
+	// ListDeadLetters returns rejected messages whose sender does not handle the
+	// rejection, by shard.
 	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
-	// RetryDeadLetter has a dead letter delivered again, out of its order. When
-	// the entity rejects it, the call fails as its command would, and the letter
-	// stays. It needs the configuration admin: full.
+	// RetryDeadLetter delivers a dead letter again, out of order. If the entity rejects
+	// it again, the call fails like the command would, and the letter stays. It needs
+	// the configuration admin: full.
 	RetryDeadLetter(context.Context, *connect.Request[v1.RetryDeadLetterRequest]) (*connect.Response[v1.RetryDeadLetterResponse], error)
-	// DiscardDeadLetter forgets a dead letter for good. It needs the
-	// configuration admin: full.
+	// DiscardDeadLetter deletes a dead letter permanently. It needs the configuration
+	// admin: full.
 	DiscardDeadLetter(context.Context, *connect.Request[v1.DiscardDeadLetterRequest]) (*connect.Response[v1.DiscardDeadLetterResponse], error)
 }
 

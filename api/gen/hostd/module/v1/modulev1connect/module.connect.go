@@ -4,8 +4,8 @@
 
 // WebAssembly modules: their upload, and which one serves an entity type.
 //
-// A module's name is the SHA-256 of its bytes in lower-case hex. Uploading
-// stores it; activating binds an entity type to it on every node.
+// A module's name is the SHA-256 of its bytes in lower-case hex. Uploading stores it;
+// activating makes it serve an entity type on every node.
 package modulev1connect
 
 import (
@@ -74,70 +74,69 @@ const (
 
 // ModuleServiceClient is a client for the hostd.module.v1.ModuleService service.
 type ModuleServiceClient interface {
-	// Upload stores a module. The same bytes twice are the same module. Bytes
-	// that are not a valid module for ABI version 1 get invalid_argument, naming
+	// Upload stores a module. Uploading the same bytes again has no effect. Bytes that are
+	// not a valid module for ABI version 1 are rejected with invalid_argument, which names
 	// the first fault.
 	Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error)
-	// UploadStream is Upload with the bytes in pieces.
+	// UploadStream is like Upload, but with the bytes in pieces.
 	UploadStream(context.Context) *connect.ClientStreamForClient[v1.UploadStreamRequest, v1.UploadStreamResponse]
 	// List lists the stored modules, newest first, page by page.
 	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
-	// Get describes one module, by digest or as the one that serves a type.
+	// Get describes one module, by its digest or by an entity type that it serves.
 	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
 	// Download streams a module's bytes, as they were uploaded, in pieces.
 	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.ServerStreamForClient[v1.DownloadResponse], error)
-	// Activate makes a module serve an entity type and returns when every node
-	// that is up serves it. A module that declares another kind or encoding of the
-	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
-	// where the type has entities. One that does not list a stored type of events
-	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
-	// few entities with VERIFY_FAILED, unless the request forces it. Where the
-	// setting entity.TYPE.require-verify asks for it, one that was not verified
-	// gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
+	// Activate makes a module serve an entity type and returns when every node that is up
+	// serves it. It fails with failed_precondition and one of these reasons:
+	// KIND_CHANGED if the module declares a different kind or encoding and the type has
+	// entities; INCOMPATIBLE_EVENTS if the module does not list a stored event type;
+	// VERIFY_FAILED if the module fails on one of a few sampled entities. The last two can
+	// be forced. With the setting entity.TYPE.require-verify, it also fails with
+	// VERIFY_REQUIRED if the module was not verified, and with VERIFY_FAILED if the
+	// verification failed.
 	//
-	// If entities have truncated histories, the call returns before the module is
-	// active, and the response says STATE_VERIFYING: see GetRollout.
+	// If entities have truncated histories, the call returns before the module is active,
+	// and the response has STATE_VERIFYING: see GetRollout.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the module that served the type before, also for other
-	// types that the same module serves, and that one served before. The module
-	// before folds all entities that have events since it served last: where it
-	// fails on one, or does not list a type of these events, nothing is changed and
-	// the call fails with failed_precondition, reason VERIFY_FAILED, unless the
-	// request forces it. Taking the same revision back again changes nothing more.
+	// Rollback activates the previous module of the type, and of other types that the
+	// current module serves and the previous module served before. First the previous
+	// module replays all entities that have events since it last served. If it fails on
+	// one, or does not list one of their event types, nothing changes and the call fails
+	// with failed_precondition, reason VERIFY_FAILED, unless the request forces it. Rolling
+	// back the same revision again has no further effect.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
-	// GetRollout tells of the module that serves a part of a type, on its way to
-	// serve all of it, and of the one that decides commands of it too. Where there
-	// is neither it tells that the last rollout was aborted, or fails with
-	// not_found.
+	// GetRollout returns the rollout and the shadow of an entity type: the module that
+	// serves a part of the entities so far, and the module that also decides commands
+	// without serving them. If there is neither, it returns why the last rollout was
+	// aborted, or fails with not_found.
 	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
-	// ChangeRollout has a rollout wait, go on, serve all entities, or give them
-	// back. They are given back as Rollback does it, while those that the newer
-	// module serves write nothing: those that the older module fails on stay with
-	// the newer, and are named, unless the request forces it. It returns when that
-	// is over. What is as asked already is left.
+	// ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that is
+	// done. An abort returns the entities of the newer module to the older one, with the
+	// same checks as Rollback and while these entities are write-paused. Entities that the
+	// older module fails on stay with the newer module and are named, unless the request
+	// forces them. A change that is already in effect does nothing.
 	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
-	// History tells what has served a type: the last changes of its binding, and
-	// who made them.
+	// History lists the modules that have served a type: the last changes of its
+	// activation, and who made them.
 	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
-	// SetOwner gives an entity type another owner: the subject that says which
-	// module serves it, beside those who may admin it. A type that has one is
-	// changed by nobody else: permission_denied, reason NOT_OWNER.
+	// SetOwner sets the owner of an entity type, the subject that may change its module
+	// and settings. Other callers, except those with the verb admin on the type, get
+	// permission_denied, reason NOT_OWNER.
 	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
-	// Remove has the cluster forget a module that nothing needs, whose bytes the
-	// nodes delete in the hours after. One that serves a type, or that a rollback
-	// may come back to, is failed_precondition. The caller must be allowed to
-	// deploy every type of the module.
+	// Remove removes an unused module. Nodes delete its bytes within the next hours. It
+	// fails with failed_precondition if the module serves a type or a rollback can return
+	// to it. The caller must be allowed to deploy every type of the module.
 	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
-	// Quotas tells how many modules there may be, and are.
+	// Quotas returns the quotas of modules and their usage.
 	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
-	// Verify replays real histories of a type with a module, where their shards
-	// are led, and reports every entity that it cannot replay, or comes to another
-	// state of than the module that serves the type; a hundred of them are told.
-	// What came of all shards is kept.
+	// Verify replays stored histories of a type with a module, on the nodes that lead the
+	// shards. It reports entities that the module cannot replay, or for which it computes
+	// a different state than the serving module, up to a hundred. The result for all
+	// shards is stored.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
-	// Fit tells whether a module fits what is stored of a type: which stored types
-	// of events its manifest does not list, and on which of a few entities, whose
-	// histories are replayed, it fails. Activate looks at the same.
+	// Fit is the compatibility check of a module with the stored data of a type: which
+	// stored event types its manifest does not list, and on which of a few sampled
+	// entities it fails when it replays them. Activate makes the same check.
 	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
 }
 
@@ -348,70 +347,69 @@ func (c *moduleServiceClient) Fit(ctx context.Context, req *connect.Request[v1.F
 
 // ModuleServiceHandler is an implementation of the hostd.module.v1.ModuleService service.
 type ModuleServiceHandler interface {
-	// Upload stores a module. The same bytes twice are the same module. Bytes
-	// that are not a valid module for ABI version 1 get invalid_argument, naming
+	// Upload stores a module. Uploading the same bytes again has no effect. Bytes that are
+	// not a valid module for ABI version 1 are rejected with invalid_argument, which names
 	// the first fault.
 	Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error)
-	// UploadStream is Upload with the bytes in pieces.
+	// UploadStream is like Upload, but with the bytes in pieces.
 	UploadStream(context.Context, *connect.ClientStream[v1.UploadStreamRequest]) (*connect.Response[v1.UploadStreamResponse], error)
 	// List lists the stored modules, newest first, page by page.
 	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
-	// Get describes one module, by digest or as the one that serves a type.
+	// Get describes one module, by its digest or by an entity type that it serves.
 	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
 	// Download streams a module's bytes, as they were uploaded, in pieces.
 	Download(context.Context, *connect.Request[v1.DownloadRequest], *connect.ServerStream[v1.DownloadResponse]) error
-	// Activate makes a module serve an entity type and returns when every node
-	// that is up serves it. A module that declares another kind or encoding of the
-	// type than the one that serves gets failed_precondition, reason KIND_CHANGED,
-	// where the type has entities. One that does not list a stored type of events
-	// gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
-	// few entities with VERIFY_FAILED, unless the request forces it. Where the
-	// setting entity.TYPE.require-verify asks for it, one that was not verified
-	// gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
+	// Activate makes a module serve an entity type and returns when every node that is up
+	// serves it. It fails with failed_precondition and one of these reasons:
+	// KIND_CHANGED if the module declares a different kind or encoding and the type has
+	// entities; INCOMPATIBLE_EVENTS if the module does not list a stored event type;
+	// VERIFY_FAILED if the module fails on one of a few sampled entities. The last two can
+	// be forced. With the setting entity.TYPE.require-verify, it also fails with
+	// VERIFY_REQUIRED if the module was not verified, and with VERIFY_FAILED if the
+	// verification failed.
 	//
-	// If entities have truncated histories, the call returns before the module is
-	// active, and the response says STATE_VERIFYING: see GetRollout.
+	// If entities have truncated histories, the call returns before the module is active,
+	// and the response has STATE_VERIFYING: see GetRollout.
 	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the module that served the type before, also for other
-	// types that the same module serves, and that one served before. The module
-	// before folds all entities that have events since it served last: where it
-	// fails on one, or does not list a type of these events, nothing is changed and
-	// the call fails with failed_precondition, reason VERIFY_FAILED, unless the
-	// request forces it. Taking the same revision back again changes nothing more.
+	// Rollback activates the previous module of the type, and of other types that the
+	// current module serves and the previous module served before. First the previous
+	// module replays all entities that have events since it last served. If it fails on
+	// one, or does not list one of their event types, nothing changes and the call fails
+	// with failed_precondition, reason VERIFY_FAILED, unless the request forces it. Rolling
+	// back the same revision again has no further effect.
 	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
-	// GetRollout tells of the module that serves a part of a type, on its way to
-	// serve all of it, and of the one that decides commands of it too. Where there
-	// is neither it tells that the last rollout was aborted, or fails with
-	// not_found.
+	// GetRollout returns the rollout and the shadow of an entity type: the module that
+	// serves a part of the entities so far, and the module that also decides commands
+	// without serving them. If there is neither, it returns why the last rollout was
+	// aborted, or fails with not_found.
 	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
-	// ChangeRollout has a rollout wait, go on, serve all entities, or give them
-	// back. They are given back as Rollback does it, while those that the newer
-	// module serves write nothing: those that the older module fails on stay with
-	// the newer, and are named, unless the request forces it. It returns when that
-	// is over. What is as asked already is left.
+	// ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that is
+	// done. An abort returns the entities of the newer module to the older one, with the
+	// same checks as Rollback and while these entities are write-paused. Entities that the
+	// older module fails on stay with the newer module and are named, unless the request
+	// forces them. A change that is already in effect does nothing.
 	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
-	// History tells what has served a type: the last changes of its binding, and
-	// who made them.
+	// History lists the modules that have served a type: the last changes of its
+	// activation, and who made them.
 	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
-	// SetOwner gives an entity type another owner: the subject that says which
-	// module serves it, beside those who may admin it. A type that has one is
-	// changed by nobody else: permission_denied, reason NOT_OWNER.
+	// SetOwner sets the owner of an entity type, the subject that may change its module
+	// and settings. Other callers, except those with the verb admin on the type, get
+	// permission_denied, reason NOT_OWNER.
 	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
-	// Remove has the cluster forget a module that nothing needs, whose bytes the
-	// nodes delete in the hours after. One that serves a type, or that a rollback
-	// may come back to, is failed_precondition. The caller must be allowed to
-	// deploy every type of the module.
+	// Remove removes an unused module. Nodes delete its bytes within the next hours. It
+	// fails with failed_precondition if the module serves a type or a rollback can return
+	// to it. The caller must be allowed to deploy every type of the module.
 	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
-	// Quotas tells how many modules there may be, and are.
+	// Quotas returns the quotas of modules and their usage.
 	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
-	// Verify replays real histories of a type with a module, where their shards
-	// are led, and reports every entity that it cannot replay, or comes to another
-	// state of than the module that serves the type; a hundred of them are told.
-	// What came of all shards is kept.
+	// Verify replays stored histories of a type with a module, on the nodes that lead the
+	// shards. It reports entities that the module cannot replay, or for which it computes
+	// a different state than the serving module, up to a hundred. The result for all
+	// shards is stored.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
-	// Fit tells whether a module fits what is stored of a type: which stored types
-	// of events its manifest does not list, and on which of a few entities, whose
-	// histories are replayed, it fails. Activate looks at the same.
+	// Fit is the compatibility check of a module with the stored data of a type: which
+	// stored event types its manifest does not list, and on which of a few sampled
+	// entities it fails when it replays them. Activate makes the same check.
 	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
 }
 

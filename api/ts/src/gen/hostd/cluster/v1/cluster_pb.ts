@@ -2,9 +2,9 @@
 // @generated from file hostd/cluster/v1/cluster.proto (package hostd.cluster.v1, syntax proto3)
 /* eslint-disable */
 
-// The cluster: its members, its shards, and a small replicated map of
-// settings. Calls that change something need `admin: full` in the node's
-// configuration; otherwise they answer permission_denied.
+// The cluster: its members, its shards, and a small replicated map of settings.
+// Calls that change something need `admin: full` in the node's configuration;
+// otherwise they fail with permission_denied.
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
@@ -33,30 +33,30 @@ export type Member = Message<"hostd.cluster.v1.Member"> & {
   nodeId: string;
 
   /**
-   * Where its API listens, host:port.
+   * Address of its API for clients, host:port.
    *
    * @generated from field: string address = 2;
    */
   address: string;
 
   /**
-   * "joining", "up", "leaving", "down", or "weakly_up": it asked the answering
-   * node for admission within the last seconds and is no member, because the
-   * metadata group has no quorum to admit it.
+   * "joining", "up", "leaving", "down", or "weakly_up": it has asked the answering node
+   * for admission within the last seconds, but is not a member, because the metadata
+   * group has no quorum to admit it.
    *
    * @generated from field: string status = 3;
    */
   status: string;
 
   /**
-   * Whether this node hears it.
+   * Whether this node receives heartbeats from it.
    *
    * @generated from field: bool reachable = 4;
    */
   reachable: boolean;
 
   /**
-   * What it takes on.
+   * Its roles.
    *
    * @generated from field: repeated string roles = 5;
    */
@@ -84,53 +84,52 @@ export type Member = Message<"hostd.cluster.v1.Member"> & {
   version: string;
 
   /**
-   * What fails together with it; empty when it was not told.
+   * Its failure domain, such as a rack or availability zone; empty if unset.
    *
    * @generated from field: string zone = 9;
    */
   zone: string;
 
   /**
-   * Whether it is drained: it leads nothing and is given nothing until it is
-   * resumed or starts anew.
+   * Whether it is drained: it leads no shards and gets none until it is resumed or
+   * restarted.
    *
    * @generated from field: bool draining = 10;
    */
   draining: boolean;
 
   /**
-   * How far its wall clock is ahead of the median of those that it hears, in
-   * milliseconds, in steps of 100; negative where it is behind.
+   * How far its wall clock is ahead of the median clock of the nodes that it hears, in
+   * milliseconds, in steps of 100; negative if it is behind.
    *
    * @generated from field: sint64 clock_skew_millis = 30;
    */
   clockSkewMillis: bigint;
 
   /**
-   * The levels that its release speaks, as far as the answering node knows;
-   * both 0 where it does not.
+   * Lowest cluster version that its release supports. Both bounds are 0 if the
+   * answering node does not know them.
    *
    * @generated from field: uint32 min_level = 20;
    */
   minLevel: number;
 
   /**
-   * The highest of them.
+   * Highest cluster version that its release supports.
    *
    * @generated from field: uint32 max_level = 21;
    */
   maxLevel: number;
 
   /**
-   * Why it is given no leadership for balance, as the coordinator told; not set
-   * where it is given some.
+   * Why the coordinator assigns it no leaderships for balance; unset if it does.
    *
    * @generated from field: hostd.cluster.v1.Trouble trouble = 31;
    */
   trouble?: Trouble | undefined;
 
   /**
-   * Where other nodes reach it, host:port. Below level 2 it is address.
+   * Address of its peer listener, host:port. Below cluster version 2 it equals address.
    *
    * @generated from field: string peer_address = 32;
    */
@@ -145,47 +144,47 @@ export const MemberSchema: GenMessage<Member> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 0);
 
 /**
- * Trouble is why a node is given no leaderships: it is slow, came back after it
- * was lost, damages its replicas, or its disk is full.
+ * Trouble is why a node gets no leaderships: it is slow, has come back after a failure,
+ * damages its replicas, or its disk is full.
  *
  * @generated from message hostd.cluster.v1.Trouble
  */
 export type Trouble = Message<"hostd.cluster.v1.Trouble"> & {
   /**
-   * Whether what it led was taken from it because it was slow: its disk or its
-   * raft loop. Otherwise it came back after it was lost.
+   * Whether it lost its leaderships because its disk or its raft loop was slow. If
+   * false, it has come back after a failure.
    *
    * @generated from field: bool slow = 1;
    */
   slow: boolean;
 
   /**
-   * When it is given leaderships again if it gives no more trouble, by the
-   * coordinator's clock; not set while it is slow.
+   * When it gets leaderships again if the trouble does not recur, by the coordinator's
+   * clock; unset while it is slow.
    *
    * @generated from field: google.protobuf.Timestamp until = 2;
    */
   until?: Timestamp | undefined;
 
   /**
-   * For how long it must give no trouble.
+   * Cooldown: how long the trouble must not recur.
    *
    * @generated from field: uint64 quiet_millis = 3;
    */
   quietMillis: bigint;
 
   /**
-   * How often replicas of the node were damaged that had been built since the
-   * damage before; 0 if that is not the trouble. From 3 on the node leads nothing
-   * and gets no replicas until it is resumed.
+   * How often replicas of the node were damaged again after they had been rebuilt; 0 if
+   * that is not the trouble. From 3 on, the node leads no shards and gets no replicas
+   * until it is resumed.
    *
    * @generated from field: uint32 damages = 4;
    */
   damages: number;
 
   /**
-   * Whether the disk has no room for more: the node takes no commands, leads
-   * nothing and is given no replicas until there is room.
+   * Whether the disk is full: the node accepts no commands, leads no shards and gets no
+   * replicas until there is space.
    *
    * @generated from field: bool disk_full = 5;
    */
@@ -213,7 +212,7 @@ export type Shard = Message<"hostd.cluster.v1.Shard"> & {
   shardId: number;
 
   /**
-   * The node that leads it; empty while none is known.
+   * The node that leads it; empty if unknown.
    *
    * @generated from field: string leader = 2;
    */
@@ -227,29 +226,29 @@ export type Shard = Message<"hostd.cluster.v1.Shard"> & {
   term: bigint;
 
   /**
-   * The nodes whose replicas vote, without those that have lost their disk.
+   * The nodes of its voters, except those that have lost their disk.
    *
    * @generated from field: repeated string voters = 4;
    */
   voters: string[];
 
   /**
-   * The nodes whose replicas follow without a vote.
+   * The nodes of its non-voting replicas.
    *
    * @generated from field: repeated string learners = 5;
    */
   learners: string[];
 
   /**
-   * How many entities it holds, as far as the answering node knows.
+   * Number of its entities, as far as the answering node knows.
    *
    * @generated from field: uint64 entity_count = 6;
    */
   entityCount: bigint;
 
   /**
-   * The last log index applied on the answering node, or, where it holds no
-   * replica, on the leader as far as it has said.
+   * The last log index applied on the answering node or, if that has no replica, the
+   * last one that the leader has reported.
    *
    * @generated from field: uint64 applied_index = 7;
    */
@@ -263,17 +262,17 @@ export type Shard = Message<"hostd.cluster.v1.Shard"> & {
   bytes: bigint;
 
   /**
-   * Replicas that have stopped: they neither lead nor answer, and are replaced
-   * where others have the shard. One whose rows are disputed is here too: it
-   * answers nobody until enough voters say what they have, and is kept.
+   * Stopped replicas: they neither lead nor answer, and are replaced if other replicas
+   * have the shard. A replica whose checksum is disputed is also listed: it does not
+   * answer until enough voters have reported their checksums, and is not replaced.
    *
    * @generated from field: repeated hostd.cluster.v1.StoppedReplica stopped = 40;
    */
   stopped: StoppedReplica[];
 
   /**
-   * The nodes of voters whose disks are lost: they count in majorities until a
-   * leader takes them out.
+   * The nodes of voters whose disks are lost. They count for majorities until a leader
+   * removes them.
    *
    * @generated from field: repeated string lost_voters = 41;
    */
@@ -288,7 +287,7 @@ export const ShardSchema: GenMessage<Shard> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 2);
 
 /**
- * StoppedReplica is a replica that applies no more of its log.
+ * StoppedReplica is a replica that has stopped applying its log.
  *
  * @generated from message hostd.cluster.v1.StoppedReplica
  */
@@ -301,7 +300,7 @@ export type StoppedReplica = Message<"hostd.cluster.v1.StoppedReplica"> & {
   nodeId: string;
 
   /**
-   * "damaged" or "unsupported", which is an entry of a later release.
+   * "damaged", or "unsupported" if the log has an entry of a later release.
    *
    * @generated from field: string reason = 2;
    */
@@ -344,7 +343,7 @@ export type GetClusterResponse = Message<"hostd.cluster.v1.GetClusterResponse"> 
   members: Member[];
 
   /**
-   * The node that leads the metadata group; empty while none is known.
+   * The node that leads the metadata group; empty if unknown.
    *
    * @generated from field: string coordinator = 2;
    */
@@ -372,39 +371,37 @@ export type GetClusterResponse = Message<"hostd.cluster.v1.GetClusterResponse"> 
   shardCount: number;
 
   /**
-   * The entity types with which the caller may do anything, ordered by name, and
-   * what decides the shard of an entity.
+   * How entity ids map to shards, for the entity types on which the caller has any
+   * permission, ordered by name.
    *
    * @generated from field: repeated hostd.cluster.v1.ShardKey shard_keys = 6;
    */
   shardKeys: ShardKey[];
 
   /**
-   * The level of the cluster: the version of what it writes.
+   * The cluster version: the version of everything that the cluster writes.
    *
    * @generated from field: uint32 level = 20;
    */
   level: number;
 
   /**
-   * The cluster: no other has the same. Every answer has it in its header
-   * Hostd-Cluster too, and a call that names another there is refused with
-   * failed_precondition.
+   * Unique id of the cluster. Every response also has it in the header Hostd-Cluster. A
+   * request with a different id in this header fails with failed_precondition.
    *
    * @generated from field: string cluster_id = 60;
    */
   clusterId: string;
 
   /**
-   * What the operators decided for the whole cluster.
+   * Policy of the cluster.
    *
    * @generated from field: hostd.cluster.v1.Policy policy = 110;
    */
   policy?: Policy | undefined;
 
   /**
-   * The orders of operators that were accepted and are not carried out yet, as
-   * the coordinator said last.
+   * Accepted operations that are not finished, as last reported by the coordinator.
    *
    * @generated from field: repeated hostd.cluster.v1.PendingOrder pending_orders = 111;
    */
@@ -419,22 +416,21 @@ export const GetClusterResponseSchema: GenMessage<GetClusterResponse> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 5);
 
 /**
- * PendingOrder is an order of an operator that was accepted and is not carried
- * out yet.
+ * PendingOrder is an operation that was accepted and is not finished.
  *
  * @generated from message hostd.cluster.v1.PendingOrder
  */
 export type PendingOrder = Message<"hostd.cluster.v1.PendingOrder"> & {
   /**
-   * What was ordered: "replication" for a policy that shards do not match yet,
-   * "leave", "down", "drain", "move" or "rebalance".
+   * "leave", "down", "drain", "move", "rebalance", or "replication" for a policy that
+   * shards do not match yet.
    *
    * @generated from field: string kind = 1;
    */
   kind: string;
 
   /**
-   * The node that the order names; empty if it names none.
+   * The node of the operation; empty if it has none.
    *
    * @generated from field: string node_id = 2;
    */
@@ -448,14 +444,14 @@ export type PendingOrder = Message<"hostd.cluster.v1.PendingOrder"> & {
   shardId: number;
 
   /**
-   * How many shards it still has to change.
+   * Number of shards left to change.
    *
    * @generated from field: uint32 remaining = 4;
    */
   remaining: number;
 
   /**
-   * What holds it up, or what is being done.
+   * What blocks it, or what it is doing.
    *
    * @generated from field: string reason = 5;
    */
@@ -470,8 +466,8 @@ export const PendingOrderSchema: GenMessage<PendingOrder> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 6);
 
 /**
- * ShardKey says what of an entity decides its shard: with neither group nor
- * until the type and the whole id. It never changes.
+ * ShardKey says how the shard of an entity is derived: from the type and the whole id
+ * by default. It never changes.
  *
  * @generated from message hostd.cluster.v1.ShardKey
  */
@@ -484,15 +480,15 @@ export type ShardKey = Message<"hostd.cluster.v1.ShardKey"> & {
   entityType: string;
 
   /**
-   * What stands in the place of the type; empty is the type itself.
+   * Replaces the type in the derivation; empty means the type itself.
    *
    * @generated from field: string group = 2;
    */
   group: string;
 
   /**
-   * Ends the part of the id that counts: what stands before the first of it. An
-   * id without it, or that begins with it, counts whole. Empty is the whole id.
+   * Only the part of the id before the first occurrence of this text is used. An id that
+   * does not contain it, or starts with it, is used whole. Empty means the whole id.
    *
    * @generated from field: string until = 3;
    */
@@ -513,23 +509,22 @@ export const ShardKeySchema: GenMessage<ShardKey> = /*@__PURE__*/
  */
 export type ListShardsRequest = Message<"hostd.cluster.v1.ListShardsRequest"> & {
   /**
-   * Only numbers and leaders: what a client needs that sends commands to the
-   * node that leads.
+   * Return only numbers and leaders, which clients need to send commands to leaders.
    *
    * @generated from field: bool leaders_only = 1;
    */
   leadersOnly: boolean;
 
   /**
-   * With leaders_only, the version of an earlier answer: the answer has the
-   * shards whose leader has changed since, if the same node is asked.
+   * With leaders_only, the version of an earlier response from the same node: return
+   * only shards whose leader has changed since.
    *
    * @generated from field: string since_version = 2;
    */
   sinceVersion: string;
 
   /**
-   * At most this many a page, up to 4,096; 0 means as many as there is room for.
+   * Maximum size of a page, up to 4,096; 0 means as many as fit.
    * A page ends with the shard that brings it to 1 MiB. With leaders_only there
    * is one page.
    *
@@ -566,21 +561,21 @@ export type ListShardsResponse = Message<"hostd.cluster.v1.ListShardsResponse"> 
   shards: Shard[];
 
   /**
-   * With leaders_only, the version of who leads what.
+   * With leaders_only, the version of the leaders.
    *
    * @generated from field: string version = 2;
    */
   version: string;
 
   /**
-   * Whether shards are only those that have changed since since_version.
+   * Whether shards has only those that changed after since_version.
    *
    * @generated from field: bool changes = 3;
    */
   changes: boolean;
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 4;
    */
@@ -623,7 +618,7 @@ export type WatchClusterResponse = Message<"hostd.cluster.v1.WatchClusterRespons
   members: Member[];
 
   /**
-   * The node that leads the metadata group; empty while none is known.
+   * The node that leads the metadata group; empty if unknown.
    *
    * @generated from field: string coordinator = 2;
    */
@@ -651,22 +646,21 @@ export type WatchClusterResponse = Message<"hostd.cluster.v1.WatchClusterRespons
   shardCount: number;
 
   /**
-   * The level of the cluster: the version of what it writes.
+   * The cluster version: the version of everything that the cluster writes.
    *
    * @generated from field: uint32 level = 20;
    */
   level: number;
 
   /**
-   * What the operators decided for the whole cluster.
+   * Policy of the cluster.
    *
    * @generated from field: hostd.cluster.v1.Policy policy = 110;
    */
   policy?: Policy | undefined;
 
   /**
-   * The orders of operators that were accepted and are not carried out yet, as
-   * the coordinator said last.
+   * Accepted operations that are not finished, as last reported by the coordinator.
    *
    * @generated from field: repeated hostd.cluster.v1.PendingOrder pending_orders = 111;
    */
@@ -696,22 +690,21 @@ export const WatchShardsRequestSchema: GenMessage<WatchShardsRequest> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 12);
 
 /**
- * WatchShardsResponse is the shards, or what has become of some.
+ * WatchShardsResponse has all shards, or those that have changed.
  *
  * @generated from message hostd.cluster.v1.WatchShardsResponse
  */
 export type WatchShardsResponse = Message<"hostd.cluster.v1.WatchShardsResponse"> & {
   /**
-   * Every shard in the first message, those that have changed in others, ordered
-   * by number. A message ends with the shard that brings it to 1 MiB; another one
-   * with changes has those behind it.
+   * Every shard in the first message, and changed shards in later ones, ordered by
+   * number. A message that reaches 1 MiB continues in another message with changes.
    *
    * @generated from field: repeated hostd.cluster.v1.Shard shards = 1;
    */
   shards: Shard[];
 
   /**
-   * Whether the shards that are not named stay as they are.
+   * Whether shards that are not listed are unchanged.
    *
    * @generated from field: bool changes = 2;
    */
@@ -761,7 +754,7 @@ export const WatchStatsRequestSchema: GenMessage<WatchStatsRequest> = /*@__PURE_
   messageDesc(file_hostd_cluster_v1_cluster, 14);
 
 /**
- * WatchStatsResponse is what one node has measured, or names nodes that do not
+ * WatchStatsResponse has the measurement of one node, or names nodes that did not
  * answer.
  *
  * @generated from message hostd.cluster.v1.WatchStatsResponse
@@ -775,29 +768,29 @@ export type WatchStatsResponse = Message<"hostd.cluster.v1.WatchStatsResponse"> 
   nodeId: string;
 
   /**
-   * When it had measured, by its clock.
+   * End of the measurement, by the node's clock.
    *
    * @generated from field: google.protobuf.Timestamp measured_at = 2;
    */
   measuredAt?: Timestamp | undefined;
 
   /**
-   * How long it had, in milliseconds.
+   * Length of the measurement, in milliseconds.
    *
    * @generated from field: uint32 period_millis = 3;
    */
   periodMillis: number;
 
   /**
-   * What the node does.
+   * Activity of the node.
    *
    * @generated from field: hostd.cluster.v1.NodeStats node = 4;
    */
   node?: NodeStats | undefined;
 
   /**
-   * The types that ran on the node since it started, those with the most commands
-   * first, at most 200 of them.
+   * The types that have run on the node since it started, those with the most commands
+   * first, at most 200.
    *
    * @generated from field: repeated hostd.cluster.v1.TypeStats types = 5;
    */
@@ -811,14 +804,14 @@ export type WatchStatsResponse = Message<"hostd.cluster.v1.WatchStatsResponse"> 
   moreTypes: number;
 
   /**
-   * Nodes that do not answer; told once, until they do.
+   * Nodes that stopped answering; each is reported once until it answers again.
    *
    * @generated from field: repeated string missing_nodes = 7;
    */
   missingNodes: string[];
 
   /**
-   * Nodes that are no members any more, and are not asked again.
+   * Nodes that have left the cluster.
    *
    * @generated from field: repeated string left_nodes = 8;
    */
@@ -833,13 +826,13 @@ export const WatchStatsResponseSchema: GenMessage<WatchStatsResponse> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 15);
 
 /**
- * NodeStats is what a node does. Rates are means over the period.
+ * NodeStats is the activity of a node. Rates are means over the period.
  *
  * @generated from message hostd.cluster.v1.NodeStats
  */
 export type NodeStats = Message<"hostd.cluster.v1.NodeStats"> & {
   /**
-   * Commands that were carried out, with those that left no event.
+   * Successful commands, including those without events.
    *
    * @generated from field: double commands_per_second = 1;
    */
@@ -860,21 +853,21 @@ export type NodeStats = Message<"hostd.cluster.v1.NodeStats"> & {
   queriesPerSecond: number;
 
   /**
-   * Commands that guests refused.
+   * Commands that guests rejected.
    *
    * @generated from field: double rejections_per_second = 4;
    */
   rejectionsPerSecond: number;
 
   /**
-   * Guest calls that failed by the guest's fault.
+   * Guest calls that failed because of the guest.
    *
    * @generated from field: double faults_per_second = 5;
    */
   faultsPerSecond: number;
 
   /**
-   * Commands that the limits of their type held back.
+   * Commands that the limits of their type delayed or rejected.
    *
    * @generated from field: double limited_per_second = 6;
    */
@@ -895,21 +888,21 @@ export type NodeStats = Message<"hostd.cluster.v1.NodeStats"> & {
   shardsLed: number;
 
   /**
-   * Requests that wait for a lane to take them.
+   * Requests that wait for an executor.
    *
    * @generated from field: uint64 requests_waiting = 9;
    */
   requestsWaiting: bigint;
 
   /**
-   * Processors that the process kept busy; 1.5 is one and a half.
+   * CPUs that the process kept busy, such as 1.5.
    *
    * @generated from field: double processors_used = 10;
    */
   processorsUsed: number;
 
   /**
-   * Processors that it may use.
+   * CPUs that the process may use.
    *
    * @generated from field: uint32 processors = 11;
    */
@@ -951,7 +944,7 @@ export type NodeStats = Message<"hostd.cluster.v1.NodeStats"> & {
   diskFreeBytes: bigint;
 
   /**
-   * Whether it refuses writes for want of space.
+   * Whether it rejects writes because the disk is almost full.
    *
    * @generated from field: bool disk_read_only = 17;
    */
@@ -966,8 +959,8 @@ export const NodeStatsSchema: GenMessage<NodeStats> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 16);
 
 /**
- * TypeStats is what the entities of a type do on a node. Rates are means over the
- * period.
+ * TypeStats is the activity of the entities of a type on a node. Rates are means over
+ * the period.
  *
  * @generated from message hostd.cluster.v1.TypeStats
  */
@@ -980,35 +973,35 @@ export type TypeStats = Message<"hostd.cluster.v1.TypeStats"> & {
   entityType: string;
 
   /**
-   * Commands that a guest was given, whatever came of them.
+   * Commands that the guest ran, successful or not.
    *
    * @generated from field: double commands_per_second = 2;
    */
   commandsPerSecond: number;
 
   /**
-   * Events of those that were carried out.
+   * Events of successful commands.
    *
    * @generated from field: double events_per_second = 3;
    */
   eventsPerSecond: number;
 
   /**
-   * Commands that the guest refused.
+   * Commands that the guest rejected.
    *
    * @generated from field: double rejections_per_second = 4;
    */
   rejectionsPerSecond: number;
 
   /**
-   * Guest calls that failed by the guest's fault, those that load entities too.
+   * Guest calls that failed because of the guest, including calls that load entities.
    *
    * @generated from field: double faults_per_second = 5;
    */
   faultsPerSecond: number;
 
   /**
-   * Fuel that commands have spent.
+   * Fuel that commands used.
    *
    * @generated from field: double fuel_per_second = 6;
    */
@@ -1022,22 +1015,22 @@ export type TypeStats = Message<"hostd.cluster.v1.TypeStats"> & {
   entitiesResident: bigint;
 
   /**
-   * How long commands waited for their turn. The three are not set where nothing
-   * was measured; of types beyond the first 100 that ran on a node none is.
+   * Time that commands waited for an executor. The three times are unset if nothing was
+   * measured, and for types beyond the first 100 that ran on the node.
    *
    * @generated from field: hostd.cluster.v1.StageTime queue = 8;
    */
   queue?: StageTime | undefined;
 
   /**
-   * How long the guest had them.
+   * Time that commands ran in the guest.
    *
    * @generated from field: hostd.cluster.v1.StageTime guest = 9;
    */
   guest?: StageTime | undefined;
 
   /**
-   * How long they waited for their commit.
+   * Time that commands waited for their commit.
    *
    * @generated from field: hostd.cluster.v1.StageTime commit = 10;
    */
@@ -1052,21 +1045,21 @@ export const TypeStatsSchema: GenMessage<TypeStats> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 17);
 
 /**
- * StageTime is how long a stage of commands took, over the period, at most 9 %
- * too long.
+ * StageTime has quantiles of the time that commands spent in a stage. They are at most
+ * 9 % too high.
  *
  * @generated from message hostd.cluster.v1.StageTime
  */
 export type StageTime = Message<"hostd.cluster.v1.StageTime"> & {
   /**
-   * Half of them took no longer, in microseconds.
+   * Median, in microseconds.
    *
    * @generated from field: double p50_micros = 1;
    */
   p50Micros: number;
 
   /**
-   * 99 of 100 took no longer.
+   * 99th percentile, in microseconds.
    *
    * @generated from field: double p99_micros = 2;
    */
@@ -1101,7 +1094,7 @@ export type TailLogsRequest = Message<"hostd.cluster.v1.TailLogsRequest"> & {
   entityId: string;
 
   /**
-   * Go on with the lines that come.
+   * Continue with new lines.
    *
    * @generated from field: bool follow = 3;
    */
@@ -1116,8 +1109,8 @@ export const TailLogsRequestSchema: GenMessage<TailLogsRequest> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 19);
 
 /**
- * TailLogsResponse has lines of one node, in the order in which they were
- * written, or names nodes that do not answer.
+ * TailLogsResponse has lines of one node, in the order of their writing, or names nodes
+ * that did not answer.
  *
  * @generated from message hostd.cluster.v1.TailLogsResponse
  */
@@ -1130,22 +1123,22 @@ export type TailLogsResponse = Message<"hostd.cluster.v1.TailLogsResponse"> & {
   lines: TailLogsResponse_Line[];
 
   /**
-   * Lines of the type on the node that were overwritten before they could be
-   * sent, or were more than it keeps of a type in a second.
+   * Number of lost lines of the type on the node: overwritten before they were sent, or
+   * over the limit of lines that a node keeps of a type per second.
    *
    * @generated from field: uint64 lost = 2;
    */
   lost: bigint;
 
   /**
-   * The node that the lines are of.
+   * The node of the lines.
    *
    * @generated from field: string node_id = 3;
    */
   nodeId: string;
 
   /**
-   * Nodes that do not answer; told once, until they do.
+   * Nodes that stopped answering; each is reported once until it answers again.
    *
    * @generated from field: repeated string missing_nodes = 4;
    */
@@ -1160,7 +1153,7 @@ export const TailLogsResponseSchema: GenMessage<TailLogsResponse> = /*@__PURE__*
   messageDesc(file_hostd_cluster_v1_cluster, 20);
 
 /**
- * Line is what a guest wrote.
+ * Line is a line that a guest wrote.
  *
  * @generated from message hostd.cluster.v1.TailLogsResponse.Line
  */
@@ -1173,7 +1166,7 @@ export type TailLogsResponse_Line = Message<"hostd.cluster.v1.TailLogsResponse.L
   writtenAt?: Timestamp | undefined;
 
   /**
-   * Empty where the guest was not called for an entity.
+   * The entity; empty if the guest was not called for one.
    *
    * @generated from field: string entity_id = 2;
    */
@@ -1181,21 +1174,21 @@ export type TailLogsResponse_Line = Message<"hostd.cluster.v1.TailLogsResponse.L
 
   /**
    * "debug", "info", "warn" or "error"; standard output and error are "info".
-   * "fault" is how a call failed.
+   * "fault" is the error of a failed call.
    *
    * @generated from field: string level = 3;
    */
   level: string;
 
   /**
-   * At most 1 KiB; of a fault at most 5 KiB.
+   * The text, at most 1 KiB, or 5 KiB for a fault.
    *
    * @generated from field: string text = 4;
    */
   text: string;
 
   /**
-   * Of the module that wrote it.
+   * The module that wrote it.
    *
    * @generated from field: string module_digest = 5;
    */
@@ -1210,13 +1203,13 @@ export const TailLogsResponse_LineSchema: GenMessage<TailLogsResponse_Line> = /*
   messageDesc(file_hostd_cluster_v1_cluster, 20, 0);
 
 /**
- * ProfileNodeRequest says what of which node is measured.
+ * ProfileNodeRequest selects a node and a kind of profile.
  *
  * @generated from message hostd.cluster.v1.ProfileNodeRequest
  */
 export type ProfileNodeRequest = Message<"hostd.cluster.v1.ProfileNodeRequest"> & {
   /**
-   * The node; empty means the one that is asked.
+   * The node; empty means the answering node.
    *
    * @generated from field: string node_id = 1;
    */
@@ -1230,8 +1223,7 @@ export type ProfileNodeRequest = Message<"hostd.cluster.v1.ProfileNodeRequest"> 
   kind: ProfileNodeRequest_Kind;
 
   /**
-   * For how many seconds KIND_CPU and KIND_BLOCK measure: 1 to 300, 10 unless it
-   * is given.
+   * Duration of KIND_CPU and KIND_BLOCK in seconds, up to 300; 0 means 10.
    *
    * @generated from field: uint32 seconds = 3;
    */
@@ -1246,41 +1238,41 @@ export const ProfileNodeRequestSchema: GenMessage<ProfileNodeRequest> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 21);
 
 /**
- * Kind is what a profile is of.
+ * Kind is the kind of a profile.
  *
  * @generated from enum hostd.cluster.v1.ProfileNodeRequest.Kind
  */
 export enum ProfileNodeRequest_Kind {
   /**
-   * No profile is of this.
+   * Invalid.
    *
    * @generated from enum value: KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * What the processors do.
+   * Where the process uses CPU time.
    *
    * @generated from enum value: KIND_CPU = 1;
    */
   CPU = 1,
 
   /**
-   * Who holds memory.
+   * Where memory was allocated that is still in use.
    *
    * @generated from enum value: KIND_HEAP = 2;
    */
   HEAP = 2,
 
   /**
-   * What each goroutine does now.
+   * The stacks of all goroutines.
    *
    * @generated from enum value: KIND_GOROUTINE = 3;
    */
   GOROUTINE = 3,
 
   /**
-   * What goroutines wait for.
+   * Where goroutines wait.
    *
    * @generated from enum value: KIND_BLOCK = 4;
    */
@@ -1294,13 +1286,13 @@ export const ProfileNodeRequest_KindSchema: GenEnum<ProfileNodeRequest_Kind> = /
   enumDesc(file_hostd_cluster_v1_cluster, 21, 0);
 
 /**
- * ProfileNodeResponse is a part of a profile; all parts together are gzip.
+ * ProfileNodeResponse is a part of a profile. All parts together are a gzip file.
  *
  * @generated from message hostd.cluster.v1.ProfileNodeResponse
  */
 export type ProfileNodeResponse = Message<"hostd.cluster.v1.ProfileNodeResponse"> & {
   /**
-   * The node that was measured.
+   * The measured node.
    *
    * @generated from field: string node_id = 1;
    */
@@ -1322,7 +1314,7 @@ export const ProfileNodeResponseSchema: GenMessage<ProfileNodeResponse> = /*@__P
   messageDesc(file_hostd_cluster_v1_cluster, 22);
 
 /**
- * ProfileGuestsRequest says what is measured.
+ * ProfileGuestsRequest selects an entity type.
  *
  * @generated from message hostd.cluster.v1.ProfileGuestsRequest
  */
@@ -1335,7 +1327,7 @@ export type ProfileGuestsRequest = Message<"hostd.cluster.v1.ProfileGuestsReques
   entityType: string;
 
   /**
-   * For how many seconds: 1 to 300, 10 unless it is given.
+   * Duration in seconds, up to 300; 0 means 10.
    *
    * @generated from field: uint32 seconds = 2;
    */
@@ -1350,29 +1342,29 @@ export const ProfileGuestsRequestSchema: GenMessage<ProfileGuestsRequest> = /*@_
   messageDesc(file_hostd_cluster_v1_cluster, 23);
 
 /**
- * ProfileGuestsResponse is a part of what one node has found, or names nodes
- * that do not answer.
+ * ProfileGuestsResponse is a part of the profile of one node, or names nodes that did
+ * not answer.
  *
  * @generated from message hostd.cluster.v1.ProfileGuestsResponse
  */
 export type ProfileGuestsResponse = Message<"hostd.cluster.v1.ProfileGuestsResponse"> & {
   /**
-   * The node that was measured.
+   * The measured node.
    *
    * @generated from field: string node_id = 1;
    */
   nodeId: string;
 
   /**
-   * Names of functions as the module has them, at most 256 bytes each; those
-   * without one are "function" and their index.
+   * Function names of the module, at most 256 bytes each; "function" and the index for
+   * functions without a name.
    *
    * @generated from field: repeated string functions = 2;
    */
   functions: string[];
 
   /**
-   * What was spent where.
+   * The stacks.
    *
    * @generated from field: repeated hostd.cluster.v1.ProfileGuestsResponse.Stack stacks = 3;
    */
@@ -1394,27 +1386,27 @@ export const ProfileGuestsResponseSchema: GenMessage<ProfileGuestsResponse> = /*
   messageDesc(file_hostd_cluster_v1_cluster, 24);
 
 /**
- * Stack is what was spent in one function, called by certain others.
+ * Stack is the fuel used by one call stack.
  *
  * @generated from message hostd.cluster.v1.ProfileGuestsResponse.Stack
  */
 export type ProfileGuestsResponse_Stack = Message<"hostd.cluster.v1.ProfileGuestsResponse.Stack"> & {
   /**
-   * Indexes in functions, the one that spends first; at most 64.
+   * Indexes into functions, innermost first; at most 64.
    *
    * @generated from field: repeated uint32 functions = 1;
    */
   functions: number[];
 
   /**
-   * How often guests were met there.
+   * Number of samples.
    *
    * @generated from field: int64 samples = 2;
    */
   samples: bigint;
 
   /**
-   * Units of fuel that these samples stand for.
+   * Fuel that the samples stand for.
    *
    * @generated from field: int64 fuel = 3;
    */
@@ -1429,7 +1421,7 @@ export const ProfileGuestsResponse_StackSchema: GenMessage<ProfileGuestsResponse
   messageDesc(file_hostd_cluster_v1_cluster, 24, 0);
 
 /**
- * MoveShardRequest names a shard and where its leadership goes.
+ * MoveShardRequest names a shard and its new leader.
  *
  * @generated from message hostd.cluster.v1.MoveShardRequest
  */
@@ -1442,7 +1434,7 @@ export type MoveShardRequest = Message<"hostd.cluster.v1.MoveShardRequest"> & {
   shardId: number;
 
   /**
-   * The node that shall lead it.
+   * The new leader.
    *
    * @generated from field: string to_node = 2;
    */
@@ -1457,7 +1449,7 @@ export const MoveShardRequestSchema: GenMessage<MoveShardRequest> = /*@__PURE__*
   messageDesc(file_hostd_cluster_v1_cluster, 25);
 
 /**
- * MoveShardResponse says that the shard has moved.
+ * MoveShardResponse says that the leadership was transferred.
  *
  * @generated from message hostd.cluster.v1.MoveShardResponse
  */
@@ -1478,7 +1470,7 @@ export const MoveShardResponseSchema: GenMessage<MoveShardResponse> = /*@__PURE_
  */
 export type DrainRequest = Message<"hostd.cluster.v1.DrainRequest"> & {
   /**
-   * The node to empty.
+   * The node to drain.
    *
    * @generated from field: string node_id = 1;
    */
@@ -1493,13 +1485,13 @@ export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 27);
 
 /**
- * DrainResponse says that the node leads nothing any more.
+ * DrainResponse says that the node no longer leads a shard.
  *
  * @generated from message hostd.cluster.v1.DrainResponse
  */
 export type DrainResponse = Message<"hostd.cluster.v1.DrainResponse"> & {
   /**
-   * How many leaderships were moved.
+   * Number of transferred leaderships.
    *
    * @generated from field: uint32 moved = 1;
    */
@@ -1520,7 +1512,7 @@ export const DrainResponseSchema: GenMessage<DrainResponse> = /*@__PURE__*/
  */
 export type ResumeRequest = Message<"hostd.cluster.v1.ResumeRequest"> & {
   /**
-   * The node that may lead and hold replicas again.
+   * The node to resume.
    *
    * @generated from field: string node_id = 1;
    */
@@ -1535,7 +1527,7 @@ export const ResumeRequestSchema: GenMessage<ResumeRequest> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 29);
 
 /**
- * ResumeResponse says that the order is taken back.
+ * ResumeResponse says that the operation was cancelled.
  *
  * @generated from message hostd.cluster.v1.ResumeResponse
  */
@@ -1556,7 +1548,7 @@ export const ResumeResponseSchema: GenMessage<ResumeResponse> = /*@__PURE__*/
  */
 export type LeaveRequest = Message<"hostd.cluster.v1.LeaveRequest"> & {
   /**
-   * The node to take out.
+   * The node to remove.
    *
    * @generated from field: string node_id = 1;
    */
@@ -1571,7 +1563,7 @@ export const LeaveRequestSchema: GenMessage<LeaveRequest> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 31);
 
 /**
- * LeaveResponse says that the node is no member any more.
+ * LeaveResponse says that the node has left the cluster.
  *
  * @generated from message hostd.cluster.v1.LeaveResponse
  */
@@ -1592,7 +1584,7 @@ export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
  */
 export type DownRequest = Message<"hostd.cluster.v1.DownRequest"> & {
   /**
-   * The node to give up.
+   * The node to declare dead.
    *
    * @generated from field: string node_id = 1;
    */
@@ -1637,13 +1629,13 @@ export const RebalanceRequestSchema: GenMessage<RebalanceRequest> = /*@__PURE__*
   messageDesc(file_hostd_cluster_v1_cluster, 35);
 
 /**
- * RebalanceResponse says what was started.
+ * RebalanceResponse is the result of Rebalance.
  *
  * @generated from message hostd.cluster.v1.RebalanceResponse
  */
 export type RebalanceResponse = Message<"hostd.cluster.v1.RebalanceResponse"> & {
   /**
-   * How many moves were started.
+   * Number of started moves.
    *
    * @generated from field: uint32 moves = 1;
    */
@@ -1671,7 +1663,7 @@ export type Setting = Message<"hostd.cluster.v1.Setting"> & {
   key: string;
 
   /**
-   * Its value; empty where it was removed.
+   * Its value; empty if it was removed.
    *
    * @generated from field: string value = 2;
    */
@@ -1790,14 +1782,14 @@ export const GetSettingResponseSchema: GenMessage<GetSettingResponse> = /*@__PUR
  */
 export type ListSettingsRequest = Message<"hostd.cluster.v1.ListSettingsRequest"> & {
   /**
-   * Only names that begin with this.
+   * Only names that start with this text.
    *
    * @generated from field: string key_prefix = 1;
    */
   keyPrefix: string;
 
   /**
-   * At most this many a page, up to 4,096; 0 means as many as there is room for.
+   * Maximum size of a page, up to 4,096; 0 means as many as fit.
    * A page ends with the setting that brings it to 1 MiB.
    *
    * @generated from field: uint32 page_size = 2;
@@ -1805,7 +1797,8 @@ export type ListSettingsRequest = Message<"hostd.cluster.v1.ListSettingsRequest"
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same filter; empty starts.
+   * next_page_token of the previous page, with the same filter; empty for the first
+   * page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1833,15 +1826,15 @@ export type ListSettingsResponse = Message<"hostd.cluster.v1.ListSettingsRespons
   settings: Setting[];
 
   /**
-   * The number of the last change of any setting that this node knows. Pages
-   * with the same one are of the same settings.
+   * Number of the last change of any setting that this node knows. Pages with the same
+   * revision belong to the same version of the settings.
    *
    * @generated from field: uint64 revision = 2;
    */
   revision: bigint;
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 3;
    */
@@ -1862,7 +1855,7 @@ export const ListSettingsResponseSchema: GenMessage<ListSettingsResponse> = /*@_
  */
 export type WatchSettingsRequest = Message<"hostd.cluster.v1.WatchSettingsRequest"> & {
   /**
-   * Only names that begin with this.
+   * Only names that start with this text.
    *
    * @generated from field: string key_prefix = 1;
    */
@@ -1898,43 +1891,43 @@ export const WatchSettingsResponseSchema: GenMessage<WatchSettingsResponse> = /*
   messageDesc(file_hostd_cluster_v1_cluster, 45);
 
 /**
- * Policy is what the operators decided for the whole cluster.
+ * Policy is the cluster-wide policy.
  *
  * @generated from message hostd.cluster.v1.Policy
  */
 export type Policy = Message<"hostd.cluster.v1.Policy"> & {
   /**
-   * Voters of a shard, as far as there are nodes: 1, 3, 5 or 7.
+   * Number of voters of a shard, if there are enough nodes: 1, 3, 5 or 7.
    *
    * @generated from field: uint32 replication = 1;
    */
   replication: number;
 
   /**
-   * No shard is placed before so many nodes are up.
+   * Number of nodes that must be up before shards are placed.
    *
    * @generated from field: uint32 min_members = 2;
    */
   minMembers: number;
 
   /**
-   * Whether replicas and leaders are moved for balance alone.
+   * Whether replicas and leaderships move just for balance.
    *
    * @generated from field: bool rebalance = 3;
    */
   rebalance: boolean;
 
   /**
-   * The replicas of a node that was out of reach for so long are replaced.
+   * Time after which the replicas of an unreachable node are replaced.
    *
    * @generated from field: uint64 dead_after_millis = 4;
    */
   deadAfterMillis: bigint;
 
   /**
-   * Whether the metadata has the policy. Without it, and for a dead_after_millis
-   * that it does not have, each coordinator goes by its own flags; those of the
-   * answering node are shown.
+   * Whether the metadata contains the policy. Otherwise, and for a missing
+   * dead_after_millis, each coordinator uses its own flags, and the response shows
+   * those of the answering node.
    *
    * @generated from field: bool stored = 5;
    */
@@ -1949,34 +1942,34 @@ export const PolicySchema: GenMessage<Policy> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 46);
 
 /**
- * SetPolicyRequest has what is to change.
+ * SetPolicyRequest has the members of the policy to change.
  *
  * @generated from message hostd.cluster.v1.SetPolicyRequest
  */
 export type SetPolicyRequest = Message<"hostd.cluster.v1.SetPolicyRequest"> & {
   /**
-   * Of Policy.
+   * See Policy.
    *
    * @generated from field: optional uint32 replication = 1;
    */
   replication?: number | undefined;
 
   /**
-   * Of Policy.
+   * See Policy.
    *
    * @generated from field: optional uint32 min_members = 2;
    */
   minMembers?: number | undefined;
 
   /**
-   * Of Policy.
+   * See Policy.
    *
    * @generated from field: optional bool rebalance = 3;
    */
   rebalance?: boolean | undefined;
 
   /**
-   * Of Policy; from level 2 of the cluster on.
+   * See Policy; needs cluster version 2.
    *
    * @generated from field: optional uint64 dead_after_millis = 4;
    */
@@ -1991,7 +1984,7 @@ export const SetPolicyRequestSchema: GenMessage<SetPolicyRequest> = /*@__PURE__*
   messageDesc(file_hostd_cluster_v1_cluster, 47);
 
 /**
- * SetPolicyResponse has the policy as it is now.
+ * SetPolicyResponse has the new policy.
  *
  * @generated from message hostd.cluster.v1.SetPolicyResponse
  */
@@ -2012,20 +2005,20 @@ export const SetPolicyResponseSchema: GenMessage<SetPolicyResponse> = /*@__PURE_
   messageDesc(file_hostd_cluster_v1_cluster, 48);
 
 /**
- * RaiseLevelRequest names a level.
+ * RaiseLevelRequest names a cluster version.
  *
  * @generated from message hostd.cluster.v1.RaiseLevelRequest
  */
 export type RaiseLevelRequest = Message<"hostd.cluster.v1.RaiseLevelRequest"> & {
   /**
-   * The level; 0 for the highest that the answering node speaks.
+   * The cluster version; 0 means the highest that the answering node supports.
    *
    * @generated from field: uint32 level = 1;
    */
   level: number;
 
   /**
-   * Whether to say only what stands in the way.
+   * Change nothing, and only report obstacles.
    *
    * @generated from field: bool dry_run = 2;
    */
@@ -2040,20 +2033,20 @@ export const RaiseLevelRequestSchema: GenMessage<RaiseLevelRequest> = /*@__PURE_
   messageDesc(file_hostd_cluster_v1_cluster, 49);
 
 /**
- * RaiseLevelResponse says what the members speak.
+ * RaiseLevelResponse has the cluster versions that members support.
  *
  * @generated from message hostd.cluster.v1.RaiseLevelResponse
  */
 export type RaiseLevelResponse = Message<"hostd.cluster.v1.RaiseLevelResponse"> & {
   /**
-   * The level that the cluster is at now.
+   * The current cluster version.
    *
    * @generated from field: uint32 level = 1;
    */
   level: number;
 
   /**
-   * The level that was asked for.
+   * The requested cluster version.
    *
    * @generated from field: uint32 wanted = 2;
    */
@@ -2103,15 +2096,15 @@ export type InitializeResponse = Message<"hostd.cluster.v1.InitializeResponse"> 
   clusterId: string;
 
   /**
-   * Whether the node has founded it since it was called; otherwise the cluster
-   * was there, and nothing was done but to join it.
+   * Whether this call bootstrapped the cluster. If false, the cluster existed, and at
+   * most the node joined it.
    *
    * @generated from field: bool founded = 2;
    */
   founded: boolean;
 
   /**
-   * The seeds that did not answer when the node founded the cluster, host:port.
+   * The seeds that did not answer during the bootstrap, host:port.
    *
    * @generated from field: repeated string silent_seeds = 3;
    */
@@ -2126,7 +2119,7 @@ export const InitializeResponseSchema: GenMessage<InitializeResponse> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 52);
 
 /**
- * NodeLevels is what one member speaks.
+ * NodeLevels has the cluster versions that one member supports.
  *
  * @generated from message hostd.cluster.v1.NodeLevels
  */
@@ -2139,28 +2132,29 @@ export type NodeLevels = Message<"hostd.cluster.v1.NodeLevels"> & {
   nodeId: string;
 
   /**
-   * Its release; empty where it did not answer.
+   * Its release; empty if it did not answer.
    *
    * @generated from field: string version = 2;
    */
   version: string;
 
   /**
-   * The levels that its release speaks; both 0 where it did not answer.
+   * Lowest cluster version that its release supports. Both bounds are 0 if it did not
+   * answer.
    *
    * @generated from field: uint32 min_level = 3;
    */
   minLevel: number;
 
   /**
-   * The highest of them.
+   * Highest cluster version that its release supports.
    *
    * @generated from field: uint32 max_level = 4;
    */
   maxLevel: number;
 
   /**
-   * Why the level cannot be raised because of it; empty where it can.
+   * Why this node prevents the upgrade; empty if it does not.
    *
    * @generated from field: string obstacle = 5;
    */
@@ -2175,13 +2169,13 @@ export const NodeLevelsSchema: GenMessage<NodeLevels> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 53);
 
 /**
- * RoleRule matches calls by each list that it has.
+ * RoleRule matches calls that match each of its lists.
  *
  * @generated from message hostd.cluster.v1.RoleRule
  */
 export type RoleRule = Message<"hostd.cluster.v1.RoleRule"> & {
   /**
-   * "allow" or "deny". What a rule denies is refused, whatever allows it.
+   * "allow" or "deny". Deny overrides allow.
    *
    * @generated from field: string effect = 1;
    */
@@ -2196,25 +2190,25 @@ export type RoleRule = Message<"hostd.cluster.v1.RoleRule"> & {
   verbs: string[];
 
   /**
-   * Entity types, or beginnings of them with "*" at the end. Empty is all, and
-   * calls that are about no type.
+   * Entity types, or prefixes with "*" at the end. Empty matches all types, and calls
+   * without a type.
    *
    * @generated from field: repeated string types = 3;
    */
   types: string[];
 
   /**
-   * Beginnings of entity ids. "${principal}" is the caller's kind and name, such
-   * as "jwt:alice", "${principal.name}" the name alone: one is allowed, and
-   * needs something behind it. Empty is all, and calls that are about no entity.
+   * Prefixes of entity ids. "${principal}" stands for the caller's kind and name, such
+   * as "jwt:alice", and "${principal.name}" for the name. A prefix may contain one of
+   * them, followed by more text. Empty matches all ids, and calls without an entity.
    *
    * @generated from field: repeated string id_prefixes = 4;
    */
   idPrefixes: string[];
 
   /**
-   * Commands and queries, or beginnings of them with "*" at the end. Empty is
-   * all, and calls without one.
+   * Commands and queries, or prefixes with "*" at the end. Empty matches all, and calls
+   * without one.
    *
    * @generated from field: repeated string commands = 5;
    */
@@ -2229,37 +2223,35 @@ export const RoleRuleSchema: GenMessage<RoleRule> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 54);
 
 /**
- * RoleQuotas are how much callers may have, on each node. In each 0 says nothing
- * of it, and -1 is no bound. Of a caller with several roles the most generous
- * counts, of those that say something.
+ * RoleQuotas limit each caller on each node. 0 means unset and -1 unlimited. If a
+ * caller has several roles, the most generous of the set values applies.
  *
  * @generated from message hostd.cluster.v1.RoleQuotas
  */
 export type RoleQuotas = Message<"hostd.cluster.v1.RoleQuotas"> & {
   /**
-   * Commands and queries in a second.
+   * Commands and queries a second.
    *
    * @generated from field: int64 commands_per_second = 1;
    */
   commandsPerSecond: bigint;
 
   /**
-   * Fuel that these spend in a second.
+   * Fuel that they use a second.
    *
    * @generated from field: int64 fuel_per_second = 2;
    */
   fuelPerSecond: bigint;
 
   /**
-   * Bytes of the payloads of commands and queries, and of their replies, in a
-   * second.
+   * Bytes a second of the payloads and replies of commands and queries.
    *
    * @generated from field: int64 bytes_per_second = 3;
    */
   bytesPerSecond: bigint;
 
   /**
-   * Streams that are open.
+   * Open streams.
    *
    * @generated from field: int64 streams = 4;
    */
@@ -2273,14 +2265,14 @@ export type RoleQuotas = Message<"hostd.cluster.v1.RoleQuotas"> & {
   connections: bigint;
 
   /**
-   * Uploads of modules at a time.
+   * Concurrent uploads of modules.
    *
    * @generated from field: int64 uploads = 6;
    */
   uploads: bigint;
 
   /**
-   * Seconds of the processor, in a minute, for compiling modules.
+   * CPU seconds a minute for compiling modules.
    *
    * @generated from field: int64 compile_seconds_per_minute = 7;
    */
@@ -2315,21 +2307,21 @@ export type Role = Message<"hostd.cluster.v1.Role"> & {
   rules: RoleRule[];
 
   /**
-   * That of all roles when it was put; 0 of one that is built in.
+   * Revision of all roles at its last change; 0 if it is built in.
    *
    * @generated from field: uint64 revision = 3;
    */
   revision: bigint;
 
   /**
-   * It is of the release, and stays as it is.
+   * Whether it is part of the release and cannot be changed.
    *
    * @generated from field: bool built_in = 4;
    */
   builtIn: boolean;
 
   /**
-   * What it says of quotas; absent where it says nothing.
+   * Its quotas; absent if it has none.
    *
    * @generated from field: hostd.cluster.v1.RoleQuotas quotas = 5;
    */
@@ -2344,7 +2336,7 @@ export const RoleSchema: GenMessage<Role> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 56);
 
 /**
- * RoleBinding gives a subject roles.
+ * RoleBinding is a subject with its roles.
  *
  * @generated from message hostd.cluster.v1.RoleBinding
  */
@@ -2364,7 +2356,7 @@ export type RoleBinding = Message<"hostd.cluster.v1.RoleBinding"> & {
   roles: string[];
 
   /**
-   * That of all roles when it was put.
+   * Revision of all roles at its last change.
    *
    * @generated from field: uint64 revision = 3;
    */
@@ -2400,14 +2392,14 @@ export const ListRolesRequestSchema: GenMessage<ListRolesRequest> = /*@__PURE__*
  */
 export type ListRolesResponse = Message<"hostd.cluster.v1.ListRolesResponse"> & {
   /**
-   * By name.
+   * Sorted by name.
    *
    * @generated from field: repeated hostd.cluster.v1.Role roles = 1;
    */
   roles: Role[];
 
   /**
-   * Of the last change of a role or a binding.
+   * Revision of the last change of a role or a binding.
    *
    * @generated from field: uint64 revision = 2;
    */
@@ -2435,14 +2427,14 @@ export type PutRoleRequest = Message<"hostd.cluster.v1.PutRoleRequest"> & {
   roleName: string;
 
   /**
-   * Its rules, at most 64; none only beside quotas.
+   * Its rules, at most 64; may be empty only if the role has quotas.
    *
    * @generated from field: repeated hostd.cluster.v1.RoleRule rules = 2;
    */
   rules: RoleRule[];
 
   /**
-   * What it says of quotas.
+   * Its quotas.
    *
    * @generated from field: hostd.cluster.v1.RoleQuotas quotas = 3;
    */
@@ -2457,7 +2449,7 @@ export const PutRoleRequestSchema: GenMessage<PutRoleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 60);
 
 /**
- * PutRoleResponse tells of the role.
+ * PutRoleResponse has the revision of the role.
  *
  * @generated from message hostd.cluster.v1.PutRoleResponse
  */
@@ -2499,7 +2491,7 @@ export const DeleteRoleRequestSchema: GenMessage<DeleteRoleRequest> = /*@__PURE_
   messageDesc(file_hostd_cluster_v1_cluster, 62);
 
 /**
- * DeleteRoleResponse says that the role is gone.
+ * DeleteRoleResponse says that the role was removed.
  *
  * @generated from message hostd.cluster.v1.DeleteRoleResponse
  */
@@ -2535,22 +2527,22 @@ export const ListRoleBindingsRequestSchema: GenMessage<ListRoleBindingsRequest> 
  */
 export type ListRoleBindingsResponse = Message<"hostd.cluster.v1.ListRoleBindingsResponse"> & {
   /**
-   * By subject.
+   * Sorted by subject.
    *
    * @generated from field: repeated hostd.cluster.v1.RoleBinding bindings = 1;
    */
   bindings: RoleBinding[];
 
   /**
-   * Of the last change of a role or a binding.
+   * Revision of the last change of a role or a binding.
    *
    * @generated from field: uint64 revision = 2;
    */
   revision: bigint;
 
   /**
-   * Somebody is admin, so that roles decide. Until then whoever is let in has
-   * all rights.
+   * Whether role checks are on, because there is an admin. Until then, every caller
+   * that is admitted has all rights.
    *
    * @generated from field: bool in_force = 3;
    */
@@ -2571,7 +2563,7 @@ export const ListRoleBindingsResponseSchema: GenMessage<ListRoleBindingsResponse
  */
 export type PutRoleBindingRequest = Message<"hostd.cluster.v1.PutRoleBindingRequest"> & {
   /**
-   * Who gets the roles.
+   * The subject.
    *
    * @generated from field: string subject = 1;
    */
@@ -2593,7 +2585,7 @@ export const PutRoleBindingRequestSchema: GenMessage<PutRoleBindingRequest> = /*
   messageDesc(file_hostd_cluster_v1_cluster, 66);
 
 /**
- * PutRoleBindingResponse tells of the binding.
+ * PutRoleBindingResponse has the revision of the binding.
  *
  * @generated from message hostd.cluster.v1.PutRoleBindingResponse
  */
@@ -2620,7 +2612,7 @@ export const PutRoleBindingResponseSchema: GenMessage<PutRoleBindingResponse> = 
  */
 export type DeleteRoleBindingRequest = Message<"hostd.cluster.v1.DeleteRoleBindingRequest"> & {
   /**
-   * Who loses its roles.
+   * The subject.
    *
    * @generated from field: string subject = 1;
    */
@@ -2650,49 +2642,50 @@ export const DeleteRoleBindingResponseSchema: GenMessage<DeleteRoleBindingRespon
   messageDesc(file_hostd_cluster_v1_cluster, 69);
 
 /**
- * Token is one that the cluster keeps. Nobody can show it by what is kept.
+ * Token describes a token that the cluster stores. The token itself cannot be derived
+ * from the stored data.
  *
  * @generated from message hostd.cluster.v1.Token
  */
 export type Token = Message<"hostd.cluster.v1.Token"> & {
   /**
-   * Its bearer's; "token:NAME" is the subject.
+   * Name of its bearer; the subject is "token:NAME".
    *
    * @generated from field: string token_name = 1;
    */
   tokenName: string;
 
   /**
-   * The roles that its bearer has now.
+   * The current roles of its bearer.
    *
    * @generated from field: repeated string roles = 2;
    */
   roles: string[];
 
   /**
-   * When it ends; absent is never.
+   * When it expires; absent means never.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 3;
    */
   expiresAt?: Timestamp | undefined;
 
   /**
-   * When it was made.
+   * When it was created.
    *
    * @generated from field: google.protobuf.Timestamp made_at = 4;
    */
   madeAt?: Timestamp | undefined;
 
   /**
-   * That of all roles when it was put.
+   * Revision of all roles at its last change.
    *
    * @generated from field: uint64 revision = 5;
    */
   revision: bigint;
 
   /**
-   * It has ended by the clock of this node. It is kept for an hour longer, or
-   * until another token is made.
+   * Whether it has expired by the clock of this node. It stays listed for another hour
+   * or until a token is created.
    *
    * @generated from field: bool expired = 6;
    */
@@ -2728,14 +2721,14 @@ export const ListTokensRequestSchema: GenMessage<ListTokensRequest> = /*@__PURE_
  */
 export type ListTokensResponse = Message<"hostd.cluster.v1.ListTokensResponse"> & {
   /**
-   * By name.
+   * Sorted by name.
    *
    * @generated from field: repeated hostd.cluster.v1.Token tokens = 1;
    */
   tokens: Token[];
 
   /**
-   * Of the last change of a role, a binding or a token.
+   * Revision of the last change of a role, a binding or a token.
    *
    * @generated from field: uint64 revision = 2;
    */
@@ -2756,15 +2749,15 @@ export const ListTokensResponseSchema: GenMessage<ListTokensResponse> = /*@__PUR
  */
 export type CreateTokenRequest = Message<"hostd.cluster.v1.CreateTokenRequest"> & {
   /**
-   * Its bearer's: letters, digits and ._@- only.
+   * Name of its bearer: letters, digits and ._@- only.
    *
    * @generated from field: string token_name = 1;
    */
   tokenName: string;
 
   /**
-   * The SHA-256 of the token. Who calls makes the token, of 256 random bits: no
-   * node, and no log of one, ever has it.
+   * SHA-256 of the token. The caller generates the token from 256 random bits, so that
+   * it never reaches a node or a log.
    *
    * @generated from field: bytes token_sha256 = 2;
    */
@@ -2778,7 +2771,7 @@ export type CreateTokenRequest = Message<"hostd.cluster.v1.CreateTokenRequest"> 
   roles: string[];
 
   /**
-   * When it ends; absent is never.
+   * When it expires; absent means never.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 4;
    */
@@ -2793,7 +2786,7 @@ export const CreateTokenRequestSchema: GenMessage<CreateTokenRequest> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 73);
 
 /**
- * CreateTokenResponse tells of the token.
+ * CreateTokenResponse has the revision of the token.
  *
  * @generated from message hostd.cluster.v1.CreateTokenResponse
  */
@@ -2835,7 +2828,7 @@ export const DeleteTokenRequestSchema: GenMessage<DeleteTokenRequest> = /*@__PUR
   messageDesc(file_hostd_cluster_v1_cluster, 75);
 
 /**
- * DeleteTokenResponse says that the token is not taken any more.
+ * DeleteTokenResponse says that the token is no longer accepted.
  *
  * @generated from message hostd.cluster.v1.DeleteTokenResponse
  */
@@ -2856,28 +2849,28 @@ export const DeleteTokenResponseSchema: GenMessage<DeleteTokenResponse> = /*@__P
  */
 export type CanIRequest = Message<"hostd.cluster.v1.CanIRequest"> & {
   /**
-   * What it does, such as "invoke"; empty only asks who the caller is.
+   * The verb, such as "invoke"; empty only asks for the caller's identity.
    *
    * @generated from field: string verb = 1;
    */
   verb: string;
 
   /**
-   * The entity type that it is about; empty is none, "*" is all.
+   * The entity type; empty means none, "*" means all.
    *
    * @generated from field: string entity_type = 2;
    */
   entityType: string;
 
   /**
-   * The entity that it is about; empty is all of the type.
+   * The entity; empty means all of the type.
    *
    * @generated from field: string entity_id = 3;
    */
   entityId: string;
 
   /**
-   * The command or the query; empty is none.
+   * The command or the query; empty means none.
    *
    * @generated from field: string command = 4;
    */
@@ -2898,21 +2891,21 @@ export const CanIRequestSchema: GenMessage<CanIRequest> = /*@__PURE__*/
  */
 export type CanIResponse = Message<"hostd.cluster.v1.CanIResponse"> & {
   /**
-   * Whether the caller may.
+   * Whether the call is allowed.
    *
    * @generated from field: bool allowed = 1;
    */
   allowed: boolean;
 
   /**
-   * Why not, or why, in words.
+   * Human-readable reason.
    *
    * @generated from field: string reason = 2;
    */
   reason: string;
 
   /**
-   * What the caller is known by: "anonymous", "token", "jwt" or "certificate".
+   * Kind of the caller's credential: "anonymous", "token", "jwt" or "certificate".
    *
    * @generated from field: string kind = 3;
    */
@@ -2926,14 +2919,14 @@ export type CanIResponse = Message<"hostd.cluster.v1.CanIResponse"> & {
   name: string;
 
   /**
-   * The groups that it is in.
+   * The caller's groups.
    *
    * @generated from field: repeated string groups = 5;
    */
   groups: string[];
 
   /**
-   * The roles that it has.
+   * The caller's roles.
    *
    * @generated from field: repeated string roles = 6;
    */
@@ -2948,7 +2941,7 @@ export const CanIResponseSchema: GenMessage<CanIResponse> = /*@__PURE__*/
   messageDesc(file_hostd_cluster_v1_cluster, 78);
 
 /**
- * ClusterService shows the cluster and moves work within it.
+ * ClusterService inspects and administers the cluster.
  *
  * @generated from service hostd.cluster.v1.ClusterService
  */
@@ -2974,8 +2967,8 @@ export const ClusterService: GenService<{
     output: typeof ListShardsResponseSchema;
   },
   /**
-   * WatchCluster sends the cluster as it is, and again after changes; changes
-   * that follow each other closely come as one.
+   * WatchCluster sends the current cluster, and again after each change. Changes in
+   * quick succession are combined.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.WatchCluster
    */
@@ -2985,10 +2978,10 @@ export const ClusterService: GenService<{
     output: typeof WatchClusterResponseSchema;
   },
   /**
-   * WatchShards sends all shards as this node sees them, and then those that have
-   * changed, at most five times a second: who leads, votes and follows at once,
-   * how much each holds every ten seconds. Changes that follow each other closely
-   * come as one.
+   * WatchShards sends all shards as this node sees them, and then changed shards, at
+   * most five times a second. Changes of leaders, voters and learners are sent at
+   * once, changes of sizes every ten seconds. Changes in quick succession are
+   * combined.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.WatchShards
    */
@@ -2998,9 +2991,9 @@ export const ClusterService: GenService<{
     output: typeof WatchShardsResponseSchema;
   },
   /**
-   * WatchStats has each node measure what it does over an interval, again and
-   * again, and sends what each has measured: what its entities do, by type too,
-   * and what that takes of the machine. A node computes nothing while nobody asks.
+   * WatchStats measures each node over an interval, repeatedly, and streams the
+   * results: the activity of its entities, in total and by type, and the resources
+   * that they use. A node computes nothing if there is no such call.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.WatchStats
    */
@@ -3010,10 +3003,10 @@ export const ClusterService: GenService<{
     output: typeof WatchStatsResponseSchema;
   },
   /**
-   * TailLogs sends the newest lines that guests wrote for the entities of a type,
-   * on all nodes, and the lines that come: what they logged, what they wrote to
-   * standard output and error, and how their calls failed. Each node keeps some
-   * of them, in memory. A line may hold what a guest was given.
+   * TailLogs streams the newest lines that the guests of a type wrote on all nodes,
+   * and new lines as they are written: logs, standard output and error, and errors
+   * of failed calls. Each node keeps a limited number of lines, in memory. A line may
+   * contain data that a guest was sent.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.TailLogs
    */
@@ -3023,10 +3016,9 @@ export const ClusterService: GenService<{
     output: typeof TailLogsResponseSchema;
   },
   /**
-   * ProfileNode measures the process of a node and sends a profile, as pprof
-   * reads it: what takes its processors or memory, what its goroutines do, or
-   * what they wait for. A node takes one at a time. It has names of functions and
-   * nothing of what callers sent.
+   * ProfileNode profiles the process of a node, in the format of pprof: CPU, memory,
+   * goroutines, or what they block on. A node takes one profile at a time. A profile
+   * contains function names, but no data of callers.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.ProfileNode
    */
@@ -3036,10 +3028,10 @@ export const ClusterService: GenService<{
     output: typeof ProfileNodeResponseSchema;
   },
   /**
-   * ProfileGuests measures where the guests of an entity type spend their fuel,
-   * on all nodes at the same time, and sends what each node has found once it is
-   * over: the functions that spend, and those that called them. Queries count,
-   * and so does building states; what nodes replay beside their lanes does not.
+   * ProfileGuests samples where the guests of an entity type spend their fuel, on all
+   * nodes at the same time, and sends the result of each node at the end: functions
+   * with their callers. Commands, queries and the loading of states are sampled, but
+   * not replays that run outside the executors.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.ProfileGuests
    */
@@ -3049,9 +3041,8 @@ export const ClusterService: GenService<{
     output: typeof ProfileGuestsResponseSchema;
   },
   /**
-   * MoveShard moves a shard's leadership to a node that votes in the shard. It
-   * returns when the node leads; a deadline that passes before does not take
-   * the order back.
+   * MoveShard transfers a shard's leadership to one of its voters. It returns when
+   * the node leads. If the deadline passes first, the operation still continues.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.MoveShard
    */
@@ -3061,10 +3052,9 @@ export const ClusterService: GenService<{
     output: typeof MoveShardResponseSchema;
   },
   /**
-   * Drain moves everything a node leads to other nodes, so that it can stop,
-   * and gives it nothing new until it starts again or is resumed. It returns
-   * when the node leads nothing; a deadline that passes before does not take
-   * the order back.
+   * Drain transfers all leaderships of a node to other nodes, so that it can stop, and
+   * assigns it no new ones until it restarts or is resumed. It returns when the node
+   * leads no shard. If the deadline passes first, the operation still continues.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.Drain
    */
@@ -3074,7 +3064,7 @@ export const ClusterService: GenService<{
     output: typeof DrainResponseSchema;
   },
   /**
-   * Resume takes Drain back, and Leave as long as the node is a member.
+   * Resume cancels Drain, and Leave while the node is still a member.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.Resume
    */
@@ -3084,10 +3074,10 @@ export const ClusterService: GenService<{
     output: typeof ResumeResponseSchema;
   },
   /**
-   * Leave takes a node out of the cluster for good: its replicas move to other
-   * nodes as far as there are any, then it is no member any more and can be
-   * switched off. It returns when that is so; a deadline that passes before does
-   * not take the order back.
+   * Leave removes a node from the cluster permanently: its replicas move to other
+   * nodes if there are enough, and then it is no longer a member and can be shut
+   * down. It returns at that point. If the deadline passes first, the operation still
+   * continues.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.Leave
    */
@@ -3097,9 +3087,9 @@ export const ClusterService: GenService<{
     output: typeof LeaveResponseSchema;
   },
   /**
-   * Down declares a node dead; its replicas are replaced. It returns when the
-   * decision is durable. It is for a node that will not come back with its
-   * data: one that does starts again with empty replicas.
+   * Down declares a node dead, and its replicas are replaced. It returns when the
+   * decision is durable. Use it for a node that will not come back with its data: if
+   * it does come back, it starts with empty replicas.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.Down
    */
@@ -3109,8 +3099,8 @@ export const ClusterService: GenService<{
     output: typeof DownResponseSchema;
   },
   /**
-   * Rebalance evens out leaders and replicas now. It returns when the moves are
-   * decided; WatchCluster shows them happen.
+   * Rebalance balances leaderships and replicas now. It returns when the moves are
+   * decided; WatchCluster shows their progress.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.Rebalance
    */
@@ -3120,10 +3110,10 @@ export const ClusterService: GenService<{
     output: typeof RebalanceResponseSchema;
   },
   /**
-   * RaiseLevel raises the level of the cluster, the version of all that it
-   * writes, for good. Every member must speak the level; after it none can go
-   * back to a release that does not. With dry_run it changes nothing and says
-   * what each member speaks.
+   * RaiseLevel raises the cluster version (level), the version of everything that the
+   * cluster writes. This cannot be undone. Every member must support the version, and
+   * none can return to a release that does not support it afterwards. With dry_run it
+   * changes nothing and returns the versions that each member supports.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.RaiseLevel
    */
@@ -3133,13 +3123,12 @@ export const ClusterService: GenService<{
     output: typeof RaiseLevelResponseSchema;
   },
   /**
-   * Initialize has the answering node found its cluster. Any node answers it
-   * that runs, before it belongs to a cluster too. No seed of the node may belong
-   * to one: the node joins that instead. A majority of the node and its seeds
-   * has to answer; the others are named in the answer. It returns when the
-   * cluster is there; a deadline that passes before does not take the order back,
-   * which holds until the node stops. Where the node belongs to a cluster the
-   * call does nothing and names that.
+   * Initialize bootstraps the cluster of the answering node. A node answers it even
+   * before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
+   * the node joins that cluster instead. A majority of the node and its seeds has to
+   * answer; the response names the others. It returns when the cluster exists. If the
+   * deadline passes first, the operation stays in effect until the node stops. If the
+   * node already belongs to a cluster, the call changes nothing and returns its id.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.Initialize
    */
@@ -3149,8 +3138,8 @@ export const ClusterService: GenService<{
     output: typeof InitializeResponseSchema;
   },
   /**
-   * SetPolicy changes what is in the request of the policy of the whole cluster;
-   * it returns when that is durable.
+   * SetPolicy changes the members of the cluster's policy that the request contains. It
+   * returns when the change is durable.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.SetPolicy
    */
@@ -3200,8 +3189,7 @@ export const ClusterService: GenService<{
     output: typeof WatchSettingsResponseSchema;
   },
   /**
-   * ListRoles lists the roles that are built in and those that were put, from
-   * this node's copy.
+   * ListRoles lists the built-in and the user-defined roles, from this node's copy.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.ListRoles
    */
@@ -3211,8 +3199,8 @@ export const ClusterService: GenService<{
     output: typeof ListRolesResponseSchema;
   },
   /**
-   * PutRole keeps a role, in the place of the one of that name. It returns when
-   * that is durable. It needs level 2 of the cluster.
+   * PutRole creates or replaces a role. It returns when the change is durable. It needs
+   * cluster version 2.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.PutRole
    */
@@ -3222,7 +3210,7 @@ export const ClusterService: GenService<{
     output: typeof PutRoleResponseSchema;
   },
   /**
-   * DeleteRole removes a role. It is refused while somebody has it.
+   * DeleteRole removes a role. It fails while a binding uses the role.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.DeleteRole
    */
@@ -3232,7 +3220,7 @@ export const ClusterService: GenService<{
     output: typeof DeleteRoleResponseSchema;
   },
   /**
-   * ListRoleBindings lists who has which roles, from this node's copy.
+   * ListRoleBindings lists all role bindings, from this node's copy.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.ListRoleBindings
    */
@@ -3242,9 +3230,9 @@ export const ClusterService: GenService<{
     output: typeof ListRoleBindingsResponseSchema;
   },
   /**
-   * PutRoleBinding gives a subject roles, in the place of those that it has. It
-   * returns when that is durable. Roles decide from the moment on when somebody
-   * is admin. The last one who is admin stays.
+   * PutRoleBinding sets the roles of a subject and replaces those that it has. It
+   * returns when the change is durable. The first binding of the role admin turns role
+   * checks on. The last admin cannot lose the role.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.PutRoleBinding
    */
@@ -3254,8 +3242,7 @@ export const ClusterService: GenService<{
     output: typeof PutRoleBindingResponseSchema;
   },
   /**
-   * DeleteRoleBinding takes all roles from a subject. It is refused for the last
-   * one who is admin.
+   * DeleteRoleBinding removes all roles of a subject. It fails for the last admin.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.DeleteRoleBinding
    */
@@ -3265,8 +3252,8 @@ export const ClusterService: GenService<{
     output: typeof DeleteRoleBindingResponseSchema;
   },
   /**
-   * ListTokens lists the tokens that the cluster keeps, from this node's copy.
-   * Those of a node's token file are not among them.
+   * ListTokens lists the tokens that the cluster stores, from this node's copy. It does
+   * not list tokens in a node's token-file.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.ListTokens
    */
@@ -3276,9 +3263,9 @@ export const ClusterService: GenService<{
     output: typeof ListTokensResponseSchema;
   },
   /**
-   * CreateToken keeps a token that the caller has made, by its hash alone, and
-   * gives its bearer, "token:NAME", roles. It returns when that is durable and
-   * this node takes the token. It needs level 2 of the cluster.
+   * CreateToken stores the hash of a token that the caller has generated, and sets the
+   * roles of its bearer, "token:NAME". It returns when the change is durable and this
+   * node accepts the token. It needs cluster version 2.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.CreateToken
    */
@@ -3288,8 +3275,8 @@ export const ClusterService: GenService<{
     output: typeof CreateTokenResponseSchema;
   },
   /**
-   * DeleteToken removes a token, and all roles of its bearer. It is refused for
-   * the last one who is admin.
+   * DeleteToken removes a token and all roles of its bearer. It fails for the last
+   * admin.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.DeleteToken
    */
@@ -3299,7 +3286,7 @@ export const ClusterService: GenService<{
     output: typeof DeleteTokenResponseSchema;
   },
   /**
-   * CanI says who the caller is, and whether it may make a call.
+   * CanI returns the caller's identity and whether it is allowed to make a call.
    *
    * @generated from rpc hostd.cluster.v1.ClusterService.CanI
    */

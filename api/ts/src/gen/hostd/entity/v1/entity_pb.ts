@@ -4,31 +4,31 @@
 
 // Commands to entities, queries on them, and their histories.
 //
-// An entity is addressed by its type and its id. Its truth is its events; a
-// command appends events, a query reads the state folded from them. Payloads
-// travel as `json`, any JSON value, or as `data`, bytes: a type whose module
-// declares the encoding "json" takes both (data must hold JSON text), a type
-// with the encoding "bytes" takes data only. Answers come back the way the
-// request's payload came; without a payload in the request, as json from a
-// json type and as data from a bytes type.
+// An entity is addressed by its type and its id. Its events are the source of
+// truth: a command appends events, and a query reads the state that results from
+// them. Payloads are `json`, any JSON value, or `data`, bytes. A type whose module
+// declares the encoding "json" accepts both (data must be JSON text), and a type
+// with the encoding "bytes" accepts only data. A reply has the form of the
+// request's payload. If the request has no payload, a json type replies with json
+// and a bytes type with data.
 //
-// Errors carry Connect codes:
+// Errors have Connect codes:
 //
-//   invalid_argument     the caller's input: a bad name, over a limit, a command
-//                        id used before for something else
+//   invalid_argument     invalid input: a bad name, a value over a limit, or a
+//                        command id that was used for a different command
 //   not_found            no such entity type, command or query
 //   failed_precondition  the handler rejected the command (detail Rejection) or
-//                        the expected sequence did not hold (detail
+//                        the entity was not at the expected sequence (detail
 //                        SequenceMismatch)
-//   resource_exhausted   a queue, a quota or a disk mark is full; nothing was
+//   resource_exhausted   a queue, a quota or the disk is full; nothing was
 //                        written
 //   unavailable          no leader with a quorum; safe to retry with the same
 //                        command id
-//   deadline_exceeded    outcome unknown: retry with the same command id and get
-//                        the one true reply
-//   internal             the module's code failed or passed a limit; nothing was
-//                        written
-//   unimplemented        not built in this release
+//   deadline_exceeded    outcome unknown; a retry with the same command id
+//                        returns the reply of the first attempt
+//   internal             the module's code failed or exceeded a limit; nothing
+//                        was written
+//   unimplemented        not supported by this release
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
@@ -71,15 +71,15 @@ export type SendRequest = Message<"hostd.entity.v1.SendRequest"> & {
   command: string;
 
   /**
-   * What the command is given; none is null for json types and no bytes for
-   * bytes types.
+   * The payload of the command. If it is absent, a json type gets null and a bytes
+   * type gets no bytes.
    *
    * @generated from oneof hostd.entity.v1.SendRequest.payload
    */
   payload: {
     /**
-     * Any JSON value. In the JSON form integers of 64 bits keep their digits; in
-     * the binary form those beyond 2^53 are strings of digits.
+     * Any JSON value. In the JSON encoding of this message, 64-bit integers keep all
+     * digits. In the binary encoding, integers beyond 2^53 are strings of digits.
      *
      * @generated from field: google.protobuf.Value json = 4;
      */
@@ -96,29 +96,29 @@ export type SendRequest = Message<"hostd.entity.v1.SendRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The client's name for this command, unique per entity: sent again it gets
-   * the first reply and has no second effect. Up to 128 bytes of printable
-   * UTF-8; empty lets the server make one, and then a retry is a new command.
+   * Idempotency key of the command, unique per entity: a retry with the same id
+   * returns the first reply and has no second effect. Up to 128 bytes of printable
+   * UTF-8. If it is empty, the server generates one, and a retry is a new command.
    *
    * @generated from field: string command_id = 6;
    */
   commandId: string;
 
   /**
-   * The sequence that the entity must be at, or the command is refused with
-   * SequenceMismatch. Absent accepts any.
+   * The sequence that the entity must be at; otherwise the command is rejected with
+   * SequenceMismatch. Absent accepts any sequence.
    *
    * @generated from field: optional uint64 expected_sequence = 7;
    */
   expectedSequence?: bigint | undefined;
 
   /**
-   * How long ago an attempt with this command id was first made of which the
-   * outcome is not known, in milliseconds by the caller's own clock; 0 says that
-   * there was none. An entity remembers the ids of its last 10,000 commands. A
-   * retry that its memory does not reach back to is not carried out, since it
-   * may have been before: it is answered aborted, with an ErrorInfo whose reason
-   * is COMMAND_OUTCOME_UNKNOWN. Without an age it is carried out again.
+   * For a retry, the time since the first attempt with this command id, in
+   * milliseconds by the caller's clock; 0 for a first attempt. The idempotency window
+   * of an entity holds the ids of its last 10,000 commands. A retry that is older
+   * than the window is not run, because it may have been run before: it fails with
+   * aborted and an ErrorInfo with the reason COMMAND_OUTCOME_UNKNOWN. A retry without
+   * an age is run again.
    *
    * @generated from field: uint64 first_attempt_age_ms = 8;
    */
@@ -133,7 +133,7 @@ export const SendRequestSchema: GenMessage<SendRequest> = /*@__PURE__*/
   messageDesc(file_hostd_entity_v1_entity, 0);
 
 /**
- * SendResponse says that the command is durable, and what it answered.
+ * SendResponse is the result of a durable command.
  *
  * @generated from message hostd.entity.v1.SendResponse
  */
@@ -176,22 +176,22 @@ export type SendResponse = Message<"hostd.entity.v1.SendResponse"> & {
   eventCount: number;
 
   /**
-   * True when an earlier command with this id had been run: the reply is the
-   * stored one.
+   * True if the command had already been run under this id: the reply is the stored
+   * one.
    *
    * @generated from field: bool duplicate = 5;
    */
   duplicate: boolean;
 
   /**
-   * The node that answered for the entity.
+   * The node that ran the command.
    *
    * @generated from field: string node_id = 6;
    */
   nodeId: string;
 
   /**
-   * What the command has cost, in units of fuel; 0 of a stored reply.
+   * Fuel that the command used; 0 for a stored reply.
    *
    * @generated from field: uint64 fuel = 7;
    */
@@ -227,20 +227,20 @@ export const SendStreamRequestSchema: GenMessage<SendStreamRequest> = /*@__PURE_
   messageDesc(file_hostd_entity_v1_entity, 2);
 
 /**
- * Item is one command and the caller's mark for its answer.
+ * Item is one command with its correlation id.
  *
  * @generated from message hostd.entity.v1.SendStreamRequest.Item
  */
 export type SendStreamRequest_Item = Message<"hostd.entity.v1.SendStreamRequest.Item"> & {
   /**
-   * Comes back with the answer. The server does not interpret it.
+   * Returned with the response. The server does not interpret it.
    *
    * @generated from field: uint64 correlation_id = 1;
    */
   correlationId: bigint;
 
   /**
-   * The command. An invalid one is answered as an error of its item.
+   * The command. An invalid command fails only its item.
    *
    * @generated from field: hostd.entity.v1.SendRequest request = 2;
    */
@@ -255,13 +255,13 @@ export const SendStreamRequest_ItemSchema: GenMessage<SendStreamRequest_Item> = 
   messageDesc(file_hostd_entity_v1_entity, 2, 0);
 
 /**
- * SendStreamResponse carries whatever answers were ready.
+ * SendStreamResponse carries the responses that were ready.
  *
  * @generated from message hostd.entity.v1.SendStreamResponse
  */
 export type SendStreamResponse = Message<"hostd.entity.v1.SendStreamResponse"> & {
   /**
-   * The answers, in completion order.
+   * The responses, in completion order.
    *
    * @generated from field: repeated hostd.entity.v1.SendStreamResponse.Item responses = 1;
    */
@@ -282,14 +282,14 @@ export const SendStreamResponseSchema: GenMessage<SendStreamResponse> = /*@__PUR
  */
 export type SendStreamResponse_Item = Message<"hostd.entity.v1.SendStreamResponse.Item"> & {
   /**
-   * The mark that the request's item had.
+   * The correlation id of the request's item.
    *
    * @generated from field: uint64 correlation_id = 1;
    */
   correlationId: bigint;
 
   /**
-   * What became of the command.
+   * The result of the command.
    *
    * @generated from oneof hostd.entity.v1.SendStreamResponse.Item.outcome
    */
@@ -303,7 +303,7 @@ export type SendStreamResponse_Item = Message<"hostd.entity.v1.SendStreamRespons
     case: "response";
   } | {
     /**
-     * The command failed; its code says whether a retry is right.
+     * The command failed; the code says whether to retry.
      *
      * @generated from field: hostd.entity.v1.Error error = 3;
      */
@@ -333,14 +333,14 @@ export type Error = Message<"hostd.entity.v1.Error"> & {
   code: string;
 
   /**
-   * What is wrong, for people.
+   * Human-readable message.
    *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * Rejection, SequenceMismatch or google.rpc.BadRequest, where the code has one.
+   * Rejection, SequenceMismatch or google.rpc.BadRequest, if the code has one.
    *
    * @generated from field: repeated google.protobuf.Any details = 3;
    */
@@ -355,8 +355,8 @@ export const ErrorSchema: GenMessage<Error> = /*@__PURE__*/
   messageDesc(file_hostd_entity_v1_entity, 4);
 
 /**
- * Rejection is the detail of failed_precondition when the module's handler
- * refused the command: what it returned, as it returned it.
+ * Rejection is the detail of failed_precondition if the module's handler rejected
+ * the command. It has the values that the handler returned.
  *
  * @generated from message hostd.entity.v1.Rejection
  */
@@ -384,8 +384,8 @@ export const RejectionSchema: GenMessage<Rejection> = /*@__PURE__*/
   messageDesc(file_hostd_entity_v1_entity, 5);
 
 /**
- * SequenceMismatch is the detail of failed_precondition when the expected
- * sequence did not hold.
+ * SequenceMismatch is the detail of failed_precondition if the entity was not at the
+ * expected sequence.
  *
  * @generated from message hostd.entity.v1.SequenceMismatch
  */
@@ -406,8 +406,8 @@ export const SequenceMismatchSchema: GenMessage<SequenceMismatch> = /*@__PURE__*
   messageDesc(file_hostd_entity_v1_entity, 6);
 
 /**
- * EventsCut is the detail of out_of_range when what is asked for was cut, as
- * the entity type retains no more.
+ * EventsCut is the detail of out_of_range if requested events were truncated by the
+ * retention of the type.
  *
  * @generated from message hostd.entity.v1.EventsCut
  */
@@ -456,15 +456,15 @@ export type QueryRequest = Message<"hostd.entity.v1.QueryRequest"> & {
   query: string;
 
   /**
-   * What the query is given; none is null for json types and no bytes for
-   * bytes types.
+   * The payload of the query. If it is absent, a json type gets null and a bytes type
+   * gets no bytes.
    *
    * @generated from oneof hostd.entity.v1.QueryRequest.payload
    */
   payload: {
     /**
-     * Any JSON value. In the JSON form integers of 64 bits keep their digits; in
-     * the binary form those beyond 2^53 are strings of digits.
+     * Any JSON value. In the JSON encoding of this message, 64-bit integers keep all
+     * digits. In the binary encoding, integers beyond 2^53 are strings of digits.
      *
      * @generated from field: google.protobuf.Value json = 4;
      */
@@ -481,7 +481,7 @@ export type QueryRequest = Message<"hostd.entity.v1.QueryRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * LINEARIZABLE unless told otherwise.
+   * LINEARIZABLE by default.
    *
    * @generated from field: hostd.entity.v1.Consistency consistency = 6;
    */
@@ -496,19 +496,19 @@ export const QueryRequestSchema: GenMessage<QueryRequest> = /*@__PURE__*/
   messageDesc(file_hostd_entity_v1_entity, 8);
 
 /**
- * QueryResponse is what the query answered.
+ * QueryResponse is the result of a query.
  *
  * @generated from message hostd.entity.v1.QueryResponse
  */
 export type QueryResponse = Message<"hostd.entity.v1.QueryResponse"> & {
   /**
-   * The answer; absent when it is empty.
+   * The reply; absent if it is empty.
    *
    * @generated from oneof hostd.entity.v1.QueryResponse.payload
    */
   payload: {
     /**
-     * The answer as a JSON value.
+     * The reply as a JSON value.
      *
      * @generated from field: google.protobuf.Value json = 1;
      */
@@ -516,7 +516,7 @@ export type QueryResponse = Message<"hostd.entity.v1.QueryResponse"> & {
     case: "json";
   } | {
     /**
-     * The answer as bytes.
+     * The reply as bytes.
      *
      * @generated from field: bytes data = 2;
      */
@@ -532,7 +532,7 @@ export type QueryResponse = Message<"hostd.entity.v1.QueryResponse"> & {
   sequence: bigint;
 
   /**
-   * What the query has cost, in units of fuel.
+   * Fuel that the query used.
    *
    * @generated from field: uint64 fuel = 4;
    */
@@ -547,7 +547,7 @@ export const QueryResponseSchema: GenMessage<QueryResponse> = /*@__PURE__*/
   messageDesc(file_hostd_entity_v1_entity, 9);
 
 /**
- * ReadEventsRequest selects a stretch of an entity's history.
+ * ReadEventsRequest selects a range of an entity's events.
  *
  * @generated from message hostd.entity.v1.ReadEventsRequest
  */
@@ -567,14 +567,14 @@ export type ReadEventsRequest = Message<"hostd.entity.v1.ReadEventsRequest"> & {
   entityId: string;
 
   /**
-   * The first sequence wanted; 0 and 1 both mean the beginning.
+   * The first sequence to return; 0 and 1 both mean the beginning.
    *
    * @generated from field: uint64 from_sequence = 3;
    */
   fromSequence: bigint;
 
   /**
-   * The last sequence wanted; 0 means no end.
+   * The last sequence to return; 0 means no end.
    *
    * @generated from field: uint64 to_sequence = 4;
    */
@@ -589,17 +589,17 @@ export type ReadEventsRequest = Message<"hostd.entity.v1.ReadEventsRequest"> & {
   follow: boolean;
 
   /**
-   * Send the contents as data whatever the type's encoding: programs that
-   * parse JSON themselves save a translation.
+   * Return the contents as data, whatever the encoding of the type. This saves a
+   * conversion for programs that parse JSON themselves.
    *
    * @generated from field: bool as_data = 6;
    */
   asData: boolean;
 
   /**
-   * Send events of older forms in today's, as the module that serves the type
-   * upcasts them. It needs level 2 of the cluster; failed_precondition where the module has older forms and
-   * does not upcast them for readers.
+   * Return events of older forms in their current form, as upcast by the module that
+   * serves the type. It needs cluster version 2. It fails with failed_precondition if
+   * the module has older forms but cannot upcast them for readers.
    *
    * @generated from field: bool upcast = 7;
    */
@@ -634,7 +634,7 @@ export type ReadEventsResponse = Message<"hostd.entity.v1.ReadEventsResponse"> &
   eventType: string;
 
   /**
-   * The event's content; absent when it is empty.
+   * The event's content; absent if it is empty.
    *
    * @generated from oneof hostd.entity.v1.ReadEventsResponse.payload
    */
@@ -685,15 +685,15 @@ export type ReadEventsResponse = Message<"hostd.entity.v1.ReadEventsResponse"> &
   moduleDigest: string;
 
   /**
-   * Who made the command, where the entity's type keeps that and the caller
-   * was known; absent otherwise.
+   * The caller of the command, if the entity's type records callers and the caller was
+   * authenticated.
    *
    * @generated from field: hostd.entity.v1.Principal principal = 9;
    */
   principal?: Principal | undefined;
 
   /**
-   * The type that the event is stored with, where it was upcast to another.
+   * The type that the event is stored with, if it was upcast to a different type.
    *
    * @generated from field: string stored_type = 10;
    */
@@ -728,30 +728,31 @@ export type ReadRecordsRequest = Message<"hostd.entity.v1.ReadRecordsRequest"> &
   entityId: string;
 
   /**
-   * The record with this event is the first; 0 is the oldest that is kept, or
-   * with newest_first the newest. It counts for the first page alone.
+   * The first page starts with the record that contains this event; 0 means the
+   * oldest record that is left, or the newest with newest_first. Later pages ignore
+   * it.
    *
    * @generated from field: uint64 from_sequence = 3;
    */
   fromSequence: bigint;
 
   /**
-   * From the newest back to the oldest.
+   * Return the newest record first.
    *
    * @generated from field: bool newest_first = 4;
    */
   newestFirst: boolean;
 
   /**
-   * At most this many a page, up to 500; 0 means 100.
+   * Maximum size of a page, up to 500; 0 means 100.
    *
    * @generated from field: uint32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, of the same entity and direction; empty
-   * starts.
+   * next_page_token of the previous page, for the same entity and direction; empty for
+   * the first page.
    *
    * @generated from field: string page_token = 6;
    */
@@ -772,14 +773,14 @@ export const ReadRecordsRequestSchema: GenMessage<ReadRecordsRequest> = /*@__PUR
  */
 export type ReadRecordsResponse = Message<"hostd.entity.v1.ReadRecordsResponse"> & {
   /**
-   * The records of this page, in the direction that was asked for.
+   * The records of this page, in the requested direction.
    *
    * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.Record records = 1;
    */
   records: ReadRecordsResponse_Record[];
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -800,7 +801,7 @@ export const ReadRecordsResponseSchema: GenMessage<ReadRecordsResponse> = /*@__P
  */
 export type ReadRecordsResponse_Record = Message<"hostd.entity.v1.ReadRecordsResponse.Record"> & {
   /**
-   * The entity's sequence after it: the number of its last event.
+   * The entity's sequence after the command: the number of its last event.
    *
    * @generated from field: uint64 sequence = 1;
    */
@@ -814,7 +815,7 @@ export type ReadRecordsResponse_Record = Message<"hostd.entity.v1.ReadRecordsRes
   eventCount: number;
 
   /**
-   * Its events; the first 1,000 where it is shortened.
+   * Its events; only the first 1,000 if the record is shortened.
    *
    * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.Event events = 3;
    */
@@ -835,36 +836,36 @@ export type ReadRecordsResponse_Record = Message<"hostd.entity.v1.ReadRecordsRes
   recordedAt?: Timestamp | undefined;
 
   /**
-   * SHA-256 of the module that decided it, in hex; empty where none did.
+   * SHA-256 of the module that decided the command, in hex; empty if none did.
    *
    * @generated from field: string module_digest = 6;
    */
   moduleDigest: string;
 
   /**
-   * Who made the command, where the entity's type keeps that and the caller
-   * was known; absent otherwise.
+   * The caller of the command, if the entity's type records callers and the caller
+   * was authenticated.
    *
    * @generated from field: hostd.entity.v1.Principal principal = 7;
    */
   principal?: Principal | undefined;
 
   /**
-   * What the command has cost, in units of fuel.
+   * Fuel that the command used.
    *
    * @generated from field: uint64 fuel = 8;
    */
   fuel: bigint;
 
   /**
-   * What made the command.
+   * The origin of the command.
    *
    * @generated from field: hostd.entity.v1.ReadRecordsResponse.Source source = 9;
    */
   source?: ReadRecordsResponse_Source | undefined;
 
   /**
-   * What it answered; absent when it is empty.
+   * The reply; absent if it is empty.
    *
    * @generated from oneof hostd.entity.v1.ReadRecordsResponse.Record.reply
    */
@@ -887,7 +888,7 @@ export type ReadRecordsResponse_Record = Message<"hostd.entity.v1.ReadRecordsRes
   } | { case: undefined; value?: undefined };
 
   /**
-   * The commands that it sent to entities; the first 1,000 where it is
+   * The messages that it sent to entities; only the first 1,000 if the record is
    * shortened.
    *
    * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.Send sends = 12;
@@ -895,31 +896,30 @@ export type ReadRecordsResponse_Record = Message<"hostd.entity.v1.ReadRecordsRes
   sends: ReadRecordsResponse_Send[];
 
   /**
-   * The timers that it set and cancelled, in order; the first 1,000 where it
-   * is shortened.
+   * The timers that it set and cancelled, in order; only the first 1,000 if the
+   * record is shortened.
    *
    * @generated from field: repeated hostd.entity.v1.ReadRecordsResponse.TimerChange timers = 13;
    */
   timers: ReadRecordsResponse_TimerChange[];
 
   /**
-   * Why the send that made the command was not carried out; absent where it
-   * was.
+   * Why the message that carried the command was rejected; absent if it was not.
    *
    * @generated from field: hostd.entity.v1.ReadRecordsResponse.Refusal refusal = 14;
    */
   refusal?: ReadRecordsResponse_Refusal | undefined;
 
   /**
-   * The entity's life ended with it.
+   * The command deleted the entity.
    *
    * @generated from field: bool deleted = 15;
    */
   deleted: boolean;
 
   /**
-   * It has more than 128 KiB: payloads and tags are left out. ReadEvents has
-   * those of events.
+   * The record exceeds 128 KiB, so payloads and tags are left out. ReadEvents
+   * returns those of events.
    *
    * @generated from field: bool shortened = 16;
    */
@@ -934,7 +934,7 @@ export const ReadRecordsResponse_RecordSchema: GenMessage<ReadRecordsResponse_Re
   messageDesc(file_hostd_entity_v1_entity, 13, 0);
 
 /**
- * Event is one of a record.
+ * Event is an event of a record.
  *
  * @generated from message hostd.entity.v1.ReadRecordsResponse.Event
  */
@@ -954,7 +954,7 @@ export type ReadRecordsResponse_Event = Message<"hostd.entity.v1.ReadRecordsResp
   eventType: string;
 
   /**
-   * The event's content; absent when it is empty.
+   * The event's content; absent if it is empty.
    *
    * @generated from oneof hostd.entity.v1.ReadRecordsResponse.Event.payload
    */
@@ -992,29 +992,28 @@ export const ReadRecordsResponse_EventSchema: GenMessage<ReadRecordsResponse_Eve
   messageDesc(file_hostd_entity_v1_entity, 13, 1);
 
 /**
- * Source is what made a command.
+ * Source is the origin of a command.
  *
  * @generated from message hostd.entity.v1.ReadRecordsResponse.Source
  */
 export type ReadRecordsResponse_Source = Message<"hostd.entity.v1.ReadRecordsResponse.Source"> & {
   /**
-   * "client"; "timer", one of the entity's own; "entity", a send; "dead-letter",
-   * a send that an operator had delivered again; or "operator", an order to the
-   * entity.
+   * "client"; "timer", a timer of the entity; "entity", a message; "dead-letter", a
+   * message that an operator redelivered; or "operator", an operator's action.
    *
    * @generated from field: string kind = 1;
    */
   kind: string;
 
   /**
-   * Of a timer its name, and of an operator that of the timer that was skipped.
+   * For "timer", the name of the timer; for "operator", the name of a skipped timer.
    *
    * @generated from field: string timer = 2;
    */
   timer: string;
 
   /**
-   * When a timer was due.
+   * When the timer was due.
    *
    * @generated from field: google.protobuf.Timestamp due = 3;
    */
@@ -1035,21 +1034,21 @@ export type ReadRecordsResponse_Source = Message<"hostd.entity.v1.ReadRecordsRes
   entityId: string;
 
   /**
-   * Which send between these two entities it was, from 1.
+   * Number of the message between these two entities, from 1.
    *
    * @generated from field: uint64 number = 6;
    */
   number: bigint;
 
   /**
-   * How many sends led to it, one after the other; 0 where that is not counted.
+   * Length of the chain of messages that led to it; 0 if it was not counted.
    *
    * @generated from field: uint32 hops = 7;
    */
   hops: number;
 
   /**
-   * What an operator ordered: "delete", "skip-timer" or "passivate".
+   * The operator's action: "delete", "skip-timer" or "passivate".
    *
    * @generated from field: string act = 8;
    */
@@ -1064,7 +1063,7 @@ export const ReadRecordsResponse_SourceSchema: GenMessage<ReadRecordsResponse_So
   messageDesc(file_hostd_entity_v1_entity, 13, 2);
 
 /**
- * Send is a command to an entity.
+ * Send is a message: a command that an entity sends to an entity.
  *
  * @generated from message hostd.entity.v1.ReadRecordsResponse.Send
  */
@@ -1091,21 +1090,21 @@ export type ReadRecordsResponse_Send = Message<"hostd.entity.v1.ReadRecordsRespo
   command: string;
 
   /**
-   * What the command is given.
+   * The payload of the command.
    *
    * @generated from field: bytes data = 4;
    */
   data: Uint8Array;
 
   /**
-   * The sender's command that gets the reply; empty where it wants none.
+   * The sender's command that receives the reply; empty for none.
    *
    * @generated from field: string on_reply = 5;
    */
   onReply: string;
 
   /**
-   * The sender's command that gets a rejection.
+   * The sender's command that receives a rejection.
    *
    * @generated from field: string on_reject = 6;
    */
@@ -1126,7 +1125,7 @@ export const ReadRecordsResponse_SendSchema: GenMessage<ReadRecordsResponse_Send
  */
 export type ReadRecordsResponse_TimerChange = Message<"hostd.entity.v1.ReadRecordsResponse.TimerChange"> & {
   /**
-   * The timer; of one that is cancelled the name alone.
+   * The timer; only its name if it is cancelled.
    *
    * @generated from field: hostd.entity.v1.Timer timer = 1;
    */
@@ -1148,7 +1147,7 @@ export const ReadRecordsResponse_TimerChangeSchema: GenMessage<ReadRecordsRespon
   messageDesc(file_hostd_entity_v1_entity, 13, 4);
 
 /**
- * Refusal says why a send was not carried out.
+ * Refusal says why a message was rejected.
  *
  * @generated from message hostd.entity.v1.ReadRecordsResponse.Refusal
  */
@@ -1168,7 +1167,7 @@ export type ReadRecordsResponse_Refusal = Message<"hostd.entity.v1.ReadRecordsRe
   message: string;
 
   /**
-   * The command that was not carried out.
+   * The command of the message.
    *
    * @generated from field: string command = 3;
    */
@@ -1183,28 +1182,28 @@ export const ReadRecordsResponse_RefusalSchema: GenMessage<ReadRecordsResponse_R
   messageDesc(file_hostd_entity_v1_entity, 13, 5);
 
 /**
- * Principal is who made a command.
+ * Principal is the caller of a command.
  *
  * @generated from message hostd.entity.v1.Principal
  */
 export type Principal = Message<"hostd.entity.v1.Principal"> & {
   /**
-   * By what it was known: "token", "jwt" or "certificate"; "anonymous" for who
-   * has shown nothing.
+   * Kind of credential: "token", "jwt" or "certificate"; "anonymous" for a caller
+   * without one.
    *
    * @generated from field: string kind = 1;
    */
   kind: string;
 
   /**
-   * Its name, unique within the kind; empty for the anonymous.
+   * Name of the caller, unique within the kind; empty if anonymous.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * The groups that the issuer of its credential has named.
+   * Groups of the caller, according to the issuer of the credential.
    *
    * @generated from field: repeated string groups = 3;
    */
@@ -1239,11 +1238,12 @@ export type SubscribeRequest = Message<"hostd.entity.v1.SubscribeRequest"> & {
   tag: string;
 
   /**
-   * Where to go on: the cursor of the last message received. Empty starts at
-   * the beginning. It is opaque: a position in the shards' logs, which names
-   * their history. If a log has other events there now, or ends before, as after
-   * a restore from a backup, the call fails with out_of_range and the reason
-   * CURSOR_HISTORY_LOST: discard what was made of the events, and start over.
+   * Where to continue: the cursor of the last message received. Empty starts at the
+   * beginning. A cursor is opaque; it encodes a position in the log of each shard and
+   * identifies the log's history. If a log has different events there now, or ends
+   * before the position, for example after a restore from a backup, the call fails
+   * with out_of_range and the reason CURSOR_HISTORY_LOST: discard everything derived
+   * from the events and start again.
    *
    * @generated from field: string cursor = 3;
    */
@@ -1257,51 +1257,50 @@ export type SubscribeRequest = Message<"hostd.entity.v1.SubscribeRequest"> & {
   follow: boolean;
 
   /**
-   * Only the events of these shards; empty means all. Several subscribers can
-   * share a type out this way.
+   * Only events of these shards; empty means all. This lets several subscribers
+   * divide the events of a type among them.
    *
    * @generated from field: repeated uint32 shards = 5;
    */
   shards: number[];
 
   /**
-   * Send the contents as data whatever the type's encoding: programs that
-   * parse JSON themselves save a translation.
+   * Return the contents as data, whatever the encoding of the type. This saves a
+   * conversion for programs that parse JSON themselves.
    *
    * @generated from field: bool as_data = 6;
    */
   asData: boolean;
 
   /**
-   * Let the cursor of each message hold only the shards whose positions have
-   * changed since the message before: it has to be joined with what was there
-   * (api/cursor). Messages without an event, whose sequence is 0, then tell
-   * that the positions moved over what is not wanted.
+   * Let the cursor of each message contain only the shards whose position has changed
+   * since the previous message. The client has to merge it into its cursor
+   * (api/cursor). Messages without an event, with sequence 0, then report positions
+   * that moved past events that the subscription does not select.
    *
    * @generated from field: bool partial_cursors = 7;
    */
   partialCursors: boolean;
 
   /**
-   * Go on past events that were cut, as their type retains no more. Without it
-   * the stream ends at the first of them with out_of_range.
+   * Skip truncated events. Without it, the stream fails with out_of_range at the first
+   * truncated event.
    *
    * @generated from field: bool skip_cut = 8;
    */
   skipCut: boolean;
 
   /**
-   * Send events of older forms in today's, as for ReadEvents.
+   * Return events of older forms in their current form, as in ReadEvents.
    *
    * @generated from field: bool upcast = 9;
    */
   upcast: boolean;
 
   /**
-   * Begin at the newest event, in those shards of which the cursor has no
-   * position: a message without an event, whose sequence is 0, tells where that
-   * is, and every event that is committed after it follows. It is for streams
-   * that follow.
+   * In shards without a position in the cursor, start after the newest event. A
+   * message without an event, with sequence 0, reports that position, and all events
+   * committed later follow. It needs follow.
    *
    * @generated from field: bool from_newest = 10;
    */
@@ -1336,7 +1335,7 @@ export type SubscribeResponse = Message<"hostd.entity.v1.SubscribeResponse"> & {
   eventType: string;
 
   /**
-   * The event's content; absent when it is empty.
+   * The event's content; absent if it is empty.
    *
    * @generated from oneof hostd.entity.v1.SubscribeResponse.payload
    */
@@ -1394,31 +1393,30 @@ export type SubscribeResponse = Message<"hostd.entity.v1.SubscribeResponse"> & {
   entityId: string;
 
   /**
-   * Resume after this event by giving the cursor back. It grows with the
-   * number of shards.
+   * Cursor to resume after this event. Its size grows with the number of shards.
    *
    * @generated from field: string cursor = 10;
    */
   cursor: string;
 
   /**
-   * How many events were passed over since the message before because they
-   * were cut; only with skip_cut.
+   * Number of truncated events skipped since the previous message; only with
+   * skip_cut.
    *
    * @generated from field: uint64 skipped = 11;
    */
   skipped: bigint;
 
   /**
-   * Who made the command, where the entity's type keeps that and the caller
-   * was known; absent otherwise.
+   * The caller of the command, if the entity's type records callers and the caller was
+   * authenticated.
    *
    * @generated from field: hostd.entity.v1.Principal principal = 12;
    */
   principal?: Principal | undefined;
 
   /**
-   * The type that the event is stored with, where it was upcast to another.
+   * The type that the event is stored with, if it was upcast to a different type.
    *
    * @generated from field: string stored_type = 13;
    */
@@ -1467,8 +1465,8 @@ export const GetEntityRequestSchema: GenMessage<GetEntityRequest> = /*@__PURE__*
  */
 export type GetEntityResponse = Message<"hostd.entity.v1.GetEntityResponse"> & {
   /**
-   * "absent" (no events), "active", "deleted", or "parked" (it faulted
-   * repeatedly and is held back).
+   * "absent" (no events), "active", "deleted", or "parked" (quarantined after repeated
+   * faults, with back-off).
    *
    * @generated from field: string status = 1;
    */
@@ -1482,7 +1480,7 @@ export type GetEntityResponse = Message<"hostd.entity.v1.GetEntityResponse"> & {
   sequence: bigint;
 
   /**
-   * The sequence of its newest snapshot; 0 when it has none.
+   * The sequence of its newest snapshot; 0 if it has none.
    *
    * @generated from field: uint64 snapshot_sequence = 3;
    */
@@ -1510,15 +1508,15 @@ export type GetEntityResponse = Message<"hostd.entity.v1.GetEntityResponse"> & {
   moduleDigest: string;
 
   /**
-   * True while its state is in memory.
+   * True if its state is in memory.
    *
    * @generated from field: bool resident = 7;
    */
   resident: boolean;
 
   /**
-   * Size of the state in its last snapshot; before there is one, of its state
-   * in memory, as far as that is quickly told.
+   * Size of the state in its last snapshot or, if there is none, an estimate of the size
+   * in memory.
    *
    * @generated from field: uint64 state_bytes = 8;
    */
@@ -1532,46 +1530,46 @@ export type GetEntityResponse = Message<"hostd.entity.v1.GetEntityResponse"> & {
   timers: Timer[];
 
   /**
-   * The last fault of the module's code on this entity, for people, with what
-   * it wrote before, such as the text of a panic; empty when there was none since
-   * it was loaded.
+   * The last fault of the module's code on this entity, human-readable, with the output
+   * that preceded it, such as the text of a panic; empty if there was none since the
+   * entity was loaded.
    *
    * @generated from field: string last_error = 10;
    */
   lastError: string;
 
   /**
-   * How often in a row the module's code has failed on it.
+   * Number of consecutive faults of the module's code on it.
    *
    * @generated from field: uint32 faults = 11;
    */
   faults: number;
 
   /**
-   * What the commands of its last 65,536 events have cost, in units of fuel.
+   * Fuel used by the commands of its last 65,536 events.
    *
    * @generated from field: uint64 fuel = 12;
    */
   fuel: bigint;
 
   /**
-   * How many of its sends are on their way.
+   * Number of its undelivered messages.
    *
    * @generated from field: uint64 pending_sends = 13;
    */
   pendingSends: bigint;
 
   /**
-   * What persons did to the entity beside its commands, the newest first, at
-   * most 16, of its last 65,536 events.
+   * Operators' actions on the entity in its last 65,536 events, newest first, at most
+   * 16.
    *
    * @generated from field: repeated hostd.entity.v1.Act acts = 14;
    */
   acts: Act[];
 
   /**
-   * Until when it is held back, by the clock of its node; only while it is
-   * parked. ClearFaults ends that at once.
+   * End of its quarantine, by the clock of its node; only if the status is "parked".
+   * ClearFaults ends the quarantine.
    *
    * @generated from field: google.protobuf.Timestamp parked_until = 15;
    */
@@ -1586,7 +1584,7 @@ export const GetEntityResponseSchema: GenMessage<GetEntityResponse> = /*@__PURE_
   messageDesc(file_hostd_entity_v1_entity, 18);
 
 /**
- * Act is what a person did to an entity.
+ * Act is an operator's action on an entity.
  *
  * @generated from message hostd.entity.v1.Act
  */
@@ -1677,7 +1675,7 @@ export type Timer = Message<"hostd.entity.v1.Timer"> & {
   timeZone: string;
 
   /**
-   * What becomes of ticks that were missed: "once", "all" or "skip".
+   * Handling of missed ticks: "once", "all" or "skip".
    *
    * @generated from field: string missed = 6;
    */
@@ -1712,8 +1710,8 @@ export type GetStateRequest = Message<"hostd.entity.v1.GetStateRequest"> & {
   entityId: string;
 
   /**
-   * Fold the events up to this one, with the module that decided it; absent means
-   * all, with the module that serves the entity's type.
+   * Replay events up to this one, with the module that decided it; absent means all
+   * events, with the module that serves the entity's type.
    *
    * @generated from field: optional uint64 at_sequence = 3;
    */
@@ -1728,7 +1726,7 @@ export const GetStateRequestSchema: GenMessage<GetStateRequest> = /*@__PURE__*/
   messageDesc(file_hostd_entity_v1_entity, 21);
 
 /**
- * GetStateResponse is a folded state, in the module's snapshot format.
+ * GetStateResponse is a state, in the module's snapshot format.
  *
  * @generated from message hostd.entity.v1.GetStateResponse
  */
@@ -1740,8 +1738,7 @@ export type GetStateResponse = Message<"hostd.entity.v1.GetStateResponse"> & {
    */
   payload: {
     /**
-     * The state as a JSON value, where the snapshot is JSON text and the value
-     * has at most 3 MiB.
+     * The state as a JSON value, if the snapshot is JSON text of at most 3 MiB.
      *
      * @generated from field: google.protobuf.Value json = 1;
      */
@@ -1758,22 +1755,22 @@ export type GetStateResponse = Message<"hostd.entity.v1.GetStateResponse"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The sequence up to which events were folded.
+   * The sequence of the state.
    *
    * @generated from field: uint64 sequence = 3;
    */
   sequence: bigint;
 
   /**
-   * The module that folded them.
+   * The module that computed the state.
    *
    * @generated from field: string module_digest = 4;
    */
   moduleDigest: string;
 
   /**
-   * The entity was deleted there, and has not begun anew: the state is that of a
-   * new one.
+   * The entity was deleted and not created again by then: the state is the initial
+   * state.
    *
    * @generated from field: bool deleted = 420;
    */
@@ -1801,7 +1798,7 @@ export type ListEntitiesRequest = Message<"hostd.entity.v1.ListEntitiesRequest">
   entityType: string;
 
   /**
-   * Only ids that begin with this.
+   * Only ids that start with this text.
    *
    * @generated from field: string id_prefix = 2;
    */
@@ -1822,26 +1819,26 @@ export type ListEntitiesRequest = Message<"hostd.entity.v1.ListEntitiesRequest">
   residentOnly: boolean;
 
   /**
-   * At most this many a page, up to 1,000; 0 means 100.
+   * Maximum size of a page, up to 1,000; 0 means 100.
    *
    * @generated from field: uint32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same filter; empty starts.
+   * next_page_token of the previous page, with the same filter; empty for the first
+   * page.
    *
    * @generated from field: string page_token = 6;
    */
   pageToken: string;
 
   /**
-   * Only entities with this status: "active", "deleted" or "parked"; "resident"
-   * are those whose state is in memory, "passivated" those that are active and
-   * not in memory. "unproved" are those whose first events were cut and that may
-   * have lost a part of their state when another module began to serve them
-   * under a release that did not compare states. Empty is all that are not
-   * deleted.
+   * Only entities with this status: "active", "deleted" or "parked" (quarantined);
+   * "resident", whose state is in memory; "passivated", which are active but not in
+   * memory; or "unproved", whose first events were truncated and which may have lost a
+   * part of their state when a different module began to serve them, under a release
+   * that did not compare states. Empty means all that are not deleted.
    *
    * @generated from field: string status = 7;
    */
@@ -1856,8 +1853,7 @@ export const ListEntitiesRequestSchema: GenMessage<ListEntitiesRequest> = /*@__P
   messageDesc(file_hostd_entity_v1_entity, 23);
 
 /**
- * ListEntitiesResponse is one page. Ids are ordered within a shard, and
- * shards follow one another.
+ * ListEntitiesResponse is one page. It is sorted by shard, then by id.
  *
  * @generated from message hostd.entity.v1.ListEntitiesResponse
  */
@@ -1870,7 +1866,7 @@ export type ListEntitiesResponse = Message<"hostd.entity.v1.ListEntitiesResponse
   entities: ListEntitiesResponse_Entity[];
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -1885,14 +1881,14 @@ export const ListEntitiesResponseSchema: GenMessage<ListEntitiesResponse> = /*@_
   messageDesc(file_hostd_entity_v1_entity, 24);
 
 /**
- * Takeover is where a module made a snapshot of an entity after another one
- * had written it.
+ * Takeover is a snapshot that a module made of an entity after a different module had
+ * written the entity.
  *
  * @generated from message hostd.entity.v1.ListEntitiesResponse.Takeover
  */
 export type ListEntitiesResponse_Takeover = Message<"hostd.entity.v1.ListEntitiesResponse.Takeover"> & {
   /**
-   * What is left of the earlier module: the number of an event.
+   * Number of the last event that is left of the earlier module.
    *
    * @generated from field: uint64 sequence = 1;
    */
@@ -1955,14 +1951,14 @@ export type ListEntitiesResponse_Entity = Message<"hostd.entity.v1.ListEntitiesR
   status: string;
 
   /**
-   * True while its state is in memory.
+   * True if its state is in memory.
    *
    * @generated from field: bool resident = 4;
    */
   resident: boolean;
 
   /**
-   * Of an "unproved" entity: the first takeover that nobody compared.
+   * For an "unproved" entity, the first takeover that was not compared.
    *
    * @generated from field: hostd.entity.v1.ListEntitiesResponse.Takeover takeover = 5;
    */
@@ -2048,7 +2044,7 @@ export const ClearFaultsRequestSchema: GenMessage<ClearFaultsRequest> = /*@__PUR
   messageDesc(file_hostd_entity_v1_entity, 27);
 
 /**
- * ClearFaultsResponse says that the entity's faults are forgotten.
+ * ClearFaultsResponse says that the entity's fault count was reset.
  *
  * @generated from message hostd.entity.v1.ClearFaultsResponse
  */
@@ -2076,14 +2072,14 @@ export type ClearTypeFaultsRequest = Message<"hostd.entity.v1.ClearTypeFaultsReq
   entityType: string;
 
   /**
-   * How many are cleared at most; 0 is 10,000.
+   * Maximum number of entities to clear; 0 means 10,000.
    *
    * @generated from field: uint32 limit = 2;
    */
   limit: number;
 
   /**
-   * Only those of this shard; 0 is all shards.
+   * Only entities of this shard; 0 means all shards.
    *
    * @generated from field: uint32 shard_id = 3;
    */
@@ -2098,20 +2094,20 @@ export const ClearTypeFaultsRequestSchema: GenMessage<ClearTypeFaultsRequest> = 
   messageDesc(file_hostd_entity_v1_entity, 29);
 
 /**
- * ClearTypeFaultsResponse says what was done.
+ * ClearTypeFaultsResponse is the result of ClearTypeFaults.
  *
  * @generated from message hostd.entity.v1.ClearTypeFaultsResponse
  */
 export type ClearTypeFaultsResponse = Message<"hostd.entity.v1.ClearTypeFaultsResponse"> & {
   /**
-   * Entities that were parked and are not any more.
+   * Number of entities released from quarantine.
    *
    * @generated from field: uint32 cleared = 1;
    */
   cleared: number;
 
   /**
-   * There are more: call again.
+   * More entities are left: call again.
    *
    * @generated from field: bool more = 2;
    */
@@ -2153,15 +2149,15 @@ export type SkipTimerRequest = Message<"hostd.entity.v1.SkipTimerRequest"> & {
   timer: string;
 
   /**
-   * The caller's name for the request, as of a command: sent again it has no
-   * second effect. Empty lets the server make one.
+   * Idempotency key of the request, as for a command: a retry with the same id has no
+   * second effect. If it is empty, the server generates one.
    *
    * @generated from field: string command_id = 4;
    */
   commandId: string;
 
   /**
-   * As in SendRequest: a retry that may be a second one is not carried out.
+   * As in SendRequest: a retry that is older than the idempotency window is not run.
    *
    * @generated from field: uint64 first_attempt_age_ms = 5;
    */
@@ -2176,7 +2172,7 @@ export const SkipTimerRequestSchema: GenMessage<SkipTimerRequest> = /*@__PURE__*
   messageDesc(file_hostd_entity_v1_entity, 31);
 
 /**
- * SkipTimerResponse says that the timer is not set any more.
+ * SkipTimerResponse says that the timer is no longer set.
  *
  * @generated from message hostd.entity.v1.SkipTimerResponse
  */
@@ -2217,14 +2213,14 @@ export type DeleteRequest = Message<"hostd.entity.v1.DeleteRequest"> & {
   entityId: string;
 
   /**
-   * As in SendRequest: names the deletion, so that a retry is not a second one.
+   * Idempotency key of the deletion, as in SendRequest.
    *
    * @generated from field: string command_id = 3;
    */
   commandId: string;
 
   /**
-   * As in SendRequest: a retry that may be a second one is not carried out.
+   * As in SendRequest: a retry that is older than the idempotency window is not run.
    *
    * @generated from field: uint64 first_attempt_age_ms = 4;
    */
@@ -2245,7 +2241,7 @@ export const DeleteRequestSchema: GenMessage<DeleteRequest> = /*@__PURE__*/
  */
 export type DeleteResponse = Message<"hostd.entity.v1.DeleteResponse"> & {
   /**
-   * The sequence of the tombstone; of an entity without a life its sequence.
+   * The sequence of the tombstone, or the entity's sequence if it did not exist.
    *
    * @generated from field: uint64 sequence = 1;
    */
@@ -2266,7 +2262,7 @@ export const DeleteResponseSchema: GenMessage<DeleteResponse> = /*@__PURE__*/
  */
 export type ListDeadLettersRequest = Message<"hostd.entity.v1.ListDeadLettersRequest"> & {
   /**
-   * Only those of this shard; 0 is all.
+   * Only dead letters of this shard; 0 means all.
    *
    * @generated from field: uint32 shard_id = 1;
    */
@@ -2302,8 +2298,7 @@ export const ListDeadLettersRequestSchema: GenMessage<ListDeadLettersRequest> = 
  */
 export type ListDeadLettersResponse = Message<"hostd.entity.v1.ListDeadLettersResponse"> & {
   /**
-   * The letters, in the order of shards, and within one in which they were
-   * refused.
+   * The letters, by shard and then in the order of their rejection.
    *
    * @generated from field: repeated hostd.entity.v1.DeadLetter letters = 1;
    */
@@ -2331,28 +2326,29 @@ export const ListDeadLettersResponseSchema: GenMessage<ListDeadLettersResponse> 
  */
 export type ListTimersRequest = Message<"hostd.entity.v1.ListTimersRequest"> & {
   /**
-   * Only those of entities of this type; empty is all.
+   * Only of entities of this type; empty means all.
    *
    * @generated from field: string entity_type = 1;
    */
   entityType: string;
 
   /**
-   * Only those that are due by then; absent is all.
+   * Only timers that are due by then; absent means all.
    *
    * @generated from field: google.protobuf.Timestamp due_by = 2;
    */
   dueBy?: Timestamp | undefined;
 
   /**
-   * At most this many a page, up to 500; 0 means 100.
+   * Maximum size of a page, up to 500; 0 means 100.
    *
    * @generated from field: uint32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same filter; empty starts.
+   * next_page_token of the previous page, with the same filter; empty for the first
+   * page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -2373,29 +2369,29 @@ export const ListTimersRequestSchema: GenMessage<ListTimersRequest> = /*@__PURE_
  */
 export type ListTimersResponse = Message<"hostd.entity.v1.ListTimersResponse"> & {
   /**
-   * The timers of this page, those that are due first before the others.
+   * The timers of this page, earliest first.
    *
    * @generated from field: repeated hostd.entity.v1.ListTimersResponse.EntityTimer timers = 1;
    */
   timers: ListTimersResponse_EntityTimer[];
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Nodes that did not answer, or are of a release before this one: what they
-   * lead is missing.
+   * Nodes that did not answer or run the previous release: timers of the shards that
+   * they lead are missing.
    *
    * @generated from field: repeated string missing_nodes = 3;
    */
   missingNodes: string[];
 
   /**
-   * How many shards were read; the others have no leader that answered.
+   * Number of shards that were read; no leader of the other shards answered.
    *
    * @generated from field: uint32 shards_read = 4;
    */
@@ -2459,34 +2455,35 @@ export const ListTimersResponse_EntityTimerSchema: GenMessage<ListTimersResponse
   messageDesc(file_hostd_entity_v1_entity, 38, 0);
 
 /**
- * ListSendsRequest selects sends that are on their way.
+ * ListSendsRequest selects undelivered messages.
  *
  * @generated from message hostd.entity.v1.ListSendsRequest
  */
 export type ListSendsRequest = Message<"hostd.entity.v1.ListSendsRequest"> & {
   /**
-   * Only those of entities of this type; empty is all.
+   * Only of entities of this type; empty means all.
    *
    * @generated from field: string entity_type = 1;
    */
   entityType: string;
 
   /**
-   * Only those of the entity of that type with this id; empty is all.
+   * Only of the entity of that type with this id; empty means all.
    *
    * @generated from field: string entity_id = 2;
    */
   entityId: string;
 
   /**
-   * At most this many a page, up to 500; 0 means 100.
+   * Maximum size of a page, up to 500; 0 means 100.
    *
    * @generated from field: uint32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same filter; empty starts.
+   * next_page_token of the previous page, with the same filter; empty for the first
+   * page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -2507,14 +2504,14 @@ export const ListSendsRequestSchema: GenMessage<ListSendsRequest> = /*@__PURE__*
  */
 export type ListSendsResponse = Message<"hostd.entity.v1.ListSendsResponse"> & {
   /**
-   * The sends of this page.
+   * The messages of this page.
    *
    * @generated from field: repeated hostd.entity.v1.ListSendsResponse.PendingSend sends = 1;
    */
   sends: ListSendsResponse_PendingSend[];
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2529,7 +2526,7 @@ export const ListSendsResponseSchema: GenMessage<ListSendsResponse> = /*@__PURE_
   messageDesc(file_hostd_entity_v1_entity, 40);
 
 /**
- * PendingSend is a send that its destination has not acknowledged.
+ * PendingSend is a message that its destination has not acknowledged.
  *
  * @generated from message hostd.entity.v1.ListSendsResponse.PendingSend
  */
@@ -2570,7 +2567,7 @@ export type ListSendsResponse_PendingSend = Message<"hostd.entity.v1.ListSendsRe
   entityId: string;
 
   /**
-   * Which send between these two entities it is, from 1.
+   * Number of the message between these two entities, from 1.
    *
    * @generated from field: uint64 number = 6;
    */
@@ -2584,21 +2581,21 @@ export type ListSendsResponse_PendingSend = Message<"hostd.entity.v1.ListSendsRe
   command: string;
 
   /**
-   * What the command is given; the first 4 KiB of it.
+   * The payload of the command; only its first 4 KiB.
    *
    * @generated from field: bytes data = 8;
    */
   data: Uint8Array;
 
   /**
-   * The sender's command that gets the reply; empty where it wants none.
+   * The sender's command that receives the reply; empty for none.
    *
    * @generated from field: string on_reply = 9;
    */
   onReply: string;
 
   /**
-   * When it was made, by the shard's clock.
+   * When it was sent, by the shard's clock.
    *
    * @generated from field: google.protobuf.Timestamp made_at = 10;
    */
@@ -2613,7 +2610,7 @@ export const ListSendsResponse_PendingSendSchema: GenMessage<ListSendsResponse_P
   messageDesc(file_hostd_entity_v1_entity, 40, 0);
 
 /**
- * DeadLetter is a send that was refused.
+ * DeadLetter is a message that was rejected.
  *
  * @generated from message hostd.entity.v1.DeadLetter
  */
@@ -2675,30 +2672,30 @@ export type DeadLetter = Message<"hostd.entity.v1.DeadLetter"> & {
   data: Uint8Array;
 
   /**
-   * Why it was refused: the code of the handler's rejection, "internal" where
-   * the handler failed again and again, or "not_found".
+   * Why it was rejected: the code of the handler's rejection, "internal" if the handler
+   * kept failing, or "not_found".
    *
    * @generated from field: string code = 9;
    */
   code: string;
 
   /**
-   * Why, for people.
+   * Human-readable reason.
    *
    * @generated from field: string message = 10;
    */
   message: string;
 
   /**
-   * When it was refused.
+   * When it was rejected.
    *
    * @generated from field: google.protobuf.Timestamp refused_at = 11;
    */
   refusedAt?: Timestamp | undefined;
 
   /**
-   * Which of the source's sends to the entity it was, from 1; 0 where the type
-   * of the entity did not exist.
+   * Number of the message between the two entities, from 1; 0 if the destination's type
+   * did not exist.
    *
    * @generated from field: uint64 number = 12;
    */
@@ -2719,7 +2716,7 @@ export const DeadLetterSchema: GenMessage<DeadLetter> = /*@__PURE__*/
  */
 export type RetryDeadLetterRequest = Message<"hostd.entity.v1.RetryDeadLetterRequest"> & {
   /**
-   * The letter's id, as ListDeadLetters gives it.
+   * The letter's id from ListDeadLetters.
    *
    * @generated from field: string id = 1;
    */
@@ -2734,8 +2731,8 @@ export const RetryDeadLetterRequestSchema: GenMessage<RetryDeadLetterRequest> = 
   messageDesc(file_hostd_entity_v1_entity, 42);
 
 /**
- * RetryDeadLetterResponse says that the letter was carried out, or sent again
- * where its type did not exist.
+ * RetryDeadLetterResponse says that the entity accepted the letter or, if its type did
+ * not exist before, that the letter was sent again.
  *
  * @generated from message hostd.entity.v1.RetryDeadLetterResponse
  */
@@ -2756,7 +2753,7 @@ export const RetryDeadLetterResponseSchema: GenMessage<RetryDeadLetterResponse> 
  */
 export type DiscardDeadLetterRequest = Message<"hostd.entity.v1.DiscardDeadLetterRequest"> & {
   /**
-   * The letter's id, as ListDeadLetters gives it.
+   * The letter's id from ListDeadLetters.
    *
    * @generated from field: string id = 1;
    */
@@ -2771,7 +2768,7 @@ export const DiscardDeadLetterRequestSchema: GenMessage<DiscardDeadLetterRequest
   messageDesc(file_hostd_entity_v1_entity, 44);
 
 /**
- * DiscardDeadLetterResponse says that the letter is gone.
+ * DiscardDeadLetterResponse says that the letter was deleted.
  *
  * @generated from message hostd.entity.v1.DiscardDeadLetterResponse
  */
@@ -2786,13 +2783,13 @@ export const DiscardDeadLetterResponseSchema: GenMessage<DiscardDeadLetterRespon
   messageDesc(file_hostd_entity_v1_entity, 45);
 
 /**
- * HotEntitiesRequest asks for the entities that are asked for most.
+ * HotEntitiesRequest asks for the entities with the most requests.
  *
  * @generated from message hostd.entity.v1.HotEntitiesRequest
  */
 export type HotEntitiesRequest = Message<"hostd.entity.v1.HotEntitiesRequest"> & {
   /**
-   * At most this many, up to 1,000; 0 means 20.
+   * Maximum number of entities, up to 1,000; 0 means 20.
    *
    * @generated from field: uint32 limit = 1;
    */
@@ -2807,8 +2804,8 @@ export const HotEntitiesRequestSchema: GenMessage<HotEntitiesRequest> = /*@__PUR
   messageDesc(file_hostd_entity_v1_entity, 46);
 
 /**
- * HotEntitiesResponse tells of the last 10 to 20 seconds. The numbers are
- * estimates: one in eight commands is counted.
+ * HotEntitiesResponse covers the last 10 to 20 seconds. The numbers are estimates from
+ * a sample of one in eight commands.
  *
  * @generated from message hostd.entity.v1.HotEntitiesResponse
  */
@@ -2821,7 +2818,7 @@ export type HotEntitiesResponse = Message<"hostd.entity.v1.HotEntitiesResponse">
   entities: HotEntitiesResponse_Entity[];
 
   /**
-   * Nodes that did not answer: what they lead is missing.
+   * Nodes that did not answer: entities of the shards that they lead are missing.
    *
    * @generated from field: repeated string missing_nodes = 2;
    */
@@ -2836,7 +2833,7 @@ export const HotEntitiesResponseSchema: GenMessage<HotEntitiesResponse> = /*@__P
   messageDesc(file_hostd_entity_v1_entity, 47);
 
 /**
- * Entity is one that is asked for often.
+ * Entity is a busy entity.
  *
  * @generated from message hostd.entity.v1.HotEntitiesResponse.Entity
  */
@@ -2870,28 +2867,28 @@ export type HotEntitiesResponse_Entity = Message<"hostd.entity.v1.HotEntitiesRes
   nodeId: string;
 
   /**
-   * Commands that were given to its module, a second.
+   * Commands a second that its module ran.
    *
    * @generated from field: double commands_per_second = 5;
    */
   commandsPerSecond: number;
 
   /**
-   * By how much that may be too high.
+   * Upper bound of the estimation error: the real rate may be lower by this much.
    *
    * @generated from field: double over_per_second = 6;
    */
   overPerSecond: number;
 
   /**
-   * What they cost, in units of fuel a second.
+   * Fuel that they used a second.
    *
    * @generated from field: double fuel_per_second = 7;
    */
   fuelPerSecond: number;
 
   /**
-   * The part of what all entities of its node cost, 0 to 1.
+   * Share of the fuel of all entities on its node, 0 to 1.
    *
    * @generated from field: double fuel_share = 8;
    */
@@ -2906,7 +2903,7 @@ export const HotEntitiesResponse_EntitySchema: GenMessage<HotEntitiesResponse_En
   messageDesc(file_hostd_entity_v1_entity, 47, 0);
 
 /**
- * Consistency is what a query may answer from.
+ * Consistency says how current the state of a query must be.
  *
  * @generated from enum hostd.entity.v1.Consistency
  */
@@ -2920,7 +2917,7 @@ export enum Consistency {
   LINEARIZABLE = 0,
 
   /**
-   * The state in memory, without asking a quorum whether it is the latest.
+   * The state in memory, which may be outdated because no quorum confirms it.
    *
    * @generated from enum value: STALE = 1;
    */
@@ -2934,15 +2931,15 @@ export const ConsistencySchema: GenEnum<Consistency> = /*@__PURE__*/
   enumDesc(file_hostd_entity_v1_entity, 0);
 
 /**
- * EntityService sends commands to entities and reads them. A call without a
- * deadline gets 5 seconds; none gets more than 30, except following streams
- * and SendStream, whose items each get 5.
+ * EntityService sends commands to entities and reads them. By default, a call
+ * without a deadline gets 5 seconds and no call gets more than 30. Streams that
+ * follow have no deadline, and each item of SendStream gets 5 seconds.
  *
  * @generated from service hostd.entity.v1.EntityService
  */
 export const EntityService: GenService<{
   /**
-   * Send runs one command and answers once its effect is durable.
+   * Send runs one command and returns after its effect is durable.
    *
    * @generated from rpc hostd.entity.v1.EntityService.Send
    */
@@ -2952,13 +2949,12 @@ export const EntityService: GenService<{
     output: typeof SendResponseSchema;
   },
   /**
-   * SendStream runs many commands over one stream: every message carries one
-   * or more requests, each with a correlation id of the caller's choice, and
-   * answers come in completion order. Commands to one entity run in the order
-   * in which they arrive. The server stops reading while too many commands of
-   * the stream are in flight. A failed command fails its own item, never the
-   * stream. After the client's half-close the stream ends when every command
-   * has been answered.
+   * SendStream runs many commands over one stream. Every message has one or more
+   * requests, each with a correlation id that the caller chooses, and responses
+   * arrive in completion order. Commands to one entity run in the order in which
+   * they arrive. The server stops reading while too many commands of the stream
+   * are in flight. A failed command fails only its own item. After the client's
+   * half-close, the stream ends when every command has a response.
    *
    * @generated from rpc hostd.entity.v1.EntityService.SendStream
    */
@@ -2968,8 +2964,8 @@ export const EntityService: GenService<{
     output: typeof SendStreamResponseSchema;
   },
   /**
-   * Query reads the state of an entity and writes nothing. An id without
-   * events answers from the initial state with sequence 0.
+   * Query reads the state of an entity and writes nothing. For an id without
+   * events it uses the initial state, at sequence 0.
    *
    * @generated from rpc hostd.entity.v1.EntityService.Query
    */
@@ -2979,9 +2975,9 @@ export const EntityService: GenService<{
     output: typeof QueryResponseSchema;
   },
   /**
-   * ReadEvents streams an entity's events in order, from its journal. Where the
-   * first of them were cut, as their type retains no more, it fails with
-   * out_of_range, and the message names the first that is kept.
+   * ReadEvents streams an entity's events in order. If the first requested events
+   * were truncated by the retention of the type, it fails with out_of_range, and
+   * the message names the first event that is left.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ReadEvents
    */
@@ -2991,12 +2987,12 @@ export const EntityService: GenService<{
     output: typeof ReadEventsResponseSchema;
   },
   /**
-   * ReadRecords returns what the commands of an entity did, a page at a time:
-   * beside their events what made them, what they answered and cost, and the
-   * sends and timers that they made. It may begin with the oldest or the newest.
-   * A page may hold less than was asked for, even nothing, and be followed by
-   * more: its token says so. Before the first event that is kept it fails with
-   * out_of_range; a node of a release before this one, with unimplemented.
+   * ReadRecords returns the records of an entity's commands, a page at a time:
+   * events, origin, reply and cost of each command, and the messages and timers
+   * that it created. It reads from the oldest or from the newest record. A page may
+   * be shorter than requested, or empty, although more pages follow: check its
+   * token. It fails with out_of_range before the first event that is left, and with
+   * unimplemented on a node of the previous release.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ReadRecords
    */
@@ -3006,12 +3002,12 @@ export const EntityService: GenService<{
     output: typeof ReadRecordsResponseSchema;
   },
   /**
-   * Subscribe streams the events of a whole entity type, optionally only those
-   * with a tag, in the order of each shard's log: the events of an entity come
-   * in order, those of different shards in any. Resumed with the cursor of the
-   * last message it has no gap and no repeat, whichever node answers and
-   * whatever has led the shards meanwhile. Without follow it gives everything
-   * that was acknowledged before the call.
+   * Subscribe streams the events of an entity type, optionally only those with a
+   * tag. The events of a shard, and so of an entity, are in the order of the shard's
+   * log; events of different shards are in no particular order. A subscription that
+   * is resumed with the cursor of the last message has no gaps and no duplicates,
+   * whichever node answers and whichever nodes have led the shards in the meantime.
+   * Without follow, it returns every event that was acknowledged before the call.
    *
    * @generated from rpc hostd.entity.v1.EntityService.Subscribe
    */
@@ -3021,7 +3017,7 @@ export const EntityService: GenService<{
     output: typeof SubscribeResponseSchema;
   },
   /**
-   * GetEntity describes an entity: where it lives and how far it is.
+   * GetEntity describes an entity: its shard, sequence, status and last error.
    *
    * @generated from rpc hostd.entity.v1.EntityService.GetEntity
    */
@@ -3031,8 +3027,8 @@ export const EntityService: GenService<{
     output: typeof GetEntityResponseSchema;
   },
   /**
-   * GetState folds an entity's events, up to a sequence of the caller's choice.
-   * Before the first event that is kept it fails with out_of_range.
+   * GetState returns the state of an entity, now or at an earlier sequence. It fails
+   * with out_of_range before the first event that is left.
    *
    * @generated from rpc hostd.entity.v1.EntityService.GetState
    */
@@ -3042,10 +3038,10 @@ export const EntityService: GenService<{
     output: typeof GetStateResponseSchema;
   },
   /**
-   * ListEntities lists the ids of a type, page by page. An entity that is there
-   * from the first page to the last is listed once, whatever happens to others
-   * meanwhile. A page may hold less than was asked for, even nothing, and be
-   * followed by more: its token says so.
+   * ListEntities lists the ids of a type, a page at a time. An entity that exists
+   * from the first page to the last is listed exactly once, even if others are
+   * created or deleted in the meantime. A page may be shorter than requested, or
+   * empty, although more pages follow: check its token.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ListEntities
    */
@@ -3055,7 +3051,7 @@ export const EntityService: GenService<{
     output: typeof ListEntitiesResponseSchema;
   },
   /**
-   * HotEntities lists the entities that are asked for most, over all nodes.
+   * HotEntities lists the entities with the most requests, on all nodes.
    *
    * @generated from rpc hostd.entity.v1.EntityService.HotEntities
    */
@@ -3075,8 +3071,8 @@ export const EntityService: GenService<{
     output: typeof PassivateResponseSchema;
   },
   /**
-   * ClearFaults forgets what went wrong with an entity: a parked one runs again
-   * at its next command.
+   * ClearFaults resets the fault count of an entity. A quarantined ("parked")
+   * entity runs again at its next command.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ClearFaults
    */
@@ -3086,8 +3082,8 @@ export const EntityService: GenService<{
     output: typeof ClearFaultsResponseSchema;
   },
   /**
-   * ClearTypeFaults is ClearFaults for all parked entities of a type, wherever
-   * their shards are led.
+   * ClearTypeFaults is like ClearFaults, but for all quarantined entities of a type,
+   * on all nodes.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ClearTypeFaults
    */
@@ -3097,8 +3093,8 @@ export const EntityService: GenService<{
     output: typeof ClearTypeFaultsResponseSchema;
   },
   /**
-   * SkipTimer cancels a timer, for when its command fails again and again. It
-   * leaves a record without events. A timer that is not set is no error.
+   * SkipTimer cancels a timer, for example if its command keeps failing. It writes a
+   * record without events. It succeeds if the timer is not set.
    *
    * @generated from rpc hostd.entity.v1.EntityService.SkipTimer
    */
@@ -3108,10 +3104,11 @@ export const EntityService: GenService<{
     output: typeof SkipTimerResponseSchema;
   },
   /**
-   * Delete writes a tombstone: an event of the type "hostd.deleted" that ends
-   * the entity's life, with its timers. The id can be created again: its
-   * sequence goes on after the tombstone, its state starts anew, and ReadEvents
-   * shows both lives. Deleting what has no life succeeds and leaves no event.
+   * Delete deletes an entity and its timers by writing a tombstone, an event of the
+   * type "hostd.deleted". The id can be created again: its sequence continues after
+   * the tombstone, it starts with the initial state, and ReadEvents returns the
+   * events from before and after. Deleting an entity that does not exist succeeds
+   * and writes no event.
    *
    * @generated from rpc hostd.entity.v1.EntityService.Delete
    */
@@ -3121,10 +3118,10 @@ export const EntityService: GenService<{
     output: typeof DeleteResponseSchema;
   },
   /**
-   * ListTimers returns the timers of entities, those that are due first before
-   * the others, a page at a time. It asks every node for those of the shards that
-   * it leads, and says where it could not. A page may hold less than was asked
-   * for, even nothing, and be followed by more: its token says so.
+   * ListTimers returns the timers of entities, earliest first, a page at a time. It
+   * asks every node for the timers of the shards that the node leads, and reports
+   * nodes that did not answer. A page may be shorter than requested, or empty,
+   * although more pages follow: check its token.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ListTimers
    */
@@ -3134,10 +3131,10 @@ export const EntityService: GenService<{
     output: typeof ListTimersResponseSchema;
   },
   /**
-   * ListSends returns the sends of entities that are on their way, shard by shard
-   * and in each the oldest first, a page at a time. A page may hold less than was
-   * asked for, even nothing, and be followed by more: its token says so. A shard
-   * that a node of a release before this one leads answers unimplemented.
+   * ListSends returns the undelivered messages of entities by shard, oldest first, a
+   * page at a time. A page may be shorter than requested, or empty, although more
+   * pages follow: check its token. It fails with unimplemented if a node of the
+   * previous release leads a shard.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ListSends
    */
@@ -3147,8 +3144,8 @@ export const EntityService: GenService<{
     output: typeof ListSendsResponseSchema;
   },
   /**
-   * ListDeadLetters returns the sends of entities that were refused and whose
-   * outcome nobody waits for, shard by shard.
+   * ListDeadLetters returns rejected messages whose sender does not handle the
+   * rejection, by shard.
    *
    * @generated from rpc hostd.entity.v1.EntityService.ListDeadLetters
    */
@@ -3158,9 +3155,9 @@ export const EntityService: GenService<{
     output: typeof ListDeadLettersResponseSchema;
   },
   /**
-   * RetryDeadLetter has a dead letter delivered again, out of its order. When
-   * the entity rejects it, the call fails as its command would, and the letter
-   * stays. It needs the configuration admin: full.
+   * RetryDeadLetter delivers a dead letter again, out of order. If the entity rejects
+   * it again, the call fails like the command would, and the letter stays. It needs
+   * the configuration admin: full.
    *
    * @generated from rpc hostd.entity.v1.EntityService.RetryDeadLetter
    */
@@ -3170,8 +3167,8 @@ export const EntityService: GenService<{
     output: typeof RetryDeadLetterResponseSchema;
   },
   /**
-   * DiscardDeadLetter forgets a dead letter for good. It needs the
-   * configuration admin: full.
+   * DiscardDeadLetter deletes a dead letter permanently. It needs the configuration
+   * admin: full.
    *
    * @generated from rpc hostd.entity.v1.EntityService.DiscardDeadLetter
    */

@@ -4,8 +4,8 @@
 
 // WebAssembly modules: their upload, and which one serves an entity type.
 //
-// A module's name is the SHA-256 of its bytes in lower-case hex. Uploading
-// stores it; activating binds an entity type to it on every node.
+// A module's name is the SHA-256 of its bytes in lower-case hex. Uploading stores it;
+// activating makes it serve an entity type on every node.
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
@@ -34,14 +34,14 @@ export type Module = Message<"hostd.module.v1.Module"> & {
   digest: string;
 
   /**
-   * The name it gives itself.
+   * The name in its manifest.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * The version it gives itself.
+   * The version in its manifest.
    *
    * @generated from field: string version = 3;
    */
@@ -69,8 +69,8 @@ export type Module = Message<"hostd.module.v1.Module"> & {
   entityTypes: string[];
 
   /**
-   * The entity types it serves now. Where another module serves a part of one,
-   * that is among its parts.
+   * The entity types it serves now. If a different module serves a part of one, that
+   * module lists it among its parts.
    *
    * @generated from field: repeated string active_for = 7;
    */
@@ -84,40 +84,39 @@ export type Module = Message<"hostd.module.v1.Module"> & {
   bindings: Binding[];
 
   /**
-   * The key that has signed it, by its name in the module-trust-file of the node
-   * that answers; empty where the signature does not count there.
+   * The key that signed it, by its name in the module-trust-file of the answering node;
+   * empty if that node does not trust the signature.
    *
    * @generated from field: string signed_by = 75;
    */
   signedBy: string;
 
   /**
-   * Why it does not: SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD;
-   * empty where it counts.
+   * Why not: SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD; empty if it is
+   * trusted.
    *
    * @generated from field: string signature_fault = 76;
    */
   signatureFault: string;
 
   /**
-   * Since when nothing needs it: it serves no type, and no rollback may come
-   * back to it. It is removed when that has lasted for the setting
-   * module-retention. Absent where something needs it.
+   * Since when it is unused: it serves no type, and no rollback can return to it. It is
+   * removed after being unused for the setting module-retention. Absent if it is in
+   * use.
    *
    * @generated from field: google.protobuf.Timestamp unused_since = 77;
    */
   unusedSince?: Timestamp | undefined;
 
   /**
-   * What came last of verifying it, of those types that are served. From level 2
-   * of the cluster on.
+   * The last verification for each served type; needs cluster version 2.
    *
    * @generated from field: repeated hostd.module.v1.Verification verifications = 340;
    */
   verifications: Verification[];
 
   /**
-   * What it does of entity types that another module serves.
+   * Its part in entity types that a different module serves.
    *
    * @generated from field: repeated hostd.module.v1.Part parts = 341;
    */
@@ -132,7 +131,7 @@ export const ModuleSchema: GenMessage<Module> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 0);
 
 /**
- * Part is what a module does of an entity type that another one serves.
+ * Part is the part that a module has in an entity type that a different module serves.
  *
  * @generated from message hostd.module.v1.Part
  */
@@ -145,35 +144,35 @@ export type Part = Message<"hostd.module.v1.Part"> & {
   entityType: string;
 
   /**
-   * What it does of it. One module may do two things of a type.
+   * Kind of the part. A module may have two parts in a type.
    *
    * @generated from field: hostd.module.v1.Part.Kind kind = 2;
    */
   kind: Part_Kind;
 
   /**
-   * How many of 10,000 entities it serves, or commands it decides too.
+   * How many of 10,000 entities it serves, or of 10,000 commands it shadows.
    *
    * @generated from field: uint32 share = 3;
    */
   share: number;
 
   /**
-   * Besides, it serves those whose ids begin so.
+   * It also serves entities whose ids start with this text.
    *
    * @generated from field: string prefix = 4;
    */
   prefix: string;
 
   /**
-   * How many entities it serves besides, because the older module fails on them.
+   * How many entities it also serves because the older module fails on them.
    *
    * @generated from field: uint32 stay = 5;
    */
   stay: number;
 
   /**
-   * What becomes of its rollout; unspecified where there is none.
+   * State of its rollout; unspecified if there is none.
    *
    * @generated from field: hostd.module.v1.Rollout.State state = 6;
    */
@@ -201,30 +200,31 @@ export enum Part_Kind {
   UNSPECIFIED = 0,
 
   /**
-   * It serves a part of the entities, on its way to serve all of them.
+   * It serves a part of the entities, in a rollout.
    *
    * @generated from enum value: KIND_ROLLOUT = 1;
    */
   ROLLOUT = 1,
 
   /**
-   * Its rollout was aborted, and it serves those entities that the older module
-   * fails on.
+   * Its rollout was aborted, and it serves the entities that the older module fails
+   * on.
    *
    * @generated from enum value: KIND_STAY = 2;
    */
   STAY = 2,
 
   /**
-   * It decides a share of the commands too, and what it decides is thrown away.
+   * It is a shadow: it also decides a share of the commands, and its results are
+   * discarded.
    *
    * @generated from enum value: KIND_SHADOW = 3;
    */
   SHADOW = 3,
 
   /**
-   * It serves none: it is compared with truncated histories first, or was
-   * refused, as state says.
+   * It serves no entities: it is being compared with truncated histories, or was
+   * rejected, depending on state.
    *
    * @generated from enum value: KIND_VERIFICATION = 4;
    */
@@ -238,8 +238,8 @@ export const Part_KindSchema: GenEnum<Part_Kind> = /*@__PURE__*/
   enumDesc(file_hostd_module_v1_module, 1, 0);
 
 /**
- * Verification is what came of replaying entities of a type with a module and
- * with the one that served the type.
+ * Verification is the result of replaying entities of a type with a module and with the
+ * module that served the type.
  *
  * @generated from message hostd.module.v1.Verification
  */
@@ -252,8 +252,8 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
   entityType: string;
 
   /**
-   * The revision of the binding that served. One that is not the present one
-   * counts no more where a type asks for a verification.
+   * The revision of the activation that it was compared with. If this is not the current
+   * one, the verification no longer satisfies require-verify.
    *
    * @generated from field: uint64 revision = 2;
    */
@@ -267,14 +267,14 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
   verifiedAt?: Timestamp | undefined;
 
   /**
-   * Who had it done: KIND:NAME of the caller; empty where nodes ask nobody.
+   * Caller that requested it, KIND:NAME; empty without authentication.
    *
    * @generated from field: string verified_by = 4;
    */
   verifiedBy: string;
 
   /**
-   * All entities were replayed, rather than a sample.
+   * Whether all entities were replayed, not just a sample.
    *
    * @generated from field: bool all = 5;
    */
@@ -295,7 +295,7 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
   events: bigint;
 
   /**
-   * Entities of which the module makes another state.
+   * Entities for which the module computes a different state.
    *
    * @generated from field: uint64 differences = 8;
    */
@@ -316,7 +316,7 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
   uncomparedEntities: bigint;
 
   /**
-   * Entities that were passed over, because their first events were cut.
+   * Entities that were skipped because their first events were truncated.
    *
    * @generated from field: uint64 cut_entities = 11;
    */
@@ -331,7 +331,7 @@ export const VerificationSchema: GenMessage<Verification> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 2);
 
 /**
- * Binding is a module serving an entity type.
+ * Binding is the activation of a module for an entity type.
  *
  * @generated from message hostd.module.v1.Binding
  */
@@ -344,45 +344,45 @@ export type Binding = Message<"hostd.module.v1.Binding"> & {
   entityType: string;
 
   /**
-   * The number of the change that made it so.
+   * Revision of the activation.
    *
    * @generated from field: uint64 revision = 2;
    */
   revision: bigint;
 
   /**
-   * What the type is held to; absent where that is what the nodes allow.
+   * Limits of the type; absent if only the nodes' limits apply.
    *
    * @generated from field: hostd.module.v1.Limits limits = 3;
    */
   limits?: Limits | undefined;
 
   /**
-   * Who activated it although it did not fit what was stored: KIND:NAME of the
-   * caller; empty where it fitted. From level 2 of the cluster on.
+   * Caller that forced the activation of an incompatible module, KIND:NAME; empty if it
+   * was compatible. Needs cluster version 2.
    *
    * @generated from field: string forced_by = 310;
    */
   forcedBy: string;
 
   /**
-   * To which types its entities may send; absent: to any.
+   * Types that its entities may send messages to; absent means any.
    *
    * @generated from field: hostd.module.v1.TypePatterns sends = 4;
    */
   sends?: TypePatterns | undefined;
 
   /**
-   * From which types its entities take messages; absent: from any.
+   * Types that its entities accept messages from; absent means any.
    *
    * @generated from field: hostd.module.v1.TypePatterns accepts_from = 5;
    */
   acceptsFrom?: TypePatterns | undefined;
 
   /**
-   * The subject that the type belongs to: token:NAME, jwt:NAME, certificate:NAME
-   * or group:NAME. Empty: nobody, and who activates a module for it next takes
-   * it, where roles decide.
+   * Owner of the type: token:NAME, jwt:NAME, certificate:NAME or group:NAME. If it is
+   * empty and role checks are on, the next caller that activates a module for the type
+   * becomes its owner.
    *
    * @generated from field: string owner = 6;
    */
@@ -397,13 +397,13 @@ export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 3);
 
 /**
- * TypePatterns name entity types.
+ * TypePatterns match entity types.
  *
  * @generated from message hostd.module.v1.TypePatterns
  */
 export type TypePatterns = Message<"hostd.module.v1.TypePatterns"> & {
   /**
-   * Names of types, or the beginnings of some with * behind them; none: no type.
+   * Names of types, or prefixes with * at the end; empty matches no type.
    *
    * @generated from field: repeated string patterns = 1;
    */
@@ -418,29 +418,29 @@ export const TypePatternsSchema: GenMessage<TypePatterns> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 4);
 
 /**
- * Limits are what an entity type is held to, below what the nodes allow; 0 is
- * what they allow. A command or query that passes one of fuel, events or sizes
- * fails with internal.
+ * Limits are the limits of an entity type, below the limits of the nodes; 0 means the
+ * nodes' limit. A command or query that exceeds a limit of fuel, events or sizes fails
+ * with internal.
  *
  * @generated from message hostd.module.v1.Limits
  */
 export type Limits = Message<"hostd.module.v1.Limits"> & {
   /**
-   * What a command may spend, in units of fuel.
+   * Maximum fuel of a command.
    *
    * @generated from field: uint64 command_fuel = 1;
    */
   commandFuel: bigint;
 
   /**
-   * What a query may spend, in units of fuel.
+   * Maximum fuel of a query.
    *
    * @generated from field: uint64 query_fuel = 2;
    */
   queryFuel: bigint;
 
   /**
-   * How many events a command may emit.
+   * Maximum number of events of a command.
    *
    * @generated from field: uint32 max_events = 3;
    */
@@ -461,42 +461,43 @@ export type Limits = Message<"hostd.module.v1.Limits"> & {
   replyBytes: number;
 
   /**
-   * Guest memory of one instance, which holds many entities. A guest that needs
-   * more sees the growth of its memory fail.
+   * Maximum memory of one instance, which holds many entities. If a guest needs more, its
+   * memory.grow fails.
    *
    * @generated from field: uint64 memory_bytes = 6;
    */
   memoryBytes: bigint;
 
   /**
-   * Guest memory of all instances of the type on each node. When it is used up,
-   * entities that are not in memory get resource_exhausted until others left.
+   * Maximum memory of all instances of the type on each node. If it is used up, commands
+   * to entities that are not in memory fail with resource_exhausted until others are
+   * evicted.
    *
    * @generated from field: uint64 type_memory_bytes = 7;
    */
   typeMemoryBytes: bigint;
 
   /**
-   * Commands that the type's entities carry out in a second on each node. What
-   * is beyond writes nothing: clients get resource_exhausted, with a
-   * google.rpc.RetryInfo, messages of entities and timers wait.
+   * Maximum commands a second of the type's entities on each node. Beyond it, clients get
+   * resource_exhausted with a google.rpc.RetryInfo and nothing is written; messages of
+   * entities and timers wait.
    *
    * @generated from field: uint32 rate_per_second = 8;
    */
   ratePerSecond: number;
 
   /**
-   * Fuel that the type's commands spend in a second on each node. What a command
-   * costs is known when it has run: those after it are held back, as by the rate,
-   * until it is made up for, a minute at most.
+   * Maximum fuel a second of the type's commands on each node. The cost of a command is
+   * known only after it has run, so later commands are delayed or rejected, as for the
+   * rate, until it is paid back, for at most a minute.
    *
    * @generated from field: uint64 fuel_per_second = 140;
    */
   fuelPerSecond: bigint;
 
   /**
-   * Bytes of the records that the type's commands write in a second on each
-   * node, likewise.
+   * Maximum bytes a second of the records that the type's commands write on each node,
+   * likewise.
    *
    * @generated from field: uint64 bytes_per_second = 141;
    */
@@ -531,17 +532,16 @@ export type UploadRequest = Message<"hostd.module.v1.UploadRequest"> & {
   activate: boolean;
 
   /**
-   * Its signature, as hostd module sign makes it. It takes the place of the one
-   * that the module has; without it that one stays. One that does not count on a
-   * node that asks for signatures is permission_denied, with a
-   * google.rpc.ErrorInfo of its reason.
+   * Its signature from hostd module sign. It replaces the module's stored signature; if it
+   * is absent, the stored one stays. A node that requires signatures rejects an untrusted
+   * one with permission_denied and a google.rpc.ErrorInfo with the reason.
    *
    * @generated from field: bytes signature = 75;
    */
   signature: Uint8Array;
 
   /**
-   * Activate it although it does not fit what is stored: see ActivateRequest.
+   * Activate it even if it is incompatible with stored data: see ActivateRequest.
    *
    * @generated from field: bool force = 310;
    */
@@ -576,7 +576,7 @@ export type UploadResponse = Message<"hostd.module.v1.UploadResponse"> & {
   entityTypes: string[];
 
   /**
-   * What Activate remarks, of each type.
+   * Warnings of the activation for each type.
    *
    * @generated from field: repeated string remarks = 310;
    */
@@ -612,7 +612,7 @@ export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest">
   activate: boolean;
 
   /**
-   * In any one piece: the module's signature, as of Upload.
+   * In any one piece: the module's signature, as in UploadRequest.
    *
    * @generated from field: bytes signature = 75;
    */
@@ -654,7 +654,7 @@ export type UploadStreamResponse = Message<"hostd.module.v1.UploadStreamResponse
   entityTypes: string[];
 
   /**
-   * What Activate remarks, of each type.
+   * Warnings of the activation for each type.
    *
    * @generated from field: repeated string remarks = 310;
    */
@@ -675,7 +675,7 @@ export const UploadStreamResponseSchema: GenMessage<UploadStreamResponse> = /*@_
  */
 export type ListRequest = Message<"hostd.module.v1.ListRequest"> & {
   /**
-   * At most this many a page, up to 4,096; 0 means as many as there is room for.
+   * Maximum size of a page, up to 4,096; 0 means as many as fit.
    * A page ends with the module that brings it to 1 MiB.
    *
    * @generated from field: uint32 page_size = 1;
@@ -683,7 +683,8 @@ export type ListRequest = Message<"hostd.module.v1.ListRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same filter; empty starts.
+   * next_page_token of the previous page, with the same filter; empty for the first
+   * page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -711,7 +712,7 @@ export type ListResponse = Message<"hostd.module.v1.ListResponse"> & {
   modules: Module[];
 
   /**
-   * Give it back for the next page; empty after the last.
+   * page_token of the next page; empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -776,7 +777,7 @@ export type GetResponse = Message<"hostd.module.v1.GetResponse"> & {
   module?: Module | undefined;
 
   /**
-   * The manifest that the module describes itself with.
+   * The module's manifest.
    *
    * @generated from field: google.protobuf.Struct manifest = 2;
    */
@@ -818,8 +819,7 @@ export const DownloadRequestSchema: GenMessage<DownloadRequest> = /*@__PURE__*/
  */
 export type DownloadResponse = Message<"hostd.module.v1.DownloadResponse"> & {
   /**
-   * The next bytes, at most 64 KiB. All pieces together have the digest that was
-   * asked for.
+   * The next bytes, at most 64 KiB. All pieces together have the requested digest.
    *
    * @generated from field: bytes wasm = 1;
    */
@@ -834,7 +834,7 @@ export const DownloadResponseSchema: GenMessage<DownloadResponse> = /*@__PURE__*
   messageDesc(file_hostd_module_v1_module, 15);
 
 /**
- * ActivateRequest binds an entity type to a module.
+ * ActivateRequest names a module to activate for an entity type.
  *
  * @generated from message hostd.module.v1.ActivateRequest
  */
@@ -854,35 +854,35 @@ export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
   digest: string;
 
   /**
-   * The type's limits from then on, all of them; absent leaves them as they
-   * are. Other limits for the same module are a new revision.
+   * New limits of the type, which replace all its limits; absent keeps them. Different
+   * limits for the same module are a new revision.
    *
    * @generated from field: hostd.module.v1.Limits limits = 3;
    */
   limits?: Limits | undefined;
 
   /**
-   * Activate the module although it does not list a stored type of events, or
-   * fails on an entity: those fail from then on, until a module serves that knows
-   * them. Who forced it is kept with the binding. Another kind or encoding of a
-   * type that has entities is never forced.
+   * Activate the module even if it does not list a stored event type or fails on an
+   * entity. Such entities fail until a module that can read them serves the type. The
+   * caller is recorded with the activation. A different kind or encoding of a type that
+   * has entities cannot be forced.
    *
    * @generated from field: bool force = 310;
    */
   force: boolean;
 
   /**
-   * What a verification has found to be another state is meant to be, where the
-   * setting entity.TYPE.require-verify asks for one.
+   * Accept the state differences that a verification found, if the setting
+   * entity.TYPE.require-verify requires one.
    *
    * @generated from field: bool accept_differences = 340;
    */
   acceptDifferences: boolean;
 
   /**
-   * Serve a part of the entities only, also of other types that the module has
-   * and that the same module serves now. Where the module serves a part already,
-   * a larger one. An entity that it serves never goes back but by ChangeRollout.
+   * Roll out to a part of the entities only, including other types of the module that
+   * the same module serves now. If the module already serves a part, the new part must be
+   * larger. Entities return to the older module only by ChangeRollout.
    *
    * @generated from field: hostd.module.v1.RolloutPlan rollout = 381;
    */
@@ -897,7 +897,7 @@ export const ActivateRequestSchema: GenMessage<ActivateRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 16);
 
 /**
- * RolloutPlan is which entities a module serves first.
+ * RolloutPlan says which entities a module serves, and when.
  *
  * @generated from message hostd.module.v1.RolloutPlan
  */
@@ -910,33 +910,31 @@ export type RolloutPlan = Message<"hostd.module.v1.RolloutPlan"> & {
   share: number;
 
   /**
-   * Besides, those whose ids begin so.
+   * Also entities whose ids start with this text.
    *
    * @generated from field: string prefix = 2;
    */
   prefix: string;
 
   /**
-   * The shares that follow, rising; the last may be 10,000, which is to serve
-   * all.
+   * The following shares, ascending; the last may be 10,000, which means all.
    *
    * @generated from field: repeated uint32 steps = 3;
    */
   steps: number[];
 
   /**
-   * How long each share stays before the next one, with steps: at least 1 s.
+   * Time between two steps, at least 1 s.
    *
    * @generated from field: google.protobuf.Duration pause = 4;
    */
   pause?: Duration | undefined;
 
   /**
-   * What has the cluster abort it by itself, rules with commas between:
-   * faults>0,rejections>+20%,p99>+50%. Of faults and rejections the value is a
-   * count, a percentage of the commands, or with a + one more than of the older
-   * module's; of p99, for which guests take the longest 1 of 100 commands, it is
-   * a time as 20ms, or a percentage with a +.
+   * Comma-separated rules; if one matches, the cluster aborts the rollout:
+   * faults>0,rejections>+20%,p99>+50%. faults and rejections take a count, a percentage
+   * of the commands, or +N% more than the older module. p99 is the 99th percentile of the
+   * time in the guest and takes a duration such as 20ms, or +N%.
    *
    * @generated from field: string rules = 5;
    */
@@ -958,24 +956,24 @@ export const RolloutPlanSchema: GenMessage<RolloutPlan> = /*@__PURE__*/
  */
 export type ActivateResponse = Message<"hostd.module.v1.ActivateResponse"> & {
   /**
-   * The number of the change: bindings with a higher number are later.
+   * Revision of the activation; later activations have higher revisions.
    *
    * @generated from field: uint64 revision = 1;
    */
   revision: bigint;
 
   /**
-   * STATE_VERIFYING: the type has truncated histories that the module must be
-   * compared with first. The cluster does that and then activates the module, or
-   * refuses it; GetRollout has the state. Unspecified: the module is active.
+   * STATE_VERIFYING means that the type has truncated histories that the module must be
+   * compared with first. The cluster compares them and then activates or rejects the
+   * module; GetRollout has the state. Unspecified means that the module is active.
    *
    * @generated from field: hostd.module.v1.Rollout.State state = 2;
    */
   state: Rollout_State;
 
   /**
-   * What was passed over because of force, and what could not be looked at, for
-   * people.
+   * Human-readable warnings: what was ignored because of force, and what could not be
+   * checked.
    *
    * @generated from field: repeated string remarks = 310;
    */
@@ -1041,21 +1039,21 @@ export const QuotasRequestSchema: GenMessage<QuotasRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 21);
 
 /**
- * QuotasResponse says what an upload is held to. Where there is more, all stays,
- * and nothing new is taken: resource_exhausted.
+ * QuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
+ * stay and uploads fail with resource_exhausted.
  *
  * @generated from message hostd.module.v1.QuotasResponse
  */
 export type QuotasResponse = Message<"hostd.module.v1.QuotasResponse"> & {
   /**
-   * What there is.
+   * Current usage.
    *
    * @generated from field: hostd.module.v1.QuotasResponse.Amounts used = 1;
    */
   used?: QuotasResponse_Amounts | undefined;
 
   /**
-   * The most that there may be, by the settings module-quota-count,
+   * Quotas, from the settings module-quota-count,
    * module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
    *
    * @generated from field: hostd.module.v1.QuotasResponse.Amounts most = 2;
@@ -1063,8 +1061,8 @@ export type QuotasResponse = Message<"hostd.module.v1.QuotasResponse"> & {
   most?: QuotasResponse_Amounts | undefined;
 
   /**
-   * How long a module stays that nothing needs, by the setting module-retention;
-   * 0: until it is removed.
+   * How long an unused module is kept, from the setting module-retention; 0 means until it
+   * is removed.
    *
    * @generated from field: uint64 retention_seconds = 3;
    */
@@ -1085,28 +1083,28 @@ export const QuotasResponseSchema: GenMessage<QuotasResponse> = /*@__PURE__*/
  */
 export type QuotasResponse_Amounts = Message<"hostd.module.v1.QuotasResponse.Amounts"> & {
   /**
-   * How many there are.
+   * Number of modules.
    *
    * @generated from field: uint64 modules = 1;
    */
   modules: bigint;
 
   /**
-   * How many bytes they have.
+   * Bytes of all modules.
    *
    * @generated from field: uint64 bytes = 2;
    */
   bytes: bigint;
 
   /**
-   * How many the caller has uploaded; 0 where nodes do not ask who calls.
+   * Number of modules that the caller has uploaded; 0 without authentication.
    *
    * @generated from field: uint64 own_modules = 3;
    */
   ownModules: bigint;
 
   /**
-   * How many bytes those have that the caller has uploaded.
+   * Bytes of the modules that the caller has uploaded.
    *
    * @generated from field: uint64 own_bytes = 4;
    */
@@ -1134,18 +1132,17 @@ export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
   entityType: string;
 
   /**
-   * The revision of the binding that is to be taken back; 0 is the one that
-   * serves. A call that may be sent again names it: where another serves by
-   * then it fails with failed_precondition.
+   * Revision of the activation to roll back; 0 means the current one. Set it to make the
+   * call safe to retry: it fails with failed_precondition if a different activation is
+   * current by then.
    *
    * @generated from field: uint64 revision = 2;
    */
   revision: bigint;
 
   /**
-   * Go back although the module before fails on entities: those fail from then
-   * on, until a module serves that knows their events. Who forced it is kept with
-   * the binding.
+   * Roll back even if the previous module fails on entities. Such entities fail until a
+   * module that can read them serves the type. The caller is recorded with the activation.
    *
    * @generated from field: bool force = 350;
    */
@@ -1180,15 +1177,15 @@ export type RollbackResponse = Message<"hostd.module.v1.RollbackResponse"> & {
   revision: bigint;
 
   /**
-   * All types that went back to it, by name.
+   * All types that were rolled back to it, sorted by name.
    *
    * @generated from field: repeated string entity_types = 350;
    */
   entityTypes: string[];
 
   /**
-   * What was passed over because of force, and entities that were written while
-   * it went back and that it fails on, for people.
+   * Human-readable warnings: what was ignored because of force, and entities that were
+   * written during the rollback and that the module fails on.
    *
    * @generated from field: repeated string remarks = 351;
    */
@@ -1216,7 +1213,7 @@ export type GetRolloutRequest = Message<"hostd.module.v1.GetRolloutRequest"> & {
   entityType: string;
 
   /**
-   * Answer once every node that is up serves the type as the answer says.
+   * Return only after every node that is up serves the type as in the response.
    *
    * @generated from field: bool served = 2;
    */
@@ -1231,7 +1228,7 @@ export const GetRolloutRequestSchema: GenMessage<GetRolloutRequest> = /*@__PURE_
   messageDesc(file_hostd_module_v1_module, 25);
 
 /**
- * GetRolloutResponse has what there is, one of the three at least.
+ * GetRolloutResponse has at least one of the three.
  *
  * @generated from message hostd.module.v1.GetRolloutResponse
  */
@@ -1244,15 +1241,15 @@ export type GetRolloutResponse = Message<"hostd.module.v1.GetRolloutResponse"> &
   rollout?: Rollout | undefined;
 
   /**
-   * What decides commands of the type too.
+   * The shadow of the type.
    *
    * @generated from field: hostd.module.v1.Shadow shadow = 2;
    */
   shadow?: Shadow | undefined;
 
   /**
-   * By whom and when the last rollout was aborted, for people; empty where one is
-   * under way, or another module was bound since.
+   * Human-readable: who aborted the last rollout and when; empty if a rollout is in
+   * progress, or if a module was activated since then.
    *
    * @generated from field: string aborted = 3;
    */
@@ -1267,9 +1264,9 @@ export const GetRolloutResponseSchema: GenMessage<GetRolloutResponse> = /*@__PUR
   messageDesc(file_hostd_module_v1_module, 26);
 
 /**
- * Shadow is a module that decides a share of a type's commands beside the one
- * that serves it. What it decides is compared and thrown away. It is counted on
- * the nodes that are up; what a node counted is lost when it stops.
+ * Shadow is a module that also decides a share of a type's commands. Its results are
+ * compared with those of the serving module and discarded. The counts are those of the
+ * nodes that are up; a node loses its counts when it stops.
  *
  * @generated from message hostd.module.v1.Shadow
  */
@@ -1296,43 +1293,43 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
   compared: bigint;
 
   /**
-   * Those of which they differ in anything.
+   * Commands with any difference.
    *
    * @generated from field: uint64 differ = 4;
    */
   differ: bigint;
 
   /**
-   * In what they differ, of those in which any do.
+   * Number of differing commands by kind of difference, without zeros.
    *
    * @generated from field: repeated hostd.module.v1.ShadowDifference differences = 5;
    */
   differences: ShadowDifference[];
 
   /**
-   * Commands that there was no room for.
+   * Commands that were dropped because the queue was full.
    *
    * @generated from field: uint64 dropped = 6;
    */
   dropped: bigint;
 
   /**
-   * Commands that could not be decided again: the state was not there in time,
-   * or would have taken too many events.
+   * Commands that were skipped because the state was not available in time, or would have
+   * needed too many events.
    *
    * @generated from field: uint64 passed_over = 7;
    */
   passedOver: bigint;
 
   /**
-   * What those compared cost the module that serves.
+   * Fuel that the serving module used for the compared commands.
    *
    * @generated from field: uint64 fuel = 8;
    */
   fuel: bigint;
 
   /**
-   * And the other one.
+   * Fuel that the shadow used for them.
    *
    * @generated from field: uint64 other_fuel = 9;
    */
@@ -1346,14 +1343,14 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
   examples: ShadowExample[];
 
   /**
-   * Nodes that are up and did not say what they compared.
+   * Number of nodes that are up but did not report.
    *
    * @generated from field: uint32 silent_nodes = 11;
    */
   silentNodes: number;
 
   /**
-   * Why nothing is compared just now, for people.
+   * Human-readable reason why nothing is compared at the moment.
    *
    * @generated from field: string note = 12;
    */
@@ -1368,7 +1365,7 @@ export const ShadowSchema: GenMessage<Shadow> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 27);
 
 /**
- * ShadowDifference is how many commands differ in one respect.
+ * ShadowDifference is the number of commands with one kind of difference.
  *
  * @generated from message hostd.module.v1.ShadowDifference
  */
@@ -1396,7 +1393,7 @@ export const ShadowDifferenceSchema: GenMessage<ShadowDifference> = /*@__PURE__*
   messageDesc(file_hostd_module_v1_module, 28);
 
 /**
- * ShadowExample is a command that the two modules have decided otherwise.
+ * ShadowExample is a command that the two modules decided differently.
  *
  * @generated from message hostd.module.v1.ShadowExample
  */
@@ -1409,7 +1406,7 @@ export type ShadowExample = Message<"hostd.module.v1.ShadowExample"> & {
   entityId: string;
 
   /**
-   * Of the entity's last event before it.
+   * Sequence of the entity before the command.
    *
    * @generated from field: uint64 sequence = 2;
    */
@@ -1423,14 +1420,14 @@ export type ShadowExample = Message<"hostd.module.v1.ShadowExample"> & {
   command: string;
 
   /**
-   * In what they differ, as ShadowDifference says it.
+   * Kinds of differences, as in ShadowDifference.
    *
    * @generated from field: repeated string in = 4;
    */
   in: string[];
 
   /**
-   * Of the module that decides too; empty for none.
+   * Error of the shadow; empty for none.
    *
    * @generated from field: string fault = 5;
    */
@@ -1479,29 +1476,28 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   state: Rollout_State;
 
   /**
-   * How many of 10,000 entities the newer one serves.
+   * How many of 10,000 entities the newer module serves.
    *
    * @generated from field: uint32 share = 5;
    */
   share: number;
 
   /**
-   * Besides, those whose ids begin so.
+   * Also entities whose ids start with this text.
    *
    * @generated from field: string prefix = 6;
    */
   prefix: string;
 
   /**
-   * Entities that stay with the newer module, because the older fails on them:
-   * their ids.
+   * Ids of entities that stay with the newer module because the older one fails on them.
    *
    * @generated from field: repeated string stay = 7;
    */
   stay: string[];
 
   /**
-   * All types that go together, by name.
+   * All types of the rollout, sorted by name.
    *
    * @generated from field: repeated string entity_types = 8;
    */
@@ -1515,65 +1511,65 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   revision: bigint;
 
   /**
-   * Who asked for its state: KIND:NAME; empty where that is not known.
+   * Caller that requested the state, KIND:NAME; empty if unknown.
    *
    * @generated from field: string by = 10;
    */
   by: string;
 
   /**
-   * Why it is in that state, for people.
+   * Human-readable reason of the state.
    *
    * @generated from field: string note = 11;
    */
   note: string;
 
   /**
-   * The shares that follow.
+   * The following shares.
    *
    * @generated from field: repeated uint32 steps = 12;
    */
   steps: number[];
 
   /**
-   * How long each share stays before the next one.
+   * Time between two steps.
    *
    * @generated from field: google.protobuf.Duration pause = 13;
    */
   pause?: Duration | undefined;
 
   /**
-   * When the next one is due, by the clock of the node that takes the steps;
-   * absent where none is.
+   * When the next step is due, by the clock of the node that takes the steps; absent if
+   * there is none.
    *
    * @generated from field: google.protobuf.Timestamp due_at = 14;
    */
   dueAt?: Timestamp | undefined;
 
   /**
-   * What has the cluster abort it, as RolloutPlan has it.
+   * Rules that abort it, as in RolloutPlan.
    *
    * @generated from field: string rules = 15;
    */
   rules: string;
 
   /**
-   * What the newer module did since it began to serve a part, on the nodes that
-   * are up; what a node counted is lost when it stops.
+   * Counts of the newer module since it began to serve a part, on the nodes that are up;
+   * a node loses its counts when it stops.
    *
    * @generated from field: hostd.module.v1.VersionCounts newer = 16;
    */
   newer?: VersionCounts | undefined;
 
   /**
-   * Likewise the older one.
+   * Counts of the older module, likewise.
    *
    * @generated from field: hostd.module.v1.VersionCounts older = 17;
    */
   older?: VersionCounts | undefined;
 
   /**
-   * Nodes that are up and did not say what they counted.
+   * Number of nodes that are up but did not report.
    *
    * @generated from field: uint32 silent_nodes = 18;
    */
@@ -1601,50 +1597,50 @@ export enum Rollout_State {
   UNSPECIFIED = 0,
 
   /**
-   * It goes on.
+   * In progress.
    *
    * @generated from enum value: STATE_RUNNING = 1;
    */
   RUNNING = 1,
 
   /**
-   * It stays as it is until somebody says otherwise.
+   * Paused until it is resumed.
    *
    * @generated from enum value: STATE_PAUSED = 2;
    */
   PAUSED = 2,
 
   /**
-   * Its entities are to go back.
+   * Aborting: its entities will return to the older module.
    *
    * @generated from enum value: STATE_ABORTING = 3;
    */
   ABORTING = 3,
 
   /**
-   * So they are, and write nothing meanwhile.
+   * Its entities are returning to the older module and are write-paused.
    *
    * @generated from enum value: STATE_HELD = 4;
    */
   HELD = 4,
 
   /**
-   * Only those are left that the older module fails on.
+   * Aborted; only entities that the older module fails on are left.
    *
    * @generated from enum value: STATE_ABORTED = 5;
    */
   ABORTED = 5,
 
   /**
-   * The newer module serves no entity until it is compared with all truncated
-   * histories; then it serves all.
+   * The newer module is being compared with all truncated histories. It serves no
+   * entity yet, and all afterwards.
    *
    * @generated from enum value: STATE_VERIFYING = 6;
    */
   VERIFYING = 6,
 
   /**
-   * It is over because the newer module did not fit, which note explains.
+   * The newer module was incompatible, as note explains.
    *
    * @generated from enum value: STATE_REFUSED = 7;
    */
@@ -1658,34 +1654,34 @@ export const Rollout_StateSchema: GenEnum<Rollout_State> = /*@__PURE__*/
   enumDesc(file_hostd_module_v1_module, 30, 0);
 
 /**
- * VersionCounts are what a module did of the commands of a type.
+ * VersionCounts are a module's counts for the commands of a type.
  *
  * @generated from message hostd.module.v1.VersionCounts
  */
 export type VersionCounts = Message<"hostd.module.v1.VersionCounts"> & {
   /**
-   * Commands that were given to a guest, whatever came of them.
+   * Commands that a guest ran, successful or not.
    *
    * @generated from field: uint64 commands = 1;
    */
   commands: bigint;
 
   /**
-   * Those that it refused.
+   * Commands that the guest rejected.
    *
    * @generated from field: uint64 rejections = 2;
    */
   rejections: bigint;
 
   /**
-   * Calls of all kinds that failed by the guest's fault.
+   * Calls of all kinds that failed because of the guest.
    *
    * @generated from field: uint64 faults = 3;
    */
   faults: bigint;
 
   /**
-   * What guests took for 99 of 100 commands at most, up to a quarter too long.
+   * 99th percentile of the time in the guest, up to 25 % too high.
    *
    * @generated from field: google.protobuf.Duration p99 = 4;
    */
@@ -1700,7 +1696,7 @@ export const VersionCountsSchema: GenMessage<VersionCounts> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 31);
 
 /**
- * ChangeRolloutRequest says what is to become of a rollout.
+ * ChangeRolloutRequest is a change of a rollout.
  *
  * @generated from message hostd.module.v1.ChangeRolloutRequest
  */
@@ -1720,8 +1716,8 @@ export type ChangeRolloutRequest = Message<"hostd.module.v1.ChangeRolloutRequest
   action: ChangeRolloutRequest_Action;
 
   /**
-   * Give entities back although the older module fails on them: those fail from
-   * then on, until a module serves that knows their events.
+   * Also return entities that the older module fails on. Such entities fail until a
+   * module that can read them serves the type.
    *
    * @generated from field: bool force = 3;
    */
@@ -1742,21 +1738,21 @@ export const ChangeRolloutRequestSchema: GenMessage<ChangeRolloutRequest> = /*@_
  */
 export enum ChangeRolloutRequest_Action {
   /**
-   * Nothing; it is refused.
+   * Invalid.
    *
    * @generated from enum value: ACTION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Stay as it is.
+   * Pause.
    *
    * @generated from enum value: ACTION_PAUSE = 1;
    */
   PAUSE = 1,
 
   /**
-   * Go on.
+   * Resume.
    *
    * @generated from enum value: ACTION_RESUME = 2;
    */
@@ -1770,7 +1766,7 @@ export enum ChangeRolloutRequest_Action {
   PROMOTE = 3,
 
   /**
-   * Give the entities back.
+   * Return the entities to the older module.
    *
    * @generated from enum value: ACTION_ABORT = 4;
    */
@@ -1784,13 +1780,13 @@ export const ChangeRolloutRequest_ActionSchema: GenEnum<ChangeRolloutRequest_Act
   enumDesc(file_hostd_module_v1_module, 32, 0);
 
 /**
- * ChangeRolloutResponse says what came of it.
+ * ChangeRolloutResponse is the result of the change.
  *
  * @generated from message hostd.module.v1.ChangeRolloutResponse
  */
 export type ChangeRolloutResponse = Message<"hostd.module.v1.ChangeRolloutResponse"> & {
   /**
-   * What serves a part of the type now; absent where one module serves all.
+   * The rollout; absent if one module serves all entities now.
    *
    * @generated from field: hostd.module.v1.Rollout rollout = 1;
    */
@@ -1839,8 +1835,8 @@ export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
  */
 export type HistoryResponse = Message<"hostd.module.v1.HistoryResponse"> & {
   /**
-   * The last changes, newest first: at most 32. Of those before level 2 of the
-   * cluster it has the activations that no rollback has taken back.
+   * The last 32 changes, newest first. From before cluster version 2, only activations
+   * that were not rolled back are left.
    *
    * @generated from field: repeated hostd.module.v1.BindingChange changes = 1;
    */
@@ -1855,8 +1851,7 @@ export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 35);
 
 /**
- * BindingChange is one change of what serves an entity type, or under which
- * limits.
+ * BindingChange is a change of the module or of the limits of an entity type.
  *
  * @generated from message hostd.module.v1.BindingChange
  */
@@ -1869,7 +1864,7 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
   revision: bigint;
 
   /**
-   * When it was made, by the clock of the node that was asked.
+   * When it was made, by the clock of the node that received the call.
    *
    * @generated from field: google.protobuf.Timestamp at = 2;
    */
@@ -1890,35 +1885,35 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
   digest: string;
 
   /**
-   * Who made it: KIND:NAME of the caller; empty where that is not known.
+   * Caller that made it, KIND:NAME; empty if unknown.
    *
    * @generated from field: string by = 5;
    */
   by: string;
 
   /**
-   * It was made although the module did not fit what was stored.
+   * Whether it was forced although the module was incompatible with stored data.
    *
    * @generated from field: bool forced = 6;
    */
   forced: boolean;
 
   /**
-   * The revision that a rollback took back; 0 for others.
+   * For a rollback, the revision that was rolled back; 0 otherwise.
    *
    * @generated from field: uint64 took_back = 7;
    */
   tookBack: bigint;
 
   /**
-   * Of KIND_CANARY, how many of 10,000 entities the module serves.
+   * For KIND_CANARY, how many of 10,000 entities the module serves.
    *
    * @generated from field: uint32 share = 381;
    */
   share: number;
 
   /**
-   * Likewise, the beginning of the ids that it serves besides.
+   * For KIND_CANARY, the prefix of ids that it also serves.
    *
    * @generated from field: string prefix = 382;
    */
@@ -1946,42 +1941,42 @@ export enum BindingChange_Kind {
   UNSPECIFIED = 0,
 
   /**
-   * Another module was activated.
+   * A module was activated.
    *
    * @generated from enum value: KIND_ACTIVATE = 1;
    */
   ACTIVATE = 1,
 
   /**
-   * The type got other limits; the module stayed.
+   * Only the limits of the type changed.
    *
    * @generated from enum value: KIND_LIMITS = 2;
    */
   LIMITS = 2,
 
   /**
-   * The module before was put back.
+   * The type was rolled back to its previous module.
    *
    * @generated from enum value: KIND_ROLLBACK = 3;
    */
   ROLLBACK = 3,
 
   /**
-   * Another module serves a part of the entities.
+   * A rollout to a part of the entities began or grew.
    *
    * @generated from enum value: KIND_CANARY = 4;
    */
   CANARY = 4,
 
   /**
-   * It serves all.
+   * The rollout was promoted: its module serves all entities.
    *
    * @generated from enum value: KIND_PROMOTE = 5;
    */
   PROMOTE = 5,
 
   /**
-   * Its entities went back.
+   * The rollout was aborted: its entities returned to the older module.
    *
    * @generated from enum value: KIND_ABORT = 6;
    */
@@ -2008,7 +2003,7 @@ export type SetOwnerRequest = Message<"hostd.module.v1.SetOwnerRequest"> & {
   entityType: string;
 
   /**
-   * token:NAME, jwt:NAME, certificate:NAME or group:NAME; empty for nobody.
+   * token:NAME, jwt:NAME, certificate:NAME or group:NAME; empty removes the owner.
    *
    * @generated from field: string owner = 2;
    */
@@ -2058,13 +2053,13 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
   entityType: string;
 
   /**
-   * How many entities are replayed.
+   * Number of entities to replay.
    *
    * @generated from oneof hostd.module.v1.VerifyRequest.scope
    */
   scope: {
     /**
-     * This many, drawn at random.
+     * This many, chosen at random.
      *
      * @generated from field: uint32 sample = 3;
      */
@@ -2072,7 +2067,7 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
     case: "sample";
   } | {
     /**
-     * Every one.
+     * All entities.
      *
      * @generated from field: bool all = 4;
      */
@@ -2081,15 +2076,15 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Only the entities of this shard; 0 is all shards.
+   * Only entities of this shard; 0 means all shards.
    *
    * @generated from field: uint32 shard_id = 5;
    */
   shardId: number;
 
   /**
-   * The revision of the binding that is compared with; 0 is the one that serves.
-   * Where another one serves it is failed_precondition.
+   * Revision of the activation to compare with; 0 means the current one. It fails with
+   * failed_precondition if a different one is current.
    *
    * @generated from field: uint64 revision = 340;
    */
@@ -2124,52 +2119,51 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
   events: bigint;
 
   /**
-   * Differences found since the message before, up to the hundredth of all.
+   * Differences found since the previous message, up to a hundred in total.
    *
    * @generated from field: repeated hostd.module.v1.VerifyResponse.Difference differences = 3;
    */
   differences: VerifyResponse_Difference[];
 
   /**
-   * Entities so far that were passed over, because their first events were cut.
+   * Entities skipped so far because their first events were truncated.
    *
    * @generated from field: uint64 cut_entities = 4;
    */
   cutEntities: bigint;
 
   /**
-   * Of the entities replayed so far, those that the module that serves the type
-   * cannot replay, or makes two states of: nothing was compared.
+   * Entities replayed so far that were not compared, because the serving module cannot
+   * replay them or is not deterministic.
    *
    * @generated from field: uint64 uncompared_entities = 5;
    */
   uncomparedEntities: bigint;
 
   /**
-   * Of the entities replayed so far, those of which the module makes another
-   * state.
+   * Entities replayed so far for which the module computes a different state.
    *
    * @generated from field: uint64 differing_entities = 340;
    */
   differingEntities: bigint;
 
   /**
-   * Of the entities replayed so far, those on which the module fails.
+   * Entities replayed so far on which the module fails.
    *
    * @generated from field: uint64 faulty_entities = 341;
    */
   faultyEntities: bigint;
 
   /**
-   * In the last message: what came of it is kept, from level 2 of the cluster
-   * on, and the setting entity.TYPE.require-verify goes by it.
+   * In the last message: whether the result was stored, so that it satisfies the setting
+   * entity.TYPE.require-verify. Needs cluster version 2.
    *
    * @generated from field: bool kept = 342;
    */
   kept: boolean;
 
   /**
-   * In the last message: why it is not kept, for people.
+   * In the last message: human-readable reason why the result was not stored.
    *
    * @generated from field: string not_kept = 343;
    */
@@ -2184,7 +2178,7 @@ export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 40);
 
 /**
- * Difference is one place where the module disagrees with the record.
+ * Difference is an entity that the module fails on or computes a different state for.
  *
  * @generated from message hostd.module.v1.VerifyResponse.Difference
  */
@@ -2197,43 +2191,43 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
   entityId: string;
 
   /**
-   * The event at which it showed.
+   * The event at which the difference appeared.
    *
    * @generated from field: uint64 sequence = 2;
    */
   sequence: bigint;
 
   /**
-   * What differs, for people.
+   * Human-readable description.
    *
    * @generated from field: string description = 3;
    */
   description: string;
 
   /**
-   * The module failed, rather than came to another state.
+   * Whether the module failed, instead of computing a different state.
    *
    * @generated from field: bool fault = 4;
    */
   fault: boolean;
 
   /**
-   * Of a fault, the type of the event; empty where it is not one event's.
+   * For a fault, the type of the event; empty if it has none.
    *
    * @generated from field: string event_type = 340;
    */
   eventType: string;
 
   /**
-   * What turns the state by the module that serves into that by the other, where
-   * both are JSON: at most 100 operations and 4 KiB.
+   * JSON patch from the serving module's state to the other state, if both are JSON;
+   * at most 100 operations and 4 KiB.
    *
    * @generated from field: repeated hostd.module.v1.VerifyResponse.PatchOperation patch = 390;
    */
   patch: VerifyResponse_PatchOperation[];
 
   /**
-   * There are more operations than those.
+   * Whether the patch is incomplete.
    *
    * @generated from field: bool patch_truncated = 391;
    */
@@ -2254,22 +2248,22 @@ export const VerifyResponse_DifferenceSchema: GenMessage<VerifyResponse_Differen
  */
 export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyResponse.PatchOperation"> & {
   /**
-   * What it does: add, remove or replace.
+   * Operation: add, remove or replace.
    *
    * @generated from field: string op = 1;
    */
   op: string;
 
   /**
-   * Where: a JSON pointer (RFC 6901).
+   * JSON pointer (RFC 6901).
    *
    * @generated from field: string path = 2;
    */
   path: string;
 
   /**
-   * What is there then; absent where it is removed. In the binary form integers
-   * beyond 2^53 are strings of digits.
+   * The new value; absent for remove. In the binary encoding, integers beyond 2^53 are
+   * strings of digits.
    *
    * @generated from field: google.protobuf.Value value = 3;
    */
@@ -2304,28 +2298,28 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
   entityType: string;
 
   /**
-   * How many entities are replayed at most; 0 is 20.
+   * Maximum number of entities to replay; 0 means 20.
    *
    * @generated from field: uint32 sample = 3;
    */
   sample: number;
 
   /**
-   * Only what is in this shard; 0 is all shards.
+   * Only data of this shard; 0 means all shards.
    *
    * @generated from field: uint32 shard_id = 4;
    */
   shardId: number;
 
   /**
-   * How long a shard is looked at for each of the two, at most; 0 is 2,000.
+   * Maximum time per shard for each of the two checks; 0 means 2,000.
    *
    * @generated from field: uint32 shard_millis = 5;
    */
   shardMillis: number;
 
   /**
-   * Only whether there are entities, and nothing that does not fit.
+   * Only check whether there are entities.
    *
    * @generated from field: bool presence_only = 6;
    */
@@ -2420,21 +2414,21 @@ export const FitRequestSchema: GenMessage<FitRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 41);
 
 /**
- * FitResponse says what does not fit.
+ * FitResponse lists the incompatibilities.
  *
  * @generated from message hostd.module.v1.FitResponse
  */
 export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
   /**
-   * Stored types of events that the manifest does not list, by name; 1,024 at
-   * most. A manifest that lists none at all lacks none.
+   * Stored event types that the manifest does not list, sorted by name; at most 1,024.
+   * Empty if the manifest lists no event types at all.
    *
    * @generated from field: repeated hostd.module.v1.FitResponse.MissingEvents missing = 1;
    */
   missing: FitResponse_MissingEvents[];
 
   /**
-   * Entities that it fails on, of those that were replayed.
+   * Replayed entities that it fails on.
    *
    * @generated from field: repeated hostd.module.v1.FitResponse.Fault faults = 2;
    */
@@ -2448,15 +2442,15 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
   entities: bigint;
 
   /**
-   * Shards whose stored events were not all looked at, for want of time or of a
-   * leader. The next call goes on where this one was.
+   * Shards whose stored events were not all checked, because time ran out or there was no
+   * leader. The next call continues from there.
    *
    * @generated from field: uint32 unread_shards = 4;
    */
   unreadShards: number;
 
   /**
-   * There are entities of the type, those that are deleted aside.
+   * Whether the type has entities that are not deleted.
    *
    * @generated from field: bool present = 5;
    */
@@ -2529,7 +2523,7 @@ export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.Mis
   eventType: string;
 
   /**
-   * How many there are, at least.
+   * Lower bound of their number.
    *
    * @generated from field: uint64 count = 2;
    */
@@ -2564,14 +2558,14 @@ export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
   sequence: bigint;
 
   /**
-   * The type of that event; empty where it is not known.
+   * The type of that event; empty if unknown.
    *
    * @generated from field: string event_type = 3;
    */
   eventType: string;
 
   /**
-   * How it fails, for people.
+   * Human-readable error.
    *
    * @generated from field: string message = 4;
    */
@@ -2586,14 +2580,14 @@ export const FitResponse_FaultSchema: GenMessage<FitResponse_Fault> = /*@__PURE_
   messageDesc(file_hostd_module_v1_module, 42, 1);
 
 /**
- * ModuleService stores modules and binds entity types to them.
+ * ModuleService stores modules and activates them for entity types.
  *
  * @generated from service hostd.module.v1.ModuleService
  */
 export const ModuleService: GenService<{
   /**
-   * Upload stores a module. The same bytes twice are the same module. Bytes
-   * that are not a valid module for ABI version 1 get invalid_argument, naming
+   * Upload stores a module. Uploading the same bytes again has no effect. Bytes that are
+   * not a valid module for ABI version 1 are rejected with invalid_argument, which names
    * the first fault.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Upload
@@ -2604,7 +2598,7 @@ export const ModuleService: GenService<{
     output: typeof UploadResponseSchema;
   },
   /**
-   * UploadStream is Upload with the bytes in pieces.
+   * UploadStream is like Upload, but with the bytes in pieces.
    *
    * @generated from rpc hostd.module.v1.ModuleService.UploadStream
    */
@@ -2624,7 +2618,7 @@ export const ModuleService: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Get describes one module, by digest or as the one that serves a type.
+   * Get describes one module, by its digest or by an entity type that it serves.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Get
    */
@@ -2644,17 +2638,17 @@ export const ModuleService: GenService<{
     output: typeof DownloadResponseSchema;
   },
   /**
-   * Activate makes a module serve an entity type and returns when every node
-   * that is up serves it. A module that declares another kind or encoding of the
-   * type than the one that serves gets failed_precondition, reason KIND_CHANGED,
-   * where the type has entities. One that does not list a stored type of events
-   * gets it with the reason INCOMPATIBLE_EVENTS, and one that fails on one of a
-   * few entities with VERIFY_FAILED, unless the request forces it. Where the
-   * setting entity.TYPE.require-verify asks for it, one that was not verified
-   * gets VERIFY_REQUIRED, and one that did not pass VERIFY_FAILED.
+   * Activate makes a module serve an entity type and returns when every node that is up
+   * serves it. It fails with failed_precondition and one of these reasons:
+   * KIND_CHANGED if the module declares a different kind or encoding and the type has
+   * entities; INCOMPATIBLE_EVENTS if the module does not list a stored event type;
+   * VERIFY_FAILED if the module fails on one of a few sampled entities. The last two can
+   * be forced. With the setting entity.TYPE.require-verify, it also fails with
+   * VERIFY_REQUIRED if the module was not verified, and with VERIFY_FAILED if the
+   * verification failed.
    *
-   * If entities have truncated histories, the call returns before the module is
-   * active, and the response says STATE_VERIFYING: see GetRollout.
+   * If entities have truncated histories, the call returns before the module is active,
+   * and the response has STATE_VERIFYING: see GetRollout.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Activate
    */
@@ -2664,12 +2658,12 @@ export const ModuleService: GenService<{
     output: typeof ActivateResponseSchema;
   },
   /**
-   * Rollback activates the module that served the type before, also for other
-   * types that the same module serves, and that one served before. The module
-   * before folds all entities that have events since it served last: where it
-   * fails on one, or does not list a type of these events, nothing is changed and
-   * the call fails with failed_precondition, reason VERIFY_FAILED, unless the
-   * request forces it. Taking the same revision back again changes nothing more.
+   * Rollback activates the previous module of the type, and of other types that the
+   * current module serves and the previous module served before. First the previous
+   * module replays all entities that have events since it last served. If it fails on
+   * one, or does not list one of their event types, nothing changes and the call fails
+   * with failed_precondition, reason VERIFY_FAILED, unless the request forces it. Rolling
+   * back the same revision again has no further effect.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Rollback
    */
@@ -2679,10 +2673,10 @@ export const ModuleService: GenService<{
     output: typeof RollbackResponseSchema;
   },
   /**
-   * GetRollout tells of the module that serves a part of a type, on its way to
-   * serve all of it, and of the one that decides commands of it too. Where there
-   * is neither it tells that the last rollout was aborted, or fails with
-   * not_found.
+   * GetRollout returns the rollout and the shadow of an entity type: the module that
+   * serves a part of the entities so far, and the module that also decides commands
+   * without serving them. If there is neither, it returns why the last rollout was
+   * aborted, or fails with not_found.
    *
    * @generated from rpc hostd.module.v1.ModuleService.GetRollout
    */
@@ -2692,11 +2686,11 @@ export const ModuleService: GenService<{
     output: typeof GetRolloutResponseSchema;
   },
   /**
-   * ChangeRollout has a rollout wait, go on, serve all entities, or give them
-   * back. They are given back as Rollback does it, while those that the newer
-   * module serves write nothing: those that the older module fails on stay with
-   * the newer, and are named, unless the request forces it. It returns when that
-   * is over. What is as asked already is left.
+   * ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that is
+   * done. An abort returns the entities of the newer module to the older one, with the
+   * same checks as Rollback and while these entities are write-paused. Entities that the
+   * older module fails on stay with the newer module and are named, unless the request
+   * forces them. A change that is already in effect does nothing.
    *
    * @generated from rpc hostd.module.v1.ModuleService.ChangeRollout
    */
@@ -2706,8 +2700,8 @@ export const ModuleService: GenService<{
     output: typeof ChangeRolloutResponseSchema;
   },
   /**
-   * History tells what has served a type: the last changes of its binding, and
-   * who made them.
+   * History lists the modules that have served a type: the last changes of its
+   * activation, and who made them.
    *
    * @generated from rpc hostd.module.v1.ModuleService.History
    */
@@ -2717,9 +2711,9 @@ export const ModuleService: GenService<{
     output: typeof HistoryResponseSchema;
   },
   /**
-   * SetOwner gives an entity type another owner: the subject that says which
-   * module serves it, beside those who may admin it. A type that has one is
-   * changed by nobody else: permission_denied, reason NOT_OWNER.
+   * SetOwner sets the owner of an entity type, the subject that may change its module
+   * and settings. Other callers, except those with the verb admin on the type, get
+   * permission_denied, reason NOT_OWNER.
    *
    * @generated from rpc hostd.module.v1.ModuleService.SetOwner
    */
@@ -2729,10 +2723,9 @@ export const ModuleService: GenService<{
     output: typeof SetOwnerResponseSchema;
   },
   /**
-   * Remove has the cluster forget a module that nothing needs, whose bytes the
-   * nodes delete in the hours after. One that serves a type, or that a rollback
-   * may come back to, is failed_precondition. The caller must be allowed to
-   * deploy every type of the module.
+   * Remove removes an unused module. Nodes delete its bytes within the next hours. It
+   * fails with failed_precondition if the module serves a type or a rollback can return
+   * to it. The caller must be allowed to deploy every type of the module.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Remove
    */
@@ -2742,7 +2735,7 @@ export const ModuleService: GenService<{
     output: typeof RemoveResponseSchema;
   },
   /**
-   * Quotas tells how many modules there may be, and are.
+   * Quotas returns the quotas of modules and their usage.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Quotas
    */
@@ -2752,10 +2745,10 @@ export const ModuleService: GenService<{
     output: typeof QuotasResponseSchema;
   },
   /**
-   * Verify replays real histories of a type with a module, where their shards
-   * are led, and reports every entity that it cannot replay, or comes to another
-   * state of than the module that serves the type; a hundred of them are told.
-   * What came of all shards is kept.
+   * Verify replays stored histories of a type with a module, on the nodes that lead the
+   * shards. It reports entities that the module cannot replay, or for which it computes
+   * a different state than the serving module, up to a hundred. The result for all
+   * shards is stored.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Verify
    */
@@ -2765,9 +2758,9 @@ export const ModuleService: GenService<{
     output: typeof VerifyResponseSchema;
   },
   /**
-   * Fit tells whether a module fits what is stored of a type: which stored types
-   * of events its manifest does not list, and on which of a few entities, whose
-   * histories are replayed, it fails. Activate looks at the same.
+   * Fit is the compatibility check of a module with the stored data of a type: which
+   * stored event types its manifest does not list, and on which of a few sampled
+   * entities it fails when it replays them. Activate makes the same check.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Fit
    */
