@@ -260,7 +260,7 @@ func (m *membership) others() []sharding.NodeID {
 // policy is the cluster's by this node's own flags: that of a cluster which it
 // founds, and of one that has none.
 func (m *membership) policy() meta.Policy {
-	return meta.Policy{Replication: m.cfg.Replication, MinMembers: m.cfg.PlaceFrom(), Rebalance: meta.DefaultPolicy.Rebalance, DeadAfter: m.cfg.DeadAfter}
+	return meta.Policy{Replication: m.cfg.Replication, MinMembers: m.cfg.MinHosts(), Rebalance: meta.DefaultPolicy.Rebalance, DeadAfter: m.cfg.DeadAfter}
 }
 
 // openProbation begins to ask others to vouch for this start, where that is
