@@ -10,12 +10,13 @@ import (
 
 	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/watchstats"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
@@ -170,11 +171,16 @@ func (n *Node) openBackend(name string) {
 	n.lifecycle.add("upcasting of events", upcasts.Close)
 	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.Busy})
 	n.backend.Open(backend.Parts{
-		Upcasts: upcasts,
-		Self:    n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveLevel: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *watchstats.Sample { return measure(n) },
-		Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
-		Machine: n.replicas.machine, Judge: n.replicas.judge, Region: n.region, Router: n.routing.router, Modules: n.guests.modules, Part: n.backup.part, Backups: n.backup.service, Logger: n.logger,
-		Replays: n.guests.replays,
+		Cluster: clusterapi.Parts{
+			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveLevel: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
+			Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
+			Machine: n.replicas.machine, Judge: n.replicas.judge, Logger: n.logger,
+		},
+		Entity: entityapi.Parts{
+			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Metadata: n.membership.metadata, Leaders: n.routing.leaders, Machine: n.replicas.machine,
+			Region: n.region, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
+		},
+		Modules: n.guests.modules, Backups: n.backup.service, Replays: n.guests.replays,
 	})
 }
 

@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
-	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/forward"
@@ -69,7 +69,7 @@ func (n *Node) openServer(ctx context.Context) error {
 	if err := opts.Validate(); err != nil {
 		return err
 	}
-	n.ports.server = rpc.NewServer(n.backend.Deps(backend.Founder{
+	n.ports.server = rpc.NewServer(n.backend.Deps(clusterapi.Founder{
 		Control: n.membership.control, Founding: n.membership.founding, Founded: n.membership.founded.Load, Stopping: n.lifecycle.stopping.Load, Proxy: n.cfg.Proxy(),
 	}), opts)
 	n.ports.serve(n.cfg.StopTimeout, func(err error) {

@@ -4,17 +4,17 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/hostd/hostd/host/rpc/watchstats"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/telemetry"
 )
 
 // measure is what a node has counted until now, and what it takes of the
 // machine. The time is the monotonic clock's: rates are made of it.
-func measure(n *Node) *watchstats.Sample {
+func measure(n *Node) *clusterapi.Sample {
 	process, log := telemetry.ReadProcess(), n.replicas.log.Stats()
-	s := &watchstats.Sample{
+	s := &clusterapi.Sample{
 		At: time.Now(), CPU: process.CPU, Memory: process.Memory, Processors: uint32(runtime.GOMAXPROCS(0)),
-		Types: make(map[string]watchstats.Type), Stages: n.metrics.commands.Snapshots(),
+		Types: make(map[string]clusterapi.TypeCounts), Stages: n.metrics.commands.Snapshots(),
 		LogBytes: log.WrittenBytes, LogSyncs: log.Syncs, Waiting: uint64(n.region.Waiting()),
 		GuestMemory: uint64(n.guests.engine.Usage().MemoryBytes), Space: uint64(n.watches.disk.Free()), ReadOnly: n.watches.disk.ReadOnly(),
 	}
@@ -28,7 +28,7 @@ func measure(n *Node) *watchstats.Sample {
 		s.Resident += uint64(l.Entities)
 	}
 	for name, t := range n.region.TypeStats() {
-		s.Types[name] = watchstats.Type{Commands: t.Commands, Events: t.Events, Rejections: t.Rejected, Faults: t.Faults, Fuel: t.Fuel, Resident: uint64(max(t.Resident, 0))}
+		s.Types[name] = clusterapi.TypeCounts{Commands: t.Commands, Events: t.Events, Rejections: t.Rejected, Faults: t.Faults, Fuel: t.Fuel, Resident: uint64(max(t.Resident, 0))}
 	}
 	for _, l := range n.region.Leads() {
 		if l.Serving {

@@ -116,7 +116,7 @@ func TestStreamRetriesTellTheirAge(t *testing.T) {
 			t.Fatal(err)
 		}
 		deps := w.Deps()
-		deps.Runtime = w
+		deps.Entity.Runtime = w
 		s, ended := rpc.NewServer(deps, rpc.Options{NodeID: "n1"}), make(chan error, 1)
 		go func() { ended <- s.Serve(l) }()
 		return s, l.Addr().String(), ended

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
@@ -91,7 +92,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("rebalance without permission: %v", err)
 	}
 	// A watch that nobody may keep ends with the reason.
-	w.Nodes.Fail(rpc.ErrUnknownNode)
+	w.Nodes.Fail(clusterapi.ErrUnknownNode)
 	for _, err := range c.WatchCluster(t.Context()) {
 		if !client.IsNotFound(err) {
 			t.Errorf("got %v", err)

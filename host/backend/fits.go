@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -18,6 +19,7 @@ import (
 // fits implements rpc.Fits.
 type fits struct {
 	*Parts
+	entity     *entityapi.Parts
 	catalogues *catalogues
 }
 
@@ -70,7 +72,7 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 		}
 		counting, cancel := context.WithTimeout(ctx, q.Budget)
 		defer cancel()
-		out.Complete, err = f.catalogues.of(counting, f.Machine, catalogueKey{q.Shard, q.EntityType}, func(counts map[string]uint64) {
+		out.Complete, err = f.catalogues.of(counting, f.Cluster.Machine, catalogueKey{q.Shard, q.EntityType}, func(counts map[string]uint64) {
 			for name, n := range counts {
 				if !listed[name] {
 					out.Missing = append(out.Missing, modules.MissingEvents{EventType: name, Count: n})
@@ -105,7 +107,7 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *manifest.States) (unread []modules.MissingEvents, complete bool, err error) {
 	counts, complete := map[string]uint64{}, true
 	for after := ""; ; {
-		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: cataloguePage, Looks: 16 * cataloguePage})
+		page, err := f.Cluster.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: cataloguePage, Looks: 16 * cataloguePage})
 		if err != nil {
 			return nil, false, err
 		}
@@ -137,11 +139,11 @@ func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *mani
 
 // newest is the type of an entity's newest event; empty where it has none.
 func (f fits) newest(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) (event string, err error) {
-	info, err := f.Machine.Info(shard, id)
+	info, err := f.Cluster.Machine.Info(shard, id)
 	if err != nil || info.Deleted || info.Sequence == 0 {
 		return "", err
 	}
-	err = f.Machine.Read(ctx, shard, id, info.Sequence, func(_ journal.Position, r *journal.Record) error {
+	err = f.Cluster.Machine.Read(ctx, shard, id, info.Sequence, func(_ journal.Position, r *journal.Record) error {
 		if n := len(r.Events); n > 0 && r.Last() == info.Sequence {
 			event = r.Events[n-1].Type
 		}
@@ -166,13 +168,13 @@ func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64
 			return request.ErrModuleNotLoaded
 		}
 	}
-	return f.post(ctx, shard, &request.Request{Kind: request.Fence, Revision: revision})
+	return f.entity.Post(ctx, shard, &request.Request{Kind: request.Fence, Revision: revision})
 }
 
 // present reports that the shard has entities of the type that are not deleted.
 func (f fits) present(ctx context.Context, q modules.FitQuery) (bool, error) {
 	for after := ""; ; {
-		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: 1, Looks: 16 * cataloguePage})
+		page, err := f.Cluster.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: 1, Looks: 16 * cataloguePage})
 		if err = errors.Join(err, ctx.Err()); err != nil || len(page.Entities) > 0 {
 			return len(page.Entities) > 0, err
 		}

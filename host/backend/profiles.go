@@ -10,7 +10,7 @@ import (
 // profiles measure the guests of this node's lanes.
 type profiles struct{ *Parts }
 
-// Take implements profiling.Guests.Take.
-func (p profiles) Take(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error) {
+// Profile implements profiling.Sampler.
+func (p profiles) Profile(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error) {
 	return p.Modules.Types.Profile(ctx, entityType, long)
 }

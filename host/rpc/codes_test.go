@@ -18,18 +18,12 @@ func TestCodes(t *testing.T) {
 		code connect.Code
 	}{
 		{status.ErrNoMajority, connect.CodeUnavailable},
-		{ErrUnknownNode, connect.CodeNotFound},
-		{ErrUnknownShard, connect.CodeNotFound},
-		{ErrUnknownSetting, connect.CodeNotFound},
-		{ErrNoDeadLetter, connect.CodeNotFound},
-		{errReadOnly, connect.CodePermissionDenied},
+		{status.ErrAdminOff, connect.CodePermissionDenied},
 		{admission.ErrStopping, connect.CodeUnavailable},
 		{admission.ErrPaused, connect.CodeUnavailable},
 		{status.ErrNoOutcome, connect.CodeDeadlineExceeded},
 		{status.Argument("the command is empty"), connect.CodeInvalidArgument},
 		{&status.RefusedError{Reason: "n2 is down"}, connect.CodeFailedPrecondition},
-		{&InvalidSettingError{Reason: "dead after 0s"}, connect.CodeInvalidArgument},
-		{&unfinishedError{"n2 still leads 3 of 4 shards"}, connect.CodeDeadlineExceeded},
 		{&status.FutureSequenceError{Asked: 7, Last: 6}, connect.CodeInvalidArgument},
 		{&status.StateCutError{From: 5}, connect.CodeOutOfRange},
 	} {

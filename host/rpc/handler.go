@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
@@ -27,56 +28,44 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/audit"
+	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/command"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/profiling"
-	"github.com/hostd/hostd/host/rpc/records"
 	"github.com/hostd/hostd/host/rpc/rollout"
-	"github.com/hostd/hostd/host/rpc/sendstream"
-	"github.com/hostd/hostd/host/rpc/subscription"
 )
 
 // newHandler mounts every service and endpoint.
 func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admission.Waiting) (http.Handler, *moduleService) {
 	count := newMetrics(opts.Registerer)
 	deps.Types = nearTypes{deps.Types, opts.Roles}
-	entities := &entityService{deps: deps, nodeID: string(opts.NodeID), admin: opts.Admin, log: opts.Logger, guard: guard, count: count, roles: opts.Roles}
-	entities.proxy = leaderproxy.New(deps.Nodes)
-	entities.events = subscription.New(subscription.Options{
-		Types: encodings{deps.Types}, Sharding: deps.Entities, Histories: deps.Histories, Readers: deps.Readers,
-		Proxy: entities.proxy, Streams: guard, Log: opts.Logger, Registerer: opts.Registerer,
-	})
-	entities.record = records.Service{Encoding: encodings{deps.Types}.Encoding, ShardOf: deps.Entities.ShardOf, Histories: deps.Records, Proxy: entities.proxy, Log: opts.Logger}
-	entities.pending = pending.Service{Self: string(opts.NodeID), Source: deps.Pending, Shards: deps.Entities.Shards, ShardOf: deps.Entities.ShardOf, Known: deps.known,
-		Members: (&clusterService{cluster: deps.Cluster}).members, Proxy: entities.proxy, Log: opts.Logger}
-	entities.encodings, entities.ids = encodings{deps.Types}, new(command.IDs)
-	entities.calls = &command.Calls{
-		Runtime: deps.Runtime, Waiting: waiting, Arrivals: admission.NewArrivals(opts.Pauses),
-		Deadline: admission.Deadlines{Standard: opts.DefaultDeadline, Longest: opts.MaxDeadline}, Quotas: opts.Quotas,
-	}
-	count.watch(opts.Registerer, entities.calls.Waiting)
-	streams := sendstream.New(sendstream.Options{
-		Runtime: deps.Runtime, Types: entities.encodings, IDs: entities.ids, Streams: guard,
-		Waiting: entities.calls.Waiting, Arrivals: entities.calls.Arrivals, Deadline: opts.DefaultDeadline,
-		Roles: opts.Roles, Quotas: opts.Quotas, NodeID: opts.NodeID, Log: opts.Logger, MaxInFlight: opts.MaxStreamInFlight, MaxBytes: int64(opts.MaxStreamBytes), Registerer: opts.Registerer,
-	})
+	known := encodings{deps.Types}
+	proxy := leaderproxy.New(deps.Nodes)
+	e := deps.Entity
+	e.Types, e.View, e.Self, e.Admin, e.Proxy, e.Streams, e.Waiting = known, deps.Cluster.View, opts.NodeID, opts.Admin, proxy, guard, waiting
+	e.Arrivals, e.Deadline = admission.NewArrivals(opts.Pauses), admission.Deadlines{Standard: opts.DefaultDeadline, Longest: opts.MaxDeadline}
+	e.Auth, e.Quotas, e.Log, e.Registerer, e.MaxInFlight, e.MaxBytes = opts.Roles, opts.Quotas, opts.Logger, opts.Registerer, opts.MaxStreamInFlight, int64(opts.MaxStreamBytes)
+	entities := entityapi.NewHandler(e)
+	count.watch(opts.Registerer, waiting)
 	service := &moduleService{
 		modules: deps.Modules, owners: owners{deps.Modules, opts.Roles}, types: deps.Types, log: opts.Logger,
 		uploads: admission.NewUploads(opts.MaxUploads), guard: guard,
-		fits: deps.Fits, timers: &entities.pending, rollouts: rollout.Service{Rollouts: deps.Rollouts},
-		verify: verifyService{verifications: deps.Verifications, proxy: entities.proxy, guard: guard, entities: deps.Entities},
+		fits: deps.Fits, timers: entities.Timers(), rollouts: rollout.Service{Rollouts: deps.Rollouts},
+		verify: verifyService{verifications: deps.Verifications, proxy: proxy, guard: guard, entities: deps.Entity.Entities},
 	}
 	if allow := service.owners.allow(); allow != nil {
 		service.rollouts.Allow = func(ctx context.Context, entityType, owner string, types []string) (string, error) {
 			return allow(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: types})
 		}
 	}
-	clusters := newClusterHandler(deps, opts, guard, entities.proxy)
+	view := deps.Cluster
+	view.Owners, view.Lines, view.Known, view.Guests = service.owners, deps.Lines, known.Known, deps.Guests
+	view.Self, view.Proxy, view.Streams, view.Auth, view.Callers, view.Log = opts.NodeID, proxy, guard, opts.Roles, opts.Auth, opts.Logger
+	clusters := clusterapi.NewHandler(view)
 
 	outermost := []connect.Interceptor{admission.Decoding{}, count}
 	if opts.Traces != nil {
@@ -102,12 +91,12 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 		// sender; the API is for near networks and small messages.
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithInterceptors(outermost...),
-		connect.WithRecover(recoverPanic(entities)),
+		connect.WithRecover(recoverPanic(opts.Logger)),
 	)
 	unary := connect.WithHandlerOptions(
 		common,
 		connect.WithCodec(codec.Unary{As: "json"}), connect.WithCodec(codec.Unary{As: "json; charset=utf-8"}),
-		connect.WithInterceptors(entities.calls.Deadline),
+		connect.WithInterceptors(e.Deadline),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			return perProcedure(spec, opts)
 		}),
@@ -118,7 +107,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	_, h := entityv1connect.NewEntityServiceHandler(entities, unary, connect.WithInterceptors(innermost...))
 	mountService(mux, entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), map[string]http.Handler{
 		entityv1connect.EntityServiceSendStreamProcedure: connect.NewBidiStreamHandler(
-			entityv1connect.EntityServiceSendStreamProcedure, streams.Serve, common,
+			entityv1connect.EntityServiceSendStreamProcedure, entities.Commands().Serve, common,
 			connect.WithCodec(wire.Codec{}), connect.WithCodec(codec.Stream{As: "json"}), connect.WithCodec(codec.Stream{As: "json; charset=utf-8"})),
 	}, h)
 	_, h = modulev1connect.NewModuleServiceHandler(service, unary, connect.WithInterceptors(innermost...))
@@ -139,7 +128,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 		mayUpload = opts.Quotas.MayUpload
 	}
 	bounded := admission.Bodies(cleanPaths(mux), admission.BodyOptions{
-		MessageBytes: opts.MaxMessageBytes, UploadBytes: opts.MaxUploadBytes, Waiting: entities.calls.Waiting,
+		MessageBytes: opts.MaxMessageBytes, UploadBytes: opts.MaxUploadBytes, Waiting: waiting,
 		Decodes: admission.NewDecodes(4 * runtime.GOMAXPROCS(0)), Uploads: service.uploads, MayUpload: mayUpload, Services: publicServices(), Log: opts.Logger,
 	})
 	if opts.Roles != nil {
@@ -193,9 +182,9 @@ func perProcedure(spec connect.Spec, opts Options) []connect.HandlerOption {
 }
 
 // recoverPanic turns a panic in a handler into an internal error.
-func recoverPanic(s *entityService) func(context.Context, connect.Spec, http.Header, any) error {
+func recoverPanic(log *slog.Logger) func(context.Context, connect.Spec, http.Header, any) error {
 	return func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
-		s.log.Error("handler panicked", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		log.Error("handler panicked", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		return connect.NewError(connect.CodeInternal, errors.New("internal error"))
 	}
 }

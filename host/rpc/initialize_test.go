@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/status"
 )
@@ -15,7 +16,7 @@ import (
 // call. Whoever is not patient hears what it waits for.
 func TestInitialize(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true, Opened: func() error { return errors.New("no cluster") }})
-	s.world.Nodes.Found(rpc.Founding{Waits: "seeds are silent", Silent: []string{"b:1"}})
+	s.world.Nodes.Found(clusterapi.Founding{Waits: "seeds are silent", Silent: []string{"b:1"}})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`, "Connect-Timeout-Ms", "600")
 	wantCode(t, said, connect.CodeDeadlineExceeded)
 	if !strings.Contains(said, "seeds are silent") {
@@ -26,13 +27,13 @@ func TestInitialize(t *testing.T) {
 		wantCode(t, said, connect.CodeUnavailable)
 	}
 	answer := make(chan string)
-	before := s.world.Nodes.Found(rpc.Founding{})
+	before := s.world.Nodes.Found(clusterapi.Founding{})
 	go func() {
 		_, said := s.post(t, clusterPath+"Initialize", `{}`)
 		answer <- said
 	}()
-	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(rpc.Founding{}) > before })
-	s.world.Nodes.Found(rpc.Founding{Cluster: "c7", Founded: true, Silent: []string{"b:1"}})
+	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(clusterapi.Founding{}) > before })
+	s.world.Nodes.Found(clusterapi.Founding{Cluster: "c7", Founded: true, Silent: []string{"b:1"}})
 	wantJSON(t, <-answer, `{"clusterId":"c7","founded":true,"silentSeeds":["b:1"]}`)
 	_, said = s.post(t, clusterPath+"Initialize", `{}`)
 	wantJSON(t, said, `{"clusterId":"c7"}`)
@@ -46,7 +47,7 @@ func TestInitializeNeedsAdmin(t *testing.T) {
 	s := serve(t, rpc.Options{Opened: func() error { return errors.New("no cluster") }})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`)
 	wantCode(t, said, connect.CodePermissionDenied)
-	if s.world.Nodes.Found(rpc.Founding{}) > 0 {
+	if s.world.Nodes.Found(clusterapi.Founding{}) > 0 {
 		t.Error("the order was passed on")
 	}
 }

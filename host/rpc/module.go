@@ -18,12 +18,12 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/entityapi/pending"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/rpc/page"
-	"github.com/hostd/hostd/host/rpc/pending"
 	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/rpc/rollout"
 	"github.com/hostd/hostd/host/status"
@@ -185,7 +185,7 @@ func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Di
 	if err != nil {
 		return err
 	}
-	owner, err := o.find(ctx, entityType)
+	owner, err := o.Owner(ctx, entityType)
 	if err == nil {
 		_, err = allow(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: m.EntityTypes})
 	}
@@ -448,14 +448,15 @@ func (o owners) allow() modules.Allow {
 
 // check refuses who does not own the type. One that nothing serves is nobody's.
 func (o owners) check(ctx context.Context, entityType string) error {
-	owner, err := o.find(ctx, entityType)
+	owner, err := o.Owner(ctx, entityType)
 	if err == nil && o.roles != nil {
 		_, err = o.roles.Own(ctx, entityType, owner)
 	}
 	return err
 }
 
-func (o owners) find(ctx context.Context, entityType string) (string, error) {
+// Owner implements clusterapi.TypeOwners.
+func (o owners) Owner(ctx context.Context, entityType string) (string, error) {
 	if o.roles == nil || o.modules == nil || sharding.ValidateEntityType(entityType) != nil {
 		return "", nil
 	}
@@ -468,4 +469,40 @@ func (o owners) find(ctx context.Context, entityType string) (string, error) {
 
 func amountsMessage(a modules.Amounts) *modulev1.QuotasResponse_Amounts {
 	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
+}
+
+// shadowSetting is the name of the setting by which another module decides a
+// share of the commands too.
+const shadowSetting = "shadow"
+
+// AllowSetting implements clusterapi.TypeOwners: a setting about an entity type is its
+// owner's, and one that has another module run takes deploy, as an activation
+// does.
+func (o owners) AllowSetting(ctx context.Context, key, value string) error {
+	t, name, ok := modules.TypeSetting(key)
+	if !ok {
+		return nil
+	}
+	err := o.check(ctx, t)
+	if err == nil && name == shadowSetting && value != "" && o.roles != nil {
+		err = o.mayShadow(ctx, t, value)
+	}
+	return err
+}
+
+// mayShadow says whether the caller may have the module that a value names decide
+// commands of a type. A value that names no module is rejected when it is written.
+func (o owners) mayShadow(ctx context.Context, entityType, value string) error {
+	if err := o.roles.Deploy(ctx, entityType); err != nil {
+		return err
+	}
+	text, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+	digest, err := parseDigest(text)
+	if err != nil {
+		return nil
+	}
+	if err := o.mayRun(ctx, entityType, digest); !errors.Is(err, request.ErrUnknownModule) {
+		return err
+	}
+	return nil
 }

@@ -27,7 +27,7 @@ func (p permission) check(ctx context.Context, spec connect.Spec) error {
 		return nil
 	}
 	p.log.Warn("refused to change the cluster", "procedure", spec.Procedure)
-	return status.Public(p.log, errReadOnly)
+	return status.Public(p.log, status.ErrAdminOff)
 }
 
 // WrapUnary implements connect.Interceptor.

@@ -240,7 +240,7 @@ func NewServer(deps Deps, opts Options) *Server {
 			return opts.Auth.Wrap(next, admission.ClientOf)
 		}
 	}
-	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, Shards: deps.Entities.Shards, MaxBytes: opts.MaxMessageBytes, Budget: waiting})
+	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Encoding: encodings{deps.Types}.Encoding, Shards: deps.Entity.Entities.Shards, MaxBytes: opts.MaxMessageBytes, Budget: waiting})
 	served := admission.CrossOrigin(admission.Origins(calls, opts.Hosts, opts.Origins), opts.Origins)
 	if opts.Console {
 		served = console.Wrap(served)

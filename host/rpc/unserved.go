@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/abi/manifest"
+	"github.com/hostd/hostd/host/entityapi/pending"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/rpc/pending"
 )
 
 // unservedTimers are remarks about pending timers of a type that call commands

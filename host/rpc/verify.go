@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/rpc/authorize"
@@ -22,7 +23,7 @@ type verifyService struct {
 	verifications verification.Verifications
 	proxy         *leaderproxy.Proxy
 	guard         *admission.Streams
-	entities      Entities
+	entities      entityapi.Entities
 }
 
 // Verify replays histories, shard after shard, each where it is led.

@@ -10,6 +10,7 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/sharding/access"
 )
@@ -114,18 +115,18 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 }
 
 // keyed is a cluster that serves two types.
-type keyed struct{ rpc.Cluster }
+type keyed struct{ clusterapi.View }
 
-func (k keyed) Overview(ctx context.Context) (rpc.Overview, error) {
-	o, err := k.Cluster.Overview(ctx)
-	o.ShardKeys = []rpc.ShardKey{{EntityType: "blob"}, {EntityType: "counter"}}
+func (k keyed) Overview(ctx context.Context) (clusterapi.Overview, error) {
+	o, err := k.View.Overview(ctx)
+	o.ShardKeys = []clusterapi.ShardKey{{EntityType: "blob"}, {EntityType: "counter"}}
 	return o, err
 }
 
 // TestTypesOutOfReachAreNotListed: the description of a cluster names the types
 // with which its caller may do anything, and no others.
 func TestTypesOutOfReachAreNotListed(t *testing.T) {
-	g := guardWith(t, rpc.Options{}, func(d *rpc.Deps) { d.Cluster = keyed{d.Cluster} }, "root", "ann", "bo", "cy", "di")
+	g := guardWith(t, rpc.Options{}, func(d *rpc.Deps) { d.Cluster.View = keyed{d.Cluster.View} }, "root", "ann", "bo", "cy", "di")
 	g.begin(t)
 	all := access.Rule{Effect: access.Allow, Verbs: []string{access.Read, access.Query}}
 	deny := func(r access.Rule, verbs ...string) access.Rule {

@@ -42,3 +42,7 @@ func (e *RefusedError) Detail() proto.Message {
 // ErrNoMajority: too few other nodes can be reached for what was asked.
 // Retry after a moment.
 var ErrNoMajority = New(connect.CodeUnavailable, "not enough nodes of the cluster can be reached for this; retry after a moment")
+
+// ErrAdminOff: the configuration of the node does not let callers change the
+// cluster. A retry at a node whose configuration does may succeed.
+var ErrAdminOff = New(connect.CodePermissionDenied, "this node lets nobody change the cluster; set 'admin: full' in its configuration, or ask a node that has it")

@@ -94,6 +94,17 @@ var bans = []ban{
 		reason: "a past state is computed from what is committed, beside whatever runs",
 	},
 	{
+		from:   []string{"host/cluster"},
+		to:     []string{"host/clusterapi", "host/rpc", "host/backend", "host/modules"},
+		reason: "nodes form a cluster without knowing which modules run on it and how operators ask",
+	},
+	{
+		from:   []string{"host/clusterapi", "host/entityapi"},
+		to:     []string{"host/rpc", "host/backend"},
+		exact:  true,
+		reason: "a service does not know the server that mounts it",
+	},
+	{
 		from:   []string{"host/backup"},
 		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/guest", "host/entity", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
 		reason: "a backup is taken of what is committed, and brought in through the logs, whatever runs beside it",
@@ -154,8 +165,13 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/entity"},
-		to:     []string{"host/rpc", "api", "journal/raftgroup", "journal/wal", "journal/store"},
+		to:     []string{"host/rpc", "host/entityapi", "api", "journal/raftgroup", "journal/wal", "journal/store"},
 		reason: "executors decide; they are fed and their decisions are carried by others",
+	},
+	{
+		from:   []string{"host/entityapi"},
+		to:     []string{"host/guest", "journal/raftgroup", "journal/wal", "api/client"},
+		reason: "the API asks executors and the journal, and reaches other nodes through the leader proxy",
 	},
 	{
 		from:   []string{"host/router"},
@@ -185,19 +201,19 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/status", "host/rpc/codec"},
-		to:     []string{"host/rpc", "host/rpc/admission", "host/rpc/command", "host/rpc/leaderproxy"},
+		to:     []string{"host/rpc", "host/rpc/admission", "host/entityapi", "host/entityapi/command", "host/rpc/leaderproxy"},
 		exact:  true,
 		reason: "an error and a value are told alike by whatever part of the API meets them",
 	},
 	{
 		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission", "host/rpc/authorize", "host/rpc/quota"},
-		to:     []string{"host/rpc", "host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription"},
+		to:     []string{"host/rpc", "host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription"},
 		exact:  true,
 		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",
 	},
 	{
-		from:   []string{"host/rpc/command", "host/rpc/sendstream", "host/rpc/subscription", "host/rpc/roles"},
-		to:     []string{"host/rpc", "host/rpc/sendstream", "host/rpc/subscription"},
+		from:   []string{"host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription", "host/rpc/roles"},
+		to:     []string{"host/rpc", "host/entityapi/sendstream", "host/entityapi/subscription"},
 		exact:  true,
 		reason: "commands and streams are served without the services that mount them",
 	},

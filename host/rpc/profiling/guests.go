@@ -20,11 +20,16 @@ import (
 // messageBytes is about how many bytes of names and stacks a message has.
 const messageBytes = 256 << 10
 
+// Sampler measures the guests of this node.
+type Sampler interface {
+	// Profile samples the guests of a type for a time.
+	Profile(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error)
+}
+
 // Guests answers ProfileGuests. All its members are required.
 type Guests struct {
-	Self string
-	// Take measures the guests of a type on this node.
-	Take func(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error)
+	Self    string
+	Sampler Sampler
 	// Known fails where there is no such type.
 	Known   func(ctx context.Context, entityType string) error
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
@@ -108,7 +113,7 @@ func (m *measuring) send(ctx context.Context, part *clusterv1.ProfileGuestsRespo
 
 // here measures this node.
 func (m *measuring) here(ctx context.Context, s *Guests, r *clusterv1.ProfileGuestsRequest, long time.Duration) {
-	stacks, err := s.Take(ctx, r.GetEntityType(), long)
+	stacks, err := s.Sampler.Profile(ctx, r.GetEntityType(), long)
 	for part := range parts(s.Self, stacks) {
 		if err == nil {
 			err = m.send(ctx, part)

@@ -10,26 +10,26 @@ import (
 	"time"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
 
 // Cluster is three nodes with four shards, and a coordinator that carries
-// orders out one step at a time: Step does the next. It implements rpc.Cluster,
-// rpc.ClusterAdmin, rpc.Levels, rpc.Founder, rpc.Policies and rpc.Settings. Its
+// orders out one step at a time: Step does the next. It implements clusterapi.View,
+// clusterapi.Admin, clusterapi.Levels, clusterapi.Initializer, clusterapi.Policies and clusterapi.Settings. Its
 // methods are safe for concurrent use.
 type Cluster struct {
 	mu       sync.Mutex
-	members  []rpc.Member
-	shards   []rpc.Shard
+	members  []clusterapi.Member
+	shards   []clusterapi.Shard
 	moves    []move // that are ordered and not done
-	settings map[string]rpc.Setting
+	settings map[string]clusterapi.Setting
 	revision uint64
 	changed  chan struct{}
-	policy   rpc.Policy
+	policy   clusterapi.Policy
 	err      error // of every call
-	founding rpc.Founding
+	founding clusterapi.Founding
 	ordered  int // calls of Initialize
 	pending  []*clusterv1.PendingOrder
 }
@@ -44,15 +44,15 @@ type move struct {
 // NewCluster returns the cluster as it begins: n1 leads shards 1 and 4, n2
 // shard 2, n3 shard 3.
 func NewCluster() *Cluster {
-	c := &Cluster{settings: make(map[string]rpc.Setting), changed: make(chan struct{}), founding: rpc.Founding{Cluster: "c1"},
-		policy: rpc.Policy{Replication: 3, MinMembers: 1, Rebalance: true, DeadAfter: 5 * time.Minute}}
+	c := &Cluster{settings: make(map[string]clusterapi.Setting), changed: make(chan struct{}), founding: clusterapi.Founding{Cluster: "c1"},
+		policy: clusterapi.Policy{Replication: 3, MinMembers: 1, Rebalance: true, DeadAfter: 5 * time.Minute}}
 	for i, id := range []sharding.NodeID{"n1", "n2", "n3"} {
-		c.members = append(c.members, rpc.Member{
+		c.members = append(c.members, clusterapi.Member{
 			ID: id, Address: fmt.Sprintf("127.0.0.1:%d", i+1), Status: "up", Reachable: true, Roles: []string{"host"}, Replicas: 4, Version: "test",
 		})
 	}
 	for i, leader := range []sharding.NodeID{"n1", "n2", "n3", "n1"} {
-		c.shards = append(c.shards, rpc.Shard{
+		c.shards = append(c.shards, clusterapi.Shard{
 			ID: sharding.ShardID(i + 1), Leader: leader, Term: 2, Voters: []sharding.NodeID{"n1", "n2", "n3"}, Applied: 9,
 		})
 	}
@@ -76,7 +76,7 @@ func (c *Cluster) Step() bool {
 	m := c.moves[0]
 	c.moves = c.moves[1:]
 	if m.shard == 0 {
-		c.members = slices.DeleteFunc(c.members, func(member rpc.Member) bool { return member.ID == m.to && member.Status == "leaving" })
+		c.members = slices.DeleteFunc(c.members, func(member clusterapi.Member) bool { return member.ID == m.to && member.Status == "leaving" })
 		return true
 	}
 	sh := &c.shards[m.shard-1]
@@ -92,8 +92,8 @@ func (c *Cluster) Pend(orders ...*clusterv1.PendingOrder) {
 	c.pending = orders
 }
 
-// Overview implements rpc.Cluster.
-func (c *Cluster) Overview(context.Context) (rpc.Overview, error) {
+// Overview implements clusterapi.View.
+func (c *Cluster) Overview(context.Context) (clusterapi.Overview, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	members := slices.Clone(c.members)
@@ -104,10 +104,10 @@ func (c *Cluster) Overview(context.Context) (rpc.Overview, error) {
 			}
 		}
 	}
-	return rpc.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy, PendingOrders: c.pending}, c.err
+	return clusterapi.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy, PendingOrders: c.pending}, c.err
 }
 
-// Leaders implements rpc.Cluster.
+// Leaders implements clusterapi.View.
 func (c *Cluster) Leaders() []sharding.NodeID {
 	shards, _ := c.Shards(context.Background())
 	out := make([]sharding.NodeID, len(shards)+1)
@@ -117,23 +117,23 @@ func (c *Cluster) Leaders() []sharding.NodeID {
 	return out
 }
 
-// Shards implements rpc.Cluster.
-func (c *Cluster) Shards(context.Context) ([]rpc.Shard, error) {
+// Shards implements clusterapi.View.
+func (c *Cluster) Shards(context.Context) ([]clusterapi.Shard, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.shards), c.err
 }
 
-func (c *Cluster) member(id sharding.NodeID) (*rpc.Member, error) {
+func (c *Cluster) member(id sharding.NodeID) (*clusterapi.Member, error) {
 	for i := range c.members {
 		if c.members[i].ID == id {
 			return &c.members[i], c.err
 		}
 	}
-	return nil, rpc.ErrUnknownNode
+	return nil, clusterapi.ErrUnknownNode
 }
 
-// MoveShard implements rpc.ClusterAdmin.
+// MoveShard implements clusterapi.Admin.
 func (c *Cluster) MoveShard(_ context.Context, shard sharding.ShardID, to sharding.NodeID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *Cluster) MoveShard(_ context.Context, shard sharding.ShardID, to shardi
 	case err != nil:
 		return err
 	case shard == 0 || int(shard) > len(c.shards):
-		return rpc.ErrUnknownShard
+		return clusterapi.ErrUnknownShard
 	case m.Status != "up":
 		return &status.RefusedError{Reason: fmt.Sprintf("%s is %s", to, m.Status)}
 	}
@@ -150,14 +150,14 @@ func (c *Cluster) MoveShard(_ context.Context, shard sharding.ShardID, to shardi
 	return nil
 }
 
-// Drain implements rpc.ClusterAdmin.
+// Drain implements clusterapi.Admin.
 func (c *Cluster) Drain(_ context.Context, node sharding.NodeID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.empty(node, "draining")
 }
 
-// Resume implements rpc.ClusterAdmin.
+// Resume implements clusterapi.Admin.
 func (c *Cluster) Resume(_ context.Context, node sharding.NodeID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +168,7 @@ func (c *Cluster) Resume(_ context.Context, node sharding.NodeID) error {
 	return err
 }
 
-// Leave implements rpc.ClusterAdmin.
+// Leave implements clusterapi.Admin.
 func (c *Cluster) Leave(_ context.Context, node sharding.NodeID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,14 +187,14 @@ func (c *Cluster) empty(node sharding.NodeID, status string) error {
 	}
 	m.Status = status
 	for _, sh := range c.shards {
-		if to := (slices.IndexFunc(c.members, func(m rpc.Member) bool { return m.Status == "up" })); sh.Leader == node && to >= 0 {
+		if to := (slices.IndexFunc(c.members, func(m clusterapi.Member) bool { return m.Status == "up" })); sh.Leader == node && to >= 0 {
 			c.moves = append(c.moves, move{sh.ID, c.members[to].ID})
 		}
 	}
 	return nil
 }
 
-// Down implements rpc.ClusterAdmin.
+// Down implements clusterapi.Admin.
 func (c *Cluster) Down(_ context.Context, node sharding.NodeID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +205,7 @@ func (c *Cluster) Down(_ context.Context, node sharding.NodeID) error {
 	return err
 }
 
-// Rebalance implements rpc.ClusterAdmin: it moves the last shard to n2.
+// Rebalance implements clusterapi.Admin: it moves the last shard to n2.
 func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,28 +215,28 @@ func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 
 // Found says how far the node is on its way into a cluster, and returns how
 // often it was told to found one.
-func (c *Cluster) Found(f rpc.Founding) (ordered int) {
+func (c *Cluster) Found(f clusterapi.Founding) (ordered int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.founding = f
 	return c.ordered
 }
 
-// Initialize implements rpc.Founder.
-func (c *Cluster) Initialize() (rpc.Founding, error) {
+// Initialize implements clusterapi.Initializer.
+func (c *Cluster) Initialize() (clusterapi.Founding, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ordered++
 	return c.founding, c.err
 }
 
-// RaiseLevel implements rpc.Levels: every member speaks levels 1 and 2.
-func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, dryRun bool) (rpc.LevelReport, error) {
+// RaiseLevel implements clusterapi.Levels: every member speaks levels 1 and 2.
+func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, dryRun bool) (clusterapi.LevelReport, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := rpc.LevelReport{Level: 1, Wanted: max(level, 1)}
+	r := clusterapi.LevelReport{Level: 1, Wanted: max(level, 1)}
 	for _, m := range c.members {
-		n := rpc.NodeLevels{Node: m.ID, Version: m.Version, Speaks: sharding.VersionRange{Min: 1, Max: 2}}
+		n := clusterapi.NodeLevels{Node: m.ID, Version: m.Version, Speaks: sharding.VersionRange{Min: 1, Max: 2}}
 		if !n.Speaks.Contains(r.Wanted) {
 			n.Obstacle = fmt.Sprintf("node %s supports %v", m.ID, n.Speaks)
 		}
@@ -252,8 +252,8 @@ func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, d
 	return r, nil
 }
 
-// SetPolicy implements rpc.Policies.
-func (c *Cluster) SetPolicy(_ context.Context, change rpc.PolicyChange) (rpc.Policy, error) {
+// SetPolicy implements clusterapi.Policies.
+func (c *Cluster) SetPolicy(_ context.Context, change clusterapi.PolicyChange) (clusterapi.Policy, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if change.Replication != nil {
@@ -272,32 +272,32 @@ func (c *Cluster) SetPolicy(_ context.Context, change rpc.PolicyChange) (rpc.Pol
 	return c.policy, c.err
 }
 
-// Get implements rpc.Settings.
-func (c *Cluster) Get(_ context.Context, key string) (rpc.Setting, error) {
+// Get implements clusterapi.Settings.
+func (c *Cluster) Get(_ context.Context, key string) (clusterapi.Setting, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, ok := c.settings[key]
 	if !ok && c.err == nil {
-		return s, rpc.ErrUnknownSetting
+		return s, clusterapi.ErrUnknownSetting
 	}
 	return s, c.err
 }
 
-// List implements rpc.Settings.
-func (c *Cluster) List(prefix string) ([]rpc.Setting, uint64, error) {
+// List implements clusterapi.Settings.
+func (c *Cluster) List(prefix string) ([]clusterapi.Setting, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []rpc.Setting
+	var out []clusterapi.Setting
 	for _, s := range c.settings {
 		if strings.HasPrefix(s.Key, prefix) {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(a, b rpc.Setting) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b clusterapi.Setting) int { return cmp.Compare(a.Key, b.Key) })
 	return out, c.revision, c.err
 }
 
-// Put implements rpc.Settings.
+// Put implements clusterapi.Settings.
 func (c *Cluster) Put(_ context.Context, key, value string) (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +305,7 @@ func (c *Cluster) Put(_ context.Context, key, value string) (uint64, error) {
 		return 0, c.err
 	}
 	c.revision++
-	if c.settings[key] = (rpc.Setting{Key: key, Value: value, Revision: c.revision}); value == "" {
+	if c.settings[key] = (clusterapi.Setting{Key: key, Value: value, Revision: c.revision}); value == "" {
 		delete(c.settings, key)
 	}
 	close(c.changed)
@@ -313,7 +313,7 @@ func (c *Cluster) Put(_ context.Context, key, value string) (uint64, error) {
 	return c.revision, nil
 }
 
-// Changed implements rpc.Settings.
+// Changed implements clusterapi.Settings.
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/hostd/hostd/api/cursor"
-	"github.com/hostd/hostd/host/rpc/subscription"
+	"github.com/hostd/hostd/host/entityapi/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )

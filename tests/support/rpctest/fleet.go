@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
@@ -119,9 +121,9 @@ func (n *Node) Start() error {
 		n.Addr = at
 	}
 	deps := n.fleet.World.Deps()
-	deps.Runtime, deps.Nodes, deps.Cluster = n, nodeView{n}, nodeView{n}
-	deps.Histories, deps.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
-	deps.EventOrder = eventOrder{n.fleet.World, n.holds}
+	deps.Entity.Runtime, deps.Nodes, deps.Cluster.View = n, nodeView{n}, nodeView{n}
+	deps.Entity.Histories, deps.Entity.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
+	deps.Entity.EventOrder = eventOrder{n.fleet.World, n.holds}
 	cluster := n.fleet.ClusterID
 	var server *rpc.Server
 	server = rpc.NewServer(deps, rpc.Options{NodeID: n.ID, Cluster: func() string { return cluster }, Internal: map[string]http.Handler{
@@ -230,19 +232,19 @@ func (v nodeView) Client(node sharding.NodeID) (*http.Client, string, error) {
 	return nil, "", errors.New("there is no such node")
 }
 
-// Overview implements rpc.Cluster.
-func (v nodeView) Overview(context.Context) (rpc.Overview, error) {
-	o := rpc.Overview{ClusterID: v.fleet.ClusterID, Coordinator: "n1", Quorum: true, ShardCount: Shards, ShardKeys: []rpc.ShardKey{{EntityType: Blob}}}
+// Overview implements clusterapi.View.
+func (v nodeView) Overview(context.Context) (clusterapi.Overview, error) {
+	o := clusterapi.Overview{ClusterID: v.fleet.ClusterID, Coordinator: "n1", Quorum: true, ShardCount: Shards, ShardKeys: []clusterapi.ShardKey{{EntityType: Blob}}}
 	if !v.fleet.Untold.Load() {
-		o.ShardKeys = append(o.ShardKeys, rpc.ShardKey{EntityType: Counter})
+		o.ShardKeys = append(o.ShardKeys, clusterapi.ShardKey{EntityType: Counter})
 	}
 	for _, n := range v.fleet.nodes {
-		o.Members = append(o.Members, rpc.Member{ID: n.ID, Address: n.Addr, Status: "up", Reachable: true})
+		o.Members = append(o.Members, clusterapi.Member{ID: n.ID, Address: n.Addr, Status: "up", Reachable: true})
 	}
 	return o, nil
 }
 
-// Leaders implements rpc.Cluster.
+// Leaders implements clusterapi.View.
 func (v nodeView) Leaders() []sharding.NodeID {
 	out := make([]sharding.NodeID, Shards+1)
 	for s := sharding.ShardID(1); s <= Shards; s++ {
@@ -251,11 +253,11 @@ func (v nodeView) Leaders() []sharding.NodeID {
 	return out
 }
 
-// Shards implements rpc.Cluster.
-func (v nodeView) Shards(context.Context) ([]rpc.Shard, error) {
-	out := []rpc.Shard{{ID: sharding.MetaShard, Leader: "n1"}}
+// Shards implements clusterapi.View.
+func (v nodeView) Shards(context.Context) ([]clusterapi.Shard, error) {
+	out := []clusterapi.Shard{{ID: sharding.MetaShard, Leader: "n1"}}
 	for s := sharding.ShardID(1); s <= Shards; s++ {
-		out = append(out, rpc.Shard{ID: s, Leader: v.fleet.Leader(s), Term: 1})
+		out = append(out, clusterapi.Shard{ID: s, Leader: v.fleet.Leader(s), Term: 1})
 	}
 	return out, nil
 }
@@ -281,7 +283,7 @@ type nodeEntities struct {
 	node *Node
 }
 
-func (e nodeEntities) Get(ctx context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
+func (e nodeEntities) Get(ctx context.Context, id sharding.EntityID) (entityapi.EntityInfo, error) {
 	info, err := e.roleEntities.Get(ctx, id)
 	if err == nil && e.node.fleet.Leader(info.Shard) != e.node.ID {
 		err = ErrNotHere
@@ -290,9 +292,9 @@ func (e nodeEntities) Get(ctx context.Context, id sharding.EntityID) (rpc.Entity
 	return info, err
 }
 
-func (e nodeEntities) List(ctx context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
+func (e nodeEntities) List(ctx context.Context, shard sharding.ShardID, q entityapi.EntityQuery) (entityapi.EntityPage, error) {
 	if e.node.fleet.Leader(shard) != e.node.ID {
-		return rpc.EntityPage{}, ErrNotHere
+		return entityapi.EntityPage{}, ErrNotHere
 	}
 	return e.roleEntities.List(ctx, shard, q)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Kept is the metadata of a cluster of one node, at the highest level, which
-// keeps roles. It implements rpc.Roles and is safe for concurrent use.
+// keeps roles. It implements roles.Store and is safe for concurrent use.
 type Kept struct {
 	mu    sync.Mutex
 	state *meta.State
@@ -69,39 +69,39 @@ func (k *Kept) do(command []byte) (uint64, error) {
 	return res.Revision, nil
 }
 
-// Roles implements rpc.Roles.
+// Roles implements roles.Store.
 func (k *Kept) Roles() ([]access.Role, uint64, error) {
 	v, err := k.view()
 	return v.Roles(), v.RoleRevision(), err
 }
 
-// RoleBindings implements rpc.Roles.
+// RoleBindings implements roles.Store.
 func (k *Kept) RoleBindings() ([]access.Binding, uint64, error) {
 	v, err := k.view()
 	return v.RoleBindings(), v.RoleRevision(), err
 }
 
-// PutRole implements rpc.Roles.
+// PutRole implements roles.Store.
 func (k *Kept) PutRole(_ context.Context, r access.Role) (uint64, error) {
 	return k.do(meta.PutRole(r))
 }
 
-// DeleteRole implements rpc.Roles.
+// DeleteRole implements roles.Store.
 func (k *Kept) DeleteRole(_ context.Context, name string) (uint64, error) {
 	return k.do(meta.DeleteRole(name))
 }
 
-// PutRoleBinding implements rpc.Roles.
+// PutRoleBinding implements roles.Store.
 func (k *Kept) PutRoleBinding(_ context.Context, b access.Binding) (uint64, error) {
 	return k.do(meta.PutRoleBinding(b))
 }
 
-// DeleteRoleBinding implements rpc.Roles.
+// DeleteRoleBinding implements roles.Store.
 func (k *Kept) DeleteRoleBinding(_ context.Context, subject string) (uint64, error) {
 	return k.do(meta.DeleteRoleBinding(subject))
 }
 
-// Tokens implements rpc.Roles.
+// Tokens implements roles.Store.
 func (k *Kept) Tokens() ([]roles.Token, uint64, error) {
 	v, err := k.view()
 	var out []roles.Token
@@ -111,13 +111,13 @@ func (k *Kept) Tokens() ([]roles.Token, uint64, error) {
 	return out, v.RoleRevision(), err
 }
 
-// PutToken implements rpc.Roles.
+// PutToken implements roles.Store.
 func (k *Kept) PutToken(_ context.Context, t access.Token, roles []string) (uint64, error) {
 	t.CreatedAt = 1
 	return k.do(meta.PutToken(t, roles...))
 }
 
-// DeleteToken implements rpc.Roles.
+// DeleteToken implements roles.Store.
 func (k *Kept) DeleteToken(_ context.Context, name string) (uint64, error) {
 	return k.do(meta.DeleteToken(name))
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -97,30 +97,30 @@ func (w roleEntities) ShardOfPrefix(string, string) (sharding.ShardID, bool) { r
 
 func (w roleEntities) ShardOf(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, 4) }
 
-func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (rpc.EntityInfo, error) {
+func (w roleEntities) Get(_ context.Context, id sharding.EntityID) (entityapi.EntityInfo, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	info := rpc.EntityInfo{Status: "absent", Shard: sharding.ShardOf(id, 4), Node: "n1", Module: ModuleDigest}
+	info := entityapi.EntityInfo{Status: "absent", Shard: sharding.ShardOf(id, 4), Node: "n1", Module: ModuleDigest}
 	if s := w.entities[id]; s != nil {
 		info.Status, info.Sequence, info.Resident = "active", s.sequence, true
 	}
 	return info, nil
 }
 
-func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q rpc.EntityQuery) (rpc.EntityPage, error) {
+func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q entityapi.EntityQuery) (entityapi.EntityPage, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []rpc.EntitySummary
+	var out []entityapi.EntitySummary
 	for id, s := range w.entities {
 		if id.Type == q.Type && id.ID > q.After && strings.HasPrefix(id.ID, q.IDPrefix) && sharding.ShardOf(id, 4) == shard {
-			out = append(out, rpc.EntitySummary{ID: id.ID, Sequence: s.sequence, Status: "active"})
+			out = append(out, entityapi.EntitySummary{ID: id.ID, Sequence: s.sequence, Status: "active"})
 		}
 	}
-	slices.SortFunc(out, func(a, b rpc.EntitySummary) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b entityapi.EntitySummary) int { return strings.Compare(a.ID, b.ID) })
 	if len(out) > q.Limit {
-		return rpc.EntityPage{Entities: out[:q.Limit], Next: out[q.Limit-1].ID}, nil
+		return entityapi.EntityPage{Entities: out[:q.Limit], Next: out[q.Limit-1].ID}, nil
 	}
-	return rpc.EntityPage{Entities: out}, nil
+	return entityapi.EntityPage{Entities: out}, nil
 }
 
 // TypesOf lists the types of a module, none if its digest is unknown.

@@ -15,11 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/entityapi"
+	"github.com/hostd/hostd/host/entityapi/subscription"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/subscription"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -110,8 +112,13 @@ func New() *World {
 
 // Deps returns the world in every role.
 func (w *World) Deps() rpc.Deps {
-	return rpc.Deps{Runtime: w, Types: w, Histories: w, Entities: roleEntities{w}, Modules: roleModules{w}, Cluster: w.Nodes, ClusterAdmin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept,
-		Readers: subscription.Readers{EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}}}
+	return rpc.Deps{
+		Types: w, Modules: roleModules{w},
+		Entity: entityapi.Options{
+			Runtime: w, Histories: w, Entities: roleEntities{w}, Readers: subscription.Readers{EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}},
+		},
+		Cluster: clusterapi.Options{View: w.Nodes, Admin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept},
+	}
 }
 
 // Close ends the world; requests in it fail with an unknown outcome.

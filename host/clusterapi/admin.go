@@ -1,0 +1,190 @@
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+// adminService answers the calls that move work within the cluster. It asks for
+// the operation, then looks at the cluster until it has had its effect.
+type adminService struct {
+	admin   Admin
+	cluster View
+	log     *slog.Logger
+}
+
+const (
+	// adminPoll is how often the effect of an operation is looked for.
+	adminPoll = 20 * time.Millisecond
+	// answerTime is kept of a call's time to say how far the operation has come.
+	answerTime = 250 * time.Millisecond
+)
+
+// MoveShard moves a shard's leadership.
+func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error) {
+	shard, to := sharding.ShardID(req.Msg.GetShardId()), sharding.NodeID(req.Msg.GetToNode())
+	if err := s.admin.MoveShard(ctx, shard, to); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	err := await(ctx, func() (string, error) {
+		shards, err := s.cluster.Shards(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, sh := range shards {
+			if sh.ID == shard && sh.Leader != to {
+				return fmt.Sprintf("shard %d is led by %s and goes on moving to %s; hostd shard ls shows it", shard, nameOr(sh.Leader, "nobody"), to), nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.MoveShardResponse{}), nil
+}
+
+// Drain empties a node of leaders.
+func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
+	node := sharding.NodeID(req.Msg.GetNodeId())
+	before, err := s.leaders(ctx, node)
+	if err == nil {
+		err = s.admin.Drain(ctx, node)
+	}
+	if err == nil {
+		err = await(ctx, func() (string, error) {
+			left, err := s.leaders(ctx, node)
+			if left == 0 && err == nil {
+				return s.pendingDrain(ctx, node)
+			}
+			return fmt.Sprintf("%s still leads %d of %d shards and goes on handing them over; hostd node ls shows it", node, left, max(left, before)), err
+		})
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.DrainResponse{Moved: before}), nil
+}
+
+// pendingDrain says what the drain of a node that is not known to lead waits for;
+// empty where it is done. The coordinator may not hear the node, which leads on.
+func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (string, error) {
+	o, err := s.cluster.Overview(ctx)
+	for _, p := range o.PendingOrders {
+		if p.GetKind() == "drain" && p.GetNodeId() == string(node) {
+			return fmt.Sprintf("%s may still lead %d shards: %s", node, p.GetRemaining(), p.GetReason()), err
+		}
+	}
+	return "", err
+}
+
+// Resume lets a node lead again.
+func (s *adminService) Resume(ctx context.Context, req *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
+	if err := s.admin.Resume(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.ResumeResponse{}), nil
+}
+
+// Leave takes a node out of the cluster.
+func (s *adminService) Leave(ctx context.Context, req *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
+	node := sharding.NodeID(req.Msg.GetNodeId())
+	err := s.admin.Leave(ctx, node)
+	if err == nil {
+		err = await(ctx, func() (string, error) {
+			m, err := s.member(ctx, node)
+			if errors.Is(err, ErrUnknownNode) {
+				return "", nil
+			}
+			return fmt.Sprintf("%s is %s and still holds %d replicas; it goes on leaving, and hostd node ls shows it", node, m.Status, m.Replicas), err
+		})
+	}
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
+}
+
+// Down gives up a node.
+func (s *adminService) Down(ctx context.Context, req *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
+	if err := s.admin.Down(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.DownResponse{}), nil
+}
+
+// Rebalance starts to even out the cluster.
+func (s *adminService) Rebalance(ctx context.Context, _ *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
+	moves, err := s.admin.Rebalance(ctx)
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.RebalanceResponse{Moves: moves}), nil
+}
+
+// leaders returns how many shards a member leads.
+func (s *adminService) leaders(ctx context.Context, node sharding.NodeID) (uint32, error) {
+	m, err := s.member(ctx, node)
+	return m.Leaders, err
+}
+
+func (s *adminService) member(ctx context.Context, node sharding.NodeID) (Member, error) {
+	o, err := s.cluster.Overview(ctx)
+	if err != nil {
+		return Member{}, err
+	}
+	for _, m := range o.Members {
+		if m.ID == node {
+			return m, nil
+		}
+	}
+	return Member{}, ErrUnknownNode
+}
+
+// await looks until pending is empty, which is what is left to do, or until
+// the call's time is nearly over, and then says what was left. A node that
+// passed the operation on waits itself.
+func await(ctx context.Context, pending func() (string, error)) error {
+	if leaderproxy.FromPeer(ctx) {
+		return nil
+	}
+	patience := time.Hour // every call has a deadline
+	if until, ok := ctx.Deadline(); ok {
+		left := time.Until(until)
+		patience = max(left/2, left-answerTime)
+	}
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	tick := time.NewTicker(adminPoll)
+	defer tick.Stop()
+	for {
+		left, err := pending()
+		if err != nil || left == "" {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-over.C:
+			return &unfinishedError{left}
+		case <-ctx.Done():
+			return &unfinishedError{left}
+		}
+	}
+}
+
+func nameOr[T ~string](name T, otherwise string) string {
+	if name == "" {
+		return otherwise
+	}
+	return string(name)
+}

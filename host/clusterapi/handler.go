@@ -1,0 +1,274 @@
+package clusterapi
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"time"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/rpc/profiling"
+	"github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+// clusterService answers the reads of the ClusterService.
+type clusterService struct {
+	cluster View
+	roles   *authorize.Authorizer // nil: everybody may do everything
+	nodeID  string
+	log     *slog.Logger
+	guard   *admission.Streams
+	leaders *leaderVersions
+}
+
+// handler is the ClusterService of a node: reads, operations and settings.
+// What the node cannot do yet is unimplemented.
+type handler struct {
+	*clusterService
+	adminHandler
+	settingHandler
+	levelHandler
+	initHandler
+	policyHandler
+	roles.Handler
+	logHandler
+	*shardWatch
+	statsHandler
+	profileHandler
+	guestProfileHandler
+}
+
+// adminHandler and settingHandler are parts of the service that a node may
+// lack.
+type adminHandler interface {
+	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
+	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
+	Resume(context.Context, *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error)
+	Leave(context.Context, *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error)
+	Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error)
+	Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error)
+}
+
+type levelHandler interface {
+	RaiseLevel(context.Context, *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error)
+}
+
+type initHandler interface {
+	Initialize(context.Context, *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error)
+}
+
+type logHandler interface {
+	TailLogs(context.Context, *connect.Request[clusterv1.TailLogsRequest], *connect.ServerStream[clusterv1.TailLogsResponse]) error
+}
+
+type statsHandler interface {
+	WatchStats(context.Context, *connect.Request[clusterv1.WatchStatsRequest], *connect.ServerStream[clusterv1.WatchStatsResponse]) error
+}
+
+type profileHandler interface {
+	ProfileNode(context.Context, *connect.Request[clusterv1.ProfileNodeRequest], *connect.ServerStream[clusterv1.ProfileNodeResponse]) error
+}
+
+type guestProfileHandler interface {
+	ProfileGuests(context.Context, *connect.Request[clusterv1.ProfileGuestsRequest], *connect.ServerStream[clusterv1.ProfileGuestsResponse]) error
+}
+
+type policyHandler interface {
+	SetPolicy(context.Context, *connect.Request[clusterv1.SetPolicyRequest]) (*connect.Response[clusterv1.SetPolicyResponse], error)
+}
+
+type settingHandler interface {
+	PutSetting(context.Context, *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error)
+	GetSetting(context.Context, *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error)
+	ListSettings(context.Context, *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error)
+	WatchSettings(context.Context, *connect.Request[clusterv1.WatchSettingsRequest], *connect.ServerStream[clusterv1.WatchSettingsResponse]) error
+}
+
+// Options are what the ClusterService of a node is answered from. View, Proxy,
+// Streams and Log are required; calls whose part is nil are unimplemented.
+type Options struct {
+	View     View
+	Admin    Admin
+	Levels   Levels
+	Founder  Initializer
+	Policies Policies
+	Settings Settings
+	Roles    roles.Store
+	Owners   TypeOwners          // required with Settings and Roles
+	Lines    *modules.GuestLines // of the node's guests
+	Known    func(ctx context.Context, entityType string) error
+	Counters Counters
+	Guests   profiling.Sampler
+
+	Self    sharding.NodeID
+	Proxy   *leaderproxy.Proxy
+	Streams *admission.Streams
+	Auth    *authorize.Authorizer // nil: everybody may do everything
+	Callers *authn.Authenticator  // nil where Auth is
+	Log     *slog.Logger
+}
+
+// Counters are what a node counts.
+type Counters interface {
+	// Counted is what the node has counted until now.
+	Counted() *Sample
+}
+
+// NewHandler makes the ClusterService of a node.
+func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
+	reads := &clusterService{cluster: o.View, roles: o.Auth, nodeID: string(o.Self), log: o.Log, guard: o.Streams, leaders: newLeaderVersions()}
+	unserved := clusterv1connect.UnimplementedClusterServiceHandler{}
+	h := handler{clusterService: reads, adminHandler: unserved, settingHandler: unserved, levelHandler: unserved, policyHandler: unserved,
+		initHandler: unserved, guestProfileHandler: unserved, statsHandler: unserved, Handler: unserved, logHandler: unserved}
+	h.shardWatch = &shardWatch{NodeID: reads.nodeID, Shards: reads.shards, Leaders: o.View.Leaders, Streams: o.Streams, Log: o.Log}
+	members := Nodes{o.View}.Members
+	all := allNodes{Self: string(o.Self), Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+	if o.Lines != nil {
+		h.logHandler = &logTail{allNodes: all, Lines: o.Lines, Known: o.Known}
+	}
+	if o.Counters != nil {
+		h.statsHandler = &statsWatch{allNodes: all, Take: o.Counters.Counted}
+	}
+	h.profileHandler = &profiling.Service{Self: string(o.Self), Members: members, Unknown: ErrUnknownNode, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+	if o.Guests != nil {
+		h.guestProfileHandler = &profiling.Guests{Self: string(o.Self), Sampler: o.Guests, Known: o.Known, Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+	}
+	if o.Admin != nil {
+		h.adminHandler = &adminService{admin: o.Admin, cluster: o.View, log: o.Log}
+	}
+	if o.Levels != nil {
+		h.levelHandler = &levelService{levels: o.Levels, log: o.Log}
+	}
+	if o.Founder != nil {
+		h.initHandler = &initService{founder: o.Founder, log: o.Log}
+	}
+	if o.Policies != nil {
+		h.policyHandler = &policyService{policies: o.Policies, log: o.Log}
+	}
+	if o.Roles != nil {
+		h.Handler = &roles.Service{Store: o.Roles, Owner: o.Owners.Owner, Auth: o.Auth, Callers: o.Callers, Logger: o.Log}
+	}
+	if o.Settings != nil {
+		h.settingHandler = &settingService{settings: o.Settings, owners: o.Owners, log: o.Log, guard: o.Streams}
+	}
+	return h
+}
+
+// Nodes names the nodes of the cluster.
+type Nodes struct{ View View }
+
+// Members names the nodes of the cluster.
+func (n Nodes) Members(ctx context.Context) (out []sharding.NodeID, err error) {
+	o, err := n.View.Overview(ctx)
+	for _, m := range o.Members {
+		out = append(out, m.ID)
+	}
+	return out, err
+}
+
+// GetCluster describes the members.
+func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clusterv1.GetClusterRequest]) (*connect.Response[clusterv1.GetClusterResponse], error) {
+	o, err := s.cluster.Overview(ctx)
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.GetClusterResponse{
+		Members:       members(o),
+		Coordinator:   string(o.Coordinator),
+		Quorum:        o.Quorum,
+		NodeId:        s.nodeID,
+		ShardCount:    o.ShardCount,
+		ShardKeys:     s.shardKeys(ctx, o),
+		Level:         uint32(o.Level),
+		ClusterId:     o.ClusterID,
+		Policy:        policyMessage(o.Policy),
+		PendingOrders: o.PendingOrders,
+	}), nil
+}
+
+// shardKeys are those of the types with which the caller may do anything: the
+// others it does not need, and it is not to learn of them.
+func (s *clusterService) shardKeys(ctx context.Context, o Overview) []*clusterv1.ShardKey {
+	out := make([]*clusterv1.ShardKey, 0, len(o.ShardKeys))
+	for _, k := range o.ShardKeys {
+		if s.roles.Reaches(ctx, k.EntityType) {
+			out = append(out, &clusterv1.ShardKey{EntityType: k.EntityType, Group: k.Rule.Group, Until: k.Rule.Until})
+		}
+	}
+	return out
+}
+
+func members(o Overview) []*clusterv1.Member {
+	out := make([]*clusterv1.Member, len(o.Members))
+	for i, m := range o.Members {
+		out[i] = &clusterv1.Member{
+			NodeId: string(m.ID), Address: m.Address, PeerAddress: m.PeersAt, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
+			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining, ClockSkewMillis: m.Skew.Milliseconds(),
+			MinLevel: uint32(m.Speaks.Min), MaxLevel: uint32(m.Speaks.Max), Trouble: m.Trouble,
+		}
+	}
+	return out
+}
+
+// ListShards describes the shards, page by page.
+func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
+	if r.Msg.GetLeadersOnly() {
+		out := &clusterv1.ListShardsResponse{}
+		var shards []Shard
+		shards, out.Version, out.Changes = s.leaders.since(r.Msg.GetSinceVersion(), time.Now(), s.cluster.Leaders)
+		for _, sh := range shards {
+			out.Shards = append(out.Shards, &clusterv1.Shard{ShardId: uint32(sh.ID), Leader: string(sh.Leader)})
+		}
+		return connect.NewResponse(out), nil
+	}
+	shards, err := s.shards(ctx)
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &clusterv1.ListShardsResponse{}
+	out.Shards, out.NextPageToken, err = page.Of(r.Msg, page.Filter("shards"), shards,
+		func(sh **clusterv1.Shard) string {
+			return string(binary.BigEndian.AppendUint32(nil, (*sh).GetShardId()))
+		},
+		func(sh **clusterv1.Shard) *clusterv1.Shard { return *sh })
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// shards are all, as this node sees them.
+func (s *clusterService) shards(ctx context.Context) (out []*clusterv1.Shard, err error) {
+	shards, err := s.cluster.Shards(ctx)
+	for _, sh := range shards {
+		shard := &clusterv1.Shard{
+			ShardId: uint32(sh.ID), Leader: string(sh.Leader), Term: uint64(sh.Term),
+			Voters: nodeNames(sh.Voters), Learners: nodeNames(sh.Learners), LostVoters: nodeNames(sh.Lost),
+			EntityCount: sh.Entities, AppliedIndex: sh.Applied, Bytes: sh.Bytes,
+		}
+		for _, r := range sh.Stopped {
+			shard.Stopped = append(shard.Stopped, &clusterv1.StoppedReplica{NodeId: string(r.Node), Reason: r.Reason.String()})
+		}
+		out = append(out, shard)
+	}
+	return out, err
+}
+
+func nodeNames(ids []sharding.NodeID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/coordinator"
+)
+
+// localAdmin gives orders to the coordinator, here or on the node where it
+// is.
+type localAdmin struct{ *Parts }
+
+func (s localAdmin) MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error {
+	if uint32(shard) > s.ShardCount {
+		return ErrUnknownShard
+	}
+	if err := s.known(ctx, to); err != nil {
+		return err
+	}
+	_, err := s.give(ctx, coordinator.Operation{Kind: coordinator.OperationMove, Shard: shard, Node: to},
+		func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+			_, err := c.MoveShard(ctx, connect.NewRequest(&clusterv1.MoveShardRequest{ShardId: uint32(shard), ToNode: string(to)}))
+			return err
+		})
+	return err
+}
+
+func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
+	err := s.aboutNode(ctx, coordinator.OperationDrain, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+		_, err := c.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: string(node)}))
+		return err
+	})
+	if err != nil || leaderproxy.FromPeer(ctx) {
+		return err
+	}
+	return s.Member.AwaitTold(ctx) // whether the order is pending is seen here next
+}
+
+func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
+	return s.aboutNode(ctx, coordinator.OperationResume, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+		_, err := c.Resume(ctx, connect.NewRequest(&clusterv1.ResumeRequest{NodeId: string(node)}))
+		return err
+	})
+}
+
+func (s localAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
+	if err := s.known(ctx, node); errors.Is(err, ErrUnknownNode) && s.Metadata.View().HasLeft(node) {
+		return nil // the order is carried out
+	}
+	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+		_, err := c.Leave(ctx, connect.NewRequest(&clusterv1.LeaveRequest{NodeId: string(node)}))
+		return err
+	})
+}
+
+func (s localAdmin) Down(ctx context.Context, node sharding.NodeID) error {
+	return s.aboutNode(ctx, coordinator.OperationDown, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+		_, err := c.Down(ctx, connect.NewRequest(&clusterv1.DownRequest{NodeId: string(node)}))
+		return err
+	})
+}
+
+// aboutNode gives an order that concerns one member.
+func (s localAdmin) aboutNode(ctx context.Context, kind coordinator.OperationKind, node sharding.NodeID, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) error {
+	if err := s.known(ctx, node); err != nil {
+		return err
+	}
+	_, err := s.give(ctx, coordinator.Operation{Kind: kind, Node: node}, elsewhere)
+	return err
+}
+
+func (s localAdmin) Rebalance(ctx context.Context) (moves uint32, err error) {
+	remaining, err := s.give(ctx, coordinator.Operation{Kind: coordinator.OperationRebalance},
+		func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
+			res, err := c.Rebalance(ctx, connect.NewRequest(&clusterv1.RebalanceRequest{}))
+			if err == nil {
+				moves = res.Msg.GetMoves()
+			}
+			return err
+		})
+	return moves + uint32(remaining), err
+}
+
+func (s localAdmin) known(ctx context.Context, node sharding.NodeID) error {
+	if _, ok := s.Metadata.View().Member(node); ok {
+		return nil
+	}
+	if s.Metadata.Confirm(ctx) != nil {
+		return request.ErrNotReady
+	}
+	if _, ok := s.Metadata.View().Member(node); !ok {
+		return ErrUnknownNode
+	}
+	return nil
+}
+
+// give gives an order here, or calls the coordinator's node with it.
+func (s localAdmin) give(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
+	remaining, err = s.Member.Operate(ctx, o)
+	var away *sharding.NotLeaderError
+	switch {
+	case errors.Is(err, coordinator.ErrRefused):
+		return 0, &status.RefusedError{Reason: err.Error()}
+	case !errors.As(err, &away) || away.Leader == "" || away.Leader == s.Self || leaderproxy.FromPeer(ctx):
+		return remaining, err
+	}
+	client, base, err := s.Peers.Client(away.Leader)
+	if err != nil {
+		return 0, away
+	}
+	return 0, elsewhere(ctx, clusterv1connect.NewClusterServiceClient(leaderproxy.Telling(client), base+strings.TrimSuffix(leaderproxy.Path, "/")))
+}

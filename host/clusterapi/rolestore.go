@@ -1,0 +1,108 @@
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hostd/hostd/host/request"
+	apiroles "github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// roleStore implements the Store of the API's roles.
+type roleStore struct{ *Parts }
+
+func (s roleStore) Roles() ([]access.Role, uint64, error) {
+	if !s.CaughtUp() {
+		return nil, 0, request.ErrNotReady
+	}
+	view := s.Metadata.View()
+	return view.Roles(), view.RoleRevision(), nil
+}
+
+func (s roleStore) RoleBindings() ([]access.Binding, uint64, error) {
+	if !s.CaughtUp() {
+		return nil, 0, request.ErrNotReady
+	}
+	view := s.Metadata.View()
+	return view.RoleBindings(), view.RoleRevision(), nil
+}
+
+func (s roleStore) PutRole(ctx context.Context, r access.Role) (uint64, error) {
+	if err := r.Check(); err != nil {
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
+	}
+	return s.do(ctx, meta.PutRole(r))
+}
+
+func (s roleStore) DeleteRole(ctx context.Context, name string) (uint64, error) {
+	return s.do(ctx, meta.DeleteRole(name))
+}
+
+func (s roleStore) PutRoleBinding(ctx context.Context, b access.Binding) (uint64, error) {
+	if err := b.Check(); err != nil {
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
+	}
+	return s.do(ctx, meta.PutRoleBinding(b))
+}
+
+func (s roleStore) DeleteRoleBinding(ctx context.Context, subject string) (uint64, error) {
+	return s.do(ctx, meta.DeleteRoleBinding(subject))
+}
+
+func (s roleStore) Tokens() ([]apiroles.Token, uint64, error) {
+	if !s.CaughtUp() {
+		return nil, 0, request.ErrNotReady
+	}
+	view, now := s.Metadata.View(), s.Now().Unix()
+	var out []apiroles.Token
+	for _, t := range view.Tokens() {
+		out = append(out, apiroles.Token{Token: t, Roles: view.RolesOf(t.Subject()), Expired: t.Expires != 0 && t.Expires <= now})
+	}
+	return out, view.RoleRevision(), nil
+}
+
+func (s roleStore) PutToken(ctx context.Context, t access.Token, names []string) (uint64, error) {
+	now := s.Now()
+	t.CreatedAt = now.UnixNano()
+	if err := errors.Join(t.Check(), access.Binding{Subject: t.Subject(), Roles: names}.Check()); err != nil {
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
+	}
+	if t.Expires != 0 && t.Expires <= now.Unix() {
+		return 0, &apiroles.InvalidError{Reason: "the token has expired already, by the clock of this node"}
+	}
+	return s.do(ctx, meta.PutToken(t, names...))
+}
+
+func (s roleStore) DeleteToken(ctx context.Context, name string) (uint64, error) {
+	if err := access.CheckTokenName(name); err != nil {
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
+	}
+	return s.do(ctx, meta.DeleteToken(name))
+}
+
+// do carries a change out, and returns the revision that there is then.
+// Replicas of the release before would stop at such a command.
+func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
+	if err := s.Metadata.CatchUp(ctx); err != nil {
+		return 0, err
+	}
+	if level := s.Metadata.Level(); level < sharding.VersionRoles {
+		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster upgrade finalize", level, sharding.VersionRoles)}
+	}
+	res, err := s.Metadata.Do(ctx, command)
+	switch {
+	case errors.Is(err, meta.ErrInvalid):
+		return 0, &apiroles.InvalidError{Reason: err.Error()}
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion):
+		return 0, &status.RefusedError{Reason: err.Error()}
+	case err != nil:
+		return 0, err
+	}
+	// It is applied where it was decided; a caller may read it here next.
+	return res.Revision, s.Metadata.CatchUp(ctx)
+}

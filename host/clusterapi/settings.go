@@ -1,0 +1,129 @@
+package clusterapi
+
+import (
+	"context"
+	"log/slog"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/status"
+)
+
+// TypeOwners knows to whom entity types belong.
+type TypeOwners interface {
+	// Owner returns the owner of an entity type; empty: nobody owns it.
+	Owner(ctx context.Context, entityType string) (string, error)
+	// AllowSetting fails if the caller may not give the setting the value. An
+	// empty value removes it.
+	AllowSetting(ctx context.Context, key, value string) error
+}
+
+// settingService answers the calls about the replicated map.
+type settingService struct {
+	settings Settings
+	owners   TypeOwners
+	log      *slog.Logger
+	guard    *admission.Streams
+}
+
+func settingMessage(s Setting) *clusterv1.Setting {
+	return &clusterv1.Setting{Key: s.Key, Value: s.Value, Revision: s.Revision}
+}
+
+// PutSetting writes a setting.
+func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
+	if err := s.owners.AllowSetting(ctx, req.Msg.GetKey(), req.Msg.GetValue()); err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	revision, err := s.settings.Put(ctx, req.Msg.GetKey(), req.Msg.GetValue())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.PutSettingResponse{Revision: revision}), nil
+}
+
+// GetSetting reads one.
+func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
+	setting, err := s.settings.Get(ctx, req.Msg.GetKey())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: settingMessage(setting)}), nil
+}
+
+// ListSettings lists those with a prefix, page by page.
+func (s *settingService) ListSettings(_ context.Context, req *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
+	list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	out := &clusterv1.ListSettingsResponse{Revision: revision}
+	out.Settings, out.NextPageToken, err = page.Of(req.Msg, page.Filter("settings", req.Msg.GetKeyPrefix()), list,
+		func(s *Setting) string { return s.Key }, func(s *Setting) *clusterv1.Setting { return settingMessage(*s) })
+	if err != nil {
+		return nil, status.Public(s.log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+// WatchSettings sends every setting with a prefix, then every change. It keeps
+// the revisions of what it sent and compares: a client that is slow gets the
+// latest value of each, without those in between.
+func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request[clusterv1.WatchSettingsRequest], out *connect.ServerStream[clusterv1.WatchSettingsResponse]) error {
+	open, err := s.guard.Enter(ctx)
+	if err != nil {
+		return status.Public(s.log, err)
+	}
+	defer open.Leave()
+	// A client waits for the headers, which would come with the first setting.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
+	sent := make(map[string]uint64)
+	for {
+		changed := s.settings.Changed() // before the look: what comes after is not missed
+		list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
+		if err != nil {
+			return status.Public(s.log, err)
+		}
+		for _, setting := range difference(sent, list, revision) {
+			open.BeginWrite()
+			err := out.Send(&clusterv1.WatchSettingsResponse{Setting: settingMessage(setting)})
+			open.EndWrite()
+			if err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return status.Public(s.log, ctx.Err())
+		case <-s.guard.Stopping():
+			return status.Public(s.log, admission.ErrStopping)
+		}
+	}
+}
+
+// difference returns what is new in the list against what was sent, and brings
+// sent up to date. What is gone has no value and the number of the last change.
+func difference(sent map[string]uint64, list []Setting, revision uint64) []Setting {
+	var out []Setting
+	have := make(map[string]bool, len(list))
+	for _, setting := range list {
+		have[setting.Key] = true
+		if before, ok := sent[setting.Key]; !ok || before != setting.Revision {
+			out = append(out, setting)
+			sent[setting.Key] = setting.Revision
+		}
+	}
+	for key := range sent {
+		if !have[key] {
+			out = append(out, Setting{Key: key, Revision: revision})
+			delete(sent, key)
+		}
+	}
+	return out
+}

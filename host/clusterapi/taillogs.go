@@ -1,0 +1,93 @@
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+// logNodeTime bounds how long another node may take for the lines that it has.
+const logNodeTime = 10 * time.Second
+
+// logTail answers TailLogs. All its members are required.
+type logTail struct {
+	allNodes
+	Lines *modules.GuestLines // of this node
+	// Known fails where there is no such type.
+	Known func(ctx context.Context, entityType string) error
+}
+
+// TailLogs sends the lines of a type that nodes have, and where that is asked
+// for those that come. It takes the next message when the one before is sent:
+// who reads slowly has nodes overwrite what was not sent yet, and is told how
+// many lines that were.
+func (s *logTail) TailLogs(ctx context.Context, r *connect.Request[clusterv1.TailLogsRequest], out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
+	if err := s.tail(ctx, r.Msg, out); err != nil {
+		return status.Public(s.Log, err)
+	}
+	return nil
+}
+
+func (s *logTail) tail(ctx context.Context, r *clusterv1.TailLogsRequest, out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
+	if err := s.Known(ctx, r.GetEntityType()); s.Whole(ctx) && err != nil {
+		return err
+	}
+	open, err := s.Streams.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer open.Leave()
+	own, err := s.Lines.Follow(sharding.EntityID{Type: r.GetEntityType(), ID: r.GetEntityId()})
+	if errors.Is(err, modules.ErrManyFollowers) {
+		return request.ErrOverloaded
+	}
+	defer own.Close()
+	call := streamCall[clusterv1.TailLogsResponse]{
+		allNodes: &s.allNodes, GoesOn: r.GetFollow(), NodeTime: logNodeTime,
+		Here: func(ctx context.Context, send func(*clusterv1.TailLogsResponse) bool) { s.local(ctx, r, own, send) },
+		There: func(ctx context.Context, c clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[clusterv1.TailLogsResponse], error) {
+			return c.TailLogs(ctx, connect.NewRequest(r))
+		},
+		Missing: func(node string) *clusterv1.TailLogsResponse {
+			return &clusterv1.TailLogsResponse{MissingNodes: []string{node}}
+		},
+	}
+	return call.Run(ctx, open, out)
+}
+
+// local sends the lines of this node.
+func (s *logTail) local(ctx context.Context, r *clusterv1.TailLogsRequest, from *modules.LineFollower, send func(*clusterv1.TailLogsResponse) bool) {
+	for {
+		lines, lost := from.Read()
+		if len(lines) > 0 || lost > 0 {
+			m := &clusterv1.TailLogsResponse{NodeId: s.Self, Lost: lost}
+			for _, l := range lines {
+				m.Lines = append(m.Lines, &clusterv1.TailLogsResponse_Line{
+					WrittenAt: timestamppb.New(l.At), EntityId: l.Entity.ID, Level: l.Level.String(), Text: l.Text, ModuleDigest: l.Module.String(),
+				})
+			}
+			if !send(m) {
+				return
+			}
+			continue
+		}
+		if !r.GetFollow() {
+			return
+		}
+		select {
+		case <-from.Wake():
+		case <-ctx.Done():
+			return
+		}
+	}
+}

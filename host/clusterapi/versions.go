@@ -1,0 +1,215 @@
+package clusterapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/host/telemetry"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// askLevelTime bounds how long one member may take to say what it speaks.
+const askLevelTime = 3 * time.Second
+
+// versions raises the level of the cluster:
+//
+//	ask every member ─▶ who reaches whom ─▶ every member makes its directory one of the level ─▶ raise_level
+//
+// A member may be stopped, or put back to an earlier release, between any two of
+// them. Once its directory is of the level no release opens it that does not
+// speak it, so that none misreads what is written after the raise; and the raise
+// names the start of each member that answered, so that another start of it, or
+// a node that has joined meanwhile, makes it void.
+//
+// Who reaches whom counts for the level from which on nodes are served on a
+// listener of their own: where only that of the clients is open to the others,
+// the raise would part the cluster.
+type versions struct{ *Parts }
+
+// RaiseLevel implements Levels.
+func (s versions) RaiseLevel(ctx context.Context, level sharding.ClusterVersion, dryRun bool) (LevelReport, error) {
+	if err := s.Metadata.CatchUp(ctx); err != nil {
+		return LevelReport{}, err
+	}
+	report := LevelReport{Level: s.Metadata.Level(), Wanted: cmp.Or(level, sharding.MaxVersion)}
+	before := s.ask(ctx, report.Wanted, 0)
+	if report.Level < sharding.VersionPeerAddress && report.Wanted >= sharding.VersionPeerAddress {
+		s.findUnreached(ctx, before)
+	}
+	report.Nodes = said(before)
+	if dryRun || report.Wanted == report.Level {
+		return report, nil
+	}
+	if report.Wanted < report.Level {
+		return report, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, which never falls", report.Level)}
+	}
+	if err := obstacle(report.Nodes); err != nil {
+		return report, err
+	}
+	now := s.ask(ctx, report.Wanted, report.Wanted)
+	changedSince(before, now)
+	report.Nodes = said(now)
+	if err := obstacle(report.Nodes); err != nil {
+		return report, err
+	}
+	speakers := make([]meta.Speaker, len(now))
+	for i, a := range now {
+		speakers[i] = a.speaker
+	}
+	_, err := s.Metadata.Do(ctx, meta.RaiseClusterVersion(report.Wanted, speakers...))
+	if errors.Is(err, meta.ErrClusterVersion) {
+		return report, &status.RefusedError{Reason: err.Error()}
+	}
+	if err == nil {
+		s.Logger.Info("the level of the cluster was raised", "from", uint32(report.Level), "to", uint32(report.Wanted))
+		report.Level = report.Wanted
+	}
+	return report, err
+}
+
+func obstacle(nodes []NodeLevels) error {
+	for _, m := range nodes {
+		if m.Obstacle != "" {
+			return &status.RefusedError{Reason: m.Obstacle}
+		}
+	}
+	return nil
+}
+
+// asked is what a member has said.
+type asked struct {
+	NodeLevels
+	speaker meta.Speaker
+	peersAt string // where it serves nodes alone; empty where it has not said
+}
+
+func said(members []asked) []NodeLevels {
+	out := make([]NodeLevels, len(members))
+	for i, a := range members {
+		out[i] = a.NodeLevels
+	}
+	return out
+}
+
+// changedSince finds members that are not those that were asked before, by
+// their starts and addresses: it is not known who reaches them.
+func changedSince(before, now []asked) {
+	for i, a := range now {
+		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b asked) bool {
+			return b.Node == a.Node && b.speaker.Incarnation == a.speaker.Incarnation && b.peersAt == a.peersAt
+		}) {
+			now[i].Obstacle = fmt.Sprintf("node %s was started while the members were asked: raise the level again", a.Node)
+		}
+	}
+}
+
+// ask asks all members what they speak, and has them make their directories ones
+// of the level prepare where that is not 0.
+func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersion) []asked {
+	ctx, cancel := context.WithTimeout(ctx, askLevelTime)
+	defer cancel()
+	members := s.Metadata.View().Members()
+	out := make([]asked, len(members))
+	var asking sync.WaitGroup
+	for i, m := range members {
+		asking.Go(func() { out[i] = s.askOne(ctx, m, wanted, prepare) })
+	}
+	asking.Wait()
+	return out
+}
+
+func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.ClusterVersion) asked {
+	out := asked{NodeLevels: NodeLevels{Node: m.Node, Version: m.Version}, speaker: meta.Speaker{Node: m.Node}}
+	if m.Node == s.Self {
+		self := s.Describe()
+		out.Version, out.Speaks = telemetry.Version(), sharding.SupportedVersions
+		out.speaker.Incarnation, out.peersAt = self.Incarnation, self.PeerAddress
+		if err := s.SaveLevel(prepare); err != nil {
+			out.Obstacle = fmt.Sprintf("node %s cannot write its data directory: %v", m.Node, err)
+		}
+	} else {
+		said, err := s.Peers.PrepareLevel(ctx, m.Node, prepare)
+		switch {
+		case errors.Is(err, peer.ErrFormat):
+			out.Speaks = sharding.VersionRange{}.WithDefault()
+		case err != nil:
+			out.Obstacle = fmt.Sprintf("node %s does not say what it speaks: start it, or take it out of the cluster: %v", m.Node, err)
+		default:
+			out.Version = said.GetVersion()
+			out.Speaks = sharding.VersionRange{Min: sharding.ClusterVersion(said.GetMinLevel()), Max: sharding.ClusterVersion(said.GetMaxLevel())}
+			out.speaker.Incarnation, out.peersAt = said.GetIncarnation(), said.GetPeerAddress()
+		}
+	}
+	out.speaker.Speaks = out.Speaks
+	if out.Obstacle == "" && !out.Speaks.Contains(wanted) {
+		out.Obstacle = fmt.Sprintf("node %s runs release %s, which supports %v but not version %d", m.Node, cmp.Or(out.Version, "?"), out.Speaks, wanted)
+	}
+	return out
+}
+
+// maxNamed bounds the nodes that an obstacle names beside its own.
+const maxNamed = 8
+
+// findUnreached has each of the members that speak the level look whether it
+// reaches the others where they serve nodes alone, and notes for each who does
+// not reach it, and why.
+func (s versions) findUnreached(ctx context.Context, members []asked) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askLevelTime)
+	defer cancel()
+	var starts []*peerv1.StartAddress
+	for i, a := range members {
+		switch {
+		case a.Obstacle != "":
+		case a.peersAt == "":
+			members[i].Obstacle = fmt.Sprintf("node %s runs release %s, which does not say where it serves other nodes: upgrade it", a.Node, cmp.Or(a.Version, "?"))
+		default:
+			starts = append(starts, &peerv1.StartAddress{NodeId: string(a.Node), Incarnation: a.speaker.Incarnation, Address: a.peersAt})
+		}
+	}
+	if len(starts) < 2 {
+		return
+	}
+	unreached, faults := make([][]*peerv1.Unreached, len(members)), make([]error, len(members))
+	var asking sync.WaitGroup
+	for i, a := range members {
+		switch {
+		case a.Obstacle != "" || a.peersAt == "":
+		case a.Node == s.Self:
+			asking.Go(func() { unreached[i], faults[i] = s.Control.Reach(ctx, starts) })
+		default:
+			asking.Go(func() { unreached[i], faults[i] = s.Peers.Reach(ctx, a.Node, starts) })
+		}
+	}
+	asking.Wait()
+	for i, a := range members {
+		var by []string
+		for k, missing := range unreached {
+			for _, u := range missing {
+				if u.GetNodeId() == string(a.Node) {
+					by = append(by, fmt.Sprintf("%s (%.200s)", members[k].Node, u.GetReason()))
+				}
+			}
+		}
+		switch {
+		case faults[i] != nil:
+			members[i].Obstacle = fmt.Sprintf("node %s does not say whether it reaches the others where they serve nodes alone: %v", a.Node, faults[i])
+		case len(by) > maxNamed:
+			by = append(by[:maxNamed], fmt.Sprintf("and %d more", len(by)-maxNamed))
+			fallthrough
+		case len(by) > 0:
+			members[i].Obstacle = fmt.Sprintf("node %s is not reached at %s, where it serves nodes alone from level %d on: not by %s; see peer-listen and peer-advertise",
+				a.Node, a.peersAt, sharding.VersionPeerAddress, strings.Join(by, ", "))
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package clusterapi
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/status"
+)
+
+// watchInterval is how often a watched cluster is looked at: changes within it
+// come as one, and a client gets at most so many messages.
+const watchInterval = 200 * time.Millisecond
+
+// WatchCluster sends the cluster, and again whenever it looks different. It
+// compares what it sent last, so it holds one message and no queue: a slow
+// client misses states in between and never the latest.
+func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
+	open, err := s.guard.Enter(ctx)
+	if err != nil {
+		return status.Public(s.log, err)
+	}
+	defer open.Leave()
+	// Headers now: the first message may take long.
+	if err := out.Send(nil); err != nil {
+		return err
+	}
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	var last *clusterv1.WatchClusterResponse
+	for {
+		o, err := s.cluster.Overview(ctx)
+		if err != nil {
+			return status.Public(s.log, err)
+		}
+		now := &clusterv1.WatchClusterResponse{
+			Members: members(o), Coordinator: string(o.Coordinator), Quorum: o.Quorum, NodeId: s.nodeID, ShardCount: o.ShardCount, Level: uint32(o.Level), Policy: policyMessage(o.Policy), PendingOrders: o.PendingOrders,
+		}
+		if last == nil || !proto.Equal(last, now) {
+			open.BeginWrite()
+			err := out.Send(now)
+			open.EndWrite()
+			if err != nil {
+				return err
+			}
+			last = now
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return status.Public(s.log, ctx.Err())
+		case <-s.guard.Stopping():
+			return status.Public(s.log, admission.ErrStopping)
+		}
+	}
+}

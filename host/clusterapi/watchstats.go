@@ -1,0 +1,92 @@
+package clusterapi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/status"
+)
+
+const (
+	// standardInterval is that of callers who say none.
+	standardInterval = 2 * time.Second
+	// nodeTime is how much longer than the interval another node may take.
+	statsNodeTime = 10 * time.Second
+	// freshFor is how old a sample may be that a caller is given: however many
+	// ask, a node takes so many a second.
+	freshFor = 200 * time.Millisecond
+)
+
+// statsWatch answers WatchStats. The members of allnodes.Service and Take are
+// required.
+type statsWatch struct {
+	allNodes
+	// Take is what the node has counted until now.
+	Take func() *Sample
+
+	mu   sync.Mutex
+	last *Sample
+}
+
+// WatchStats sends what each node does, until the caller or the server ends it,
+// or once.
+func (s *statsWatch) WatchStats(ctx context.Context, r *connect.Request[clusterv1.WatchStatsRequest], out *connect.ServerStream[clusterv1.WatchStatsResponse]) error {
+	open, err := s.Streams.Enter(ctx)
+	if err != nil {
+		return status.Public(s.Log, err)
+	}
+	defer open.Leave()
+	interval := standardInterval
+	if millis := r.Msg.GetIntervalMillis(); millis > 0 {
+		interval = time.Duration(millis) * time.Millisecond
+	}
+	call := streamCall[clusterv1.WatchStatsResponse]{
+		allNodes: &s.allNodes, GoesOn: !r.Msg.GetOnce(), NodeTime: interval + statsNodeTime,
+		Here: func(ctx context.Context, send func(*clusterv1.WatchStatsResponse) bool) {
+			s.measure(ctx, interval, r.Msg.GetOnce(), send)
+		},
+		There: func(ctx context.Context, c clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[clusterv1.WatchStatsResponse], error) {
+			return c.WatchStats(ctx, connect.NewRequest(r.Msg))
+		},
+		Missing: func(node string) *clusterv1.WatchStatsResponse {
+			return &clusterv1.WatchStatsResponse{MissingNodes: []string{node}}
+		},
+		Left: func(node string) *clusterv1.WatchStatsResponse {
+			return &clusterv1.WatchStatsResponse{LeftNodes: []string{node}}
+		},
+	}
+	if err := call.Run(ctx, open, out); err != nil {
+		return status.Public(s.Log, err)
+	}
+	return nil
+}
+
+// measure sends what this node does in each interval.
+func (s *statsWatch) measure(ctx context.Context, interval time.Duration, once bool, send func(*clusterv1.WatchStatsResponse) bool) {
+	from := s.sample()
+	for {
+		if !pause(ctx, interval) {
+			return
+		}
+		to := s.sample()
+		if !send(between(s.Self, from, to)) || once {
+			return
+		}
+		from = to
+	}
+}
+
+// sample is what the node has counted until now, or a moment ago.
+func (s *statsWatch) sample() *Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil || time.Since(s.last.At) >= freshFor {
+		s.last = s.Take()
+	}
+	return s.last
+}

@@ -1,0 +1,86 @@
+package entityapi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
+)
+
+// inspect asks the lanes what they know of entities; nil where this node does
+// not lead the entity's shard.
+func (p *Parts) inspect(ctx context.Context, ids []sharding.EntityID) ([]*request.Info, error) {
+	w := inspection{left: len(ids), done: make(chan struct{})}
+	reqs := make([]*request.Request, len(ids))
+	for i, id := range ids {
+		reqs[i] = &request.Request{Kind: request.Inspect, Entity: id, ExpectedSequence: request.NoExpectation, Done: &w}
+	}
+	p.Region.Submit(append([]*request.Request(nil), reqs...))
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	out := make([]*request.Info, len(ids))
+	for i, r := range reqs {
+		out[i] = r.Result.Info
+	}
+	return out, nil
+}
+
+// ask gives a request of an operator to its entity and waits for the outcome, as
+// long as ctx lasts.
+func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, error) {
+	w := inspection{left: 1, done: make(chan struct{})}
+	q.ExpectedSequence, q.Done = request.NoExpectation, &w
+	if until, ok := ctx.Deadline(); ok {
+		q.Deadline = until
+	}
+	p.Region.Submit([]*request.Request{q})
+	select {
+	case <-w.done:
+		return q.Result, q.Result.Err
+	case <-ctx.Done():
+		return request.Result{}, gaveUpOn(ctx, q.Kind)
+	}
+}
+
+// Post gives a request to a shard's lane and waits for the outcome, as long as
+// ctx lasts.
+func (p *Parts) Post(ctx context.Context, shard sharding.ShardID, q *request.Request) error {
+	w := inspection{left: 1, done: make(chan struct{})}
+	q.ExpectedSequence, q.Done = request.NoExpectation, &w
+	p.Region.Propose(shard, q)
+	select {
+	case <-w.done:
+		return q.Result.Err
+	case <-ctx.Done():
+		return gaveUpOn(ctx, q.Kind)
+	}
+}
+
+// gaveUpOn is the outcome of a request whose caller waits no longer. A change
+// that was submitted may still take effect.
+func gaveUpOn(ctx context.Context, kind request.Kind) error {
+	if kind.Changes() {
+		return fmt.Errorf("%w: %w", request.ErrOutcomeUnknown, ctx.Err())
+	}
+	return ctx.Err()
+}
+
+// inspection waits for a number of requests.
+type inspection struct {
+	mu   sync.Mutex
+	left int
+	done chan struct{}
+}
+
+func (w *inspection) Complete(*request.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left--; w.left == 0 {
+		close(w.done)
+	}
+}

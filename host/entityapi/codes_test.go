@@ -1,0 +1,20 @@
+package entityapi
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/status"
+)
+
+// TestUnknownDeadLettersAreNotFound checks the code of ErrNoDeadLetter.
+func TestUnknownDeadLettersAreNotFound(t *testing.T) {
+	for _, err := range []error{ErrNoDeadLetter, fmt.Errorf("wrapped: %w", ErrNoDeadLetter)} {
+		if public := status.Public(slog.New(slog.DiscardHandler), err); public.Code() != connect.CodeNotFound || public.Message() != err.Error() {
+			t.Errorf("%v %q", public.Code(), public.Message())
+		}
+	}
+}

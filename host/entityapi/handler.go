@@ -1,0 +1,252 @@
+package entityapi
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/entityapi/command"
+	"github.com/hostd/hostd/host/entityapi/pending"
+	"github.com/hostd/hostd/host/entityapi/records"
+	"github.com/hostd/hostd/host/entityapi/sendstream"
+	"github.com/hostd/hostd/host/entityapi/subscription"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/codec"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/quota"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Options are what the EntityService of a node is answered from. Calls of
+// which States, Records, Pending, DeadLetters, EventOrder or Load is nil are
+// unimplemented; Auth, Quotas and Registerer may be nil too.
+type Options struct {
+	Runtime   command.Runtime
+	Types     command.Types
+	Entities  Entities
+	Histories subscription.Histories
+	// Readers read whole shards, and upcast events.
+	subscription.Readers
+	States      States
+	Records     records.Histories
+	Pending     pending.Source
+	DeadLetters DeadLetters
+	Load        Load
+	View        clusterapi.View
+
+	Self       sharding.NodeID
+	Admin      bool // callers may change what they do not own
+	Proxy      *leaderproxy.Proxy
+	Streams    *admission.Streams
+	Waiting    *admission.Waiting
+	Arrivals   admission.Arrivals
+	Deadline   admission.Deadlines
+	Auth       *authorize.Authorizer // nil: everybody may do everything
+	Quotas     *quota.Quotas
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	// MaxInFlight bounds the unanswered commands of a stream, and MaxBytes their
+	// bytes.
+	MaxInFlight int
+	MaxBytes    int64
+}
+
+// Handler answers the EntityService, except SendStream. It is safe for
+// concurrent use.
+type Handler struct {
+	entityv1connect.UnimplementedEntityServiceHandler
+	Options
+	calls   *command.Calls
+	ids     *command.IDs
+	events  *subscription.Service
+	record  records.Service
+	pending pending.Service
+	streams *sendstream.Service
+}
+
+// NewHandler makes the EntityService of a node. It starts nothing.
+func NewHandler(o Options) *Handler {
+	s := &Handler{Options: o, ids: new(command.IDs), calls: &command.Calls{Runtime: o.Runtime, Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline, Quotas: o.Quotas}}
+	s.events = subscription.New(subscription.Options{
+		Types: o.Types, Sharding: o.Entities, Histories: o.Histories, Readers: o.Readers,
+		Proxy: o.Proxy, Streams: o.Streams, Log: o.Log, Registerer: o.Registerer,
+	})
+	s.record = records.Service{Encoding: o.Types.Encoding, ShardOf: o.Entities.ShardOf, Histories: o.Records, Proxy: o.Proxy, Log: o.Log}
+	s.pending = pending.Service{Self: string(o.Self), Source: o.Pending, Shards: o.Entities.Shards, ShardOf: o.Entities.ShardOf, Known: s.known,
+		Members: clusterapi.Nodes{View: o.View}.Members, Proxy: o.Proxy, Log: o.Log}
+	s.streams = sendstream.New(sendstream.Options{
+		Runtime: o.Runtime, Types: o.Types, IDs: s.ids, Streams: o.Streams,
+		Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline.Standard,
+		Roles: o.Auth, Quotas: o.Quotas, NodeID: o.Self, Log: o.Log, MaxInFlight: o.MaxInFlight, MaxBytes: o.MaxBytes, Registerer: o.Registerer,
+	})
+	return s
+}
+
+// Timers finds pending timers, wherever their shards are led.
+func (s *Handler) Timers() *pending.Service { return &s.pending }
+
+// Commands answers SendStream, which has codecs of its own.
+func (s *Handler) Commands() *sendstream.Service { return s.streams }
+
+// known fails if no module serves the type.
+func (s *Handler) known(ctx context.Context, entityType string) error {
+	_, err := s.Types.Encoding(ctx, entityType)
+	return err
+}
+
+// ranBy names the node that ran a request.
+func (s *Handler) ranBy(node sharding.NodeID) string { return string(cmp.Or(node, s.Self)) }
+
+// ReadEvents streams an entity's events.
+func (s *Handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
+	return s.events.ReadEvents(ctx, r, stream)
+}
+
+// ReadRecords returns what commands did to an entity.
+func (s *Handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
+	return s.record.ReadRecords(ctx, r)
+}
+
+// ListTimers returns timers.
+func (s *Handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
+	return s.pending.ListTimers(ctx, r)
+}
+
+// ListSends returns sends that are on their way.
+func (s *Handler) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
+	return s.pending.ListSends(ctx, r)
+}
+
+// Subscribe streams the events of a type.
+func (s *Handler) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
+	if s.EventOrder == nil {
+		return s.UnimplementedEntityServiceHandler.Subscribe(ctx, r, stream)
+	}
+	return s.events.Subscribe(ctx, r, stream)
+}
+
+// Send runs one command.
+func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+	m := r.Msg
+	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
+	if err := command.CheckName("command", m.GetCommand()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	if err := command.CheckID(m.GetCommandId()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	if err := command.CheckRetry(m.GetCommandId(), m.GetFirstAttemptAgeMs()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	expected, err := command.Expectation(m.ExpectedSequence != nil, m.GetExpectedSequence())
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	kind, payload, err := command.Admit(ctx, s.Types, id, sendPayload(m))
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	m.Payload = nil // the request is charged for its own form of it
+	admission.ChargeOf(ctx).Settle()
+	res, err := s.calls.Run(ctx, func(req *request.Request) {
+		req.Kind = request.Command
+		req.Entity = id
+		req.Name = m.GetCommand()
+		req.Payload = payload
+		req.ExpectedSequence = expected
+		req.Principal, req.Roles = leaderproxy.Caller(ctx), s.Auth.Revision()
+		req.ID = journal.CommandID(m.GetCommandId())
+		if req.ID == "" {
+			req.ID, req.ServerID = s.ids.Next(), true
+		}
+		command.TriedBefore(req, m.GetFirstAttemptAgeMs())
+	})
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	out := &entityv1.SendResponse{
+		Sequence:   uint64(res.Sequence),
+		EventCount: uint32(res.EventCount),
+		Duplicate:  res.Duplicate,
+		NodeId:     s.ranBy(res.Node),
+		Fuel:       res.Fuel,
+	}
+	if v, data := codec.Render(kind, res.Payload); v != nil {
+		out.Payload = &entityv1.SendResponse_Json{Json: v}
+	} else if len(data) > 0 {
+		out.Payload = &entityv1.SendResponse_Data{Data: data}
+	}
+	return connect.NewResponse(out), nil
+}
+
+// Query answers one query.
+func (s *Handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
+	m := r.Msg
+	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
+	if err := command.CheckName("query", m.GetQuery()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	how := request.Query
+	switch m.GetConsistency() {
+	case entityv1.Consistency_LINEARIZABLE:
+	case entityv1.Consistency_STALE:
+		how = request.StaleQuery
+	default:
+		return nil, status.Public(s.Log, status.Argument("the consistency is neither LINEARIZABLE nor STALE"))
+	}
+	kind, payload, err := command.Admit(ctx, s.Types, id, queryPayload(m))
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	m.Payload = nil // as in Send
+	admission.ChargeOf(ctx).Settle()
+	res, err := s.calls.Run(ctx, func(req *request.Request) {
+		req.Kind = how
+		req.Entity = id
+		req.Name = m.GetQuery()
+		req.Payload = payload
+		req.ExpectedSequence = request.NoExpectation
+		req.Principal, req.Roles = leaderproxy.Caller(ctx), s.Auth.Revision()
+	})
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	out := &entityv1.QueryResponse{Sequence: uint64(res.Sequence), Fuel: res.Fuel}
+	if v, data := codec.Render(kind, res.Payload); v != nil {
+		out.Payload = &entityv1.QueryResponse_Json{Json: v}
+	} else if len(data) > 0 {
+		out.Payload = &entityv1.QueryResponse_Data{Data: data}
+	}
+	return connect.NewResponse(out), nil
+}
+
+func sendPayload(m *entityv1.SendRequest) command.Given {
+	switch p := m.GetPayload().(type) {
+	case *entityv1.SendRequest_Json:
+		return command.Given{Kind: wire.JSONPayload, JSON: p.Json}
+	case *entityv1.SendRequest_Data:
+		return command.Given{Kind: wire.DataPayload, Data: p.Data}
+	}
+	return command.Given{}
+}
+
+func queryPayload(m *entityv1.QueryRequest) command.Given {
+	switch p := m.GetPayload().(type) {
+	case *entityv1.QueryRequest_Json:
+		return command.Given{Kind: wire.JSONPayload, JSON: p.Json}
+	case *entityv1.QueryRequest_Data:
+		return command.Given{Kind: wire.DataPayload, Data: p.Data}
+	}
+	return command.Given{}
+}

@@ -1,0 +1,90 @@
+package entityapi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// histories implements subscription.Histories and records.Histories.
+type histories struct{ *Parts }
+
+func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
+	return s.records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
+}
+
+// Records implements records.Histories. A page may have 1 MiB and 60,000 events,
+// which fn makes messages of: 50 ms of a processor and more, so it has a place of
+// its own.
+func (s histories) Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
+	leave, err := s.scan(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.records(ctx, id, from, fn)
+}
+
+func (s histories) records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
+	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
+	if err != nil {
+		return err
+	}
+	if first := info.FirstSequence(); from < first && first > 1 {
+		return &journal.CutError{First: first}
+	}
+	first := true
+	return s.Machine.Read(ctx, s.Region.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
+		if first && r.Expected >= max(from, 1) { // it was cut between the two readings
+			return &journal.CutError{First: r.Expected + 1}
+		}
+		first = false
+		return fn(at, r)
+	})
+}
+
+// Span implements records.Histories.
+func (s histories) Span(id sharding.EntityID) (first, last journal.Sequence, err error) {
+	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
+	return info.FirstSequence(), info.Sequence, err
+}
+
+// Action implements records.Histories.
+func (s histories) Action(r *journal.Record) (action, timer string) { return actionOf(r) }
+
+// followPeriod is how often a follower looks for records by itself when there
+// are too many to wake.
+const followPeriod = 200 * time.Millisecond
+
+func (s histories) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
+	return watch(func() (<-chan struct{}, func(), error) { return s.Machine.Subscribe(s.Region.ShardOf(id), id) })
+}
+
+// watch subscribes, or wakes every now and then where that fails.
+func watch(subscribe func() (wake <-chan struct{}, cancel func(), err error)) (<-chan struct{}, func()) {
+	wake, cancel, err := subscribe()
+	if err == nil {
+		return wake, cancel
+	}
+	ch, stop := make(chan struct{}, 1), make(chan struct{})
+	var once sync.Once
+	go func() {
+		every := time.NewTicker(followPeriod)
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+				select {
+				case ch <- struct{}{}:
+				default:
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return ch, func() { once.Do(func() { close(stop) }) }
+}

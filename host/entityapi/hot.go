@@ -1,0 +1,100 @@
+package entityapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Load tells what this node does.
+type Load interface {
+	// Hot returns at least the limit hottest, in any order, where there are so
+	// many.
+	Hot(ctx context.Context, limit int) ([]HotEntity, error)
+}
+
+// HotEntity is one that is asked for often.
+type HotEntity struct {
+	Entity               sharding.EntityID
+	Shard                sharding.ShardID
+	Node                 sharding.NodeID
+	Commands, Over, Fuel float64 // a second
+	FuelShare            float64 // of its node's
+}
+
+// defaultHot is how many are told to a caller that does not say.
+const defaultHot = 20
+
+// HotEntities asks every node that is up.
+func (s *Handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
+	if s.Load == nil {
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count what its entities are asked for"))
+	}
+	limit := int(r.Msg.GetLimit())
+	if limit == 0 {
+		limit = defaultHot
+	}
+	local, err := s.Load.Hot(ctx, limit)
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	out := &entityv1.HotEntitiesResponse{}
+	for _, e := range local {
+		out.Entities = append(out.Entities, &entityv1.HotEntitiesResponse_Entity{
+			EntityType: e.Entity.Type, EntityId: e.Entity.ID, ShardId: uint32(e.Shard), NodeId: string(e.Node),
+			CommandsPerSecond: e.Commands, OverPerSecond: e.Over, FuelPerSecond: e.Fuel, FuelShare: e.FuelShare,
+		})
+	}
+	if !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone() {
+		if err := s.hotRemote(ctx, limit, out); err != nil {
+			return nil, status.Public(s.Log, err)
+		}
+	}
+	slices.SortFunc(out.Entities, func(a, b *entityv1.HotEntitiesResponse_Entity) int {
+		return cmp.Or(cmp.Compare(b.GetCommandsPerSecond(), a.GetCommandsPerSecond()),
+			cmp.Compare(a.GetEntityType(), b.GetEntityType()), cmp.Compare(a.GetEntityId(), b.GetEntityId()))
+	})
+	out.Entities = out.Entities[:min(limit, len(out.Entities))]
+	return connect.NewResponse(out), nil
+}
+
+// hotRemote adds what the other nodes tell.
+func (s *Handler) hotRemote(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
+	o, err := s.View.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, m := range o.Members {
+		if m.ID == s.Self {
+			continue
+		}
+		all.Go(func() {
+			client, err := s.Proxy.Client(m.ID)
+			var res *connect.Response[entityv1.HotEntitiesResponse]
+			if err == nil {
+				res, err = client.HotEntities(ctx, connect.NewRequest(&entityv1.HotEntitiesRequest{Limit: uint32(limit)}))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				out.MissingNodes = append(out.MissingNodes, string(m.ID))
+				return
+			}
+			out.Entities = append(out.Entities, res.Msg.GetEntities()...)
+		})
+	}
+	all.Wait()
+	slices.Sort(out.MissingNodes)
+	return nil
+}

@@ -1,0 +1,198 @@
+package entityapi
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/entityapi/records"
+	"github.com/hostd/hostd/host/rpc/authorize"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// defaultPageSize is the page of a caller that asks for none.
+const defaultPageSize = 100
+
+// GetEntity describes an entity.
+func (s *Handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if err := id.Validate(); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	if _, err := s.Types.Encoding(ctx, id.Type); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	res, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.GetEntityResponse], error) {
+			if leader != nil {
+				return leader.GetEntity(ctx, connect.NewRequest(r.Msg))
+			}
+			return s.getEntity(ctx, id)
+		})
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// getEntity describes an entity of this node.
+func (s *Handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect.Response[entityv1.GetEntityResponse], error) {
+	info, err := s.Entities.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := &entityv1.GetEntityResponse{
+		Status:           info.Status,
+		Sequence:         uint64(info.Sequence),
+		SnapshotSequence: uint64(info.SnapshotSequence),
+		ShardId:          uint32(info.Shard),
+		NodeId:           string(info.Node),
+		Resident:         info.Resident,
+		StateBytes:       info.StateBytes,
+		LastError:        info.LastError,
+		Faults:           uint32(info.Faults),
+		Fuel:             info.Fuel,
+		PendingSends:     info.PendingMessages,
+	}
+	if !info.ParkedUntil.IsZero() {
+		out.ParkedUntil = timestamppb.New(info.ParkedUntil)
+	}
+	for i := range info.Actions {
+		a := &info.Actions[i]
+		out.Acts = append(out.Acts, &entityv1.Act{
+			Kind: a.Kind, Timer: a.Timer, CommandId: string(a.Command), RecordedAt: timestamppb.New(time.Unix(0, a.RecordedAt)), Sequence: uint64(a.Sequence),
+		})
+	}
+	for _, t := range info.Timers {
+		out.Timers = append(out.Timers, records.Timer(&t))
+	}
+	if info.Module != (journal.Digest{}) {
+		out.ModuleDigest = info.Module.String()
+	}
+	return connect.NewResponse(out), nil
+}
+
+// ListEntities lists one page: shard after shard, within a shard by id. Who may
+// see entities of some beginnings only is listed those, one after the other.
+func (s *Handler) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+	if visible := authorize.Narrowed(ctx); len(visible) > 0 {
+		return s.listVisible(ctx, r.Msg, visible)
+	}
+	return s.list(ctx, r.Msg)
+}
+
+func (s *Handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+	if _, err := s.Types.Encoding(ctx, m.GetEntityType()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	if err := checkListing(m); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	at := position{shard: 1}
+	last := sharding.ShardID(s.Entities.Shards())
+	if m.GetShardId() != 0 {
+		if m.GetShardId() > uint32(last) {
+			return nil, status.Public(s.Log, status.Argument("there is no such shard"))
+		}
+		at.shard = sharding.ShardID(m.GetShardId())
+		last = at.shard
+	}
+	if shard, one := s.Entities.ShardOfPrefix(m.GetEntityType(), m.GetIdPrefix()); one {
+		if shard < at.shard || shard > last {
+			return connect.NewResponse(&entityv1.ListEntitiesResponse{}), nil
+		}
+		at.shard, last = shard, shard
+	}
+	if m.GetPageToken() != "" {
+		var err error
+		if at, err = parseToken(m.GetPageToken(), filterHash(m), at.shard, last); err != nil {
+			return nil, status.Public(s.Log, err)
+		}
+	}
+	size := int(m.GetPageSize())
+	if size == 0 {
+		size = defaultPageSize
+	}
+	out := &entityv1.ListEntitiesResponse{}
+	pages := listing{service: s, request: m, last: last}
+	for at.shard <= last && len(out.Entities) < size {
+		page := pages.of(ctx, at, size-len(out.Entities))
+		if page.err != nil {
+			return nil, status.Public(s.Log, page.err)
+		}
+		out.Entities = append(out.Entities, page.entries...)
+		if page.next != "" {
+			at.after = page.next
+			break // a shard goes on when a page is full, or when it has looked at enough
+		}
+		at = position{shard: at.shard + 1}
+	}
+	if at.shard <= last {
+		out.NextPageToken = at.token(filterHash(m))
+	}
+	return connect.NewResponse(out), nil
+}
+
+// checkListing refuses what the message's own rules let through.
+func checkListing(m *entityv1.ListEntitiesRequest) error {
+	switch s := m.GetStatus(); {
+	case m.GetResidentOnly() && (s == "deleted" || s == "passivated"):
+		return status.Argument("no entity is in memory and " + s)
+	case m.GetResidentOnly() && s == "unproved":
+		return status.Argument("entities that are unproved are listed whether or not they are in memory")
+	}
+	return nil
+}
+
+// position is a place in a listing: after an id of a shard.
+type position struct {
+	shard sharding.ShardID
+	after string
+}
+
+// token hides the position from callers, who must not build on its form. It
+// belongs to one filter.
+func (p position) token(filter uint32) string {
+	return page.Token(filter, append(binary.BigEndian.AppendUint32(nil, uint32(p.shard)), p.after...))
+}
+
+func parseToken(token string, filter uint32, first, last sharding.ShardID) (position, error) {
+	place, err := page.Parse(token, filter)
+	if err != nil || len(place) < 4 {
+		return position{}, page.ErrToken
+	}
+	p := position{shard: sharding.ShardID(binary.BigEndian.Uint32(place)), after: string(place[4:])}
+	if p.shard < first || p.shard > last || p.after != "" && sharding.ValidateID(p.after) != nil {
+		return position{}, page.ErrToken
+	}
+	return p, nil
+}
+
+// filterHash tells listings with different filters apart.
+func filterHash(m *entityv1.ListEntitiesRequest) uint32 {
+	h := fnv.New32a()
+	var shard [5]byte
+	binary.BigEndian.PutUint32(shard[:], m.GetShardId())
+	if m.GetResidentOnly() {
+		shard[4] = 1
+	}
+	h.Write(shard[:])
+	h.Write([]byte(m.GetEntityType()))
+	h.Write([]byte{0})
+	h.Write([]byte(m.GetIdPrefix()))
+	if status := m.GetStatus(); status != "" {
+		h.Write([]byte{0})
+		h.Write([]byte(status))
+	}
+	return h.Sum32()
+}

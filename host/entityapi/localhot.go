@@ -1,0 +1,37 @@
+package entityapi
+
+import (
+	"context"
+)
+
+// load implements Load.
+type load struct{ *Parts }
+
+func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
+	reports, err := s.Region.Hot(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	fuel := 0.0 // of the node, a second
+	for i := range reports {
+		if seconds := reports[i].Span.Seconds(); seconds > 0 {
+			fuel += float64(reports[i].Fuel) / seconds
+		}
+	}
+	var out []HotEntity
+	for i := range reports {
+		r := &reports[i]
+		seconds := max(r.Span.Seconds(), 1) // a window that has just begun tells little
+		for _, e := range r.Entities {
+			hot := HotEntity{
+				Entity: e.Entity, Shard: e.Shard, Node: s.Self,
+				Commands: float64(e.Commands) / seconds, Over: float64(e.Over) / seconds, Fuel: float64(e.Fuel) / seconds,
+			}
+			if fuel > 0 {
+				hot.FuelShare = min(hot.Fuel/fuel, 1)
+			}
+			out = append(out, hot)
+		}
+	}
+	return out, nil
+}

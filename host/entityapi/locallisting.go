@@ -1,0 +1,174 @@
+package entityapi
+
+import (
+	"context"
+
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+const (
+	// listHeads bounds the entities that one part of a listing reads.
+	listHeads = 8192
+	// listAtOnce is how many of them the lanes are asked about at a time.
+	listAtOnce = 512
+)
+
+// List implements Entities. What exists is read from the journal; who is in
+// memory or parked, the shard's lane says.
+func (s entities) List(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
+	leave, err := s.scan(ctx)
+	if err != nil {
+		return EntityPage{}, err
+	}
+	defer leave()
+	if q.Status == "parked" {
+		return s.parked(ctx, shard, q)
+	}
+	if q.Status == unproved {
+		return s.unproved(ctx, shard, q)
+	}
+	var out EntityPage
+	looks := listHeads
+	for out.Next = q.After; ; {
+		asked := eventlog.PageQuery{
+			Type: q.Type, IDPrefix: q.IDPrefix, After: out.Next, Deleted: q.Status == "deleted",
+			Limit: min(listAtOnce, q.Limit), Looks: looks,
+		}
+		if q.ResidentOnly || q.Status != "" {
+			asked.Limit = listAtOnce
+		}
+		page, err := s.Machine.Page(shard, asked)
+		if err != nil {
+			return out, err
+		}
+		full, err := s.add(ctx, &out, page, q)
+		if err != nil || full {
+			return out, err
+		}
+		if out.Next = page.Next; page.Next == "" || len(out.Entities) == q.Limit {
+			return out, nil
+		}
+		if looks -= len(page.Entities); looks <= 0 || len(page.Entities) < asked.Limit {
+			return out, nil
+		}
+	}
+}
+
+// add adds what the query wants of a page, until the listing is full.
+func (s entities) add(ctx context.Context, out *EntityPage, page eventlog.Page, q EntityQuery) (full bool, err error) {
+	ids := make([]sharding.EntityID, len(page.Entities))
+	for i := range page.Entities {
+		ids[i] = page.Entities[i].Entity
+	}
+	live := make([]*request.Info, len(ids))
+	if len(ids) > 0 && q.Status != "deleted" {
+		if live, err = s.inspect(ctx, ids); err != nil {
+			return false, err
+		}
+	}
+	for i := range page.Entities {
+		sum := EntitySummary{ID: ids[i].ID, Sequence: page.Entities[i].Sequence, Status: "active"}
+		if live[i] != nil && live[i].Status == "parked" {
+			sum.Status = "parked"
+		}
+		if page.Entities[i].Deleted {
+			sum.Status = "deleted"
+		}
+		sum.Resident = live[i] != nil && live[i].Resident
+		if !wanted(sum, q) {
+			continue
+		}
+		if len(out.Entities) == q.Limit {
+			out.Next = out.Entities[q.Limit-1].ID
+			return true, nil
+		}
+		out.Entities = append(out.Entities, sum)
+	}
+	return false, nil
+}
+
+func wanted(sum EntitySummary, q EntityQuery) bool {
+	if q.ResidentOnly && !sum.Resident {
+		return false
+	}
+	switch q.Status {
+	case "":
+		return true
+	case "resident":
+		return sum.Resident
+	case "passivated":
+		return !sum.Resident && sum.Status == "active"
+	}
+	return sum.Status == q.Status
+}
+
+const (
+	// unproved is the status of entities that a module may have misread.
+	unproved = "unproved"
+	// unprovedEntities bounds the truncated histories that one part of a listing
+	// looks into: each takes a record and up to four snapshots.
+	unprovedEntities = 64
+)
+
+// unproved lists the entities of a shard whose first events are gone and of
+// which a module has made a snapshot after another one had written them, if the
+// module served at a time when nobody compared what it made of the other's
+// snapshots. One part looks at few of them, so that whoever wants all of them
+// asks often, and others are served in between.
+func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
+	view, left := s.Metadata.View(), unprovedEntities
+	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listHeads})
+	if err != nil {
+		return out, err
+	}
+	for i := range page.Entities {
+		e := &page.Entities[i]
+		if e.Cut == nil {
+			continue
+		}
+		if left--; left < 0 || len(out.Entities) == q.Limit {
+			out.Next = page.Entities[i-1].Entity.ID
+			return out, nil
+		}
+		all, err := s.Machine.Takeovers(ctx, shard, e.Entity)
+		if err != nil {
+			return out, err
+		}
+		for _, t := range all {
+			if !view.LoadsByProof(q.Type, meta.Digest(t.By)) {
+				out.Entities = append(out.Entities, EntitySummary{ID: e.Entity.ID, Sequence: e.Sequence, Status: unproved, Takeover: &t})
+				break
+			}
+		}
+	}
+	out.Next = page.Next
+	return out, nil
+}
+
+// parked lists the parked entities of a shard: its lane knows them all.
+func (s entities) parked(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
+	var out EntityPage
+	if q.ResidentOnly {
+		return out, nil // what is parked is not in memory
+	}
+	ids, err := s.Region.Parked(ctx, entity.ParkedQuery{Shard: shard, Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: q.Limit + 1})
+	if err != nil {
+		return out, err
+	}
+	for i, id := range ids {
+		if i == q.Limit {
+			out.Next = ids[i-1]
+			break
+		}
+		head, err := s.Machine.Info(shard, sharding.EntityID{Type: q.Type, ID: id})
+		if err != nil {
+			return out, err
+		}
+		out.Entities = append(out.Entities, EntitySummary{ID: id, Sequence: head.Sequence, Status: "parked"})
+	}
+	return out, nil
+}

@@ -1,0 +1,93 @@
+package entityapi
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/entity"
+	"github.com/hostd/hostd/host/entityapi/subscription"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/replay"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Commits finds out what shards have committed.
+type Commits interface {
+	// Confirm returns an index for each shard up to which its log is committed.
+	Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error)
+}
+
+// Parts are the parts of a node that the EntityService is answered from.
+// All are required.
+type Parts struct {
+	Self       sharding.NodeID
+	ClusterID  string
+	ShardCount uint32 // of data shards
+
+	Metadata *cluster.Metadata
+	Leaders  *cluster.Leaders
+	Machine  *eventlog.Machine
+	Region   *entity.ShardRouter
+	Router   *router.Router
+	Types    *modules.Types
+	Keys     *modules.ShardKeys
+	Replays  *replay.Replays
+	Upcasts  *replay.Upcasts
+	Commits  Commits
+
+	scans chan struct{} // a place for each scan that is under way; nil: no bound
+}
+
+// Open fills the parts in.
+func (p *Parts) Open(from Parts) {
+	*p = from
+	p.scans = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+}
+
+// Options are those that the parts answer. The parts may be opened later, before
+// the first call that needs them.
+func (p *Parts) Options() Options {
+	return Options{
+		Runtime: requests{p}, Entities: entities{p}, Histories: histories{p}, Readers: subscription.Readers{EventOrder: eventOrder{p}, Upcasts: upcasts{p}},
+		States: states{p}, Records: histories{p}, Pending: pendingView{p}, DeadLetters: localDeadLetters{p}, Load: load{p},
+	}
+}
+
+// scan waits for a place to read through what a shard has, and returns how to
+// give it back. A call may look at 20,000 rows of each of 4,096 shards. As many
+// calls as callers like would share the processors with the executors, each of
+// which would wait for all of them; so no more read at a time than half
+// the processors can: with one on every processor, each of the goroutines that a
+// command passes would wait out a time slice of one. Nothing that waits for another node or for a client has a place.
+func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
+	if p.scans == nil {
+		return func() {}, nil
+	}
+	select {
+	case p.scans <- struct{}{}:
+		return func() { <-p.scans }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// requests implements command.Runtime.
+type requests struct{ *Parts }
+
+func (r requests) Submit(reqs []*request.Request) { r.Router.Submit(reqs) }
+
+// upcasts implements subscription.Upcasts.
+type upcasts struct{ *Parts }
+
+func (u upcasts) Check(ctx context.Context, entityType string) error {
+	return u.Upcasts.Check(ctx, entityType)
+}
+
+func (u upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (string, []byte, error) {
+	return u.Upcasts.Upcast(ctx, id, at, recordedAt, e)
+}

@@ -1,0 +1,225 @@
+package pending
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/entityapi/records"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// nodeTime bounds how long another node may take for its timers.
+const nodeTime = 3 * time.Second
+
+// placed is a timer with its place among all of the cluster.
+type placed struct {
+	at    Place
+	timer *entityv1.ListTimersResponse_EntityTimer
+}
+
+// part is some timers, in order. With an end there may be others behind it.
+type part struct {
+	timers []placed
+	end    *Place
+}
+
+// merge adds a part, and cuts what is behind the nearest end or beyond a page.
+func (p *part) merge(other part, size int) {
+	p.timers = append(p.timers, other.timers...)
+	if other.end != nil && (p.end == nil || other.end.Before(*p.end)) {
+		p.end = other.end
+	}
+	slices.SortFunc(p.timers, func(a, b placed) int { return a.at.compare(b.at) })
+	// A shard that changes its leader meanwhile may be told of by two nodes.
+	p.timers = slices.CompactFunc(p.timers, func(a, b placed) bool { return a.at == b.at })
+	for n := range p.timers {
+		if p.end != nil && p.end.Before(p.timers[n].at) {
+			p.timers = p.timers[:n]
+			break
+		}
+		if n == size {
+			last := p.timers[n-1].at
+			p.timers, p.end = p.timers[:n], &last
+			break
+		}
+	}
+}
+
+// ListTimers returns a page of timers, of all nodes.
+func (s *Service) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
+	out, err := s.listTimers(ctx, r.Msg)
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest) (*entityv1.ListTimersResponse, error) {
+	if s.Source == nil {
+		return nil, request.ErrUnsupported
+	}
+	whole := !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone()
+	if err := s.known(ctx, m.GetEntityType()); err != nil {
+		return nil, err
+	}
+	q := Query{Type: m.GetEntityType(), By: math.MaxInt64, Limit: pageSize(m.GetPageSize()), Scan: scanned}
+	if m.GetDueBy() != nil {
+		q.By = m.GetDueBy().AsTime().UnixNano()
+	}
+	if m.GetPageToken() != "" {
+		var err error
+		if q.After, err = parseTimerToken(m); err != nil {
+			return nil, err
+		}
+	}
+	out := &entityv1.ListTimersResponse{ShardCount: s.Shards()}
+	var of part
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	if whole {
+		members, err := s.Members(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, node := range members {
+			if string(node) == s.Self {
+				continue
+			}
+			all.Go(func() {
+				theirs, read, err := s.remoteTimers(ctx, node, m)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					out.MissingNodes = append(out.MissingNodes, string(node))
+					return
+				}
+				out.ShardsRead += read
+				of.merge(theirs, q.Limit)
+			})
+		}
+	}
+	own, read, err := s.ownTimers(ctx, q)
+	all.Wait()
+	if err != nil {
+		return nil, err
+	}
+	of.merge(own, q.Limit)
+	out.ShardsRead += read
+	slices.Sort(out.MissingNodes)
+	for _, t := range of.timers {
+		out.Timers = append(out.Timers, t.timer)
+	}
+	if of.end != nil {
+		out.NextPageToken = timerToken(m, *of.end)
+	}
+	return out, nil
+}
+
+// ownTimers are those of the shards that this node leads, and of how many.
+func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32, err error) {
+	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Shards()); shard++ {
+		if !s.Proxy.Leads(shard) {
+			continue
+		}
+		page, err := s.Source.Timers(ctx, shard, q)
+		if err != nil {
+			if ctx.Err() != nil {
+				return of, read, ctx.Err()
+			}
+			continue // it is not read: another node leads it now, or it has stopped
+		}
+		read++
+		next := part{}
+		for i := range page.Timers {
+			next.timers = append(next.timers, s.place(shard, &page.Timers[i]))
+		}
+		if page.More {
+			next.end = &page.Last
+		}
+		of.merge(next, q.Limit)
+		if of.end != nil {
+			q.By = min(q.By, of.end.Due)
+		}
+	}
+	return of, read, nil
+}
+
+func (s *Service) place(shard sharding.ShardID, t *journal.Timer) placed {
+	return placed{s.Source.Place(t), &entityv1.ListTimersResponse_EntityTimer{
+		EntityType: t.Entity.Type, EntityId: t.Entity.ID, ShardId: uint32(shard), Timer: records.Timer(t),
+	}}
+}
+
+// remoteTimers are those of the shards that another node leads.
+func (s *Service) remoteTimers(ctx context.Context, node sharding.NodeID, m *entityv1.ListTimersRequest) (of part, read uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTime)
+	defer cancel()
+	client, err := s.Proxy.Client(node)
+	if err != nil {
+		return of, 0, err
+	}
+	res, err := client.ListTimers(ctx, connect.NewRequest(m))
+	if err != nil {
+		return of, 0, err
+	}
+	for _, t := range res.Msg.GetTimers() {
+		id := sharding.EntityID{Type: t.GetEntityType(), ID: t.GetEntityId()}
+		of.timers = append(of.timers, placed{s.Source.Place(&journal.Timer{Entity: id, Name: t.GetTimer().GetName(), Due: t.GetTimer().GetDue().AsTime().UnixNano()}), t})
+	}
+	if token := res.Msg.GetNextPageToken(); token != "" {
+		if of.end, err = parseTimerToken(&entityv1.ListTimersRequest{EntityType: m.GetEntityType(), DueBy: m.GetDueBy(), PageToken: token}); err != nil {
+			return part{}, 0, err
+		}
+	}
+	return of, res.Msg.GetShardsRead(), nil
+}
+
+func (s *Service) known(ctx context.Context, entityType string) error {
+	if entityType == "" {
+		return nil
+	}
+	return s.Known(ctx, entityType)
+}
+
+func pageSize(asked uint32) int {
+	if asked == 0 {
+		return defaultPage
+	}
+	return int(asked)
+}
+
+// timerFilter tells listings with different filters apart.
+func timerFilter(m *entityv1.ListTimersRequest) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(m.GetEntityType()))
+	if m.GetDueBy() != nil {
+		h.Write(binary.BigEndian.AppendUint64([]byte{0}, uint64(m.GetDueBy().AsTime().UnixNano())))
+	}
+	return h.Sum32()
+}
+
+// timerToken hides a place from callers, who must not build on its form.
+func timerToken(m *entityv1.ListTimersRequest, at Place) string {
+	return page.Token(timerFilter(m), append(binary.BigEndian.AppendUint64(nil, uint64(at.Due)), at.Key...))
+}
+
+func parseTimerToken(m *entityv1.ListTimersRequest) (*Place, error) {
+	place, err := page.Parse(m.GetPageToken(), timerFilter(m))
+	if err != nil || len(place) <= 8 {
+		return nil, page.ErrToken
+	}
+	return &Place{Due: int64(binary.BigEndian.Uint64(place)), Key: string(place[8:])}, nil
+}

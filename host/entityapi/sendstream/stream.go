@@ -1,0 +1,276 @@
+package sendstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/entityapi/command"
+	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// maxStreamItems bounds the commands of one message.
+const maxStreamItems = 1024
+
+// stream is one SendStream call. The goroutine of the call reads: every
+// message becomes one batch and one Submit. A second one writes whatever has
+// been completed when it looks, as one message. Completions come from lanes
+// and only append to a list.
+type stream struct {
+	svc      *Service
+	conn     *connect.BidiStream[wire.Message, wire.Message]
+	guard    *admission.Stream
+	charge   *admission.Charge // of the message that was read last
+	deadline time.Time         // of the whole stream; zero when it has none
+	who      *principal.Principal
+	trace    *request.Trace // the call's span
+	names    interner
+	scratch  []byte
+	stranger stranger
+	nodes    map[sharding.NodeID][]byte // the writer's
+
+	wake chan struct{} // one slot: something was completed, or input ended
+	room chan struct{} // one slot: commands in flight have become fewer
+	gone chan struct{} // closed when the writer has ended
+
+	mu       sync.Mutex
+	done     []*item   // completed and not yet taken by the writer
+	waiting  batchList // batches with items not yet written
+	inFlight int       // items read and not yet written
+	bytes    int64     // of batches that are not released
+	eof      bool      // no more input: end when inFlight is 0
+	closed   bool      // nobody writes any more: completions only release
+}
+
+// read takes messages until the client's half-close, which is no error.
+func (st *stream) read(ctx context.Context) error {
+	for {
+		b := st.svc.batches.get()
+		b.stream = st
+		err := st.conn.Conn().Receive(&b.message)
+		if err == nil {
+			b.arrived = time.Now()
+			err = st.parse(ctx, b)
+		}
+		st.charge.Decoded()
+		if err == nil {
+			err = st.svc.Arrivals.Check(ctx)
+		}
+		if err == nil {
+			err = st.reserve(b)
+		}
+		if err != nil {
+			st.svc.batches.put(b)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		st.submit(ctx, b)
+	}
+}
+
+// parse turns a message into the items of its batch. What is wrong with one
+// command becomes the outcome of that item.
+func (st *stream) parse(ctx context.Context, b *batch) error {
+	st.stranger = stranger{}
+	b.payer = st.svc.Quotas.Of(ctx)
+	err := wire.ParseRequest(b.message.Bytes, func(c *wire.Command) error {
+		if len(b.items) == maxStreamItems {
+			return status.Argument("a message carries at most 1,024 commands")
+		}
+		b.items = append(b.items, item{batch: b, correlation: c.Correlation})
+		it := &b.items[len(b.items)-1]
+		it.req.Result.Err = st.fill(ctx, it, c)
+		return nil
+	})
+	if errors.Is(err, wire.ErrMalformed) {
+		return status.Argument("a message does not decode")
+	}
+	return err
+}
+
+// fill makes the request of one command. Entity and command id share one
+// allocation; the payload stays where it is, in the batch's message.
+func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
+	r := &it.req
+	st.scratch = append(append(st.scratch[:0], c.EntityID...), c.CommandID...)
+	joint := string(st.scratch)
+	r.Entity.Type = st.names.get(c.EntityType)
+	r.Entity.ID = joint[:len(c.EntityID)]
+	r.Name = st.names.get(c.Name)
+	commandID := joint[len(c.EntityID):]
+	if err := command.CheckName("command", r.Name); err != nil {
+		return err
+	}
+	if err := command.CheckID(commandID); err != nil {
+		return err
+	}
+	if err := command.CheckRetry(commandID, c.FirstAgeMs); err != nil {
+		return err
+	}
+	if st.svc.Roles != nil {
+		if err := st.svc.Roles.Command(ctx, r.Entity.Type, r.Entity.ID, r.Name, commandID); err != nil {
+			return err
+		}
+	}
+	r.First = it.batch.arrived
+	command.TriedBefore(r, c.FirstAgeMs)
+	r.ID, r.ServerID = journal.CommandID(commandID), false
+	if r.ID == "" {
+		r.ID, r.ServerID = st.svc.IDs.Next(), true
+	}
+	var err error
+	r.Principal, r.Roles = st.who, st.svc.Roles.Revision()
+	if r.ExpectedSequence, err = command.Expectation(c.HasExpected, c.Expected); err != nil {
+		return err
+	}
+	if st.stranger.entityType == r.Entity.Type && st.stranger.err != nil {
+		return st.stranger.err
+	}
+	it.beside = c.Kind == wire.JSONPayload
+	it.answer, r.Payload, err = command.AdmitEncoded(ctx, st.svc.Types, r.Entity, c.Kind, c.Payload)
+	if errors.Is(err, request.ErrUnknownType) || errors.Is(err, request.ErrNotReady) {
+		st.stranger = stranger{r.Entity.Type, err}
+	}
+	if err != nil {
+		return err
+	}
+	return it.batch.payer.Take(len(r.Payload))
+}
+
+// stranger is a type that the node could not tell, of the commands of one
+// message: each that names it would wait for the metadata to be read again.
+type stranger struct {
+	entityType string
+	err        error
+}
+
+// reserve waits until the batch fits among the commands in flight of its
+// stream, by number and by bytes. One that does not fit among what waits on the
+// node is answered with that, and its bytes are let go of at once.
+func (st *stream) reserve(b *batch) error {
+	for {
+		st.mu.Lock()
+		if st.fits(b) {
+			st.inFlight += len(b.items)
+			st.count(b)
+			b.open = len(b.items)
+			b.deadline = time.Now().Add(st.svc.Deadline)
+			if !st.deadline.IsZero() && st.deadline.Before(b.deadline) {
+				b.deadline = st.deadline
+			}
+			if b.open > 0 {
+				st.waiting.push(b)
+			}
+			st.mu.Unlock()
+			return nil
+		}
+		st.mu.Unlock()
+		select {
+		case <-st.room:
+		case <-st.gone:
+			return io.ErrClosedPipe
+		}
+	}
+}
+
+// fits is called with the lock held.
+func (st *stream) fits(b *batch) bool {
+	return (st.inFlight == 0 || st.inFlight+len(b.items) <= st.svc.MaxInFlight) && (st.bytes == 0 || st.bytes+b.size() <= st.svc.MaxBytes)
+}
+
+// count counts what the batch holds, for the stream and for the node. It is
+// called with the lock held.
+func (st *stream) count(b *batch) {
+	st.charge.Settle() // what follows is in its place
+	bytes := b.size()
+	err := st.svc.Waiting.Take(bytes)
+	if err == nil {
+		b.bytes = bytes
+		st.bytes += bytes
+		return
+	}
+	for i := range b.items {
+		if r := &b.items[i].req; r.Result.Err == nil {
+			r.Result.Err = err
+		}
+		b.items[i].req.Payload = nil
+	}
+	b.message.Bytes = nil
+}
+
+// release takes note that the runtime has let go of a batch.
+func (st *stream) release(b *batch) {
+	if b.bytes == 0 {
+		return
+	}
+	st.svc.Waiting.Give(b.bytes)
+	st.mu.Lock()
+	st.bytes -= b.bytes
+	st.mu.Unlock()
+	b.bytes = 0
+	signal(st.room)
+}
+
+// submit hands the batch to the runtime and answers what is already decided.
+func (st *stream) submit(ctx context.Context, b *batch) {
+	if err := st.svc.Arrivals.Check(ctx); err != nil {
+		for i := range b.items {
+			b.items[i].req.Result.Err = err
+		}
+	}
+	b.refs.Store(int32(len(b.items)) + 1)
+	for i := range b.items {
+		it := &b.items[i]
+		if it.req.Result.Err != nil {
+			continue
+		}
+		it.req.Kind = request.Command
+		it.req.Deadline = b.deadline
+		it.req.Done = b
+		it.req.Route.Ordered = true
+		it.req.Tag = uint64(i)
+		it.req.Trace = st.trace
+		b.submit = append(b.submit, &it.req)
+	}
+	if len(b.submit) < len(b.items) {
+		for i := range b.items {
+			if it := &b.items[i]; it.req.Result.Err != nil {
+				st.completed(it)
+			}
+		}
+	}
+	if len(b.submit) > 0 {
+		st.svc.Runtime.Submit(b.submit)
+	}
+	b.release(1)
+}
+
+// completed queues an item's answer; it is called from lanes and does not
+// block.
+func (st *stream) completed(it *item) {
+	st.mu.Lock()
+	if st.closed || it.state == itemExpired {
+		st.mu.Unlock()
+		it.batch.release(1)
+		return
+	}
+	it.state = itemCompleted
+	st.done = append(st.done, it)
+	first := len(st.done) == 1
+	st.mu.Unlock()
+	if first {
+		signal(st.wake)
+	}
+}

@@ -1,0 +1,59 @@
+package entityapi
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/replay"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// folded is a state that all entities have.
+type folded struct {
+	States
+	state string
+}
+
+func (f folded) Fold(context.Context, sharding.EntityID, *journal.Sequence) (replay.Folded, error) {
+	return replay.Folded{State: []byte(f.state), Sequence: 1}, nil
+}
+
+// jsonTypes are entity types, all of JSON.
+type jsonTypes struct{}
+
+func (jsonTypes) Encoding(context.Context, string) (request.Encoding, error) {
+	return request.JSON, nil
+}
+
+func (fiveShards) ShardOf(sharding.EntityID) sharding.ShardID { return 1 }
+
+// TestLargeStatesAreBytes: a JSON value has up to six times the bytes of its
+// text. One that no client of gRPC would take is the text itself.
+func TestLargeStatesAreBytes(t *testing.T) {
+	for text, asJSON := range map[string]bool{
+		`{"a":1}`: true,
+		"[" + strings.Repeat("1,", 200<<10) + "1]":       true,
+		"[" + strings.Repeat("1,", 1<<19-10) + "1]":      false,
+		`["` + strings.Repeat("x", 1<<20-100) + `"]`:     true,
+		"no JSON " + strings.Repeat("x", 1<<20-100) + "": false,
+	} {
+		s := &Handler{Options: Options{States: folded{state: text}, Types: jsonTypes{}, Entities: fiveShards{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler)}}
+		res, err := s.GetState(t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "note", EntityId: "a"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := proto.Size(res.Msg); n > page.MaxAnswer+1024 || (res.Msg.GetJson() != nil) != asJSON || !asJSON && string(res.Msg.GetData()) != text {
+			t.Errorf("%.10q of %d bytes: an answer of %d bytes, JSON %v", text, len(text), n, res.Msg.GetJson() != nil)
+		}
+	}
+}

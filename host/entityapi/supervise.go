@@ -1,0 +1,220 @@
+package entityapi
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/entityapi/command"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// ClearFaults lets a parked entity run again.
+func (s *Handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if _, err := s.stateType(ctx, id); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	_, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+			if leader != nil {
+				return leader.ClearFaults(ctx, connect.NewRequest(r.Msg))
+			}
+			return connect.NewResponse(&entityv1.ClearFaultsResponse{}), s.States.ClearFaults(ctx, id)
+		})
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(&entityv1.ClearFaultsResponse{}), nil
+}
+
+// SkipTimer cancels a timer in an operator's name. Like a deletion it has its
+// command id before the first attempt, so that no later one ends another timer.
+func (s *Handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	if err := command.CheckName("timer", r.Msg.GetTimer()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	if _, err := s.stateType(ctx, id); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	res, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.SkipTimerResponse], error) {
+			if leader != nil {
+				began := time.Now()
+				res, err := leader.SkipTimer(ctx, connect.NewRequest(&entityv1.SkipTimerRequest{
+					EntityType: id.Type, EntityId: id.ID, Timer: r.Msg.GetTimer(), CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
+				}))
+				tried.ended(began, err)
+				return res, err
+			}
+			sequence, err := s.States.SkipTimer(ctx, id, r.Msg.GetTimer(), command, tried.first)
+			return connect.NewResponse(&entityv1.SkipTimerResponse{Sequence: uint64(sequence)}), err
+		})
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// Delete ends an entity's life.
+func (s *Handler) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
+	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
+	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	if _, err := s.stateType(ctx, id); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	res, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteResponse], error) {
+			if leader != nil {
+				began := time.Now()
+				res, err := leader.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
+					EntityType: id.Type, EntityId: id.ID, CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
+				}))
+				tried.ended(began, err)
+				return res, err
+			}
+			sequence, err := s.States.Delete(ctx, id, command, tried.first)
+			return connect.NewResponse(&entityv1.DeleteResponse{Sequence: uint64(sequence)}), err
+		})
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// adminRequest names an operator's request before its first attempt.
+func (s *Handler) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
+	if err := command.CheckID(commandID); err != nil {
+		return "", attempts{}, err
+	}
+	if err := command.CheckRetry(commandID, firstAgeMs); err != nil {
+		return "", attempts{}, err
+	}
+	command := journal.CommandID(commandID)
+	if command == "" {
+		command = s.ids.Next()
+	}
+	return command, attemptsSince(firstAgeMs), nil
+}
+
+// attempts is when an operator's request was first tried, with an effect that
+// is not known; zero where it was not.
+type attempts struct{ first time.Time }
+
+func attemptsSince(firstAgeMs uint64) (a attempts) {
+	if firstAgeMs > 0 {
+		a.first = time.Now().Add(-command.Age(firstAgeMs))
+	}
+	return a
+}
+
+// ageMs is how long ago the first was, as another node is told it.
+func (a *attempts) ageMs() uint64 {
+	if a.first.IsZero() {
+		return 0
+	}
+	return uint64(max(time.Since(a.first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
+}
+
+// ended notes the outcome of an attempt at another node: one without an answer
+// may have had an effect.
+func (a *attempts) ended(began time.Time, err error) {
+	if err != nil && a.first.IsZero() && !connect.IsWireError(err) {
+		a.first = began
+	}
+}
+
+const (
+	// mostCleared bounds the entities that one call clears.
+	mostCleared = 10_000
+	// clearPage is how many are looked for at a time.
+	clearPage = 500
+)
+
+// ClearTypeFaults lets the parked entities of a type run again, shard after
+// shard where they are led; after an error those before it are cleared.
+func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+	if s.States == nil {
+		return s.UnimplementedEntityServiceHandler.ClearTypeFaults(ctx, r)
+	}
+	_, err := s.Types.Encoding(ctx, r.Msg.GetEntityType())
+	only := r.Msg.GetShardId()
+	switch {
+	case err != nil:
+	case only > s.Entities.Shards():
+		err = status.Argument("there is no such shard")
+	case only == 0 && leaderproxy.FromPeer(ctx):
+		err = status.Argument("another node asks for one shard")
+	}
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	first, last := uint32(1), s.Entities.Shards()
+	if only != 0 {
+		first, last = only, only
+	}
+	limit := r.Msg.GetLimit()
+	if limit == 0 || limit > mostCleared {
+		limit = mostCleared
+	}
+	out := &entityv1.ClearTypeFaultsResponse{}
+	for shard := first; shard <= last && !out.More; shard++ {
+		m := &entityv1.ClearTypeFaultsRequest{EntityType: r.Msg.GetEntityType(), ShardId: shard, Limit: limit - out.GetCleared()}
+		if m.Limit == 0 {
+			out.More = true // there may be
+			break
+		}
+		res, err := leaderproxy.Do(ctx, s.Proxy, sharding.ShardID(shard),
+			func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+				if leader != nil {
+					return leader.ClearTypeFaults(ctx, connect.NewRequest(m))
+				}
+				return s.clearShard(ctx, m)
+			})
+		if err != nil {
+			return nil, status.Public(s.Log, err)
+		}
+		out.Cleared += res.Msg.GetCleared()
+		out.More = res.Msg.GetMore()
+	}
+	return connect.NewResponse(out), nil
+}
+
+// clearShard clears the parked entities of a shard that this node leads.
+func (s *Handler) clearShard(ctx context.Context, m *entityv1.ClearTypeFaultsRequest) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+	out := &entityv1.ClearTypeFaultsResponse{}
+	shard := sharding.ShardID(m.GetShardId())
+	for q := (EntityQuery{Type: m.GetEntityType(), Status: "parked", Limit: clearPage}); ; {
+		page, err := s.Entities.List(ctx, shard, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page.Entities {
+			if out.Cleared == m.GetLimit() {
+				out.More = true
+				return connect.NewResponse(out), nil
+			}
+			if err := s.States.ClearFaults(ctx, sharding.EntityID{Type: q.Type, ID: e.ID}); err != nil {
+				return nil, err
+			}
+			out.Cleared++
+		}
+		if q.After = page.Next; q.After == "" {
+			return connect.NewResponse(out), nil
+		}
+	}
+}
