@@ -77,7 +77,7 @@ func TestRoles(t *testing.T) {
 		{"ann", "auth can-i invoke counter", cli.ExitFailed, "all ids"},
 		{"ann", "auth can-i fly", cli.ExitFailed, "no such verb"},
 		{"root", "auth can-i read * -o json", cli.ExitDone, `"allowed": true`},
-		{"root", "binding rm token:root", cli.ExitFailed, "the last that has the role admin"},
+		{"root", "binding rm token:root", cli.ExitFailed, "is the last subject with the role admin"},
 		{"root", "binding rm token:ann", cli.ExitDone, "token:ann has no roles"},
 		{"root", "role rm clerk", cli.ExitDone, "clerk is no role"},
 		{"root", "role put small --quota commands-per-second=100,streams=8", cli.ExitDone, "revision"},

@@ -34,7 +34,7 @@ func TestTokensOfTheCluster(t *testing.T) {
 		{"root", "token create ci --role viewer --file " + in("tokens"), cli.ExitUsage, "give one of them"},
 		{"root", "token create ci --role viewer --ttl 1h --out " + in("ci"), cli.ExitDone, "token:ci, revision"},
 		{"root", "token create ci --role viewer --out " + in("ci"), cli.ExitFailed, "exists"},
-		{"root", "token create ci --role viewer --out " + in("again"), cli.ExitFailed, "there is a token ci already"},
+		{"root", "token create ci --role viewer --out " + in("again"), cli.ExitFailed, "a token named ci exists already"},
 		{"root", "token create cd --role nobody --out " + in("again"), cli.ExitFailed, "there is no role nobody"},
 		{"root", "token create root --role viewer --out " + in("again"), cli.ExitFailed, "the token file of this node has a token of that name"},
 		{"ci", "auth whoami", cli.ExitDone, "token:ci  -       viewer"},
