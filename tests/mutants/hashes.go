@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,11 +19,12 @@ import (
 )
 
 // hashesFile has, for each fault that was found, the hash of its text and of
-// the files that it changes as they were then. As long as they are the same, a
-// fault is planted again only when it is its turn.
+// the code that it changes as it was then. As long as they are the same, a
+// fault is planted again only when it is its turn. Comments do not count,
+// because no test can depend on them.
 const hashesFile = "tests/mutants/testdata/hashes.txt"
 
-// hash is of a fault's text and of the files that it changes.
+// hash is of a fault's text and of the code in the files that it changes.
 func (f fault) hash(root string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\n%s", len(f.text), f.text)
@@ -34,9 +38,30 @@ func (f fault) hash(root string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(h, "%s %d\n%s", file, len(text), text)
+		fmt.Fprintf(h, "%s\n", file)
+		writeCode(h, text)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// writeCode writes the tokens of a Go file, a line each: its text without
+// comments and white space. Directives of the compiler and constraints of a
+// build are comments that count.
+func writeCode(w io.Writer, src []byte) {
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(src)), src, nil, scanner.ScanComments)
+	for {
+		_, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return
+		case tok == token.COMMENT && !strings.HasPrefix(text, "//go:"):
+		case tok == token.SEMICOLON: // text says whether it was written or is the end of a line
+			fmt.Fprintln(w, tok)
+		default:
+			fmt.Fprintf(w, "%v %q\n", tok, text)
+		}
+	}
 }
 
 // readHashes returns the hashes of the faults by their names.

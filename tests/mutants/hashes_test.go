@@ -42,6 +42,10 @@ func TestTableOfHashes(t *testing.T) {
 	if err != nil || len(got) != 2 || got["found"] != first || got["kept"] != "11" {
 		t.Errorf("the table is %v: %v", got, err)
 	}
+	write("a.go", "// A comment.\none // line\n")
+	if commented := hash(); commented != first {
+		t.Errorf("hash %s became %s by comments", first, commented)
+	}
 	write("a.go", "one more\n")
 	second := hash()
 	f.text = "another text"
