@@ -28,8 +28,8 @@ func TestFirstAdmins(t *testing.T) {
 		"# none":                             "names nobody",
 		good + "\nadmin group:ops":           "more than one line",
 		"admin group:ops\nadmin group:other": "more than one line",
-		"admin anonymous":                    "cannot be admin",
-		"admin ops":                          "is none",
+		"admin anonymous":                    "cannot have the role admin",
+		"admin ops":                          "invalid subject",
 		"group:ops":                          "nor 'admin SUBJECT'",
 		line(t, "root", token, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)): "expires",
 	} {

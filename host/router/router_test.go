@@ -239,7 +239,7 @@ func TestNoLeaderIsSaidSoon(t *testing.T) {
 		began := time.Now()
 		unknown, held := send(0, time.Minute), send(1, time.Minute)
 		res := <-held
-		if _, ok := errors.AsType[*sharding.NotLeaderError](res.Err); !ok || !strings.Contains(res.Err.Error(), "hears nothing of n2") {
+		if _, ok := errors.AsType[*sharding.NotLeaderError](res.Err); !ok || !strings.Contains(res.Err.Error(), "cannot reach n2") {
 			t.Errorf("held: %v", res.Err)
 		}
 		if took := time.Since(began); took > time.Second {

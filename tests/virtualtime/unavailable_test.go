@@ -152,7 +152,7 @@ func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
 			here := w.plain(i)
 			here.refused(here.about(entity))
 			_, err := w.plain(i).Query(t.Context(), connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("hears nothing of %s", id(dead[0]))) && !strings.Contains(err.Error(), fmt.Sprintf("hears nothing of %s", id(dead[1]))) {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("cannot reach %s", id(dead[0]))) && !strings.Contains(err.Error(), fmt.Sprintf("cannot reach %s", id(dead[1]))) {
 				t.Errorf("%s gives as the reason %v", id(i), err)
 			}
 		}
