@@ -1,23 +1,23 @@
 package resident
 
-// Cache decides which of an executor's resident entities leaves when memory is
-// short: W-TinyLFU (Einziger, Friedman, Manes, "TinyLFU: A Highly Efficient
-// Cache Admission Policy", 2017). New ones pass through a small window; who
-// leaves the window stays only if it was asked for more often than the one
-// that would leave in its place. It has no size of its own: the caller asks
-// for victims.
+// Cache decides which of an executor's resident entities is evicted if memory
+// is short. It implements W-TinyLFU (Einziger, Friedman, Manes, "TinyLFU: A
+// Highly Efficient Cache Admission Policy", 2017). New entities pass through a
+// small window. An entity that leaves the window stays only if it was used more
+// often than the entity that would be evicted instead. The cache has no size of
+// its own: the caller asks for victims.
 //
 //	add --> window --(over 1 %)--> probation <--touch / over 80 %--> protected
-//	                                   |
-//	                                victim
+//	                                  |
+//	                              victim
 type Cache[E Member[E]] struct {
 	window, probation, protected list[E]
 	count                        int // in the lists
-	apart                        int // dormant: they count, and are in no list
+	apart                        int // hibernated: they count for the sketch, but are in no list
 	often                        sketch
 }
 
-// Segment is the list that an entity is in; zero is none.
+// Segment is the list that an entity is in; the zero value is none.
 type Segment uint8
 
 const (
@@ -27,17 +27,17 @@ const (
 	inProtected
 )
 
-// Links are an entity's neighbours in a list.
+// Links are the neighbours of an entity in a list.
 type Links[E any] struct{ prev, next E }
 
 // Member is an entity that can be in a Cache: a pointer.
 type Member[E any] interface {
 	Named
-	// Place is where the cache keeps what it knows of the entity.
+	// Place returns the cache's data for the entity.
 	Place() (*Links[E], *Segment)
 }
 
-// list is entities in order, least recently used first.
+// list is a list of entities, least recently used first.
 type list[E Member[E]] struct {
 	first, last E
 	len         int
@@ -95,7 +95,7 @@ func (c *Cache[E]) move(e E, to Segment) {
 	}
 }
 
-// Add takes an entity in that is outside.
+// Add adds an entity that is in no list.
 func (c *Cache[E]) Add(e E) {
 	c.count++
 	c.often.fit(c.count + c.apart)
@@ -106,38 +106,39 @@ func (c *Cache[E]) Add(e E) {
 	}
 }
 
-// Remove takes an entity out, if it is in.
+// Remove removes an entity if it is in a list.
 func (c *Cache[E]) Remove(e E) {
 	if _, seg := e.Place(); *seg == outside {
 		return
 	}
 	c.move(e, outside)
 	if c.count--; c.count+c.apart == 0 {
-		c.often = sketch{} // nobody is left to compare
+		c.often = sketch{} // no entity is left to compare
 	}
 }
 
-// SetApart takes an entity out of the lists that stays in memory.
+// SetApart removes a hibernated entity from the lists. It continues to count,
+// because it is still in memory.
 func (c *Cache[E]) SetApart(e E) {
 	c.apart++
 	c.Remove(e)
 }
 
-// PutBack takes an entity in again that was set apart.
+// PutBack returns an entity that was set apart to the lists.
 func (c *Cache[E]) PutBack(e E) {
 	c.apart--
 	c.count++
 	c.move(e, inProbation)
 }
 
-// DropApart forgets an entity that was set apart.
+// DropApart forgets one entity that was set apart.
 func (c *Cache[E]) DropApart() {
 	if c.apart--; c.count+c.apart == 0 {
 		c.often = sketch{}
 	}
 }
 
-// Touch tells that an entity was asked for.
+// Touch notes a request for an entity.
 func (c *Cache[E]) Touch(e E) {
 	c.often.increment(e.Key())
 	switch _, seg := e.Place(); *seg {
@@ -151,8 +152,8 @@ func (c *Cache[E]) Touch(e E) {
 	}
 }
 
-// Victim returns the entity that should leave; nil when there is none. It stays
-// in until it is removed or touched.
+// Victim returns the entity to evict, or nil if there is none. The entity
+// remains in its list until it is removed or touched.
 func (c *Cache[E]) Victim() E {
 	var none E
 	candidate, oldest := c.probation.last, c.probation.first
@@ -167,27 +168,27 @@ func (c *Cache[E]) Victim() E {
 	return candidate
 }
 
-// ForgetApart forgets all entities that were set apart.
 func (c *Cache[E]) ForgetApart() { c.apart = 0 }
 
-// Count is how many entities are in, but for those that are set apart.
+// Count is the number of entities in the lists, without those that are set
+// apart.
 func (c *Cache[E]) Count() int { return c.count }
 
-// Apart is how many entities are set apart.
+// Apart is the number of entities that are set apart.
 func (c *Cache[E]) Apart() int { return c.apart }
 
-// Estimate is how often the entity with that key was asked for of late, about.
+// Estimate returns about how often the entity with this key was used recently.
 func (c *Cache[E]) Estimate(key uint32) uint64 { return c.often.estimate(key) }
 
-// sketch estimates how often a key was seen of late: a count-min sketch of
-// four-bit counters, halved after ten times as many increments as it has
-// words.
+// sketch estimates how often a key was used recently. It is a count-min sketch
+// of four-bit counters, which are halved after ten times as many increments as
+// it has words.
 type sketch struct {
 	words []uint64 // 16 counters each; a power of two
 	added int
 }
 
-// fit makes room for so many keys. A larger sketch begins from nothing.
+// fit makes room for the given number of keys. A larger sketch starts empty.
 func (s *sketch) fit(keys int) {
 	if keys <= len(s.words) {
 		return
@@ -199,7 +200,7 @@ func (s *sketch) fit(keys int) {
 	s.words, s.added = make([]uint64, n), 0
 }
 
-// slot is the i-th counter of a key: a word and a shift.
+// slot returns the i-th counter of a key as a word and a shift.
 func (s *sketch) slot(key uint32, i uint) (word int, shift uint) {
 	h := (uint64(key) + uint64(i)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
 	h ^= h >> 32

@@ -19,7 +19,8 @@ func (m *member) Key() uint32                        { return m.key }
 func (m *member) ID() sharding.EntityID              { return m.id }
 func (m *member) Place() (*Links[*member], *Segment) { return &m.links, &m.seg }
 
-// lru is what the cache is measured against: the least recently used leaves.
+// lru is the policy that the cache is compared with: it evicts the least
+// recently used entity.
 type lru struct{ list[*member] }
 
 func (l *lru) Add(n *member)    { l.push(n); n.seg = inWindow }
@@ -34,7 +35,8 @@ type policy interface {
 	Victim() *member
 }
 
-// trace is a sequence of keys; scans of keys asked for once come between.
+// trace returns a random sequence of keys, interrupted by scans of keys that
+// are used only once if scan is set.
 func trace(skew float64, scan bool, n int) []int {
 	const keys = 100_000
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -49,7 +51,7 @@ func trace(skew float64, scan bool, n int) []int {
 	return out
 }
 
-// hits is the share of a trace that finds its entity resident, in percent.
+// hits returns the percentage of a trace whose entity is resident.
 func hits(p policy, keys []int, room int) float64 {
 	nodes := map[int]*member{}
 	resident, hit := 0, 0
@@ -79,7 +81,7 @@ var traces = []struct {
 	skew float64
 	scan bool
 	room int
-	gain float64 // points that the cache must be ahead of LRU
+	gain float64 // minimum lead of the cache over LRU, in percentage points
 }{
 	{"zipf 1.01 in 2%", 1.01, false, 2_000, 4},
 	{"zipf 1.01 in 10%", 1.01, false, 10_000, 2},
@@ -87,8 +89,8 @@ var traces = []struct {
 	{"zipf 1.01 with scans in 5%", 1.01, true, 5_000, 4},
 }
 
-// TestCacheKeepsWhatIsAskedFor: on skewed traces the cache finds more resident
-// than LRU does.
+// TestCacheKeepsWhatIsAskedFor checks that the cache has a higher hit rate than
+// LRU on skewed traces.
 func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
 	for _, tt := range traces {
 		keys := trace(tt.skew, tt.scan, 400_000)
@@ -100,7 +102,7 @@ func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestCacheForgetsOldFame: what was asked for often and no longer is makes way.
+// TestCacheForgetsOldFame checks that formerly popular entities are evicted.
 func TestCacheForgetsOldFame(t *testing.T) {
 	var keys []int
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -114,8 +116,8 @@ func TestCacheForgetsOldFame(t *testing.T) {
 	}
 }
 
-// TestCacheListsAgree: whatever is done, every node that is in is in one list,
-// and there is a victim until none is left.
+// TestCacheListsAgree checks after random operations that every entity is in
+// exactly one list, and that there is a victim until the cache is empty.
 func TestCacheListsAgree(t *testing.T) {
 	var c Cache[*member]
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -151,8 +153,8 @@ func TestCacheListsAgree(t *testing.T) {
 	}
 }
 
-// One operation is one request of a Zipf trace; hit% is the share that finds
-// its entity resident.
+// BenchmarkCache: one operation is one request of a Zipf trace; hit% is the
+// percentage of requests whose entity is resident.
 func BenchmarkCache(b *testing.B) {
 	for _, tt := range traces {
 		keys := trace(tt.skew, tt.scan, 400_000)

@@ -2,42 +2,43 @@ package resident
 
 import "github.com/hostd/hostd/sharding"
 
-// Directory finds the entities of a shard by their names. It costs one pointer
-// for each slot, between two eighths and three quarters of which are taken; a
-// map would keep a copy of the name beside it, and never gives room back.
-// Whoever finds its slot taken is in the next.
+// Directory finds the entities of a shard by their names. It is a hash table
+// with linear probing that costs one pointer per slot, and between a quarter
+// and three quarters of the slots are used. A map would keep a second copy of
+// each name and never shrinks.
 //
-// To grow or shrink looks at every entity that is in, a tenth of a microsecond
-// each, with the executor waiting. So a directory that has become large falls
-// into parts by the first bits of the keys, each of which grows by itself.
+// To grow or shrink, the table visits every entity, which takes a tenth of a
+// microsecond each while the executor waits. So a large directory splits into
+// parts by the first bits of the keys, and each part grows by itself.
 type Directory[E Named] struct {
-	slots []E // a power of two, or none
+	slots []E // the length is a power of two, or 0
 	parts []Directory[E]
 	len   int
 }
 
 const (
-	// splitSlots is at how many slots a directory, or a Table, that is to grow
-	// falls into parts.
+	// splitSlots is the number of slots above which a Directory or a Table
+	// splits into parts instead of growing.
 	splitSlots = 8192
 	partBits   = 8
 )
 
-// partOf is the part that a key is in.
+// partOf returns the part that a key belongs to.
 func partOf(key uint32) int { return int(key >> (32 - partBits)) }
 
 const leastSlots = 8
 
-// Named is an entity as a Directory knows it: a pointer.
+// Named is an entity in a Directory: a pointer.
 type Named interface {
 	comparable
 	ID() sharding.EntityID
-	// Key is that of KeyOf for the ID.
+	// Key is KeyOf of the ID.
 	Key() uint32
 }
 
-// KeyOf is a hash of an entity's name: where the search for it begins, and what
-// the cache counts. The salt keeps callers from choosing names that collide.
+// KeyOf returns a hash of an entity's name, which is its hash table position
+// and its key in the cache. The salt prevents callers from choosing names that
+// collide.
 func KeyOf(salt uint64, id sharding.EntityID) uint32 {
 	h := salt
 	for _, s := range [...]string{id.Type, id.ID} {
@@ -67,10 +68,10 @@ func (d *Directory[E]) Get(id sharding.EntityID, key uint32) E {
 	return none
 }
 
-// Has reports whether the entity itself is in.
+// Has reports whether this very entity is in the directory.
 func (d *Directory[E]) Has(e E) bool { return d.Get(e.ID(), e.Key()) == e }
 
-// Put adds an entity that is not in.
+// Put adds an entity that is not in the directory.
 func (d *Directory[E]) Put(e E) {
 	if d.parts == nil && 4*(d.len+1) > 3*splitSlots {
 		d.split()
@@ -83,7 +84,7 @@ func (d *Directory[E]) Put(e E) {
 	d.put(e)
 }
 
-// put is Put of a part, or of a directory without any.
+// put implements Put for a part, or for a directory without parts.
 func (d *Directory[E]) put(e E) {
 	if 4*(d.len+1) > 3*len(d.slots) {
 		d.resize(max(2*len(d.slots), leastSlots))
@@ -110,7 +111,7 @@ func (d *Directory[E]) place(e E) {
 	d.slots[i] = e
 }
 
-// Remove takes an entity out and reports whether it was in.
+// Remove removes an entity and reports whether it was in the directory.
 func (d *Directory[E]) Remove(e E) bool {
 	var none E
 	if d.parts != nil {
@@ -161,7 +162,8 @@ func (d *Directory[E]) resize(slots int) {
 	}
 }
 
-// All are the entities, in no order; the directory may change meanwhile.
+// All returns the entities in no particular order. The slice is a copy, so the
+// directory may change meanwhile.
 func (d *Directory[E]) All() []E {
 	var none E
 	out := make([]E, 0, d.len)
@@ -176,5 +178,5 @@ func (d *Directory[E]) All() []E {
 	return out
 }
 
-// Len is how many entities are in.
+// Len is the number of entities.
 func (d *Directory[E]) Len() int { return d.len }

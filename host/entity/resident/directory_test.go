@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDirectoryAgreesWithAMap: entities come and go, many of them with the same
-// key, and all that is in is found.
+// TestDirectoryAgreesWithAMap adds and removes entities, many of them with
+// equal keys, and looks up all of them.
 func TestDirectoryAgreesWithAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
@@ -50,9 +50,9 @@ func TestDirectoryAgreesWithAMap(t *testing.T) {
 	}
 }
 
-// TestLargeDirectoriesFallIntoParts: no part has more slots than its share, so
-// none looks at many entities when it grows; all that is in is found, and an
-// empty directory keeps nothing.
+// TestLargeDirectoriesFallIntoParts checks that no part has more slots than its
+// share, so that growing one visits few entities, that all entities are found,
+// and that an empty directory keeps no memory.
 func TestLargeDirectoriesFallIntoParts(t *testing.T) {
 	const entities = 200_000
 	var d Directory[*member]

@@ -1,7 +1,6 @@
-// Package resident knows which entities of an executor are in memory: it finds them
-// by name, says which of them the executor can do without best, and which are asked
-// for most.
+// Package resident tracks the entities of an executor that are in memory. It
+// finds them by name, selects those to evict, and counts which are used most.
 //
-// It never loads an entity or lets one go. Its types belong to the executor's
+// It never loads or evicts an entity itself. Its types belong to the executor's
 // goroutine.
 package resident

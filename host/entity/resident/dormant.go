@@ -7,28 +7,28 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Dormant is an entity in memory that nobody has asked for of late, as its
-// record has it. Its state is in its guest.
+// Dormant is a hibernated entity: one in memory that was not used recently, as
+// described by its record. Its state stays in its guest.
 type Dormant struct {
 	ID                      sharding.EntityID
 	Key                     uint32
 	Shard                   sharding.ShardID
-	Instance, Handle        uint32 // of the guest
+	Instance, Handle        uint32 // Handle is the entity's handle in the guest
 	Exists, Stopped, Costly bool
 	Touched                 Tick
 	Replay                  [3]int32
 	Sequence                journal.Sequence
 	Hash                    journal.Hash
 	Window                  string // packed
-	Forgot                  int64  // by the window
+	Forgot                  int64  // result of Window.Forgot
 }
 
-// A record, little endian, padded to eight bytes:
+// The format of a record, little endian, padded to eight bytes:
 //
 //	size u16 | flags u16 | key u32 | shard u32 | instance u32 | handle u32 |
 //	type u16 | bytes of the id u16 | touched u32 | replay 3 x u32 |
-//	sequence u64 | chain's link 32 | bytes of the window u16 | id | window |
-//	where the window has forgotten something, the time of that i64
+//	sequence u64 | hash of the chain 32 | bytes of the window u16 | id | window |
+//	if the window has forgotten commands, Forgot i64
 const (
 	recordHead = 82
 
@@ -39,8 +39,8 @@ const (
 	recordCostly  = 1 << 4
 )
 
-// Slot is where a record lies: its page and its offset there, by eights. 0 is
-// none.
+// Slot is the address of a record: its page, and its offset in the page divided
+// by eight. 0 means none.
 type Slot uint32
 
 const pageBits = 15 // pages of 256 KiB
@@ -50,7 +50,7 @@ func slotOf(page uint32, offset int) Slot { return Slot(page<<pageBits | uint32(
 func (p Slot) page() uint32 { return uint32(p) >> pageBits }
 func (p Slot) offset() int  { return int(p&(1<<pageBits-1)) * 8 }
 
-// record is the bytes of a dormant entity.
+// record is the bytes of a hibernated entity.
 type record []byte
 
 func (r record) key() uint32             { return binary.LittleEndian.Uint32(r[4:]) }
@@ -63,7 +63,7 @@ func (r record) id() []byte {
 	return r[recordHead : recordHead+int(binary.LittleEndian.Uint16(r[22:]))]
 }
 
-// recordBytes is how long the record of an entity is.
+// recordBytes is the length of an entity's record.
 func recordBytes(d *Dormant) int {
 	size := recordHead + len(d.ID.ID) + len(d.Window)
 	if d.Forgot != 0 {
@@ -72,7 +72,8 @@ func recordBytes(d *Dormant) int {
 	return (size + 7) &^ 7
 }
 
-// put writes the record of an entity whose binding has that number.
+// put writes the record of an entity. kind is the number of its activation in
+// the log.
 func (r record) put(d *Dormant, kind uint16) {
 	flags := uint16(0)
 	if d.Exists {
@@ -110,7 +111,7 @@ func (r record) put(d *Dormant, kind uint16) {
 	}
 }
 
-// open returns the entity of a record, of that type.
+// open decodes a record of the given type.
 func (r record) open(typ string) Dormant {
 	le := binary.LittleEndian
 	flags, id := le.Uint16(r[2:]), r.id()

@@ -7,49 +7,49 @@ import (
 	"strings"
 )
 
-// Log is the records of one type's dormant entities, in the order in which
-// they were asked for last, on pages. A page goes when none of its records is
-// left; two that lie side by side become one when their records fit on it.
+// Log holds the records of one type's hibernated entities on pages, in the
+// order of their last use. A page is freed when its last record is gone. Two
+// adjacent pages are merged when their records fit on one.
 type Log[T comparable] struct {
 	typ   string
-	pages []uint32 // numbers
+	pages []uint32 // page numbers
 	count int
-	turn  int // of the pages: where merging goes on
+	turn  int // index into pages at which merging continues
 	kinds []kind[T]
 }
 
-// kind is a binding that records refer to, and how many do.
+// kind is an activation that records refer to, and the number of these records.
 type kind[T comparable] struct {
 	typ T
 	n   int
 }
 
-// page is memory for records outside of what the collector sees.
+// page is memory for records that the garbage collector does not scan.
 type page[T comparable] struct {
 	log  *Log[T]
 	mem  []byte
-	used int // bytes that records lie in, those that are gone too
-	live int // bytes of records that are not gone
-	from int // no live record lies before
+	used int // bytes taken by records, including records that are gone
+	live int // bytes of live records
+	from int // offset before which there are no live records
 }
 
-// Count is how many records are in the log.
+// Count is the number of records in the log.
 func (log *Log[T]) Count() int { return log.count }
 
-// pages are a store's, by number.
+// pages are the pages of a store by number.
 type pages[T comparable] struct {
-	all  []*page[T] // nil where free; number 0 is none
+	all  []*page[T] // nil if free; number 0 is never used
 	free []uint32
 }
 
 const pageBytes = 8 << pageBits
 
-// mostPages is as many as places can tell.
+// mostPages is the number of pages that a Slot can address.
 const mostPages = 1 << (32 - pageBits)
 
 func (p *pages[T]) at(n uint32) *page[T] { return p.all[n] }
 
-// open returns a new page; nil when there is no memory.
+// open returns a new page, or nil if there is no memory.
 func (p *pages[T]) open(log *Log[T]) (n uint32, pg *page[T]) {
 	if len(p.free) == 0 && len(p.all) >= mostPages {
 		return 0, nil
@@ -71,7 +71,7 @@ func (p *pages[T]) open(log *Log[T]) (n uint32, pg *page[T]) {
 	return uint32(len(p.all) - 1), pg
 }
 
-// bytes is how much memory the pages take.
+// bytes is the memory of the pages.
 func (p *pages[T]) bytes() int64 { return int64(max(len(p.all)-1-len(p.free), 0)) * pageBytes }
 
 func (p *pages[T]) close(n uint32) {
@@ -80,7 +80,7 @@ func (p *pages[T]) close(n uint32) {
 	p.free = append(p.free, n)
 }
 
-// closeAll gives all pages back.
+// closeAll frees all pages.
 func (p *pages[T]) closeAll() {
 	for n, pg := range p.all {
 		if pg != nil {
@@ -90,7 +90,7 @@ func (p *pages[T]) closeAll() {
 	*p = pages[T]{}
 }
 
-// room makes room for a record at the end of a log.
+// room allocates a record at the end of a log.
 func (s *Store[T]) room(log *Log[T], typ string, size int) (Slot, record) {
 	if log.typ == "" {
 		log.typ = strings.Clone(typ)
@@ -115,7 +115,8 @@ func (s *Store[T]) room(log *Log[T], typ string, size int) (Slot, record) {
 	return slotOf(n, at), pg.mem[at:pg.used]
 }
 
-// kind notes that one more record refers to a binding, and returns its number.
+// kind counts one more record of an activation and returns the activation's
+// number.
 func (log *Log[T]) kind(t T) uint16 {
 	free := -1
 	for i := range log.kinds {
@@ -135,7 +136,7 @@ func (log *Log[T]) kind(t T) uint16 {
 	return uint16(free)
 }
 
-// leave notes that one record fewer refers to a binding, and returns it.
+// leave counts one record fewer of an activation and returns the activation.
 func (log *Log[T]) leave(n uint16) T {
 	k := &log.kinds[n]
 	t := k.typ
@@ -146,7 +147,8 @@ func (log *Log[T]) leave(n uint16) T {
 	return t
 }
 
-// forget marks a record as gone, and gives its page back with the last.
+// forget marks a record as gone. It frees the page if that was the last live
+// record.
 func (s *Store[T]) forget(log *Log[T], pg *page[T], rec record) {
 	size := int(binary.LittleEndian.Uint16(rec))
 	binary.LittleEndian.PutUint16(rec[2:], recordGone)
@@ -159,10 +161,10 @@ func (s *Store[T]) forget(log *Log[T], pg *page[T], rec record) {
 	log.pages = slices.Delete(log.pages, at, at+1)
 }
 
-// records goes through the records of a page that are not gone.
+// records iterates over the live records of a page by offset.
 func (pg *page[T]) records() iter.Seq2[int, record] {
 	return func(yield func(int, record) bool) {
-		gone := true // all before this one
+		gone := true // all records before this one
 		for at := pg.from; at < pg.used; {
 			rec := record(pg.mem[at:])
 			size := int(binary.LittleEndian.Uint16(rec))
@@ -178,7 +180,7 @@ func (pg *page[T]) records() iter.Seq2[int, record] {
 	}
 }
 
-// oldestOf goes through the first records of a log, at most n.
+// oldestOf iterates over the first records of a log, at most n.
 func (s *Store[T]) oldestOf(log *Log[T], n int) iter.Seq2[Slot, record] {
 	return func(yield func(Slot, record) bool) {
 		for _, number := range log.pages {
@@ -201,12 +203,12 @@ func (s *Store[T]) firstOf(log *Log[T]) (Slot, record) {
 	return 0, nil
 }
 
-// mergesAtOnce bounds the pairs of pages that are looked at for each new page:
-// more than one, so that the log keeps up with what is gone from it.
+// mergesAtOnce bounds the pairs of pages that are examined for each new page.
+// It is more than one so that merging keeps up with the records that go.
 const mergesAtOnce = 4
 
-// merge puts the records of two pages onto one where they fit, going round
-// through the log.
+// merge merges adjacent pages whose records fit on one page. It continues where
+// the last call stopped and wraps around.
 func (s *Store[T]) merge(log *Log[T]) {
 	for range mergesAtOnce {
 		if log.turn+1 >= len(log.pages) {

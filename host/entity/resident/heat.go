@@ -8,52 +8,55 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// An executor knows which of its entities are asked for most by the space-saving
-// sketch (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and
-// Top-k Elements in Data Streams", 2005): a fixed number of counters, of which
-// the lowest goes to whoever has none. One command in hotOneIn is counted, at
-// random, so that the count costs next to nothing; it allocates nothing.
+// Heat finds an executor's busiest entities with the space-saving sketch
+// (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
+// Elements in Data Streams", 2005): a fixed number of counters, of which the
+// lowest is reassigned to an entity that has none. One command in hotOneIn is
+// counted, at random, so that counting costs next to nothing. It does not
+// allocate.
 
 const (
-	// hotCounters is how many entities a window counts. Whoever has more than
-	// one in so many of the commands is among them.
+	// hotCounters is the number of entities that a window counts. Every entity
+	// with more than 1/hotCounters of the commands is among them.
 	hotCounters = 128
 	// hotSlots is the size of the index, a power of two.
 	hotSlots = 4 * hotCounters
-	// hotOneIn is how many commands one that is counted stands for.
+	// hotOneIn is the number of commands that a counted one stands for.
 	hotOneIn = 8
-	// hotWindow is how long is counted before it begins anew; what is told is of
-	// the window and of the one before.
+	// hotWindow is the length of a window. A report covers the current window
+	// and the previous one.
 	hotWindow = 10 * time.Second
 )
 
-// HotEntity is one that is asked for often.
+// HotEntity is a frequently used entity.
 type HotEntity struct {
 	Entity   sharding.EntityID
 	Shard    sharding.ShardID
-	Commands uint64 // in the span, about
-	Fuel     uint64 // that they cost, about
-	Over     uint64 // by how much Commands may be too high
+	Commands uint64 // in the span, estimated
+	Fuel     uint64 // of these commands, estimated
+	Over     uint64 // the most by which Commands may be too high
 }
 
-// HotReport is what an executor's entities were asked for in a span of time.
+// HotReport is the load of an executor's entities in a span of time.
 type HotReport struct {
 	Span     time.Duration
-	Commands uint64 // of all entities, about
+	Commands uint64 // of all entities, estimated
 	Fuel     uint64
-	Entities []HotEntity // the hottest first
+	Entities []HotEntity // busiest first
 }
 
 // Heat counts an executor's commands by entity.
 type Heat struct {
 	random uint32
-	began  int64 // of the window, unix nanoseconds; 0 before the first
+	began  int64 // start of the window, unix nanoseconds; 0 before the first
+	// past is the length of the previous window.
 	past   time.Duration
 	now    *hotSketch
 	before *hotSketch
 }
 
-// Add counts a command that went to a guest; key is that of the entity's name.
+// Add counts a command that was passed to a guest. key is the KeyOf of the
+// entity.
 func (h *Heat) Add(now int64, key uint32, id sharding.EntityID, shard sharding.ShardID, fuel uint64) {
 	if h.random == 0 {
 		h.random, h.now, h.before = 2463534242, new(hotSketch), new(hotSketch)
@@ -68,7 +71,7 @@ func (h *Heat) Add(now int64, key uint32, id sharding.EntityID, shard sharding.S
 	h.now.add(key, id, shard, fuel)
 }
 
-// turn begins a window when the one there is has lasted long enough.
+// turn begins a new window if the current one is over.
 func (h *Heat) turn(now int64) {
 	lasted := time.Duration(now - h.began)
 	switch {
@@ -83,7 +86,7 @@ func (h *Heat) turn(now int64) {
 	}
 }
 
-// Report is what was counted, at most limit entities.
+// Report returns what was counted, with at most limit entities.
 func (h *Heat) Report(now int64, limit int) HotReport {
 	if h.now == nil {
 		return HotReport{}
@@ -114,24 +117,23 @@ func (h *Heat) Report(now int64, limit int) HotReport {
 	return r
 }
 
-// hotSketch is a heap of counters, the lowest first, and an index of them.
+// hotSketch is a heap of counters, the lowest first, with an index by entity.
 type hotSketch struct {
 	len      int
 	counters [hotCounters]hotCounter
-	index    [hotSlots]uint8 // place in counters, plus one; 0 is free
+	index    [hotSlots]uint8 // position in counters plus one; 0 is free
 	commands uint64
 	fuel     uint64
 }
 
-// hotCounter counts what one entity was asked for, since it took the counter
-// over.
+// hotCounter counts an entity's commands since the counter was assigned to it.
 type hotCounter struct {
 	key      uint32
 	slot     int // in the index
 	id       sharding.EntityID
 	shard    sharding.ShardID
 	commands uint64
-	over     uint64 // what was taken over from whoever had the counter before
+	over     uint64 // count inherited from the counter's previous entity
 	fuel     uint64
 }
 
@@ -168,7 +170,7 @@ func (s *hotSketch) add(key uint32, id sharding.EntityID, shard sharding.ShardID
 	s.down(at)
 }
 
-// find returns the slot of an entity, or the free one where it would be.
+// find returns the slot of an entity, or the free slot for it.
 func (s *hotSketch) find(key uint32, id sharding.EntityID) int {
 	for slot := int(key % hotSlots); ; slot = (slot + 1) % hotSlots {
 		at := int(s.index[slot]) - 1
@@ -178,7 +180,7 @@ func (s *hotSketch) find(key uint32, id sharding.EntityID) int {
 	}
 }
 
-// forget takes a counter out of the index, and closes the gap.
+// forget removes a counter from the index and closes the gap.
 func (s *hotSketch) forget(at int) {
 	gap := s.counters[at].slot
 	s.index[gap] = 0

@@ -19,8 +19,9 @@ func (h *Heat) add(now int64, e *member, fuel uint64) {
 	h.Add(now, e.key, e.id, shardOf(e), fuel)
 }
 
-// A sketch never counts an entity too low, and says by how much it may be too
-// high; its index finds every counter.
+// TestSketchBoundsItsError checks that a sketch never counts an entity too low,
+// that it reports the possible error upwards, and that its index finds every
+// counter.
 func TestSketchBoundsItsError(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -31,7 +32,7 @@ func TestSketchBoundsItsError(t *testing.T) {
 			n := int(float64(entities) * rng.Float64() * rng.Float64() * rng.Float64())
 			e := hotEntity(n)
 			if rng.IntN(4) == 0 {
-				e = hotEntity(rng.IntN(2)) // two are hot
+				e = hotEntity(rng.IntN(2)) // two entities are busy
 			}
 			true_[e.id]++
 			s.add(e.key, e.id, shardOf(e), 3)
@@ -61,7 +62,8 @@ func TestSketchBoundsItsError(t *testing.T) {
 	}
 }
 
-// The hottest come first, and what was hot is forgotten after two windows.
+// TestHeatFollowsTheLoad checks that the busiest entities come first and that
+// old load is forgotten after two windows.
 func TestHeatFollowsTheLoad(t *testing.T) {
 	var h Heat
 	now := int64(1e18)

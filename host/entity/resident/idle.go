@@ -1,13 +1,13 @@
 package resident
 
-// Idle is entities in memory, the one that was asked for longest ago first, and
-// up to which of them was looked at.
+// Idle is a list of entities in memory, least recently used first, with a
+// cursor to the first that was not examined.
 type Idle[E IdleMember[E]] struct {
 	first, last E
-	next        E // the first that was not looked at
+	next        E // the first that was not examined
 }
 
-// IdleLinks are an entity's neighbours in an Idle.
+// IdleLinks are the neighbours of an entity in an Idle.
 type IdleLinks[E any] struct {
 	prev, next E
 	in         bool
@@ -19,20 +19,20 @@ func (l *IdleLinks[E]) In() bool { return l.in }
 // IdleMember is an entity that can be in an Idle: a pointer.
 type IdleMember[E any] interface {
 	comparable
-	// IdlePlace is where the list keeps what it knows of the entity.
+	// IdlePlace returns the list's data for the entity.
 	IdlePlace() *IdleLinks[E]
 }
 
-// First is the entity that was asked for longest ago.
+// First is the least recently used entity.
 func (l *Idle[E]) First() E { return l.first }
 
-// Next is the first entity that was not looked at.
+// Next is the first entity that was not examined.
 func (l *Idle[E]) Next() E { return l.next }
 
-// Looked takes note that Next was looked at.
+// Looked marks Next as examined.
 func (l *Idle[E]) Looked() { l.next = l.next.IdlePlace().next }
 
-// Push puts an entity behind all others.
+// Push adds an entity at the end.
 func (l *Idle[E]) Push(e E) {
 	var none E
 	if *e.IdlePlace() = (IdleLinks[E]{prev: l.last, in: true}); l.last != none {
@@ -46,7 +46,7 @@ func (l *Idle[E]) Push(e E) {
 	}
 }
 
-// Unshift puts an entity before all others; it is not looked at.
+// Unshift adds an entity at the front, as already examined.
 func (l *Idle[E]) Unshift(e E) {
 	var none E
 	if *e.IdlePlace() = (IdleLinks[E]{next: l.first, in: true}); l.first != none {
@@ -57,7 +57,7 @@ func (l *Idle[E]) Unshift(e E) {
 	l.first = e
 }
 
-// Take takes an entity out.
+// Take removes an entity.
 func (l *Idle[E]) Take(e E) {
 	var none E
 	place := e.IdlePlace()

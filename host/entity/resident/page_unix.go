@@ -4,9 +4,10 @@ package resident
 
 import "golang.org/x/sys/unix"
 
-// mapPage returns zeroed memory that the collector neither counts nor looks at.
+// mapPage returns zeroed memory that the garbage collector neither counts nor
+// scans.
 func mapPage() ([]byte, error) {
 	return unix.Mmap(-1, 0, pageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 }
 
-func unmapPage(mem []byte) { _ = unix.Munmap(mem) } // it fails for what is not mapped only
+func unmapPage(mem []byte) { _ = unix.Munmap(mem) } // fails only if mem is not mapped

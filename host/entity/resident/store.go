@@ -2,19 +2,33 @@ package resident
 
 import "github.com/hostd/hostd/sharding"
 
-// An entity that is in memory and that nobody has asked for of late is dormant:
-// what the executor knows of it is a record of bytes, outside of what the collector
-// sees, on pages of its type's log, and its shard's table finds it by name.
+// An entity hibernates when it is in memory and was not used recently. The
+// executor then keeps a record of bytes for it instead of Go objects. The
+// record is on a page of its type's log, in memory that the garbage collector
+// does not scan, and its shard's Table finds it by name.
+//
+// An executor may have millions of entities in memory, most of them idle. As Go
+// objects they would cost the garbage collector time in every cycle and several
+// times the memory. Passivating them would cost a load on their next request.
+// A hibernated entity keeps its state in its guest, so it wakes up without I/O
+// and without a guest call.
+//
+// An entity is either an object in a Directory or a record in a Table, never
+// both. A log has its records in the order of the entities' last use, because a
+// record is appended when its entity hibernates and entities hibernate in about
+// that order. So the least recently used ones are found at the beginning of the
+// log. Records that go leave gaps; merging adjacent pages bounds them.
 
-// Owner is who has the tables that a Store's records are in.
+// Owner holds the tables that refer to a Store's records.
 type Owner interface {
-	// Table is a shard's.
+	// Table returns the table of a shard.
 	Table(sharding.ShardID) *Table
-	// Moved tells where the record of an entity lies now.
+	// Moved is called when the record of an entity moves to another slot.
 	Moved(instance, handle uint32, to Slot)
 }
 
-// Store is the dormant entities of an executor; T is what their types are bound to.
+// Store holds the hibernated entities of an executor. T identifies an
+// activation of an entity type.
 type Store[T comparable] struct {
 	owner Owner
 	pages pages[T]
@@ -23,11 +37,11 @@ type Store[T comparable] struct {
 // NewStore returns an empty store.
 func NewStore[T comparable](owner Owner) *Store[T] { return &Store[T]{owner: owner} }
 
-// at returns the bytes from a slot on.
+// at returns the bytes that begin at a slot.
 func (s *Store[T]) at(p Slot) record { return s.pages.at(p.page()).mem[p.offset():] }
 
-// Put makes a record of an entity at the end of its type's log. It returns 0
-// when there is no memory for it.
+// Put appends a record of an entity to its type's log. It returns 0 if there is
+// no memory.
 func (s *Store[T]) Put(log *Log[T], bound T, d *Dormant) Slot {
 	p, rec := s.room(log, d.ID.Type, recordBytes(d))
 	if rec == nil {
@@ -38,14 +52,13 @@ func (s *Store[T]) Put(log *Log[T], bound T, d *Dormant) Slot {
 	return p
 }
 
-// Take returns the entity of a record and what its type is bound to, and
-// forgets the record.
+// Take removes a record and returns its entity and the entity's activation.
 func (s *Store[T]) Take(p Slot) (d Dormant, bound T) {
 	d = s.at(p).open(s.Type(p))
 	return d, s.Drop(p)
 }
 
-// Drop forgets a record, and returns what its type was bound to.
+// Drop removes a record and returns the activation of its entity.
 func (s *Store[T]) Drop(p Slot) (bound T) {
 	pg, rec := s.pages.at(p.page()), s.at(p)
 	log := pg.log
@@ -58,8 +71,8 @@ func (s *Store[T]) Drop(p Slot) (bound T) {
 // Type is the entity type of a record.
 func (s *Store[T]) Type(p Slot) string { return s.pages.at(p.page()).log.typ }
 
-// First is the record of a log that was asked for longest ago, and when that
-// was; 0 for none.
+// First returns the least recently used record of a log and when it was last
+// used, or 0 if the log is empty.
 func (s *Store[T]) First(log *Log[T]) (p Slot, touched Tick) {
 	p, rec := s.firstOf(log)
 	if rec == nil {
@@ -68,17 +81,17 @@ func (s *Store[T]) First(log *Log[T]) (p Slot, touched Tick) {
 	return p, rec.touched()
 }
 
-// Oldest calls fn with the first records of a log and their keys, at most n.
+// Oldest calls fn with at most the first n records of a log and their keys.
 func (s *Store[T]) Oldest(log *Log[T], n int, fn func(p Slot, key uint32)) {
 	for p, rec := range s.oldestOf(log, n) {
 		fn(p, rec.key())
 	}
 }
 
-// Bytes is how much memory the pages take.
+// Bytes is the memory of the pages.
 func (s *Store[T]) Bytes() int64 { return s.pages.bytes() }
 
-// Live is how many bytes of the pages records lie on.
+// Live is the number of bytes of live records.
 func (s *Store[T]) Live() (bytes int64) {
 	for _, pg := range s.pages.all {
 		if pg != nil {
@@ -88,5 +101,6 @@ func (s *Store[T]) Live() (bytes int64) {
 	return bytes
 }
 
-// Close gives all pages back. The logs and tables are the caller's to forget.
+// Close frees all pages. The caller must not use its logs and tables
+// afterwards.
 func (s *Store[T]) Close() { s.pages.closeAll() }

@@ -2,19 +2,19 @@ package resident
 
 import "github.com/hostd/hostd/sharding"
 
-// Table is the dormant entities of a shard: where they lie by a hash of their
-// names, as in a Directory. A large one falls into parts, as that does.
+// Table finds the hibernated entities of a shard by a hash of their names. It
+// works like a Directory, and splits into parts like one.
 type Table struct {
-	slots []Slot // 0 where free
+	slots []Slot // 0 if free
 	parts []Table
 	len   int
 }
 
-// Len is how many entities are in.
+// Len is the number of entities.
 func (t *Table) Len() int { return t.len }
 
-// Next returns an entity that is in, at a place or behind it, and its place; 0
-// where there is none behind. Places move when the table changes.
+// Next returns the first entity at position at or after it, and its position,
+// or 0 if there is none. Positions change when the table changes.
 func (t *Table) Next(at int) (p Slot, place int) {
 	if t.parts != nil {
 		for i := at / partPlaces; i < len(t.parts); i, at = i+1, (i+1)*partPlaces {
@@ -32,10 +32,10 @@ func (t *Table) Next(at int) (p Slot, place int) {
 	return 0, 0
 }
 
-// partPlaces is more than the slots that a part has.
+// partPlaces exceeds the number of slots of a part.
 const partPlaces = 1 << 40
 
-// Find returns where a dormant entity lies; 0 when it is not in the table.
+// Find returns the slot of a hibernated entity, or 0 if it is not in the table.
 func (s *Store[T]) Find(t *Table, id sharding.EntityID, key uint32) Slot {
 	if t.len == 0 {
 		return 0
@@ -75,7 +75,7 @@ func (s *Store[T]) split(t *Table) {
 	}
 }
 
-// add is keep of a part, or of a table without any.
+// add implements keep for a part, or for a table without parts.
 func (s *Store[T]) add(t *Table, p Slot) {
 	if 4*(t.len+1) > 3*len(t.slots) {
 		s.resize(t, max(2*len(t.slots), leastSlots))
@@ -103,7 +103,7 @@ func (s *Store[T]) resize(t *Table, slots int) {
 	}
 }
 
-// indexOf is the slot that holds a place.
+// indexOf returns the index in t.slots that has p.
 func (s *Store[T]) indexOf(t *Table, p Slot) int {
 	mask := len(t.slots) - 1
 	i := int(s.at(p).key()) & mask

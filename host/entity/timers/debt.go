@@ -4,27 +4,30 @@ import (
 	"time"
 )
 
-// The rate of timers is that of commands which leave little. A type whose
-// timers leave or compute much more at a firing pays with time: its timers wait
-// until the executor would have fired as many small ones, of the share that one
-// type has.
+// The rate of the timers assumes commands that cost little. If a command of a
+// timer writes or computes much more than that, its type owes time: timers of
+// the type wait until the executor would have fired as many cheap timers at the
+// type's share of the rate.
 
 const (
-	// smallBytes and smallFuel are what a timer of the rate may take up.
+	// smallBytes and smallFuel are the highest cost of a timer's command for
+	// which its type owes nothing.
 	smallBytes = 2 << 10
 	smallFuel  = 4_000_000
-	// typeShare is the part of the executor's rate that a type pays at: one of this.
+	// A type pays its debt at 1/typeShare of the executor's rate.
 	typeShare = 4
-	// debtSlack is how much a type may owe before its timers wait, debtMost the
-	// most that it can.
+	// debtSlack is the debt up to which a type's timers do not wait. debtMost
+	// bounds the debt of a type.
 	debtSlack = 50 * time.Millisecond
 	debtMost  = time.Minute
 )
 
-// debts is until when types have used up their share, unix nanoseconds.
+// debts holds, by type, the time at which its debt is paid, in unix
+// nanoseconds.
 type debts map[string]int64
 
-// Owe counts what the command of a timer took beyond what one may.
+// Owe charges the type for the cost of a timer's command above that of a cheap
+// one: bytes of its record and fuel of its guest call.
 func (q *Timers) Owe(entityType string, bytes int, fuel uint64) {
 	extra := max(float64(bytes)/smallBytes, float64(fuel)/smallFuel) - 1
 	if extra <= 0 {
@@ -38,8 +41,8 @@ func (q *Timers) Owe(entityType string, bytes int, fuel uint64) {
 	q.debts[entityType] = min(max(q.debts[entityType], now)+owes, now+int64(debtMost))
 }
 
-// Debt is for how long a timer of the type has to wait for what others of it
-// have taken.
+// Debt returns how long a timer of the type must wait because of the type's
+// debt.
 func (q *Timers) Debt(entityType string) time.Duration {
 	if q.debts == nil {
 		return 0

@@ -1,7 +1,9 @@
-// Package timers are the timers and schedules of the shards that an executor leads:
-// which are due, at what rate they fire beside other requests, what a record
-// says of them, and when a schedule ticks next.
+// Package timers handles the timers and schedules of the shards that an
+// executor leads: which timers are due, how fast they fire while the executor
+// has other requests, how records describe them, and when a schedule ticks
+// next.
 //
-// It decides no command and never reads the journal itself: an executor does both
-// for it. Timers belong to the executor's goroutine and start none.
+// The package decides no commands and never reads the journal itself; the
+// executor does both. Timers belong to the executor's goroutine and start no
+// goroutine.
 package timers

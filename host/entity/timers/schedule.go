@@ -10,22 +10,25 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A schedule is a timer that the record which ends it sets again. The executor that
-// decides the command looks up when that is, by its clock and its own copy of
-// the zone's rules, and the record carries the answer: nothing that replays it
-// has to know either.
+// A schedule is a timer that the record which ends it sets again. The executor
+// that decides the command computes the next tick from its clock and its own
+// copy of the time zone rules, and stores the result in the record. So a
+// replica that replays the record needs neither.
 
-// missedAfter is how late a tick may be fired without being missed.
+// missedAfter is how late a tick may fire before it counts as missed.
 const missedAfter = int64(time.Minute)
 
 var errNeverAgain = errors.New("it never comes")
 
-// ErrSchedule: an expression or a time zone is none, or never comes.
+// ErrSchedule means that an expression or a time zone is invalid, or that the
+// schedule never ticks.
 var ErrSchedule = errors.New("invalid schedule")
 
-// Schedule finds when the schedules that a guest has set are due first. An
-// expression or zone that is none is the guest's fault. What a timer's own
-// command sets is not due at once: it would be a loop that writes.
+// Schedule sets the first due times of the schedules that a guest has set. It
+// returns ErrSchedule, a fault of the guest, if an expression or zone is
+// invalid. If fired is set, the command is that of a timer, and the timers that
+// it sets are due LeastTick after now at the earliest, because otherwise it
+// could write in an endless loop.
 func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 	for i := range out.Timers {
 		t := &out.Timers[i]
@@ -48,16 +51,16 @@ func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 	return nil
 }
 
-// renewal is what becomes of a schedule whose tick is fired.
+// renewal is the next state of a schedule whose tick fires.
 type renewal struct {
 	op       journal.TimerOp
 	schedule journal.Schedule
-	skip     bool // this tick is not to be fired
-	ends     bool // there is no other tick
+	skip     bool // do not fire this tick
+	ends     bool // there are no more ticks
 }
 
-// Renew looks what becomes of the schedule whose tick the timer is, and reports
-// whether this tick is not to be fired.
+// Renew prepares the next tick of the schedule that the timer belongs to. skip
+// reports that the current tick must not fire.
 func (f *Firing) Renew(now int64) (skip bool, err error) {
 	if f.renewal, err = f.timers.renew(&f.Timer, now); err != nil {
 		return false, err
@@ -65,8 +68,8 @@ func (f *Firing) Renew(now int64) (skip bool, err error) {
 	return f.renewal.skip, nil
 }
 
-// renew says when a schedule is due next, and what becomes of the tick that it
-// is due for now.
+// renew computes the next tick of a schedule and whether the current tick
+// fires, according to the schedule's policy for missed ticks.
 func (q *Timers) renew(t *journal.Timer, now int64) (*renewal, error) {
 	s, err := cron.Parse(string(t.Schedule.Expression), string(t.Schedule.Zone))
 	if err != nil {
@@ -95,7 +98,7 @@ func (q *Timers) renew(t *journal.Timer, now int64) (*renewal, error) {
 	return r, nil
 }
 
-// timerOps are the parts of a record that set and cancel timers.
+// timerOps builds the sections of a record that set and cancel timers.
 type timerOps struct {
 	n              uint16
 	ops, schedules []byte

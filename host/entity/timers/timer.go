@@ -16,65 +16,68 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A timer is a command in its entity's own queue. Setting, cancelling and
-// firing are parts of records, so what is set is a function of the log. The
-// leader's executor asks what has been applied for the timers that are due, a few
-// at a time, and gives each to its entity; the record of the command ends the
-// timer. Nothing else of a shard's timers is in memory than when to ask next.
+// A timer is a command that the executor puts into its entity's queue when it
+// is due. Records set, cancel and fire timers, so the timers of a shard are a
+// function of its log. The leader's executor reads the due timers from the
+// applied state, a few at a time, and hands each to its entity. The record of
+// the timer's command ends the timer. The rest of a shard's timers stay on
+// disk; memory only has the time of the next read.
 
 const (
-	// heldBackMost bounds the timers of a shard that failed and wait.
+	// heldBackMost bounds the failed timers of a shard that wait for a retry.
 	heldBackMost = 4096
-	// retry is how long a timer waits after a failure; it doubles up to
-	// retryMost.
+	// retry is how long a timer waits after its first failure. The wait doubles
+	// up to retryMost.
 	retry     = time.Second
 	retryMost = 5 * time.Minute
 )
 
-// LimitLook is after how long what waits for a limit of its type looks whether
-// that still holds: it may have been lifted.
+// LimitLook is how often a timer that waits for a limit of its type checks
+// again, because the limit may have been lifted.
 const LimitLook = time.Second
 
-// ErrStale: the timer was set, cancelled or fired after it was read.
+// ErrStale means that the timer was set, cancelled or fired after it was read.
 var ErrStale = errors.New("the timer has changed")
 
 // Shard is an executor's view of a shard's timers while it leads.
 type Shard struct {
 	id      sharding.ShardID
-	over    bool            // the executor does not lead any more
-	at      int64           // of the log clock, when to ask for due timers; 0 for never
-	scan    *Scan           // under way
-	asOf    uint64          // of the last scan
-	window  []journal.Timer // read and not admitted, by due time; in Timers.windows if any
+	over    bool            // the executor no longer leads the shard
+	at      int64           // log clock time of the next read of due timers; 0 for never
+	scan    *Scan           // in progress; nil if none
+	asOf    uint64          // asOf of the last scan
+	window  []journal.Timer // read and not admitted, by due time; the shard is in pacer.windows if there are any
 	firing  int             // read and not completed
 	skipped bool            // timers of suspended types were skipped
-	// ops are the newest proposals that touch timers, those that a reader of
-	// what is applied may not see yet among them.
+	// ops are the latest proposals that touch each timer, at least those that
+	// the applied state may not include yet.
 	ops  map[key]uint64
-	most int // of ops, before old ones are looked for
-	// inFlight are the entities of which proposals that set timers may not be
-	// decided.
+	most int // size of ops at which decided entries are removed
+	// inFlight holds, by entity, the proposals that set timers and may be
+	// undecided.
 	inFlight map[sharding.EntityID]*inFlight
 	back     map[key]heldBack
 }
 
-// key is a timer; without a name, all of its entity's.
+// key identifies a timer, or all timers of the entity if name is empty.
 type key struct {
 	entity sharding.EntityID
 	name   string
 }
 
-// inFlight counts timers that proposals of an entity set, in two parts: those
-// that were made while the older ones were not decided are the newer.
+// inFlight bounds the number of timers that an entity's undecided proposals set.
+// It keeps two counters instead of a list of proposals: a proposal is counted in
+// newer if it is made while a proposal in older is undecided, and a counter is
+// reset when its last proposal is decided. So the sum may be too high.
 type inFlight struct{ older, newer sets }
 
-// sets are how many timers are set by proposals up to last.
+// sets counts the timers that proposals up to last set.
 type sets struct {
 	last uint64
 	n    int
 }
 
-// settle forgets what is decided, and reports whether anything is left.
+// settle drops proposals that are decided and reports whether any are left.
 func (f *inFlight) settle(decided uint64) bool {
 	if f.older.last <= decided {
 		f.older, f.newer = f.newer, sets{}
@@ -85,8 +88,8 @@ func (f *inFlight) settle(decided uint64) bool {
 	return f.older.n > 0
 }
 
-// InFlight bounds how many timers an entity may get by its proposals after
-// decided.
+// InFlight returns an upper bound for the timers that the entity's proposals
+// after decided will set.
 func (s *Shard) InFlight(id sharding.EntityID, decided uint64) int {
 	f := s.inFlight[id]
 	if f == nil {
@@ -99,7 +102,7 @@ func (s *Shard) InFlight(id sharding.EntityID, decided uint64) int {
 	return f.older.n + f.newer.n
 }
 
-// setting notes that a proposal sets timers of an entity.
+// setting counts n timers that a proposal sets for an entity.
 func (s *Shard) setting(id sharding.EntityID, n int, proposal, decided uint64) {
 	f := s.inFlight[id]
 	if f == nil {
@@ -116,20 +119,22 @@ func (s *Shard) setting(id sharding.EntityID, n int, proposal, decided uint64) {
 	into.last, into.n = proposal, into.n+n
 }
 
-// heldBack is how long a timer that failed waits, and how often it has failed.
+// heldBack is the retry state of a failed timer: when it may fire again and how
+// often it failed.
 type heldBack struct {
 	until int64
 	times int
 }
 
-// Scan asks for due timers, and is the answer.
+// Scan is a request for due timers and its result.
 type Scan struct {
 	shard sharding.ShardID
 	by    int64
 	asOf  uint64 // every proposal up to this one is applied
 	limit int
 	skip  map[key]heldBack
-	// suspended says which types' timers are passed over; some were.
+	// suspended reports the types whose timers are skipped; passed has the
+	// types of which some were.
 	suspended func(entityType string) bool
 	passed    map[string]struct{}
 
@@ -138,17 +143,18 @@ type Scan struct {
 	err    error
 }
 
-// A Reader reads what has been applied.
+// Reader reads the applied state.
 type Reader interface {
-	// DueTimers returns the shard's timers that are due by then, the oldest
-	// first, at most limit of those that skip does not refuse, and when the
-	// next one after them is due, math.MaxInt64 for none.
+	// DueTimers returns at most limit timers of the shard that are due by the
+	// given time, the oldest first, without those for which skip returns true.
+	// next is the due time of the first timer after them, or math.MaxInt64 if
+	// there is none.
 	DueTimers(ctx context.Context, shard sharding.ShardID, by int64, limit int,
 		skip func(entity sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error)
 }
 
-// Do carries the scan out. It may be called from any goroutine, once, before
-// the scan comes back to Timers.Found.
+// Do performs the scan. It may be called from any goroutine, once, before the
+// scan is passed to Timers.Found.
 func (t *Scan) Do(ctx context.Context, h Reader) {
 	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, _ int64) bool {
 		if t.suspended(e.Type) {
@@ -163,7 +169,7 @@ func (t *Scan) Do(ctx context.Context, h Reader) {
 	})
 }
 
-// scan has at most limit due timers of a shard read.
+// scan starts a read of at most limit due timers of a shard.
 func (q *Timers) scan(s *Shard, limit int) {
 	by, decided := q.lane.Clock(s.id)
 	maps.DeleteFunc(s.ops, func(_ key, n uint64) bool { return n <= decided })
@@ -183,8 +189,9 @@ func (q *Timers) scan(s *Shard, limit int) {
 	q.lane.Read(s.scan)
 }
 
-// SuspensionsMoved has the timers read of shards in which some were skipped
-// because their types were suspended: until then nothing has changed for them.
+// SuspensionsMoved schedules a read of the shards whose last read skipped
+// timers of suspended types. Without a change of suspensions these timers stay
+// skipped.
 func (q *Timers) SuspensionsMoved() {
 	for _, s := range q.shards {
 		if s.skipped {
@@ -194,14 +201,14 @@ func (q *Timers) SuspensionsMoved() {
 	}
 }
 
-// Found takes the timers that were read.
+// Found handles the result of a scan.
 func (q *Timers) Found(scan *Scan) {
 	q.pace.scans--
 	now := q.lane.Now()
 	q.LookAt(now.UnixNano())
 	s := q.shards[scan.shard]
 	if s == nil || s.scan != scan {
-		return // of a term that is over
+		return // from an earlier term
 	}
 	s.scan = nil
 	if scan.err != nil {
@@ -220,15 +227,15 @@ func (q *Timers) Found(scan *Scan) {
 			q.Wake(s, now.UnixNano())
 		}
 	}
-	if s.at != 0 { // asked for meanwhile
+	if s.at != 0 { // requested during the scan
 		q.Wake(s, s.at)
 	}
 	s.asOf = scan.asOf
 	q.readAhead(s, scan.timers)
 }
 
-// commandOf names the command of a timer. The name is for people: records
-// of timers are told apart by the timer.
+// commandOf returns a readable command id for a timer. Deduplication does not
+// use it: records of timers identify the timer itself.
 func commandOf(t *journal.Timer) journal.CommandID {
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))
@@ -240,25 +247,26 @@ func commandOf(t *journal.Timer) journal.CommandID {
 	return journal.CommandID(id)
 }
 
-// Firing is a timer on its way through its entity's queue.
+// Firing is a due timer in its entity's queue.
 type Firing struct {
 	Timer   journal.Timer
 	timers  *Timers
 	shard   *Shard
 	asOf    uint64
 	cold    bool     // its entity is being loaded
-	renewal *renewal // of a schedule, once it is decided
+	renewal *renewal // if it is a schedule, once the command is decided
 	request request.Request
-	span    Span // nil where none is made
+	span    Span // nil without tracing
 }
 
-// Of is the timer whose command a request is; nil for any other.
+// Of returns the timer whose command the request is, or nil for any other
+// request.
 func Of(r *request.Request) *Firing {
 	f, _ := r.Done.(*Firing)
 	return f
 }
 
-// admit brings a timer to its entity.
+// admit hands a timer to its entity.
 func (q *Timers) admit(f *Firing) {
 	f.request = request.Request{
 		Kind: request.Command, Entity: f.Timer.Entity, Name: string(f.Timer.Command), Payload: f.Timer.Payload,
@@ -270,8 +278,8 @@ func (q *Timers) admit(f *Firing) {
 	q.lane.Fire(&f.request)
 }
 
-// trace begins a span, where there is who makes it. What the timer leads to
-// follows that, or else the command that set the timer.
+// trace begins a span if spans are recorded. The command's effects have this
+// span as their parent, or else that of the command that set the timer.
 func (f *Firing) trace(spans Spans) {
 	set := *f.Timer.Trace
 	set.Flags |= journal.TraceAfterTimer
@@ -282,14 +290,14 @@ func (f *Firing) trace(spans Spans) {
 
 func (f *Firing) key() key { return key{f.Timer.Entity, f.Timer.Name} }
 
-// Stale reports that the timer may not be what was read: something that was
-// decided after that touches it.
+// Stale reports that a later proposal touched the timer after it was read, so
+// that it may have changed.
 func (f *Firing) Stale() bool {
 	ops := f.shard.ops
 	return ops[f.key()] > f.asOf || ops[key{entity: f.Timer.Entity}] > f.asOf
 }
 
-// Loaded notes that the entity of the timer is in memory.
+// Loaded notes that the timer's entity is in memory.
 func (f *Firing) Loaded() {
 	if f.cold {
 		f.cold = false
@@ -297,8 +305,8 @@ func (f *Firing) Loaded() {
 	}
 }
 
-// Complete implements request.Completer, on the executor's goroutine. A timer that
-// failed is tried again after a while; the others do not wait for it.
+// Complete implements request.Completer, on the executor's goroutine. A failed
+// timer is retried after a delay; other timers do not wait for it.
 func (f *Firing) Complete(r *request.Request) {
 	q, s := f.timers, f.shard
 	if f.span != nil {
@@ -328,7 +336,7 @@ func (f *Firing) Complete(r *request.Request) {
 			wait = min(max(limited.RetryAfter, 100*time.Millisecond), LimitLook)
 		}
 		var fault *request.GuestFaultError
-		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) || errors.Is(err, request.ErrOutputValue) { // nothing else is the timer's own doing
+		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) || errors.Is(err, request.ErrOutputValue) { // only these errors are the timer's own fault
 			wait = min(retry<<min(b.times, 10), retryMost)
 			b.times++
 		}
@@ -346,10 +354,11 @@ func (f *Firing) Complete(r *request.Request) {
 	}
 }
 
-// Sections gives a record of an entity the timer that made it, nil for none,
-// and those that its guest set and cancelled, and notes that the proposal
-// touches them; those up to decided are applied or lost. It returns when the
-// first of those that are set is due, 0 for none.
+// Sections adds timer sections to a record of an entity: the timer f that
+// caused the record, if not nil, and the timers that the guest set and
+// cancelled. It also notes that the proposal touches these timers; proposals up
+// to decided are applied or lost. It returns the due time of the first timer
+// that the record sets, or 0 if it sets none.
 func (s *Shard) Sections(rec *journal.Record, f *Firing, id sharding.EntityID, out *abi.Output, proposal, decided uint64) (due int64) {
 	if f == nil && len(out.Timers) == 0 && !out.Delete {
 		return 0

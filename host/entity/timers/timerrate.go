@@ -5,52 +5,55 @@ import (
 	"time"
 )
 
-// Many timers may be due at once, and what else is asked of the entities comes
-// first. So an executor reads the timers of some shards ahead, the ones that are due
-// first before the others, and hands them to their entities at a rate: the
-// options' at least, however busy it is, and more as long as that delays
-// nobody.
+// Many timers may be due at the same time, but other requests, those of callers
+// and of entities, have priority. So an executor reads the due timers of some
+// shards ahead, the earliest due first, and admits them to their entities at a
+// limited rate. The rate is at least Options.Rate, however busy the executor is,
+// and grows while there are no other requests to delay.
 //
 //	due --> read, in its shard's window --> admitted, to its entity's queue --> fired
 //	        bounded for the executor            bounded for the executor
 
 const (
-	// windowTimers bounds the timers of a shard that are read at a time, and
-	// windowLeast is how few that are when many shards have some due.
+	// windowTimers bounds the timers of a shard that are read at a time. If
+	// many shards have due timers, fewer are read, but at least windowLeast.
 	windowTimers = 256
 	windowLeast  = 32
-	// windowsTimers bounds those of an executor that are read and not admitted.
+	// windowsTimers bounds the timers of an executor that are read and not
+	// admitted.
 	windowsTimers = 16384
-	// runTimers of a shard are admitted in a row, whatever is due in others: they
-	// become one entry of its log.
+	// runTimers of a shard are admitted in a row, whatever is due in other
+	// shards, so that they share an entry of its log.
 	runTimers = 32
-	// scansAtOnce bounds the reads under way: half of the loaders are left to
+	// scansAtOnce bounds concurrent scans. It leaves half of the loaders to
 	// callers.
 	scansAtOnce = 4
-	// admittedTimers bounds those that are admitted and not fired, and
-	// coldTimers those of them whose entities are being loaded: an entity of a
-	// caller waits for a few of these loads at most.
+	// admittedTimers bounds the timers that are admitted and not fired, and
+	// coldTimers those of them whose entities are being loaded, so that the
+	// load of a caller's entity waits for a few of these loads at most.
 	admittedTimers = 1024
 	coldTimers     = 32
 
-	// paceMost bounds the rate when nobody else asks for anything, as a multiple
-	// of the least.
+	// paceMost bounds the rate without other requests, as a multiple of the
+	// minimum rate.
 	paceMost = 8
-	// paceBurst is for how long what the rate allows adds up, paceLook how often
-	// the rate is looked at, Tick when the executor looks again for what the rate
-	// did not allow yet.
+	// paceBurst is how long unused allowance accumulates, paceLook how often
+	// the rate is adjusted, and Tick when the executor tries again to admit
+	// timers that exceeded the rate.
 	paceBurst = 20 * time.Millisecond
 	paceLook  = 10 * time.Millisecond
 	Tick      = 2 * time.Millisecond
-	// After so long without a timer the rate is the least again, and after so
-	// long without anybody else it grows. Who waits for an answer may not ask for
-	// anything meanwhile.
+	// After paceAnew without a timer the rate returns to the minimum. After
+	// Alone without other requests it grows. Alone is longer than a commit,
+	// because a caller that waits for an answer may not send its next request
+	// meanwhile.
 	paceAnew = 100 * time.Millisecond
 	Alone    = time.Second
-	// With a commit above Slow others wait, and timers let them go first, for
-	// paceDebt at most: what the rate allows meanwhile is made up for at paceSpurt
-	// times the rate. With one above paceStrained the machine cannot do what it is
-	// asked for: then the least is only a part of what it is, one of paceYield.
+	// If the last commit took longer than Slow, other requests wait, so timers
+	// yield to them for at most paceDebt. The allowance that accumulates
+	// meanwhile is used later, at up to paceSpurt times the rate. If a commit
+	// took longer than paceStrained, the machine is overloaded, and the minimum
+	// rate falls to 1/paceYield of its value.
 	Slow         = 8 * time.Millisecond
 	paceDebt     = 300 * time.Millisecond
 	paceSpurt    = 2
@@ -58,29 +61,30 @@ const (
 	paceYield    = 8
 )
 
-// pacer decides how many timers an executor may admit. Its clock is the executor's.
+// pacer decides how many timers an executor may admit: a token bucket with an
+// adaptive rate. Its clock is the executor's.
 type pacer struct {
-	rate    float64 // timers a second
-	allowed float64 // may be admitted by the rate
-	spurt   float64 // may be admitted now, of these
-	counted int64   // when both were brought up to date
-	looked  int64   // when rate was
-	asked   int     // requests of others since bring
-	others  int64   // when others last asked or waited
-	slowest int64   // commit since looked, in nanoseconds
-	latest  int64   // commit
+	rate    float64 // timers per second
+	allowed float64 // tokens: timers that may be admitted
+	spurt   float64 // tokens that bound how fast allowed is used up
+	counted int64   // when allowed and spurt were last updated
+	looked  int64   // when rate was last adjusted
+	asked   int     // other requests since the last call of bring
+	others  int64   // when other requests last arrived or waited
+	slowest int64   // longest commit since looked, in nanoseconds
+	latest  int64   // duration of the last commit, in nanoseconds
 
-	due      []*Shard // between uses empty
+	due      []*Shard // scratch space, empty between calls
 	windows  windows
 	ahead    int // timers in windows
-	scans    int // under way
-	admitted int // and not fired
-	cold     int // of these, with entities that are being loaded
+	scans    int // in progress
+	admitted int // admitted and not fired
+	cold     int // of these, those with entities that are being loaded
 }
 
-// bring brings what is allowed, and the rate, up to date. The rate is the least
-// while others ask, or wait for answers, and grows fast when they do not.
-// Nothing less than a machine that is overloaded brings it below the least.
+// bring updates the tokens and the rate. The rate is the minimum while there
+// are other requests, and grows fast while there are none. It falls below the
+// minimum only if the machine is overloaded.
 func (p *pacer) bring(now int64, least float64, waiting bool) {
 	if p.asked > 0 || waiting {
 		p.asked, p.others = 0, now
@@ -108,12 +112,12 @@ func (p *pacer) bring(now int64, least float64, waiting bool) {
 	p.looked, p.slowest = now, 0
 }
 
-// alone reports that nobody else has asked for anything for a while.
+// alone reports that there were no other requests for a while.
 func (p *pacer) alone() bool { return p.counted-p.others > int64(Alone) }
 
-// admits reports whether one more timer may be admitted. Beside others no more
-// are on their way than fire in a burst, and while others wait none is, until
-// the timers have waited long enough.
+// admits reports whether one more timer may be admitted. If there are other
+// requests, the admitted timers are limited to a burst, and none is admitted
+// while commits are slow, until the timers have waited for paceDebt.
 func (p *pacer) admits() bool {
 	switch {
 	case p.allowed < 1 || p.spurt < 1 || p.admitted >= admittedTimers:
@@ -124,13 +128,13 @@ func (p *pacer) admits() bool {
 	return p.latest <= int64(Slow) && float64(p.admitted) < max(1, p.rate*paceBurst.Seconds())
 }
 
-// begins reports whether a run of timers may begin: one that would be short
-// waits until the next tick.
+// begins reports whether a run of timers may begin. A run that would be short
+// waits until the next tick, because a longer one shares a log entry.
 func (p *pacer) begins() bool {
 	return min(p.allowed, p.spurt) >= min(runTimers, p.rate*Tick.Seconds()) && p.admits()
 }
 
-// admit counts a timer that is admitted.
+// admit counts an admitted timer.
 func (p *pacer) admit() {
 	p.allowed--
 	p.spurt--
@@ -138,14 +142,14 @@ func (p *pacer) admit() {
 	p.admitted++
 }
 
-// committed notes how long a proposal took.
+// committed records the duration of a proposal.
 func (p *pacer) committed(nanoseconds int64) {
 	p.latest = nanoseconds
 	p.slowest = max(p.slowest, nanoseconds)
 }
 
-// windows is the shards with timers read ahead, a heap by the first that is
-// due.
+// windows are the shards with timers read ahead, a heap by the due time of
+// their first timer.
 type windows []*Shard
 
 func (w windows) Len() int { return len(w) }

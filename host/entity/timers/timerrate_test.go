@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestPaceFollowsTheOthers: what the rate does by how long commits take and by
-// whether anybody else asks.
+// TestPaceFollowsTheOthers checks how the rate of timers follows the durations
+// of commits and the requests of callers.
 func TestPaceFollowsTheOthers(t *testing.T) {
 	const least = 1000.0
 	for _, c := range []struct {
@@ -58,8 +58,8 @@ func TestPaceFollowsTheOthers(t *testing.T) {
 	}
 }
 
-// TestTimersLetOthersGoFirst: while others wait for commits no timer is
-// admitted, for a while: what they have missed is made up for.
+// TestTimersLetOthersGoFirst checks that no timer is admitted for a while when
+// commits are slow, and that timers make up for it later.
 func TestTimersLetOthersGoFirst(t *testing.T) {
 	const least = 1000.0
 	now := int64(time.Hour)
@@ -74,7 +74,7 @@ func TestTimersLetOthersGoFirst(t *testing.T) {
 				p.admit()
 				n++
 			}
-			p.admitted = 0 // they fire at once
+			p.admitted = 0 // they fire immediately
 		}
 		admitted += n
 		return n

@@ -12,68 +12,70 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Lane is what the timers need of the executor that has them. No method blocks.
+// Lane is the executor that Timers belong to. No method blocks.
 type Lane interface {
-	// Now is the time of this turn.
+	// Now is the time of the executor's current turn.
 	Now() time.Time
-	// Clock is the log clock of a shard that is led, and up to which proposal
-	// every one is applied or lost.
+	// Clock returns the log clock of a shard that the executor leads, and the
+	// proposal up to which all proposals are applied or lost.
 	Clock(shard sharding.ShardID) (logNow int64, decided uint64)
-	// Deferring reports that the shard holds back requests of others.
+	// Deferring reports that the shard delays requests that are not timers.
 	Deferring(shard sharding.ShardID) bool
-	// Cold reports that an entity has to be loaded before it takes a command.
+	// Cold reports that an entity must be loaded before it can take a command.
 	Cold(shard sharding.ShardID, id sharding.EntityID) bool
-	// Fire brings a timer's command to its entity.
+	// Fire hands a timer's command to its entity.
 	Fire(*request.Request)
-	// Read has a scan done on another goroutine; it comes back to Found.
+	// Read performs a scan on another goroutine and passes it to Timers.Found.
 	Read(*Scan)
 }
 
-// Spans makes a span of a timer that fires, and has the request name it.
+// Spans begins a span for each timer that fires and stores it in the request.
 type Spans interface {
 	// Fire begins the span. The request names the span of the command that set
 	// the timer.
 	Fire(r *request.Request) Span
 }
 
-// Span is the span of a timer that fires. End is called once, on the executor's
+// Span is the span of a firing timer. End is called once, on the executor's
 // goroutine, when the request is completed.
 type Span interface{ End(*request.Request) }
 
-// Options of Timers. All are needed but Fired and Spans.
+// Options of Timers. All are required except Fired and Spans.
 type Options struct {
-	// Rate is how many may fire in a second however much else there is to do.
+	// Rate is the number of timers per second that may fire under any load.
 	Rate int
-	// LeastTick is between two ticks of a schedule, and from a timer to those
-	// that its command sets to be due at once.
+	// LeastTick is the minimum interval of a schedule, and the minimum delay
+	// between a timer and the timers that its command sets.
 	LeastTick time.Duration
-	// Fired is told how late each timer fires. Nil: nobody is.
+	// Fired is called with the lateness of each timer that fires. It may be
+	// nil.
 	Fired func(late time.Duration)
-	// Suspended reports that the timers of a type wait. It is called from other
-	// goroutines too.
+	// Suspended reports that the timers of a type must wait. It is called from
+	// other goroutines too.
 	Suspended func(entityType string) bool
-	Spans     Spans // nil: timers have none
+	Spans     Spans // nil disables tracing
 	Logger    *slog.Logger
 }
 
-// Timers are those of the shards that an executor leads.
+// Timers handles the timers of the shards that an executor leads.
 type Timers struct {
 	opts   Options
 	lane   Lane
 	shards map[sharding.ShardID]*Shard
 	pace   pacer
 	debts  debts
-	at     int64 // when the executor looks again, unix nanoseconds; 0 for never
+	at     int64 // when the executor must call Ask again, unix nanoseconds; 0 for never
 	fired  uint64
 	due    int // read as due and not fired
 }
 
-// New returns the timers of an executor that leads nothing.
+// New returns the Timers of an executor that leads no shard yet.
 func New(opts Options, lane Lane) *Timers {
 	return &Timers{opts: opts, lane: lane, shards: make(map[sharding.ShardID]*Shard)}
 }
 
-// Lead returns a shard's timers, which are asked for at once.
+// Lead begins to serve a shard's timers and schedules their first read
+// immediately.
 func (q *Timers) Lead(id sharding.ShardID) *Shard {
 	s := &Shard{id: id}
 	q.shards[id] = s
@@ -81,7 +83,7 @@ func (q *Timers) Lead(id sharding.ShardID) *Shard {
 	return s
 }
 
-// Drop forgets the timers of a shard that is led no more.
+// Drop forgets the timers of a shard that the executor no longer leads.
 func (q *Timers) Drop(s *Shard) {
 	q.due -= s.firing
 	q.pace.ahead -= len(s.window)
@@ -92,17 +94,17 @@ func (q *Timers) Drop(s *Shard) {
 	*s = Shard{id: s.id, over: true}
 }
 
-// At is when the executor is to call Ask, unix nanoseconds; 0 for never.
+// At is when the executor must call Ask, in unix nanoseconds; 0 for never.
 func (q *Timers) At() int64 { return q.at }
 
-// LookAt has the executor look after its timers at a time.
+// LookAt makes the executor call Ask at the given time or earlier.
 func (q *Timers) LookAt(at int64) {
 	if q.at == 0 || at < q.at {
 		q.at = at
 	}
 }
 
-// Wake has the shard's due timers asked for at a time.
+// Wake schedules a read of the shard's due timers at the given time or earlier.
 func (q *Timers) Wake(s *Shard, at int64) {
 	if s.at == 0 || at < s.at {
 		s.at = at
@@ -110,32 +112,33 @@ func (q *Timers) Wake(s *Shard, at int64) {
 	q.LookAt(at)
 }
 
-// Counts are what an executor's timers are at.
+// Counts are statistics of an executor's timers.
 type Counts struct {
+	// Fired is the number of timers fired since the executor started.
 	Fired    uint64
 	Due      int // read as due and not fired
-	Ahead    int // of these, not admitted
-	Admitted int // on their way through their entities' queues
-	Cold     int // of these, with entities that are being loaded
-	Scans    int // under way
+	Ahead    int // of these, those not admitted
+	Admitted int // in their entities' queues
+	Cold     int // of these, those with entities that are being loaded
+	Scans    int // in progress
 }
 
-// Counts returns the counts of this moment.
+// Counts returns the current statistics.
 func (q *Timers) Counts() Counts {
 	p := &q.pace
 	return Counts{Fired: q.fired, Due: q.due, Ahead: p.ahead, Admitted: p.admitted, Cold: p.cold, Scans: p.scans}
 }
 
-// Asked counts requests of others.
+// Asked counts requests that are not timers.
 func (q *Timers) Asked(requests int) { q.pace.asked += requests }
 
-// Committed notes how long a proposal took, in nanoseconds.
+// Committed records the duration of a proposal, in nanoseconds.
 func (q *Timers) Committed(nanoseconds int64) { q.pace.committed(nanoseconds) }
 
-// LastCommit is how long the last proposal took, in nanoseconds.
+// LastCommit is the duration of the last proposal, in nanoseconds.
 func (q *Timers) LastCommit() int64 { return q.pace.latest }
 
-// Ask has the due timers of shards read, of those first that have waited
+// Ask reads the due timers of shards, starting with the shards that have waited
 // longest.
 func (q *Timers) Ask() {
 	p, now := &q.pace, q.lane.Now().UnixNano()
@@ -174,12 +177,12 @@ func (q *Timers) Ask() {
 	p.due = due[:0]
 }
 
-// room reports whether the timers of one more shard may be read.
+// room reports whether the timers of another shard may be read.
 func (p *pacer) room() bool {
 	return p.scans < scansAtOnce && p.ahead+(p.scans+1)*windowTimers <= windowsTimers
 }
 
-// readAhead puts the timers of a shard that were read into its window.
+// readAhead puts timers that were read into their shard's window.
 func (q *Timers) readAhead(s *Shard, timers []journal.Timer) {
 	s.window, s.firing = timers, len(timers)
 	q.due += len(timers)
@@ -189,10 +192,10 @@ func (q *Timers) readAhead(s *Shard, timers []journal.Timer) {
 	}
 }
 
-// Admit hands timers that are due to their entities, as many as may be now;
-// owed is how many requests have not been answered, these among them. Shards
-// that hold back requests of others hold back their timers too, and none is
-// admitted while the journal is busy.
+// Admit hands as many due timers to their entities as the rate allows. owed is
+// the number of unanswered requests, including these timers. Shards that delay
+// other requests also delay their timers, and no timer is admitted while the
+// journal is busy.
 func (q *Timers) Admit(owed int, busy func() bool) {
 	p := &q.pace
 	if len(p.windows) == 0 {
@@ -225,8 +228,8 @@ func (q *Timers) Admit(owed int, busy func() bool) {
 	}
 }
 
-// admitRun hands timers of a shard whose window is in no heap to their
-// entities, and reports whether the next one has to wait.
+// admitRun hands timers of a shard to their entities and reports whether the
+// next timer must wait. The caller has removed the shard from the heap.
 func (q *Timers) admitRun(s *Shard) (blocked bool) {
 	p := &q.pace
 	for n := 0; n < runTimers && len(s.window) > 0 && p.admits(); n++ {

@@ -7,17 +7,17 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// entry is one remembered command as bytes of a window, in memory only:
+// entry is a remembered command as bytes of a window, in memory only:
 //
-//	size u32, of all of it | flags u8 | bytes of the id u8 | events u16 |
+//	size u32, of the whole entry | flags u8 | bytes of the id u8 | events u16 |
 //	hash u64 | recorded at i64 | sequence u64 | id | reply
 //
-// An id of 32 hexadecimal digits, as clients and servers make them, is kept
-// as the 16 bytes that it says.
+// An id of 32 hexadecimal digits, as clients and servers make them, is stored
+// as 16 bytes.
 type entry[T bytestring] struct{ b T }
 
-// bytestring is what packed commands lie in: a string that never changes, or
-// bytes that are added to.
+// bytestring is the storage of packed commands: an immutable string or a
+// growing byte slice.
 type bytestring interface{ ~string | ~[]byte }
 
 const (
@@ -27,7 +27,7 @@ const (
 	packedHex    = 1 << 1
 )
 
-// name is a command id as it is packed.
+// name is a command id in its packed form.
 type name struct {
 	text journal.CommandID // when not hex
 	raw  [16]byte          // when hex
@@ -36,7 +36,8 @@ type name struct {
 
 const (
 	ff16 = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
-	// digits has the value of each hexadecimal digit in lower case; 255 is none.
+	// digits has the value of each lower-case hexadecimal digit, and 255 for
+	// any other byte.
 	digits = ff16 + ff16 + ff16 +
 		"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\xff\xff\xff\xff\xff\xff" + ff16 + ff16 +
 		"\xff\x0a\x0b\x0c\x0d\x0e\x0f\xff\xff\xff\xff\xff\xff\xff\xff\xff" + ff16 +
@@ -59,7 +60,6 @@ func nameOf(id journal.CommandID) (n name) {
 	return n
 }
 
-// appendText appends the id.
 func (n *name) appendText(b []byte) []byte {
 	if !n.hex {
 		return append(b, n.text...)
@@ -67,7 +67,7 @@ func (n *name) appendText(b []byte) []byte {
 	return hex.AppendEncode(b, n.raw[:])
 }
 
-// packed is the id's bytes in a window.
+// packed returns the id's bytes as stored in a window.
 func (n *name) packed() []byte {
 	if n.hex {
 		return n.raw[:]
@@ -84,7 +84,7 @@ func (n *name) bytes() int {
 
 func packedBytes(n *name, r *Command) int { return packedHead + n.bytes() + len(r.Reply) }
 
-// appendPacked appends r, whose id is n.
+// appendPacked appends the packed form of r, whose id is n.
 func appendPacked(b []byte, n *name, r *Command) []byte {
 	flags := byte(0)
 	if n.hex {
@@ -107,7 +107,7 @@ func appendPacked(b []byte, n *name, r *Command) []byte {
 	return append(b, r.Reply...)
 }
 
-// next splits the first command off.
+// next splits off the first command.
 func next[T bytestring](s T) (p entry[T], rest T) {
 	n := int(s[0]) | int(s[1])<<8 | int(s[2])<<16 | int(s[3])<<24
 	return entry[T]{s[:n]}, s[n:]
@@ -126,7 +126,7 @@ func (p entry[T]) sequence() journal.Sequence { return journal.Sequence(p.u64(24
 func (p entry[T]) name() T                    { return p.b[packedHead : packedHead+int(p.b[5])] }
 func (p entry[T]) reply() T                   { return p.b[packedHead+int(p.b[5]):] }
 
-// is reports whether the command has that id.
+// is reports whether the command has the id n.
 func (p entry[T]) is(n *name) bool {
 	if n.hex {
 		return p.hex() && string(p.name()) == string(n.raw[:])
@@ -134,7 +134,7 @@ func (p entry[T]) is(n *name) bool {
 	return !p.hex() && string(p.name()) == string(n.text)
 }
 
-// called is the command's id.
+// called returns the command's id.
 func (p entry[T]) called() (n name) {
 	if n.hex = p.hex(); n.hex {
 		copy(n.raw[:], p.name())
@@ -144,7 +144,6 @@ func (p entry[T]) called() (n name) {
 	return n
 }
 
-// appendID appends the command's id.
 func (p entry[T]) appendID(b []byte) []byte {
 	if p.hex() {
 		var raw [16]byte
@@ -154,7 +153,7 @@ func (p entry[T]) appendID(b []byte) []byte {
 	return append(b, p.name()...)
 }
 
-// open returns the command, without its id, with a copy of its reply.
+// open returns the command without its id. The reply is a copy.
 func (p entry[T]) open() Command {
 	r := p.numbers()
 	if reply := p.reply(); len(reply) > 0 {
@@ -163,7 +162,8 @@ func (p entry[T]) open() Command {
 	return r
 }
 
-// lent returns the command, without its id; its reply is the window's.
+// lent returns the command without its id. The reply aliases the window's
+// memory.
 func lent(p entry[[]byte]) Command {
 	r := p.numbers()
 	r.Reply = p.reply()
@@ -177,18 +177,17 @@ func (p entry[T]) numbers() Command {
 	}
 }
 
-// Batch is commands to remember on their way from whoever reads the records,
-// the oldest first.
+// Batch is a batch of commands, the oldest first, on their way from the reader
+// of the records to a window.
 type Batch struct {
 	packed []byte
 	count  int
-	Before int64 // there may be others, not younger than this; 0 when there are none
+	Before int64 // if not 0, earlier commands may exist, and none is younger than this time
 }
 
-// Bytes is what the batch takes in memory.
+// Bytes is the size of the batch in memory.
 func (b *Batch) Bytes() int { return len(b.packed) }
 
-// Add adds the command of a record.
 func (b *Batch) Add(rec *journal.Record) {
 	n := nameOf(rec.CommandID)
 	b.packed = appendPacked(b.packed, &n, &Command{

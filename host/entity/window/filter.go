@@ -2,31 +2,33 @@ package window
 
 import "github.com/hostd/hostd/journal"
 
-// Filter says of a command id that an entity has not seen it, or that it may
-// have: a Bloom filter whose size is a power of two, so that it can grow
-// without the ids that are in it. A snapshot carries it in place of the window,
-// which is then read only for an id that may be in it.
+// Filter reports that an entity has not seen a command id, or that it may have.
+// It is a Bloom filter whose size is a power of two, so that it can grow
+// without the ids in it. A snapshot carries the filter instead of the window;
+// the window is read from the records only for an id that the filter may
+// contain.
 type Filter struct {
 	bits []byte
-	ids  int // that were added
+	ids  int // number of added ids
 }
 
-// OpenFilter is a filter of those bytes, which it takes over, with so many ids.
+// OpenFilter returns a filter with the given bytes, of which it takes
+// ownership, and number of ids.
 func OpenFilter(bits []byte, ids int) *Filter { return &Filter{bits: bits, ids: ids} }
 
-// Bits are the filter's bytes, valid until an id is added, and how many ids
-// have been.
+// Bits returns the filter's bytes, which are valid until the next Add, and the
+// number of added ids.
 func (f *Filter) Bits() (bits []byte, ids int) { return f.bits, f.ids }
 
 const (
-	// filterBytes is what a filter begins with.
+	// filterBytes is the initial size of a filter.
 	filterBytes = 256
-	// filterBits is for each id, at least: of the ids that are not in a filter
-	// 1 in 40 may be, or 1 in 10 once it has grown.
+	// filterBits is the minimum number of bits per id. It gives a false
+	// positive rate of 1 in 40, or of 1 in 10 once the filter has grown.
 	filterBits = 8
 )
 
-// newFilter is an empty filter for so many ids.
+// newFilter returns an empty filter for the given number of ids.
 func newFilter(ids int) *Filter {
 	n := filterBytes
 	for n*8 < ids*filterBits {
@@ -37,10 +39,10 @@ func newFilter(ids int) *Filter {
 
 func (f *Filter) full() bool { return f.ids*filterBits >= len(f.bits)*8 }
 
-// Add adds an id; a filter that is full has to grow first.
+// Add adds an id. A full filter must grow first.
 func (f *Filter) Add(id journal.CommandID) { f.set(spread(id)) }
 
-// set adds the id that is spread so.
+// set adds the id for which spread returned h and step.
 func (f *Filter) set(h, step uint64) {
 	f.ids++
 	mask := uint64(len(f.bits)*8 - 1)
@@ -50,8 +52,9 @@ func (f *Filter) set(h, step uint64) {
 	}
 }
 
-// grow doubles the filter: an id is then where it was, or as much further on,
-// so both places are taken.
+// grow doubles the filter. In the larger filter each bit of an id is at its old
+// position or len*8 beyond it, so copying the old bits into both halves keeps
+// every id, at the price of more false positives.
 func (f *Filter) grow() {
 	bits := make([]byte, 0, 2*len(f.bits))
 	f.bits = append(append(bits, f.bits...), f.bits...)
@@ -70,8 +73,8 @@ func (f *Filter) Has(id journal.CommandID) bool {
 	return true
 }
 
-// spread returns an id's first bit and the way to the next ones, modulo the
-// size of a filter.
+// spread returns the first bit of an id and the distance to the next ones, both
+// modulo the size of the filter (double hashing).
 func spread[T bytestring](id T) (first, step uint64) {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)
@@ -90,24 +93,24 @@ func spread[T bytestring](id T) (first, step uint64) {
 	return h, h>>17 | 1
 }
 
-// Beyond is what is known of command ids that may be older than those in a
-// window.
+// Beyond is what is known about command ids that may be older than the window.
 type Beyond struct {
-	Filter  *Filter          // of the ids in the window and of older ones; nil while there are few
-	Partial bool             // ids older than the window are in the filter, and not in the window
-	Older   journal.Sequence // with Partial, the older ids are in the records from here on
+	Filter  *Filter          // of the ids in the window and of older ones; nil while there are few ids
+	Partial bool             // the filter has ids that are older than the window
+	Older   journal.Sequence // if Partial, the records from here on have the older ids
 }
 
-// MayHold reports that an id which is not in the window may be older than it.
+// MayHold reports that an id, which is not in the window, may be older than the
+// window.
 func (b *Beyond) MayHold(id journal.CommandID) bool { return b.Partial && b.Filter.Has(id) }
 
-// Follow looks after the filter when the window has taken a command: one of
-// more than above commands has a filter. final says that after it all that is
-// older than the window may be forgotten for good. It returns the filter that
-// has to take the command's id as well; nil for none.
+// Follow maintains the filter after the window has taken a command. A window of
+// more than above commands gets a filter. final reports that every command
+// older than the window may be forgotten for good. Follow returns the filter to
+// which the caller must add the command's id, or nil if there is none to add.
 func (b *Beyond) Follow(w *Window, above int, final bool) *Filter {
 	if final {
-		b.Partial = false // what came since fills the window
+		b.Partial = false // the window is complete without the older ids
 	}
 	count := w.Count()
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestFilterForgetsNoID: whatever was added may be there, however the filter
-// has grown since, and most of what was not is known not to be.
+// TestFilterForgetsNoID checks that a filter contains every added id, however
+// it has grown, and rejects most other ids.
 func TestFilterForgetsNoID(t *testing.T) {
 	f := newFilter(1)
 	id := func(i int) journal.CommandID {

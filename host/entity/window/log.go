@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// log is a window of many commands: packed one behind the other, with an
-// index to find one by its id. It holds at least one.
+// log is a window of many commands. They are packed one after another, with an
+// index by id. A log has at least one command.
 type log struct {
-	data    []byte // from head on
+	data    []byte // commands from head on; forgotten ones before
 	head    int
-	base    uint32 // of the place of data[0]; places count up and wrap round
+	base    uint32 // place of data[0]; a place is an offset since the log began, modulo 1<<32
 	count   int
-	replies int // bytes
-	// slots is the index: places plus one by a hash of the id, 0 where free;
-	// whoever finds its slot taken goes to the next. A power of two, at least
-	// four thirds of count.
+	replies int // bytes of all replies
+	// slots is the index: a hash table by id with linear probing. A slot has a
+	// place plus one, or 0 if it is free. The length is a power of two, at
+	// least four thirds of count.
 	slots []uint32
 	seed  maphash.Seed
 
-	weighed int64 // what Growth has returned, added up
+	weighed int64 // sum of what Growth has returned
 }
 
 func newLog(few string, count, replies int) *log {
@@ -30,7 +30,7 @@ func newLog(few string, count, replies int) *log {
 	return m
 }
 
-// reserve makes room for so many more commands, which have so many bytes.
+// reserve makes room for more commands that take size bytes in total.
 func (m *log) reserve(commands, size int) {
 	if len(m.data)+size > cap(m.data) && m.head > len(m.data)/4 {
 		m.compact()
@@ -46,13 +46,13 @@ func (m *log) first() entry[[]byte] {
 	return p
 }
 
-// at returns the command that a slot says.
+// at returns the command of a slot.
 func (m *log) at(slot uint32) entry[[]byte] {
 	p, _ := next(m.data[slot-1-m.base:])
 	return p
 }
 
-// home is the slot that a name would like.
+// home is the slot at which the search for a name begins.
 func (m *log) home(raw []byte) int {
 	return int(maphash.Bytes(m.seed, raw)) & (len(m.slots) - 1)
 }
@@ -66,7 +66,7 @@ func (m *log) find(n *name) (r Command, ok bool) {
 	return r, false
 }
 
-// add is Window.put. at is the time of the last command that it has forgotten.
+// add implements Window.put. at is the latest time of the forgotten commands.
 func (m *log) add(l *Limits, n *name, r *Command) (at int64, final bool) {
 	for m.count > 0 {
 		p := m.first()
@@ -89,7 +89,7 @@ func (m *log) push(n *name, r *Command) {
 		m.index(2 * len(m.slots))
 	}
 	place := m.base + uint32(len(m.data))
-	if place+1 == 0 { // it would look like a free slot
+	if place+1 == 0 { // its slot would look free
 		m.compact()
 		m.base = 0
 		m.index(len(m.slots))
@@ -101,8 +101,8 @@ func (m *log) push(n *name, r *Command) {
 	m.enter(place)
 }
 
-// enter makes the index find the command at a place by its name; one of the
-// same name before it is found no more.
+// enter adds the command at a place to the index. It replaces an earlier
+// command with the same name.
 func (m *log) enter(place uint32) {
 	p := m.at(place + 1)
 	i := m.home(p.name())
@@ -115,7 +115,7 @@ func (m *log) enter(place uint32) {
 	m.slots[i] = place + 1
 }
 
-// forget lets the first command go.
+// forget removes the first command.
 func (m *log) forget() {
 	p := m.first()
 	m.leave(p.name(), m.base+uint32(m.head))
@@ -124,8 +124,8 @@ func (m *log) forget() {
 	m.replies -= len(p.reply())
 }
 
-// leave takes a place out of the index, unless a later command has its name,
-// and closes the gap.
+// leave removes a place from the index, unless a later command has the same
+// name, and moves later slots up to close the gap.
 func (m *log) leave(raw []byte, place uint32) {
 	mask := len(m.slots) - 1
 	i := m.home(raw)
@@ -144,14 +144,15 @@ func (m *log) leave(raw []byte, place uint32) {
 	m.slots[i] = 0
 }
 
-// compact gives the room of what was forgotten back.
+// compact frees the memory of forgotten commands.
 func (m *log) compact() {
 	m.base += uint32(m.head)
 	m.data = slices.Delete(m.data, 0, m.head)
 	m.head = 0
 }
 
-// index makes the index anew with so many slots, rounded up to a power of two.
+// index rebuilds the index with at least the given number of slots, rounded up
+// to a power of two.
 func (m *log) index(slots int) {
 	n := 16
 	for n < slots {

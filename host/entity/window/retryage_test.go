@@ -8,9 +8,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestFirstTriedIsNoLater holds the time that is taken for a first attempt
-// against the time that the log clock had then, for leaders whose clocks differ
-// and are set.
+// TestFirstTriedIsNoLater compares the computed time of a first attempt with
+// the log clock at that time, for leaders whose clocks differ or are set.
 func TestFirstTriedIsNoLater(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -18,20 +17,20 @@ func TestFirstTriedIsNoLater(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		led    int   // when this executor began to lead, by its clock
-		before int64 // the log clock then
-		now    int   // by its clock
+		before int64 // the log clock at that time
+		now    int   // by the executor's clock
 		age    int
 		latest int64 // the log clock at the first attempt
-		exact  bool  // the answer is near it
+		exact  bool  // the result must be close to latest
 	}{
 		{"within a term", 0, clock(-50), 5000, 2000, clock(3000), true},
 		{"just sent", 0, clock(-50), 5000, 0, clock(5000), true},
 		{"behind the log clock", 0, clock(9000), 5000, 2000, clock(9000), false},
 		{"behind the log clock, which goes on", 0, clock(1000), 5000, 2000, clock(3000), true},
-		// The clock of the leader before was an hour behind.
+		// The clock of the previous leader was an hour behind.
 		{"before a leap", 3_600_000, clock(1000), 3_600_500, 1500, clock(0), false},
 		{"after a leap", 3_600_000, clock(1000), 3_600_500, 300, clock(3_600_200), true},
-		// The clock of the leader before was an hour ahead.
+		// The clock of the previous leader was an hour ahead.
 		{"before a standstill", 500, clock(3_600_000), 900, 900, clock(3_599_500), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -48,12 +47,12 @@ func TestFirstTriedIsNoLater(t *testing.T) {
 	}
 }
 
-// history is commands that an entity carried out, by random.
+// history returns random commands of an entity.
 func history(rnd *rand.Rand, n int) (all []Command) {
 	now := int64(time.Second)
 	for i := range n {
 		if now += rnd.Int64N(int64(300 * time.Millisecond)); rnd.IntN(40) == 0 {
-			now += rnd.Int64N(int64(5 * time.Second)) // a quiet time
+			now += rnd.Int64N(int64(5 * time.Second)) // a quiet period
 		}
 		all = append(all, Command{
 			ID: id(i), Reply: make([]byte, rnd.IntN(40)), RecordedAt: now, Sequence: journal.Sequence(i + 1), Events: 1, Server: rnd.IntN(3) == 0,
@@ -62,10 +61,10 @@ func history(rnd *rand.Rand, n int) (all []Command) {
 	return all
 }
 
-// TestRecalledWindowsTellWhatIsForgotten: of a window that was built from the
-// records since some snapshot's, every command that is not in it is no younger
-// than what the entity says that it has forgotten. Where room was left it says
-// more than the time of the first record.
+// TestRecalledWindowsTellWhatIsForgotten rebuilds windows from the records
+// after a snapshot. No command that is missing in such a window may be younger
+// than the window's bound for forgotten commands. If the window is not full,
+// the bound must be tighter than the time of the first record.
 func TestRecalledWindowsTellWhatIsForgotten(t *testing.T) {
 	older := 0
 	for seed := range uint64(1000) {
@@ -87,7 +86,7 @@ func TestRecalledWindowsTellWhatIsForgotten(t *testing.T) {
 		}
 		var built Window
 		built.AddAll(&l, batch, func(bool) *Filter { return nil })
-		before := all[from-1].RecordedAt + rnd.Int64N(2) // the first record's, which may be nobody's command
+		before := all[from-1].RecordedAt + rnd.Int64N(2) // of the first record, which need not be a command
 		built.Built(&l, before, late, false)
 		for i := range all {
 			if _, ok, _ := built.Find(&l, all[i].ID, late); !ok && all[i].RecordedAt > built.forgot {

@@ -2,23 +2,23 @@ package window
 
 import "github.com/hostd/hostd/journal"
 
-// Limits bound what an entity remembers of the commands it has carried out:
-// whichever bound is reached first forgets the oldest.
+// Limits bound the commands that an entity remembers. When any limit is
+// exceeded, the oldest command is forgotten.
 type Limits struct {
 	Commands     int   // default 10,000
 	ReplyBytes   int   // default 4 MiB
 	ClientMaxAge int64 // nanoseconds of the log clock, default 24 h
-	ServerMaxAge int64 // for ids the server made, default 5 min
+	ServerMaxAge int64 // for ids that the server made, default 5 min
 }
 
-// DefaultLimits are those that every replica uses: what is remembered is a
-// function of the journal alone, so they must not differ between nodes.
+// DefaultLimits are the limits of every replica. They must not differ between
+// nodes, because the window must be a function of the journal alone.
 func DefaultLimits() Limits {
 	const second = 1_000_000_000
 	return Limits{Commands: 10_000, ReplyBytes: 4 << 20, ClientMaxAge: 24 * 3600 * second, ServerMaxAge: 300 * second}
 }
 
-// Command is one carried-out command.
+// Command is an executed command.
 type Command struct {
 	ID         journal.CommandID
 	Hash       uint64 // of its name and payload
@@ -26,30 +26,33 @@ type Command struct {
 	RecordedAt int64 // unix nanoseconds of the log clock
 	Sequence   journal.Sequence
 	Events     uint16
-	Server     bool // the id is one that the server made
+	Server     bool // the server made the id
 }
 
-// Window is an entity's window of carried-out commands, oldest first. It is a
-// function of the entity's records, so a replica that replays them remembers
-// the same ids. Most entities have few commands to remember, and there may be
-// millions of them: these are packed into one string, without a byte to spare.
+// Window is an entity's idempotency window: its executed commands, oldest
+// first. It is a function of the entity's records, so a replica that replays
+// them remembers the same ids.
+//
+// Most entities have few commands to remember, and there may be millions of
+// entities, so up to fewCommands are packed into a string without spare
+// capacity. A larger window is a log with an index.
 type Window struct {
-	few  string // packed commands, when there is no many
+	few  string // packed commands, if many is nil
 	many *log
-	// forgot is no earlier than the time of any command that the entity has
-	// carried out and that is not in the window; 0 when it has them all.
+	// forgot is an upper bound for the times of executed commands that are not
+	// in the window, or 0 if the window has all of them.
 	forgot int64
 }
 
 const (
-	// fewCommands and fewBytes bound what is copied for each command that a
-	// small window takes.
+	// fewCommands and fewBytes bound the bytes that are copied for each command
+	// added to a small window.
 	fewCommands = 8
 	fewBytes    = 1 << 10
 )
 
-// Find returns what is remembered of id, with a copy of its reply, and whether
-// it is young enough at log clock now to be live.
+// Find returns the remembered command with this id, with a copy of its reply,
+// and whether it is within the maximum age at log clock now.
 func (w *Window) Find(l *Limits, id journal.CommandID, now int64) (r Command, ok, live bool) {
 	n := nameOf(id)
 	if w.many != nil {
@@ -59,7 +62,7 @@ func (w *Window) Find(l *Limits, id journal.CommandID, now int64) (r Command, ok
 		for rest := w.few; len(rest) > 0; {
 			var p entry[string]
 			if p, rest = next(rest); p.is(&n) {
-				last, ok = p, true // those before it are too old
+				last, ok = p, true // earlier ones with this id are too old
 			}
 		}
 		if ok {
@@ -76,30 +79,32 @@ func (l *Limits) age(server bool) int64 {
 	return l.ClientMaxAge
 }
 
-// keeps reports whether a window of so many commands and bytes of replies keeps
-// its first command, which is of that time, when r comes. If not, final says
-// that no window keeps any command before it either: with fewer commands in it
-// one that a client named may outlive a later one that the server did.
+// keeps reports whether a window with this many commands and bytes of replies
+// keeps its first command, recorded at recordedAt, when r is added. If not,
+// final reports that no earlier command can be in any window either. It is
+// false if the first command has a server id and is too old, because an older
+// command with a client id may live longer.
 func (l *Limits) keeps(commands, replies int, recordedAt int64, server bool, r *Command) (keeps, final bool) {
 	room := commands < l.Commands && replies+len(r.Reply) <= l.ReplyBytes
 	return room && r.RecordedAt-recordedAt <= l.age(server), !room || !server
 }
 
-// Full reports whether a window of so many commands and bytes of replies may
-// have forgotten one for want of room: a reply is less than half of them.
+// Full reports whether a window of this size may have forgotten a command for
+// lack of room. Half of ReplyBytes is enough, because a reply is smaller than
+// that.
 func (l *Limits) Full(commands, replies int) bool {
 	return commands >= l.Commands || replies > l.ReplyBytes/2
 }
 
-// Add remembers r and forgets what the window no longer holds. It reports
-// whether all that is older than the window is forgotten for good, as nothing
-// is while it only grows.
+// Add remembers r and forgets the commands that exceed the limits. final
+// reports that every command older than the window is forgotten for good; it is
+// false if Add forgets nothing.
 func (w *Window) Add(l *Limits, r Command) (final bool) {
 	n := nameOf(r.ID)
 	return w.put(l, &n, &r)
 }
 
-// put is Add for a command whose id is n.
+// put implements Add for a command whose id is n.
 func (w *Window) put(l *Limits, n *name, r *Command) (final bool) {
 	if w.many != nil {
 		at, final := w.many.add(l, n, r)
@@ -127,7 +132,8 @@ func (w *Window) put(l *Limits, n *name, r *Command) (final bool) {
 	return final
 }
 
-// Size is how many commands are remembered, and the bytes of their replies.
+// Size returns the number of remembered commands and the bytes of their
+// replies.
 func (w *Window) Size() (commands, replies int) {
 	if w.many != nil {
 		return w.many.count, w.many.replies
@@ -140,8 +146,8 @@ func (w *Window) Size() (commands, replies int) {
 	return commands, replies
 }
 
-// Growth returns by how many bytes of memory a window has grown since the last
-// call, or shrunk. A window that Small returns has none of its own.
+// Growth returns the change of the window's memory in bytes since the last
+// call. A window for which Small returns true has none.
 func (w *Window) Growth() (bytes int64) {
 	if w.many == nil {
 		return 0
@@ -151,7 +157,7 @@ func (w *Window) Growth() (bytes int64) {
 	return bytes
 }
 
-// Weight is all that Growth has returned.
+// Weight is the sum of all results of Growth.
 func (w *Window) Weight() int64 {
 	if w.many == nil {
 		return 0
@@ -159,7 +165,7 @@ func (w *Window) Weight() int64 {
 	return w.many.weighed
 }
 
-// Count is how many commands are remembered.
+// Count is the number of remembered commands.
 func (w *Window) Count() (n int) {
 	if w.many != nil {
 		return w.many.count
@@ -170,8 +176,8 @@ func (w *Window) Count() (n int) {
 	return n
 }
 
-// Oldest is the sequence after the first command that is remembered; false
-// when none is.
+// Oldest returns the sequence after the first remembered command, and false if
+// there is none.
 func (w *Window) Oldest() (at journal.Sequence, ok bool) {
 	if w.many != nil {
 		return w.many.first().sequence(), true
@@ -183,8 +189,8 @@ func (w *Window) Oldest() (at journal.Sequence, ok bool) {
 	return p.sequence(), true
 }
 
-// each calls fn with the ids that are remembered, the oldest first. The bytes
-// are valid during the call.
+// each calls fn with the remembered ids, the oldest first. The bytes are valid
+// during the call.
 func (w *Window) each(fn func(id []byte)) {
 	if w.many != nil {
 		eachID(w.many.data[w.many.head:], fn)
@@ -202,8 +208,8 @@ func eachID[T bytestring](rest T, fn func(id []byte)) {
 	}
 }
 
-// AddAll adds the commands of a batch; after each, follow returns the filter
-// that takes its id as well, or nil.
+// AddAll adds the commands of a batch. After each, follow returns the filter to
+// which its id must be added, or nil.
 func (w *Window) AddAll(l *Limits, batch Batch, follow func(final bool) *Filter) {
 	var text [64]byte
 	reserved := false
@@ -222,18 +228,18 @@ func (w *Window) AddAll(l *Limits, batch Batch, follow func(final bool) *Filter)
 	}
 }
 
-// AtMost reports that no more than n commands are remembered.
+// AtMost reports that at most n commands are remembered.
 func (w *Window) AtMost(n int) bool {
 	return w.many == nil && fewCommands <= n || w.Count() <= n
 }
 
-// Small returns the whole of a window that has few commands, but for Forgot; ok
-// is false for a larger one. Restore makes the window again.
+// Small returns the packed commands of a window with few commands; ok is false
+// for a larger window. Restore rebuilds the window from them and from Forgot.
 func (w *Window) Small() (packed string, ok bool) { return w.few, w.many == nil }
 
-// Restore is the window that Small and Forgot have told of.
+// Restore returns the window that had these results of Small and Forgot.
 func Restore(packed string, forgot int64) Window { return Window{few: packed, forgot: forgot} }
 
-// Forgot is no earlier than the time of any command that the entity has carried
-// out and that is not in the window; 0 when it has them all.
+// Forgot is an upper bound for the times of executed commands that are not in
+// the window, or 0 if the window has all of them.
 func (w *Window) Forgot() int64 { return w.forgot }

@@ -16,7 +16,7 @@ func (w *Window) has(l *Limits, id journal.CommandID, now int64) bool {
 
 func id(i int) journal.CommandID { return journal.CommandID(fmt.Sprintf("c%d", i)) }
 
-// TestWindowForgetsByNumber: one below the bound, at it and one above.
+// TestWindowForgetsByNumber tests one command below, at and above the limit.
 func TestWindowForgetsByNumber(t *testing.T) {
 	l := Limits{Commands: 100, ReplyBytes: 1 << 20, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
 	var d Window
@@ -32,7 +32,7 @@ func TestWindowForgetsByNumber(t *testing.T) {
 	}
 }
 
-// TestWindowForgetsByReplyBytes counts the replies it holds.
+// TestWindowForgetsByReplyBytes tests the limit of reply bytes.
 func TestWindowForgetsByReplyBytes(t *testing.T) {
 	l := Limits{Commands: 100, ReplyBytes: 300, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
 	var d Window
@@ -46,8 +46,8 @@ func TestWindowForgetsByReplyBytes(t *testing.T) {
 	}
 }
 
-// TestWindowForgetsByLogClock: a day for a client's ids, five minutes for ids
-// that the server made, to the nanosecond.
+// TestWindowForgetsByLogClock tests the maximum ages to the nanosecond: a day
+// for client ids, five minutes for server ids.
 func TestWindowForgetsByLogClock(t *testing.T) {
 	l := DefaultLimits()
 	var d Window
@@ -63,8 +63,9 @@ func TestWindowForgetsByLogClock(t *testing.T) {
 	}
 }
 
-// TestWindowIsAFunctionOfTheRecords: a replica that replays a suffix long
-// enough remembers the same, and the index agrees with a scan.
+// TestWindowIsAFunctionOfTheRecords checks that a replica which replays a long
+// enough suffix remembers the same commands, and that the index agrees with a
+// scan.
 func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	l := Limits{Commands: 40, ReplyBytes: 2000, ClientMaxAge: 500, ServerMaxAge: 50}
@@ -93,8 +94,8 @@ func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	}
 }
 
-// TestWindowAgreesWithAList: packed, indexed and moved about, a window holds
-// what a plain list of the same commands does.
+// TestWindowAgreesWithAList compares a window, which is packed, indexed and
+// compacted, with a plain list of the same commands.
 func TestWindowAgreesWithAList(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -107,14 +108,14 @@ func TestWindowAgreesWithAList(t *testing.T) {
 			case 0:
 				return journal.CommandID(fmt.Sprintf("%032x", n))
 			case 1:
-				return journal.CommandID(append(make([]byte, 15), byte(n/3))) // the bytes that one above is packed as
+				return journal.CommandID(append(make([]byte, 15), byte(n/3))) // the same bytes as a packed hexadecimal id
 			default:
 				return id(n)
 			}
 		}
 		for step := range 3000 {
 			now += rnd.Int64N(10)
-			if d.many != nil && step%1000 == 999 { // places are about to wrap round
+			if d.many != nil && step%1000 == 999 { // places are about to wrap around
 				d.many.compact()
 				d.many.base = math.MaxUint32 - uint32(len(d.many.data)) - uint32(rnd.IntN(200))
 				d.many.index(len(d.many.slots))
@@ -157,7 +158,7 @@ func TestWindowAgreesWithAList(t *testing.T) {
 			}
 			known := want.ID != "" && now-want.RecordedAt <= l.age(want.Server)
 			got, _, ok := d.Find(&l, asked, now)
-			want.ID = "" // who asks knows it
+			want.ID = "" // Find does not return the id
 			if ok != known || ok && fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("seed %d, step %d: %q is %v %v, want %v %v", seed, step, asked, ok, got, known, want)
 			}
@@ -165,8 +166,8 @@ func TestWindowAgreesWithAList(t *testing.T) {
 	}
 }
 
-// TestWindowsOfBatchesGiveMemoryBack: a long history comes in many batches, and
-// the window that is made of them takes no more than what it holds.
+// TestWindowsOfBatchesGiveMemoryBack checks that a window built from the many
+// batches of a long history takes no more memory than its commands need.
 func TestWindowsOfBatchesGiveMemoryBack(t *testing.T) {
 	l := Limits{Commands: 1000, ReplyBytes: 1 << 20, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
 	var w Window
