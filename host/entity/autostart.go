@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// keeps reports that a type keeps its entities in memory.
+// keeps reports whether the type is always-on.
 func (c *core) keeps(entityType string) bool {
 	if !c.starter.Any() {
 		return false
@@ -17,26 +17,26 @@ func (c *core) keeps(entityType string) bool {
 	return t != nil && t.Remember
 }
 
-// mustReturn reports that an entity which has left is to be in memory.
+// mustReturn reports that an entity which has left memory must be loaded again.
 func (c *core) mustReturn(e *entity) bool {
 	return (e.exists || e.id.ID == manifest.SingletonID) && !e.stopped && e.shard.state == leading && c.keeps(e.id.Type) && e.stays()
 }
 
-// stays reports that there is to be an entity whether it exists or not, or that
-// it does.
+// stays reports that the entity exists, or that it is a singleton, which is in
+// memory even without a record.
 func (e *entity) stays() bool {
 	t := e.shard.opts.Types.Lookup(e.id.Type)
 	return e.exists || t != nil && t.Singleton && t.CheckID(e.id) == nil
 }
 
-// startAgain has an entity started that is to be in memory and has left.
+// startAgain queues an entity to be loaded again.
 func (c *core) startAgain(e *entity) {
-	e.exists = false // until it is loaded nothing is known of it
+	e.exists = false // unknown until it is loaded
 	c.starter.Again(e.shard.starts, e.id)
 }
 
-// started answers a request to be in memory. What turns out not to exist
-// leaves again.
+// started answers a request to load an entity. An entity that turns out not to
+// exist leaves memory again.
 func (c *core) started(e *entity, r *request.Request) {
 	e.shard.settle(r, request.Result{})
 	if !e.stays() && e.waiting.Len() == 0 {
@@ -44,8 +44,8 @@ func (c *core) started(e *entity, r *request.Request) {
 	}
 }
 
-// recordStop carries out a caller's request to let a remembered entity leave,
-// with a record.
+// recordStop executes a caller's request to passivate an always-on entity. It
+// writes a record, so that later leaders do not start the entity either.
 func (d *decider) recordStop(e *entity, r *request.Request) bool {
 	if !e.typ.Remember || e.typ.Singleton || !e.exists {
 		return false

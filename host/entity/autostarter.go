@@ -11,69 +11,71 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The entities of a type that remembers them are in memory without being asked
-// for. The leader of a shard reads their ids from what is stored, a window at a
-// time, and starts them at a bounded rate, a few at a time, behind what callers
-// ask for. An entity whose handler or caller has let it leave is stopped: its
-// last record says so, and nobody starts it until its next command. One that
-// left for another reason is started again; one that fails is tried again
-// later.
+// The entities of an always-on type are in memory without requests. The leader
+// of a shard reads their ids from the applied state, a page at a time, and
+// starts them at a limited rate and concurrency, after callers' requests. An
+// entity that its handler or a caller has passivated is stopped: its last
+// record says so, and it is started only by its next command. An entity that
+// left memory for another reason is started again, and an entity that failed is
+// retried later.
 //
-//	known types --> reading ids --> ids of a window --+--> started --> in memory
-//	                                left, not asked --+       |
+//	known types --> reading ids --> ids of a page ----+--> started --> in memory
+//	                             left, not stopped ---+       |
 //	                                held back  <--------------+ failed
 
 const (
-	// autostartAtOnce bounds the entities of an executor that are being started: half of its
-	// loaders are for callers.
+	// autostartAtOnce bounds the entities of an executor that are being
+	// started. It leaves half of the loaders to callers.
 	autostartAtOnce = 4
 	// pageSize bounds the ids that are read at a time.
 	pageSize = 256
-	// burst bounds how many are started at a moment.
+	// burst bounds how many entities are started at once.
 	burst = 64
-	// heldBackMost bounds the entities of a shard that failed and wait.
+	// heldBackMost bounds the failed entities of a shard that wait for a retry.
 	heldBackMost = 4096
-	// retry is how long one that failed waits; it doubles up to retryMost.
+	// retry is the wait after the first failure. It doubles up to retryMost.
 	retry     = time.Second
 	retryMost = 5 * time.Minute
-	// crowdedFor is how long nothing is started when the executor's memory is full.
+	// crowdedFor is how long no entity is started after the executor's memory
+	// was found full.
 	crowdedFor = 10 * time.Second
 )
 
-// A Reader lists the entities of a type that exist and do not rest, by id,
-// after the id given. It returns fewer than limit only at the end.
+// existingReader lists the ids of a type's entities that exist and are not
+// stopped, in order, after the given id. It returns fewer than limit only at
+// the end.
 type existingReader interface {
 	ListExisting(ctx context.Context, shard sharding.ShardID, entityType, after string, limit int) ([]string, error)
 }
 
-// autostartLane is what is needed of the executor whose entities are started. No method
+// autostartLane is the executor that an autostarter belongs to. No method
 // blocks.
 type autostartLane interface {
-	// Now is the time of this turn.
+	// Now is the time of the executor's current turn.
 	Now() time.Time
-	// Deferring reports that the shard holds back requests of others.
+	// Deferring reports that the shard delays other requests.
 	Deferring(shard sharding.ShardID) bool
 	// Resident reports that an entity is in memory.
 	Resident(shard sharding.ShardID, id sharding.EntityID) bool
 	// Crowded reports that the executor's memory is nearly full.
 	Crowded() bool
-	// Fire brings a request to its entity.
+	// Fire hands a request to its entity.
 	Fire(*request.Request)
-	// List has a scan done on another goroutine; it comes back to Found.
+	// List performs a scan on another goroutine and passes it to Found.
 	List(*autostartScan)
 }
 
-// autostartOptions of a Starter.
+// autostartOptions configure an autostarter.
 type autostartOptions struct {
-	// Rate is how many entities are started in a second, at least 1.
+	// Rate is the number of entities started per second, at least 1.
 	Rate int
-	// Types names the types whose entities are started; nil: none.
+	// Types returns the names of the always-on types. It may be nil.
 	Types func() []string
-	// Singletons are the entities of the singleton types among these that belong
-	// to a shard. Nil: there are none.
+	// Singletons returns the singletons of always-on types that belong to a
+	// shard. It may be nil.
 	Singletons func(sharding.ShardID) []sharding.EntityID
-	// Listed: the executor can list entities. Otherwise singletons alone are started,
-	// and what has left.
+	// Listed reports that the executor can list entities. Otherwise only
+	// singletons and entities that left memory are started.
 	Listed bool
 	Logger *slog.Logger
 }
@@ -83,31 +85,31 @@ type autostarter struct {
 	opts    autostartOptions
 	lane    autostartLane
 	led     map[sharding.ShardID]*autostartShard
-	types   []string          // that remember their entities, when it was last looked
-	shards  []*autostartShard // with something to start
+	types   []string          // always-on types at the last call of Learn
+	shards  []*autostartShard // shards with entities to start
 	scan    *autostartScan
-	flying  int // started, with no outcome yet
-	allowed int // may be started now
+	flying  int // entities that are being started
+	allowed int // number of entities that may be started now
 	at      int64
-	counted int64 // when allowed was brought up to date
+	counted int64 // when allowed was last updated
 	started uint64
 }
 
-// autostartShard is what a shard that is led has to start.
+// autostartShard holds the entities to start of a shard that this node leads.
 type autostartShard struct {
 	id        sharding.ShardID
-	over      bool     // it is not led any more
-	listed    bool     // in Starter.shards
-	types     []string // to be read; of the first the ids after after
+	over      bool     // the shard is no longer led
+	listed    bool     // the shard is in autostarter.shards
+	types     []string // types to read; of the first, the ids after after
 	after     string
 	typ       string   // of page
-	page      []string // read and not started
+	page      []string // ids that were read and not started
 	returning []sharding.EntityID
 	back      map[sharding.EntityID]heldBack
-	backAt    int64 // when the first of back may be tried
+	backAt    int64 // earliest retry in back; 0 if there is none
 }
 
-// heldBack is an entity that failed and waits.
+// heldBack is the retry state of a failed entity.
 type heldBack struct {
 	until int64
 	times int
@@ -117,13 +119,13 @@ func (s *autostartShard) empty() bool {
 	return len(s.types)+len(s.page)+len(s.returning)+len(s.back) == 0
 }
 
-// HeldBack reports that an entity has failed and waits.
+// HeldBack reports that an entity has failed and waits for a retry.
 func (s *autostartShard) HeldBack(id sharding.EntityID) bool {
 	_, waits := s.back[id]
 	return waits
 }
 
-// autostartScan asks for ids, and is the answer.
+// autostartScan is a request for ids and its result.
 type autostartScan struct {
 	shard *autostartShard
 	id    sharding.ShardID
@@ -133,27 +135,27 @@ type autostartScan struct {
 	err   error
 }
 
-// Do carries the scan out. It may be called from any goroutine, once, before
-// the scan comes back to Starter.Found.
+// Do performs the scan. It may be called from any goroutine, once, before the
+// scan is passed to autostarter.Found.
 func (s *autostartScan) Do(ctx context.Context, r existingReader) {
 	s.ids, s.err = r.ListExisting(ctx, s.id, s.typ, s.after, pageSize)
 }
 
-// newAutostarter returns the starter of an executor that leads nothing.
+// newAutostarter returns the autostarter of an executor that leads no shard.
 func newAutostarter(opts autostartOptions, lane autostartLane) *autostarter {
 	return &autostarter{opts: opts, lane: lane, led: make(map[sharding.ShardID]*autostartShard)}
 }
 
-// Any reports that there are types whose entities are started.
+// Any reports that there are always-on types.
 func (m *autostarter) Any() bool { return len(m.types) > 0 }
 
-// At is when the executor is to call Start, unix nanoseconds; 0 for never.
+// At is when the executor must call Start, in unix nanoseconds; 0 for never.
 func (m *autostarter) At() int64 { return m.at }
 
-// Started is how many entities have been started.
+// Started is the number of entities started so far.
 func (m *autostarter) Started() uint64 { return m.started }
 
-// Lead has the entities of a shard read that this node begins to lead.
+// Lead begins to start the entities of a shard that this node now leads.
 func (m *autostarter) Lead(id sharding.ShardID) *autostartShard {
 	m.Learn()
 	s := &autostartShard{id: id}
@@ -162,7 +164,7 @@ func (m *autostarter) Lead(id sharding.ShardID) *autostartShard {
 	return s
 }
 
-// Drop forgets what is to be started of a shard that is led no more.
+// Drop forgets the entities of a shard that is no longer led.
 func (m *autostarter) Drop(s *autostartShard) {
 	delete(m.led, s.id)
 	*s = autostartShard{id: s.id, over: true, listed: s.listed}
@@ -184,8 +186,8 @@ func (m *autostarter) enqueueTypes(s *autostartShard, types []string) {
 	}
 }
 
-// Learn looks which types remember, and has the shards that are led read for
-// those that are new.
+// Learn updates the list of always-on types, and starts the entities of new
+// ones in all shards that are led.
 func (m *autostarter) Learn() {
 	if m.opts.Types == nil {
 		return
@@ -208,13 +210,13 @@ func (m *autostarter) list(s *autostartShard) {
 	}
 }
 
-// Again has an entity started that has left.
+// Again starts an entity that has left memory.
 func (m *autostarter) Again(s *autostartShard, id sharding.EntityID) {
 	s.returning = append(s.returning, id)
 	m.list(s)
 }
 
-// Start starts what there is to start, as far as the rate allows.
+// Start starts as many entities as the rate allows.
 func (m *autostarter) Start() {
 	if m.at = 0; len(m.shards) == 0 {
 		return
@@ -253,8 +255,8 @@ func (m *autostarter) Start() {
 	}
 }
 
-// next is an entity of the shard that may be started now. Where none is known
-// it has more read.
+// next returns an entity of the shard that may be started now. If none is
+// known, it requests the next page of ids.
 func (m *autostarter) next(s *autostartShard, now int64) (id sharding.EntityID, ok bool) {
 	switch {
 	case m.lane.Deferring(s.id):
@@ -274,8 +276,8 @@ func (m *autostarter) next(s *autostartShard, now int64) (id sharding.EntityID, 
 	return id, false
 }
 
-// retry takes the first of those that were held back. Its number of failures
-// stays until it is started.
+// retry returns the first held-back entity that is due. The entity keeps its
+// number of failures until it is started.
 func (s *autostartShard) retry(now int64) (id sharding.EntityID, ok bool) {
 	s.backAt = 0
 	for e, b := range s.back {
@@ -292,7 +294,7 @@ func (s *autostartShard) retry(now int64) (id sharding.EntityID, ok bool) {
 	return id, ok
 }
 
-// Found takes the ids that were read.
+// Found handles the result of a scan.
 func (m *autostarter) Found(scan *autostartScan) {
 	m.scan = nil
 	s := scan.shard
@@ -301,7 +303,7 @@ func (m *autostarter) Found(scan *autostartScan) {
 	}
 	if scan.err != nil {
 		m.opts.Logger.Error("remembered entities cannot be read", "shard_id", s.id, "entity_type", scan.typ, "error", scan.err)
-		s.holdBack(sharding.EntityID{Type: scan.typ}, m.lane.Now().UnixNano()) // the whole type is tried again
+		s.holdBack(sharding.EntityID{Type: scan.typ}, m.lane.Now().UnixNano()) // the whole type is retried
 		s.types, s.after = s.types[1:], ""
 		return
 	}
@@ -313,7 +315,7 @@ func (m *autostarter) Found(scan *autostartScan) {
 	s.types, s.after = s.types[1:], ""
 }
 
-// start starts an entity by a request to be there.
+// start starts an entity by a request of kind Start.
 func (m *autostarter) start(s *autostartShard, id sharding.EntityID) {
 	if id.ID == "" { // a type that could not be read
 		delete(s.back, id)
@@ -331,7 +333,7 @@ func (m *autostarter) start(s *autostartShard, id sharding.EntityID) {
 	m.lane.Fire(r)
 }
 
-// starting is an entity on its way into memory.
+// starting is an entity that is being started.
 type starting struct {
 	starter *autostarter
 	shard   *autostartShard
@@ -353,11 +355,11 @@ func (f *starting) Complete(r *request.Request) {
 	m.list(s)
 }
 
-// holdBack keeps an entity back that failed.
+// holdBack schedules the retry of a failed entity.
 func (s *autostartShard) holdBack(id sharding.EntityID, now int64) {
 	b, waits := s.back[id]
 	if !waits && len(s.back) >= heldBackMost {
-		return // the next leader starts it, or the next command
+		return // the next leader starts it, or the next command does
 	}
 	b.until = now + int64(min(retry<<min(b.times, 10), retryMost))
 	b.times++

@@ -9,29 +9,29 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// base is what all parts of an executor work with: its options, the time of its
-// turn, who waits for a turn, and how many requests are not answered. It knows
-// none of the parts.
+// base is the state that all parts of an executor share: its options, the time
+// of its turn, the entities that wait for a turn, and the number of unanswered
+// requests. It does not know the parts.
 type base struct {
 	opts     Options
 	runner   guestRunner
 	readOnly func() bool
-	salt     uint64    // of the keys of entities
+	salt     uint64    // for the keys of entities
 	now      time.Time // of this turn
 	stats    Stats
 
 	shards map[sharding.ShardID]*shard
-	ready  fairQueue[*entity]   // have a turn to take, by who asks them first
-	dirty  []*shard             // have an open batch or unasked reads
-	away   map[*entity]struct{} // may have requests waiting
-	owed   int                  // requests of all shards not yet completed
-	rounds uint64               // read rounds asked by this executor, over all shards
-	intake *deliveryIntake      // of deliveries
+	ready  fairQueue[*entity]   // entities that have a turn to take, by caller
+	dirty  []*shard             // shards with an open batch or an unrequested ReadIndex round
+	away   map[*entity]struct{} // entities outside memory, or held up, that may have requests waiting
+	owed   int                  // unanswered requests of all shards
+	rounds uint64               // ReadIndex rounds requested by this executor, over all shards
+	intake *deliveryIntake      // deliveries that wait
 
 	windows windows
 }
 
-// enqueue lets an entity take its turn with a guest.
+// enqueue queues an entity for a turn with its guest.
 func (b *base) enqueue(e *entity) {
 	if !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled {
 		e.queued = true
@@ -39,7 +39,7 @@ func (b *base) enqueue(e *entity) {
 	}
 }
 
-// asker is who asks what is next in the entity's queue.
+// asker is the caller of the first request in the entity's queue.
 func (e *entity) asker() (who *principal.Principal) {
 	if e.waiting.Len() > 0 {
 		who = e.waiting.First().Principal
@@ -47,7 +47,7 @@ func (e *entity) asker() (who *principal.Principal) {
 	return who
 }
 
-// finish completes a request that no shard counts.
+// finish completes a request that is not counted by a shard.
 func (b *base) finish(r *request.Request, res request.Result) {
 	r.Lane.Leave()
 	r.Result = res
@@ -58,8 +58,9 @@ func (b *base) pastDeadline(r *request.Request) bool {
 	return !r.Deadline.IsZero() && r.Deadline.Before(b.now)
 }
 
-// wallNow is the wall clock, but not far past the one that most nodes have: one
-// leader whose clock is wrong would set the log clock ahead for good.
+// wallNow returns the wall clock, limited to clockMost past the median of the
+// nodes' clocks. Otherwise a leader with a wrong clock would set the log clock
+// ahead permanently.
 func (b *base) wallNow() int64 {
 	now := b.now.UnixNano()
 	if b.opts.Median != nil {
@@ -70,17 +71,17 @@ func (b *base) wallNow() int64 {
 	return now
 }
 
-// typeOf is the binding that serves an entity; nil where there is none.
+// typeOf returns the activation that serves an entity, or nil if there is none.
 func (b *base) typeOf(id sharding.EntityID) *Type {
 	return b.opts.Types.Lookup(id.Type).For(id)
 }
 
-// outdated reports that the entity is to leave nothing in the log as it is:
-// another module serves it by now, or its own is to write none.
+// outdated reports that the entity must not write records in its present state,
+// because another module serves it now or writes of its type are paused.
 func (b *base) outdated(e *entity) bool {
 	t := b.typeOf(e.id)
 	return !t.Same(e.typ) || t.Muted
 }
 
-// key is what an entity is found and counted by.
+// key is the hash by which an entity is found and counted.
 func (b *base) key(id sharding.EntityID) uint32 { return resident.KeyOf(b.salt, id) }

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// Budget bounds what the entities of a type spend in a second on this node,
-// over all lanes. What a command costs is known once it has run, so commands
-// run as long as nothing is owed, and what they spent beyond the budget is
-// waited for. What was not spent is kept for one second. It is safe for
-// concurrent use.
+// Budget limits what the entities of a type spend per second on this node, over
+// all executors. The cost of a command is known only after it has run, so
+// commands run while there is no debt, and a cost beyond the budget delays
+// later commands. An unspent budget is kept for one second. A Budget is safe
+// for concurrent use.
 type Budget struct {
 	perSecond float64
-	paid      atomic.Int64 // when all that was spent is paid, unix nanoseconds
+	paid      atomic.Int64 // when all debt is paid, unix nanoseconds
 }
 
-// budgetMost is the longest that commands wait for what one has spent.
+// budgetMost bounds how long commands wait because of one expensive command.
 const budgetMost = time.Minute
 
-// NewBudget returns nil, which bounds nothing, for 0.
+// NewBudget returns a Budget, or nil, which limits nothing, if perSecond is not
+// positive.
 func NewBudget(perSecond int64) *Budget {
 	if perSecond <= 0 {
 		return nil
@@ -26,7 +27,7 @@ func NewBudget(perSecond int64) *Budget {
 	return &Budget{perSecond: float64(perSecond)}
 }
 
-// Wait is for how long nothing more may be spent.
+// Wait returns how long nothing more may be spent.
 func (b *Budget) Wait(now int64) time.Duration {
 	if b == nil {
 		return 0
@@ -38,7 +39,7 @@ func (b *Budget) Wait(now int64) time.Duration {
 	return max(0, wait)
 }
 
-// Spend takes what was spent from the budget.
+// Spend charges the budget.
 func (b *Budget) Spend(now int64, amount uint64) {
 	if b == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// callKind says what a visit to a guest is for.
+// callKind is the purpose of a guest call.
 type callKind uint8
 
 const (
@@ -15,49 +15,51 @@ const (
 	callQuery
 	callLoad // open the instance if it is new, load the entity if it is new, apply a chunk
 	callSnapshot
-	callState // the same, to be checked
+	callState // like callSnapshot, for the state check
 )
 
-// guestCall is one visit to a guest. Exec may run long, and then on a goroutine
-// that no longer owns the executor: it touches nothing but the call and the guest.
+// guestCall is one guest call. Exec may run long, and may then be on a
+// goroutine that no longer owns the executor, so it touches only the call and
+// the guest.
 type guestCall struct {
 	kind   callKind
 	in     *instance
-	guest  Guest // the instance's; opened by the visit if the instance has none
+	guest  Guest // the instance's; the call opens one if the instance has none
 	entity *entity
-	req    *request.Request // of handle and query
+	req    *request.Request // for callHandle and callQuery
 	env    Env
-	check  payloadCheck // of the request's payload, before the guest gets it
+	check  payloadCheck // checks the request's payload before the guest gets it
 	began  time.Time
 	ended  time.Time
-	hash   uint64 // of the command
+	hash   uint64 // of the command's name and payload
 	frames []byte
 	handle uint64
 
-	load  *load // of load, with the chunk and what the guest does for it
+	load  *load // for callLoad; chunk and step are its next ones
 	chunk *historyChunk
 	step  historyStep
 
-	apart bool // the executor has gone on without it
+	apart bool // the executor has continued without the call
 
 	clock  func() time.Time
-	goesOn func() bool // keepsOn; made once
-	steps  int         // that the check has taken
-	unfit  error       // why the guest did not get the payload
+	goesOn func() bool // method value of keepsOn, allocated once
+	steps  int         // taken by check
+	unfit  error       // why check rejected the payload
 
-	fuel uint64 // that handle or query has cost
+	fuel uint64 // spent by callHandle or callQuery
 	out  []byte // valid until the guest's next call
 	err  error
 }
 
-// Between notes when the visit began and ended.
+// Between sets when the call began and ended.
 func (v *guestCall) Between(began, ended time.Time) { v.began, v.ended = began, ended }
 
-// Opens reports that the visit opens an instance, which takes long.
+// Opens reports that the call opens an instance, which takes long.
 func (v *guestCall) Opens() bool { return v.guest == nil }
 
-// Exec visits the guest, opening it first if the instance is new. A guest that
-// has spent much of its fuel calls long; nil: nobody waits for it.
+// Exec calls the guest, and opens it first if the instance is new. Once the
+// guest has spent much of its fuel it calls long, so that the executor can
+// continue without it. long may be nil.
 func (v *guestCall) Exec(long func()) {
 	v.env.Long = long
 	if v.guest == nil {
@@ -83,15 +85,16 @@ func (v *guestCall) Exec(long func()) {
 	}
 }
 
-// newCall returns a call to be filled.
+// newCall returns an empty call.
 func newCall(clock func() time.Time) *guestCall {
 	v := &guestCall{clock: clock}
 	v.goesOn = v.keepsOn
 	return v
 }
 
-// keepsOn gives the executor away from a check that takes longer than a quarter
-// of a millisecond, and ends it at the deadline of its request.
+// keepsOn is called during a payload check. It detaches the executor from a
+// check that takes longer than a quarter of a millisecond, and ends the check
+// at the deadline of its request.
 func (v *guestCall) keepsOn() bool {
 	if v.env.Long != nil {
 		v.env.Long()
@@ -99,8 +102,8 @@ func (v *guestCall) keepsOn() bool {
 	return v.env.Deadline.IsZero() || v.clock().Before(v.env.Deadline)
 }
 
-// visit sends the executor's call to its guest and takes the outcome, unless the
-// executor goes on without it.
+// visit makes a guest call and handles its outcome, unless the executor continues
+// without it.
 func (c *core) visit(v *guestCall) {
 	v.guest = v.in.Begin(v.entity.id)
 	if c.runner.Visit(v) {
@@ -110,14 +113,13 @@ func (c *core) visit(v *guestCall) {
 	}
 }
 
-// detachVisit leaves the visit under way to itself; its outcome comes as an
-// event.
+// detachVisit leaves the running call alone. Its outcome arrives as an event.
 func (c *core) detachVisit() {
 	c.visits[c.call] = struct{}{}
 	c.call = newCall(c.opts.Now)
 }
 
-// visitDone takes the outcome of a visit that the executor went on without.
+// visitDone handles the outcome of a detached call.
 func (c *core) visitDone(v *guestCall) {
 	e := v.entity
 	v.apart = true
@@ -126,8 +128,8 @@ func (c *core) visitDone(v *guestCall) {
 	c.enqueue(e)
 }
 
-// returned takes the outcome of a visit. Meanwhile the entity may have left
-// the instance, or the instance may have been given up.
+// returned handles the outcome of a call. In the meantime the entity may have
+// left the instance, or the instance may have been closed.
 func (c *core) returned(v *guestCall) {
 	in, e := v.in, v.entity
 	in.End(v.guest)
@@ -150,7 +152,7 @@ func (c *core) returned(v *guestCall) {
 		if stays {
 			c.stateTaken(e, v)
 		}
-	case v.req == nil: // answered when the executor closed
+	case v.req == nil: // answered when the executor was closed
 	case !stays:
 		c.requeue(v)
 	case v.unfit != nil:
@@ -181,21 +183,20 @@ func (c *core) returned(v *guestCall) {
 	}
 }
 
-// requeue decides a request again whose entity left while the guest ran, or
-// answers it if the shard is no longer led here.
+// requeue decides a request again if its entity left the instance while the
+// guest ran, or answers it if the shard is no longer led here.
 func (c *core) requeue(v *guestCall) {
 	s := v.entity.shard
 	if s.state != leading || !s.entities.Has(v.entity) {
 		s.settle(v.req, request.Result{Err: notLeader(s)})
 		return
 	}
-	v.req.Again = true // others have had their turn since
+	v.req.Again = true // other requests have been served since
 	c.dispatch(s, v.req)
 }
 
-// chargeCheck takes what the check of a payload has cost from the fuel that the
-// type's commands may spend in a second. Records and replies have the guest's
-// fuel alone.
+// chargeCheck charges the cost of a payload check to the fuel budget of the
+// type. Records and replies show the guest's fuel only.
 func (c *core) chargeCheck(e *entity, v *guestCall) {
 	fuel := uint64(v.steps) * checkStepFuel
 	if v.kind != callHandle || fuel == 0 {
@@ -208,7 +209,7 @@ func (c *core) chargeCheck(e *entity, v *guestCall) {
 	}
 }
 
-// charge counts what a command has cost.
+// charge charges and counts the cost of a command.
 func (c *core) charge(e *entity, v *guestCall) {
 	now := c.now.UnixNano()
 	took := e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel)
@@ -217,7 +218,7 @@ func (c *core) charge(e *entity, v *guestCall) {
 	e.typ.FuelBudget.Spend(now, v.fuel)
 }
 
-// failed answers a request whose guest call failed.
+// failed answers a request whose guest call failed, for any reason.
 func (c *core) failed(e *entity, r *request.Request, err error) {
 	if !isCutOff(err) {
 		c.fault(e, r, err)
@@ -227,10 +228,11 @@ func (c *core) failed(e *entity, r *request.Request, err error) {
 	c.residents.closeInstance(e.inst)
 }
 
-// fault answers a request whose guest call failed. The instance cannot be
-// trusted with anything any more; the entities in it load again when they are
-// next asked for. An entity that faults again gets an instance of its own, and
-// one that goes on is parked for a while that doubles.
+// fault answers a request whose guest call failed by the guest's fault. The
+// instance can no longer be trusted, so it is closed, and its entities are
+// loaded again on their next request. An entity that faults again gets an
+// instance of its own; if it still continues to fault it is quarantined, for a
+// time that doubles.
 func (c *core) fault(e *entity, r *request.Request, err error) {
 	c.recordFault(e, r.Trace, err)
 	e.shard.settle(r, request.Result{Err: &request.GuestFaultError{Message: err.Error()}})

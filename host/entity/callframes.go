@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// commandFrame appends a command of an entity of the type that is at a sequence.
+// commandFrame appends the frames of a command for an entity of type t at the
+// given sequence.
 func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, env Env) []byte {
 	f = abi.AppendSequence(f, uint64(at))
 	f = abi.AppendName(f, r.Name)
@@ -21,7 +22,7 @@ func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, en
 	return abi.AppendSource(t.AppendAbout(f, r), sourceOf(r))
 }
 
-// queryFrame appends a query, the same.
+// queryFrame appends the frames of a query.
 func queryFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, env Env) []byte {
 	f = abi.AppendSequence(f, uint64(at))
 	f = abi.AppendName(f, r.Name)
@@ -29,7 +30,7 @@ func queryFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, env 
 	return abi.AppendNow(t.AppendAbout(f, r), env.Now)
 }
 
-// sourceOf says who sent a request.
+// sourceOf returns the sender of a request.
 func sourceOf(r *request.Request) abi.Source {
 	if timers.Of(r) != nil {
 		return abi.Source{Kind: abi.SourceTimer}
@@ -41,8 +42,9 @@ func sourceOf(r *request.Request) abi.Source {
 	return abi.Source{Kind: abi.SourceClient}
 }
 
-// isInternal reports that the command comes from within: its id is not
-// remembered, for something else keeps it from having its effect again.
+// isInternal reports that the command comes from a timer or another entity. The
+// idempotency window does not keep its id, because the timer or the message
+// number already prevents a second effect.
 func isInternal(r *request.Request) bool {
 	return timers.Of(r) != nil || r.Kind == request.Deliver || r.Kind == request.Redeliver
 }

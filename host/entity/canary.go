@@ -2,29 +2,29 @@ package entity
 
 import "github.com/hostd/hostd/sharding"
 
-// CanaryStage is how far a module has come on its way to serve a type.
+// CanaryStage is the progress of a module's rollout for a type.
 type CanaryStage struct {
-	// Made is the revision under which this node began to serve the module under
-	// the same bounds; 0 where no other revision is the same.
+	// Made is the revision under which this node began to serve the module with
+	// the same limits; 0 if no other revision is equivalent.
 	Made uint64
-	// Canary serves a part of the entities; nil serves none.
+	// Canary serves a part of the entities. It may be nil.
 	Canary *Canary
-	// Muted: the entities leave no record until the node's bindings move.
+	// Muted pauses writes of the entities until the node's activations change.
 	Muted bool
 }
 
-// Canary is a module that serves a part of a type's entities in the place of
-// the one that serves the others.
+// Canary is a module that serves a part of a type's entities instead of the
+// module that serves the rest.
 type Canary struct {
-	// Type is nil where the node cannot serve it: these entities are not served
-	// by the other module then.
+	// Type is nil if the node cannot serve the module. The other module does
+	// not serve these entities either.
 	Type *Type
-	// Serves reports whether the entity belongs to the part. It does not block.
+	// Serves reports whether the canary serves the entity. It does not block.
 	Serves func(sharding.EntityID) bool
 }
 
-// For is the binding that serves an entity of the type, t itself or that of its
-// Canary; nil where there is none.
+// For returns the activation that serves an entity of the type: t itself or its
+// Canary's. It is nil if there is none.
 func (t *Type) For(id sharding.EntityID) *Type {
 	if t == nil || t.Canary == nil || !t.Canary.Serves(id) {
 		return t
@@ -32,8 +32,8 @@ func (t *Type) For(id sharding.EntityID) *Type {
 	return t.Canary.Type
 }
 
-// Same reports that what one binding has made of an entity is what the other
-// one makes of it: they differ by nothing but their revision.
+// Same reports that the two activations differ by nothing but their revision,
+// so that the state of an entity under one is valid under the other.
 func (t *Type) Same(other *Type) bool {
 	return t == other || t != nil && other != nil && t.Made != 0 && t.Made == other.Made && t.Digest == other.Digest
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// phase of an entity in its executor:
+// phase is the phase of an entity in its executor:
 //
 //	           request, nothing in flight          history applied
 //	cold ----------------------------------> loading ------------> inMemory
@@ -28,22 +28,22 @@ const (
 	inMemory
 )
 
-// entity is one entity of the lane. It exists while it is not cold or while
-// its faults are remembered.
+// entity is an entity of the executor. The executor keeps it while it is not
+// cold or has faults to remember.
 type entity struct {
 	id    sharding.EntityID
 	shard *shard
-	key   uint32 // of id
+	key   uint32 // KeyOf id
 
 	phase phase
 	waits
 	seg     resident.Segment
-	exists  bool // resident: it has a record, and none after it deleted it
-	stopped bool // it has left, and is not to be started until it is asked for
-	costly  bool // its load had much to replay, and there is no snapshot since
+	exists  bool // if in memory: it has a record, and no later record deleted it
+	stopped bool // it left memory and must not be started before its next request
+	costly  bool // its load replayed much, and there is no snapshot since
 	replay  historyReplay
 
-	// resident: the head that the next command sees, ahead of the commit.
+	// State in memory as the next command sees it, ahead of the commit.
 	inst     *instance
 	handle   uint32
 	touched  resident.Tick // up to touchEvery late
@@ -51,18 +51,18 @@ type entity struct {
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     window.Window
-	place    resident.Links[*entity]     // in the cache
-	idler    resident.IdleLinks[*entity] // in its type's idle
+	place    resident.Links[*entity]     // in residents.cache
+	idler    resident.IdleLinks[*entity] // in the idle list of its type
 
-	// last is the newest proposal that carries a record of this entity.
+	// last is the latest proposal with a record of this entity.
 	last uint64
-	// waiting are its undecided requests, in order.
+	// waiting are the undecided requests, in order.
 	waiting request.Queue
 
 	extra *extra // nil for most
 }
 
-// waits is in which lists an entity is, of those that wait.
+// waits reports which lists of waiting entities have the entity.
 type waits struct {
 	queued        bool // in core.ready
 	blocked       bool // in its instance's blocked
@@ -70,7 +70,7 @@ type waits struct {
 	stalled       bool // in its shard's stalled
 }
 
-// unload forgets the state and leaves the entity cold.
+// unload drops the state and leaves the entity cold.
 func (e *entity) unload() {
 	if l := e.load(); l != nil {
 		l.cancel()
@@ -83,48 +83,49 @@ func (e *entity) unload() {
 	}
 }
 
-// core is an executor's decisions: a state machine without goroutine, clock or I/O
-// of its own. Inputs are requests and events; outputs go to Journal, to the
-// runner and to the requests' completers. It takes entities through their
-// phases; what is in memory, and what becomes of a command, is its parts'.
+// core makes an executor's decisions. It is a state machine without goroutine,
+// clock or I/O of its own. Its inputs are requests and events; its outputs go
+// to the journal, the runner and the requests' completers. It moves entities
+// through their phases; its parts decide which entities are in memory and how
+// commands are decided.
 type core struct {
 	base
 	residents *residents
 	decider   decider
-	call      *guestCall              // the next visit
-	visits    map[*guestCall]struct{} // under way without the executor
+	call      *guestCall              // the next guest call
+	visits    map[*guestCall]struct{} // calls that run without the executor
 	starter   *autostarter
 	timers    *timers.Timers
 	faulted   faultSet[*entity]
 	snapshots snapshots
 	heat      resident.Heat
-	index     uint64   // of the entry whose outcome is taken
-	leaving   []*shard // have entities of a leadership that ended
-	mayLeave  int      // how many of those in this turn
+	index     uint64   // index of the log entry whose apply result is being taken
+	leaving   []*shard // shards with entities of an ended leadership
+	mayLeave  int      // how many of these may leave in this turn
 }
 
-// Stats counts what an executor has done since it started.
+// Stats counts the work of an executor since it started.
 type Stats struct {
 	Commands, Queries, Rejections, Duplicates, Faults, Loads, Events uint64
-	AheadOfUs                                                        uint64 // deliveries whose time was too far ahead to be taken
-	RateLimited                                                      uint64 // commands refused by what their type may do in a second
-	Forgotten                                                        uint64 // retries that the windows of their entities do not reach back to
-	BadOutputs                                                       uint64 // outputs that are no frames of the contract, or over a limit
-	Handovers                                                        uint64 // visits to guests that the executor went on without
+	AheadOfUs                                                        uint64 // deliveries whose time is too far ahead to become the log clock
+	RateLimited                                                      uint64 // commands rejected by their type's limits per second
+	Forgotten                                                        uint64 // rejected retries that are older than the entity's idempotency window
+	BadOutputs                                                       uint64 // outputs that break the contract or exceed a limit
+	Handovers                                                        uint64 // guest calls that the executor continued without
 	Proposals, ProposedRecords                                       uint64
-	Refused                                                          uint64 // sends that were not carried out
-	Snapshots, SnapshotLoads                                         uint64 // proposed, and used by loads
-	SnapshotsTooLarge                                                uint64 // of states over the limit
-	Timers, Remembered                                               uint64 // fired; entities started again
-	Passivations, Shed, Recycled                                     uint64 // entities that were idle or asked to, that made room; instances
-	Parked                                                           uint64 // times that an entity was parked
-	TimersDue                                                        int    // timers that were read as due and have not fired
+	Refused                                                          uint64 // rejected sends
+	Snapshots, SnapshotLoads                                         uint64 // snapshots proposed, and loads that used one
+	SnapshotsTooLarge                                                uint64 // states too large for a snapshot
+	Timers, Remembered                                               uint64 // timers fired; always-on entities started
+	Passivations, Shed, Recycled                                     uint64 // entities passivated when idle or on request; entities evicted and instances closed to free memory
+	Parked                                                           uint64 // times that an entity was quarantined
+	TimersDue                                                        int    // timers read as due and not fired
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
-	Dormant                                                          int   // of the entities in memory
-	DormantBytes                                                     int64 // of the pages that their records lie on
-	WindowBytes                                                      int64 // of what entities in memory remember of their commands
+	Dormant                                                          int   // hibernated entities, which are in memory too
+	DormantBytes                                                     int64 // of the pages with their records
+	WindowBytes                                                      int64 // memory of idempotency windows
 }
 
 func newCore(opts Options, r guestRunner) *core {
@@ -145,7 +146,7 @@ func newCore(opts Options, r guestRunner) *core {
 	c.snapshots = newSnapshots(&c.base)
 	c.faulted = newFaultSet(func(e *entity) {
 		if e.clearFaults(); e.phase == cold && e.waiting.Len() == 0 {
-			c.residents.forget(e) // nothing else is known of it
+			c.residents.forget(e) // there is no other reason to keep it
 		}
 	})
 	c.decider = decider{base: &c.base, lane: c, timers: c.timers, types: c.residents.types}
@@ -156,7 +157,7 @@ func newCore(opts Options, r guestRunner) *core {
 	return c
 }
 
-// submit takes requests in order.
+// submit admits requests in order.
 func (c *core) submit(now time.Time, reqs []*request.Request) {
 	c.now = now
 	c.timers.Asked(len(reqs))
@@ -193,7 +194,7 @@ func (c *core) admit(r *request.Request) {
 	}
 }
 
-// dispatch brings a request to its entity's queue.
+// dispatch puts a request into its entity's queue.
 func (c *core) dispatch(s *shard, r *request.Request) {
 	if r.Kind == request.Deliver {
 		c.countHops(r.Delivery)
@@ -238,7 +239,7 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 		return
 	}
 	if e.phase == cold && refusesClient(c.typeOf(r.Entity), r) {
-		s.settle(r, request.Result{Err: request.ErrInternalCommand}) // nothing is loaded for it
+		s.settle(r, request.Result{Err: request.ErrInternalCommand}) // without loading the entity
 		c.revive(e)
 		return
 	}
@@ -254,9 +255,9 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 	c.revive(e)
 }
 
-// pump gives the entities that have work their turns. Guests are visited from
-// here only, at the foot of the stack, so that the executor can go on without a
-// visit that runs long.
+// pump gives turns to the entities that have work. Guests are called only from
+// here, at the bottom of the stack, so that the executor can continue without a
+// call that runs long.
 func (c *core) pump() {
 	c.leaveShards()
 	c.mayLeave = c.opts.LeaveSlice
@@ -274,8 +275,8 @@ func (c *core) pump() {
 	}
 }
 
-// turn serves an entity's queue until it is empty, the entity leaves, or
-// others have waited long enough: other callers wait for one request.
+// turn serves an entity's queue until it is empty, the entity leaves, or others
+// have waited long enough. If other callers wait, that is after one request.
 func (c *core) turn(e *entity) {
 	for n := 0; e.shard.state == leading; n++ {
 		switch {
@@ -307,7 +308,8 @@ func (c *core) turn(e *entity) {
 	}
 }
 
-// revive moves a cold entity on when requests wait for it, or forgets it.
+// revive starts a load of a cold entity if requests wait for it, and otherwise
+// forgets the entity.
 func (c *core) revive(e *entity) {
 	if e.phase != cold && e.phase != draining {
 		return
@@ -336,7 +338,7 @@ func (c *core) revive(e *entity) {
 	c.startLoad(e)
 }
 
-// forget takes an entity out of its shard's.
+// forget removes an entity from its shard.
 func (m *residents) forget(e *entity) {
 	if e.shard.entities.Remove(e) {
 		m.known--
@@ -350,8 +352,8 @@ func (c *core) failWaiting(e *entity, err error) {
 	c.revive(e)
 }
 
-// serve decides the first request of a resident entity's queue. It returns
-// false when the queue has to wait for the shard.
+// serve decides the first request in the queue of an entity in memory. It
+// returns false if the queue must wait for the shard.
 func (c *core) serve(e *entity) bool {
 	if e.headOnly() {
 		return c.serveHeadOnly(e)
@@ -359,8 +361,8 @@ func (c *core) serve(e *entity) bool {
 	c.residents.asked(e)
 	t := c.typeOf(e.id)
 	if !t.Same(e.typ) {
-		// Another module is active now, or none that the node may serve: the state
-		// is built again from history, as soon as there is one.
+		// Another module is active now, or none that this node can serve. The
+		// entity's state is rebuilt from its history.
 		c.away[e] = struct{}{}
 		c.reload(e)
 		return true
@@ -427,10 +429,11 @@ func (s *shard) settle(r *request.Request, res request.Result) {
 	s.finish(r, res)
 }
 
-// nextVisit is the call to be filled for the next visit.
+// nextVisit returns the guestCall to fill in for the next call.
 func (c *core) nextVisit() *guestCall { return c.call }
 
-// reload makes an entity's state be built again when it is next asked for.
+// reload evicts an entity, so that its next request rebuilds its state from the
+// log.
 func (c *core) reload(e *entity) {
 	c.residents.evict(e)
 	c.revive(e)

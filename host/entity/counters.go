@@ -7,17 +7,17 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TypeStats counts what the entities of one type have done in an executor.
+// TypeStats counts the work of a type's entities in an executor.
 type TypeStats struct {
-	Commands uint64 // that were given to a guest, whatever came of them
-	Fuel     uint64 // that they cost
-	Events   uint64 // that they made
-	Rejected uint64 // of the commands
-	Faults   uint64 // guest calls that failed, loads too
-	Resident int64  // that are in memory now
+	Commands uint64 // passed to a guest, whatever the outcome
+	Fuel     uint64 // spent by commands
+	Events   uint64 // written by commands
+	Rejected uint64 // commands rejected by the guest
+	Faults   uint64 // failed guest calls, including loads
+	Resident int64  // entities in memory now
 }
 
-// typeCounter counts for one type. It is safe for concurrent use.
+// typeCounter holds the counters of one type. It is safe for concurrent use.
 type typeCounter struct {
 	commands, fuel           atomic.Uint64
 	events, rejected, faults atomic.Uint64
@@ -25,27 +25,27 @@ type typeCounter struct {
 	took                     *request.Took
 }
 
-// Command counts one that was given to a guest, and returns where it is counted
-// how long it took; nil for nowhere.
+// Command counts a command passed to a guest. It returns the histogram for the
+// command's duration, or nil if durations are not counted.
 func (t *typeCounter) Command(fuel uint64) *request.Took {
 	t.commands.Add(1)
 	t.fuel.Add(fuel)
 	return t.took
 }
 
-// Events counts those that a command made.
+// Events counts events written by a command.
 func (t *typeCounter) Events(n int) { t.events.Add(uint64(n)) }
 
-// Rejection counts a command that the guest refused.
+// Rejection counts a command that the guest rejected.
 func (t *typeCounter) Rejection() { t.rejected.Add(1) }
 
 // Fault counts a guest call that failed by the guest's fault.
 func (t *typeCounter) Fault() { t.faults.Add(1) }
 
-// Resident counts entities that came into memory, or left it.
+// Resident counts entities that came into memory, or left it if n is negative.
 func (t *typeCounter) Resident(n int64) { t.resident.Add(n) }
 
-// Stats is what was counted.
+// Stats returns the counts.
 func (t *typeCounter) Stats() TypeStats {
 	return TypeStats{
 		Commands: t.commands.Load(), Fuel: t.fuel.Load(), Resident: t.resident.Load(),
@@ -53,10 +53,11 @@ func (t *typeCounter) Stats() TypeStats {
 	}
 }
 
-// typeCounters are an executor's, by entity type. The executor's goroutine adds types, of
-// which there are as many as are bound to modules; any may ask for Stats.
+// typeCounters holds an executor's counters by entity type. The executor's
+// goroutine adds types, of which there are as many as are active on the node.
+// Stats may be called from any goroutine.
 type typeCounters struct {
-	Table *StageTable // nil: no times are counted
+	Table *StageTable // nil disables counting of durations
 
 	mu  sync.Mutex
 	all map[string]*typeCounter

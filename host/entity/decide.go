@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// decider decides requests on resident entities: it gives them to guests, and
-// turns what a guest puts out into one record in the open batch of its shard,
-// or into a refusal.
+// decider decides requests on entities in memory. It passes them to guests and
+// turns a guest's output into a rejection or a record in the open batch of the
+// entity's shard.
 type decider struct {
 	*base
 	lane   deciderLane
@@ -25,28 +25,31 @@ type decider struct {
 	scratch []byte
 	fuel    uint64 // of the command being decided
 	record  recordBuilder
-	refusal *journal.Refusal // of the record being made
+	refusal *journal.Refusal // for the next record; nil without one
 	output  abi.Output
 }
 
-// deciderLane is what decisions do to the executor beside making records.
+// deciderLane is the executor, as far as decisions affect it beyond records.
 type deciderLane interface {
-	// nextVisit is the call to be filled for visit, which hands what the guest
-	// answers to handled or queried.
+	// nextVisit returns the guestCall to fill in for visit, which passes the
+	// guest's output to handled or queried.
 	nextVisit() *guestCall
 	visit(*guestCall)
 	// failed answers a request whose guest call failed.
 	failed(*entity, *request.Request, error)
-	// reload takes back what an entity has evolved by that is not to be.
+	// reload discards the state of an entity that has evolved by events which
+	// will not be written.
 	reload(*entity)
-	// leave lets an entity go that nobody is to start before it is asked for.
+	// leave passivates an entity that must not be started before its next
+	// request.
 	leave(*entity)
 	// dispatch decides a request again.
 	dispatch(*shard, *request.Request)
 }
 
-// command decides one command on a resident entity: remembered, refused, or
-// carried out and put into the shard's open batch.
+// command decides a command on an entity in memory: it answers a duplicate,
+// rejects the command, or executes it and adds a record to the shard's open
+// batch.
 func (d *decider) command(e *entity, r *request.Request) {
 	s := e.shard
 	now := s.logNow()
@@ -54,7 +57,7 @@ func (d *decider) command(e *entity, r *request.Request) {
 		d.fire(e, r, f, now)
 		return
 	}
-	if refusesClient(e.typ, r) { // whether or not an id of it is known
+	if refusesClient(e.typ, r) { // whether or not its id is known
 		s.settle(r, request.Result{Err: request.ErrInternalCommand})
 		return
 	}
@@ -86,8 +89,8 @@ func (d *decider) command(e *entity, r *request.Request) {
 	d.handle(e, r, now, hash)
 }
 
-// rated takes a command from its type's rate, or refuses it where that is used
-// up. Deliveries have been taken from it when they were admitted.
+// rated charges a command to its type's rate, or rejects it if the rate is
+// exhausted. Deliveries were charged when they were admitted.
 func (d *decider) rated(e *entity, r *request.Request) bool {
 	if !e.affords(r) {
 		return false
@@ -105,24 +108,24 @@ func (d *decider) rated(e *entity, r *request.Request) bool {
 	return wait == 0
 }
 
-// handle gives a command to the guest.
+// handle passes a command to the guest.
 func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) {
 	v := d.lane.nextVisit()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = Env{Now: now, Seed: guestSeed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
-	if timers.Of(r) == nil { // what a timer carries may be of an earlier module
+	if timers.Of(r) == nil { // the payload of a timer may be that of an earlier module
 		v.check = e.typ.CommandCheck(r)
 	}
 	v.frames = commandFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.lane.visit(v)
 }
 
-// unfit refuses a request whose payload the guest did not get.
+// unfit rejects a request whose payload failed its check.
 func (d *decider) unfit(e *entity, v *guestCall) {
 	r := v.req
 	switch payload, is := errors.AsType[*request.InvalidPayloadError](v.unfit); {
 	case v.kind == callHandle && v.apart && d.outdated(e):
-		r.Again = true // another module's schemas decide
+		r.Again = true // the other module's schemas decide
 		d.lane.dispatch(e.shard, r)
 	case is && r.Kind == request.Deliver:
 		d.turnDown(e, r, v.env.Now, payload.Rejection())
@@ -131,7 +134,7 @@ func (d *decider) unfit(e *entity, v *guestCall) {
 	}
 }
 
-// acceptOutput turns the guest's output into a refusal or a record.
+// acceptOutput turns the guest's output into a rejection or a record.
 func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint64) {
 	s, out := e.shard, &d.output
 	if !out.Rejected && !e.typ.Transient {
@@ -155,7 +158,7 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		default:
 			r.Result = request.Result{Err: why}
 			if evolved {
-				d.lane.reload(e) // it evolved by what does not exist
+				d.lane.reload(e) // its state includes events that are not written
 			}
 			s.awaitCommit(r, gate, true)
 		}
@@ -181,7 +184,7 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	}
 }
 
-// query reads a resident entity.
+// query runs a query on an entity in memory.
 func (d *decider) query(e *entity, r *request.Request) {
 	s := e.shard
 	if err := e.typ.RefusesQueryName(r); err != nil {
@@ -196,8 +199,8 @@ func (d *decider) query(e *entity, r *request.Request) {
 	d.lane.visit(v)
 }
 
-// queried takes what a guest answered to a query. The result waits for what
-// it saw.
+// queried handles a guest's answer to a query. The result waits for the commit of
+// everything that the query saw.
 func (d *decider) queried(e *entity, v *guestCall) {
 	s, r, err := e.shard, v.req, v.err
 	if err == nil {
@@ -221,7 +224,7 @@ func (d *decider) queried(e *entity, v *guestCall) {
 	s.awaitCommit(r, e.last, r.Kind == request.Query)
 }
 
-// handled takes what a guest answered to a command.
+// handled handles a guest's answer to a command.
 func (d *decider) handled(e *entity, v *guestCall) {
 	err := v.err
 	d.fuel = v.fuel
@@ -257,10 +260,11 @@ func (d *decider) handled(e *entity, v *guestCall) {
 	d.acceptOutput(e, v.req, v.env, v.hash)
 }
 
-// refusesOutput returns the error for callers if an output is well formed and
-// cannot be stored: it is over a limit, a value in it is none, or it sends to a
-// type that the manifest does not name. That is often the caller's input, so it
-// is no fault of the entity; nil for other errors.
+// refusesOutput returns the error for callers if an output is well formed but
+// cannot be stored: it exceeds a limit, has an invalid value, or sends to a
+// type that the manifest does not name. The caller's input is often the cause,
+// so this does not count as a fault of the entity. For other errors it returns
+// nil.
 func (d *decider) refusesOutput(err error) error {
 	var sentinel error
 	switch {
@@ -286,15 +290,16 @@ func (d *decider) refusesOutput(err error) error {
 }
 
 // rejectOutput ends a request whose output cannot be stored, as if the guest
-// had rejected it, and drops the state that has evolved by it. If the manifest
-// does not allow a send, a timer that fires once is held, as one whose command
-// the module does not have: another module may allow it.
+// had rejected it, and discards the entity's evolved state. If the manifest
+// does not allow a send and the request is from a timer that fires once, the
+// timer is kept for a retry, like one whose command the module does not have,
+// because another module may allow the send.
 func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted bool) {
 	r := v.req
 	d.stats.Rejections++
 	e.inst.Pool().Counter(d.types, e.typ).Rejection()
 	d.output.Reset()
-	d.output.HasState = true // which is none: it has to be dropped
+	d.output.HasState = true // there is none, but the guest's state must be discarded
 	switch {
 	case r.Kind == request.Deliver:
 		code := request.CodeOutOfRange
@@ -319,7 +324,8 @@ func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted 
 	}
 }
 
-// affords reports whether the command of a request may run, or answers it.
+// affords reports whether the type's limits allow the request's command. If
+// not, it answers the request.
 func (e *entity) affords(r *request.Request) bool {
 	wait, limit := e.typ.Owes(e.shard.now.UnixNano())
 	if wait > 0 {
@@ -328,7 +334,7 @@ func (e *entity) affords(r *request.Request) bool {
 	return wait == 0
 }
 
-// limited answers a request that one of its type's limits holds back.
+// limited answers a request that exceeds a limit of its type.
 func (e *entity) limited(r *request.Request, wait time.Duration, limit string) {
 	e.shard.stats.RateLimited++
 	e.shard.settle(r, request.Result{Err: &request.RateLimitedError{RetryAfter: wait, Limit: limit}})

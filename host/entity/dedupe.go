@@ -5,7 +5,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// note puts a command into the entity's window, and keeps its filter in step.
+// note adds a command to the entity's window and its filter.
 func (e *entity) note(r window.Command) {
 	final := e.seen.Add(&e.shard.opts.Window, r)
 	if f := e.filtered(final); f != nil {
@@ -13,12 +13,12 @@ func (e *entity) note(r window.Command) {
 	}
 }
 
-// noteAll does so with the commands of a chunk of history.
+// noteAll adds the commands of a chunk of history.
 func (e *entity) noteAll(seen window.Batch) {
 	e.seen.AddAll(&e.shard.opts.Window, seen, func(final bool) *window.Filter { return e.filtered(final) })
 }
 
-// filtered looks after an entity's filter when its window has taken a command.
+// filtered maintains the entity's filter after its window has taken a command.
 func (e *entity) filtered(final bool) *window.Filter {
 	if e.extra == nil && e.seen.AtMost(e.shard.opts.FilterAbove) {
 		return nil
@@ -26,14 +26,14 @@ func (e *entity) filtered(final bool) *window.Filter {
 	return e.withExtra().beyond.Follow(&e.seen, e.shard.opts.FilterAbove, final)
 }
 
-// windowBuilt ends the building of an entity's window.
+// windowBuilt ends the rebuilding of the entity's window.
 func (e *entity) windowBuilt(before int64) {
 	e.seen.Built(&e.shard.opts.Window, before, e.shard.logNow(), e.extra != nil && e.extra.beyond.Partial)
 }
 
-// forgotten refuses a command that may have taken effect in an earlier attempt
-// of which the entity does not know any more. Where the window is not all in
-// memory it is read first, and the command is then the first to be served.
+// forgotten rejects a retry if the entity may have executed and forgotten an
+// earlier attempt. If the window is only partly in memory, it reads the rest
+// first, and the command is then served first.
 func (d *decider) forgotten(e *entity, r *request.Request, now int64) bool {
 	if !r.Again || r.First.IsZero() || e.seen.Reaches(e.shard.FirstTried(d.now, r.First, now)) {
 		return false
@@ -47,13 +47,13 @@ func (d *decider) forgotten(e *entity, r *request.Request, now int64) bool {
 	return true
 }
 
-// answerKnown answers a command id that the entity has carried out before.
+// answerKnown answers a command whose id the entity has already executed.
 func (e *entity) answerKnown(r *request.Request, hash uint64, now int64) bool {
 	m, found, live := e.seen.Find(&e.shard.opts.Window, r.ID, now)
 	switch {
 	case live:
 		e.answerStored(r, &m, hash)
-	case found && r.Again: // it is too old to count as known
+	case found && r.Again: // too old to answer from the window
 		e.shard.stats.Forgotten++
 		e.shard.settle(r, request.Result{Err: request.ErrForgotten})
 	default:
@@ -62,9 +62,8 @@ func (e *entity) answerKnown(r *request.Request, hash uint64, now int64) bool {
 	return true
 }
 
-// mayBeOlder has the whole window of an entity read for a command id that may
-// be in a part of it that is not in memory. The request is first to be served
-// then.
+// mayBeOlder reloads an entity with its whole window if the command's id may be
+// in the part that is not in memory. The request is then served first.
 func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 	if e.extra == nil || !e.extra.beyond.MayHold(r.ID) {
 		return false
@@ -73,7 +72,7 @@ func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 	return true
 }
 
-// readWhole loads an entity again with its whole window, and then serves the
+// readWhole reloads an entity with its whole window and then serves the
 // request.
 func (d *decider) readWhole(e *entity, r *request.Request) {
 	e.waiting.Unshift(r)
@@ -82,9 +81,10 @@ func (d *decider) readWhole(e *entity, r *request.Request) {
 	d.lane.reload(e)
 }
 
-// answerStored answers a command id that the entity has carried out before. The
-// stored reply may be in flight still; it is released when its record and the
-// entity's later ones are decided, and decided again if one of them is lost.
+// answerStored answers a command whose id the entity has already executed. The
+// stored reply may still be uncommitted; it is released when all of the
+// entity's records so far are decided, and the command is decided again if one
+// of them is lost.
 func (e *entity) answerStored(r *request.Request, m *window.Command, hash uint64) {
 	if m.Hash != hash {
 		r.Result = request.Result{Err: request.ErrCommandIDReused}

@@ -6,24 +6,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// An entity that is in memory and that nobody has asked for of late is dormant:
-// what the executor knows of it becomes a record of bytes, outside of what the
-// collector sees, and its state stays where it is, in its guest. Whoever needs
-// the entity finds it as it was: it is woken before anything else happens to
-// it, its passivation included.
+// An entity that is in memory and was not used recently hibernates: the
+// executor replaces its Go objects by a record of bytes that the garbage
+// collector does not scan, and its state stays in its guest. The entity wakes
+// up before anything else happens to it, even its passivation.
 //
-//	inMemory <----asked for, leaves, its instance or shard goes---- dormant
+//	inMemory <----request, eviction, end of its instance or shard---- hibernated
 //	         ----nothing in flight, idle for Options.DormantAfter---->
 
-// mayBeDormant reports that nothing refers to the entity but what holds it in
-// memory, and that it is as small as most.
+// mayBeDormant reports that only the residents refer to the entity, and that a
+// record can hold all of it.
 func (m *residents) mayBeDormant(e *entity) bool {
 	_, away := m.away[e]
 	_, small := e.seen.Small()
 	return e.restful() && e.extra == nil && small && !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled && !away
 }
 
-// putDormant makes a record of an entity, if there is memory for it.
+// putDormant makes a record of an entity and reports whether there was memory
+// for it.
 func (m *residents) putDormant(l *idle, e *entity) bool {
 	few, _ := e.seen.Small()
 	p := m.dormant.Put(&l.log, e.typ, &resident.Dormant{
@@ -39,12 +39,12 @@ func (m *residents) putDormant(l *idle, e *entity) bool {
 	l.Take(e)
 	e.shard.entities.Remove(e)
 	e.inst.SetDormant(e.handle, p)
-	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case that somebody still has it
+	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case something still refers to e
 	return true
 }
 
-// wake makes an entity of a record. It is the first of its type's idle ones
-// then, or the last.
+// wake makes an entity from a record. The entity becomes the first of its
+// type's idle entities, or the last.
 func (m *residents) wake(p resident.Slot, first bool) *entity {
 	d, typ := m.dormant.Take(p)
 	e := &entity{
@@ -67,8 +67,8 @@ func (m *residents) wake(p resident.Slot, first bool) *entity {
 	return e
 }
 
-// find returns an entity of the shard that the executor knows; nil when it does
-// not.
+// find returns an entity of the shard, or nil if the executor does not know it.
+// It wakes a hibernated entity.
 func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 	if e := s.entities.Get(id, key); e != nil {
 		return e
@@ -79,21 +79,21 @@ func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 	return nil
 }
 
-// wakeNext wakes a dormant entity of a shard, the next one behind a place in its
-// table; nil if there is none.
+// wakeNext wakes the next hibernated entity of a shard, at or after position at
+// of its table. It returns nil if there is none.
 func (m *residents) wakeNext(s *shard, at *int) *entity {
 	for s.dormant.Len() > 0 {
 		p, place := s.dormant.Next(*at)
 		if *at = place; p != 0 {
-			return m.wake(p, false) // another may have come to its place
+			return m.wake(p, false) // another slot may have moved to its position
 		}
 	}
 	return nil
 }
 
-// leaveDormant lets the dormant entities of an instance that ends leave memory.
-// There may be some 100,000 of them, so only those that are to be started again
-// are woken for it.
+// leaveDormant evicts the hibernated entities of an instance that is closed.
+// There may be about 100,000 of them, so it wakes only those that must be
+// loaded again.
 func (m *residents) leaveDormant(in *instance) {
 	for _, p := range in.Dormant() {
 		switch {
@@ -106,8 +106,8 @@ func (m *residents) leaveDormant(in *instance) {
 	}
 }
 
-// dropDormant lets a dormant entity leave memory. Its handle goes with its
-// instance.
+// dropDormant evicts a hibernated entity. The caller closes the instance, and
+// the entity's handle with it.
 func (m *residents) dropDormant(p resident.Slot) {
 	typ := m.dormant.Type(p)
 	m.dormant.Drop(p)
@@ -119,8 +119,8 @@ func (m *residents) dropDormant(p resident.Slot) {
 	}
 }
 
-// discardDormant forgets all dormant entities, when the executor ends: nothing of
-// them is in flight, and their instances are about to be closed. Waking
+// discardDormant forgets all hibernated entities when the executor ends. They
+// have nothing in flight, and their instances are about to be closed. Waking
 // millions of them would take longer than a node has to stop.
 func (m *residents) discardDormant() {
 	for _, s := range m.shards {
@@ -138,8 +138,8 @@ func (m *residents) discardDormant() {
 	m.dormant.Close()
 }
 
-// makeDormant does so with entities of a type that nobody has asked for of
-// late, at most some, and returns how many it has looked at.
+// makeDormant hibernates at most so many entities of a type that were not used
+// recently, and returns how many it examined.
 func (m *residents) makeDormant(l *idle, most int) (looked int) {
 	for ; looked < most && l.Next() != nil; looked++ {
 		e := l.Next()
@@ -158,8 +158,9 @@ func (m *residents) makeDormant(l *idle, most int) (looked int) {
 	return looked
 }
 
-// wakeOldest wakes the first dormant entity of a type when it has been idle
-// for as long as the type says, or asks to look again when it will have been.
+// wakeOldest wakes the first hibernated entity of a type if it has been idle
+// for the type's idle time, and otherwise schedules the next check for that
+// time.
 func (m *residents) wakeOldest(l *idle) {
 	p, touched := m.dormant.First(&l.log)
 	if p == 0 {
@@ -172,9 +173,9 @@ func (m *residents) wakeOldest(l *idle) {
 	m.wake(p, true)
 }
 
-// victim returns the entity that the executor can do without best: of the dormant
-// ones that were asked for longest ago the one that was asked for least often,
-// unless the cache knows one that was asked for less often.
+// victim returns the entity to evict: the least frequently used among the least
+// recently used hibernated entities, unless the cache's victim was used even
+// less often.
 func (m *residents) victim() *entity {
 	var best resident.Slot
 	least := uint64(1 << 62)
@@ -192,10 +193,10 @@ func (m *residents) victim() *entity {
 	return m.wake(best, true)
 }
 
-// victims is how many dormant entities of a type are compared.
+// victims is the number of hibernated entities that are compared per type.
 const victims = 8
 
-// dormantOwner is where the records of dormant entities are known.
+// dormantOwner implements resident.Owner for the residents.
 type dormantOwner struct{ m *residents }
 
 func (o dormantOwner) Table(shard sharding.ShardID) *resident.Table {

@@ -10,24 +10,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// extra is what most entities in memory do without: how one is loaded, what
-// went wrong with it, and the filter of a long window.
+// extra is state that most entities in memory do not need: their load, their
+// faults, and the filter of a large window.
 type extra struct {
 	load     *load
-	beyond   window.Beyond    // what is known of ids older than seen
+	beyond   window.Beyond    // command ids older than seen
 	whole    bool             // the next load reads the whole window
-	below    journal.Sequence // snapshots from here on do not load; 0 for none of them
-	messages *entityMessages  // what is known of its messages
-	headOnly bool             // resident without a guest, to be deleted
-	stands   standing         // where its window begins, for the next snapshot
+	below    journal.Sequence // snapshots from this sequence on do not load; 0 for none
+	messages *entityMessages  // its inbox and outbox
+	headOnly bool             // in memory without a guest, only to be deleted
+	stands   standing         // beginning of the window for the next snapshot
 
 	residence residence
-	oversize  oversize // its state is too large for a snapshot
+	oversize  oversize // why it gets no snapshots
 
 	faults faultState
 }
 
-// withExtra returns the entity's extra, to be changed.
+// withExtra returns the entity's extra and creates it if necessary.
 func (e *entity) withExtra() *extra {
 	if e.extra == nil {
 		e.extra = &extra{}
@@ -35,14 +35,14 @@ func (e *entity) withExtra() *extra {
 	return e.extra
 }
 
-// trimExtra gives it back when it says nothing.
+// trimExtra frees an empty extra.
 func (e *entity) trimExtra() {
 	if e.extra != nil && *e.extra == (extra{}) {
 		e.extra = nil
 	}
 }
 
-// load is the one in progress; nil when there is none.
+// load returns the load in progress, or nil.
 func (e *entity) load() *load {
 	if e.extra == nil {
 		return nil
@@ -50,12 +50,12 @@ func (e *entity) load() *load {
 	return e.extra.load
 }
 
-// entity returns one of the shard's entities; it is made when it is not there.
+// entity returns an entity of the shard. It creates a cold one if necessary.
 func (m *residents) entity(s *shard, id sharding.EntityID) *entity {
 	key := m.key(id)
 	e := m.find(s, id, key)
 	if e == nil {
-		// The request's names lie in the message that brought them.
+		// The request's names alias the message that contained it.
 		e = &entity{id: sharding.EntityID{Type: m.typeName(id.Type), ID: strings.Clone(id.ID)}, shard: s, key: key}
 		s.entities.Put(e)
 		m.known++
@@ -63,16 +63,16 @@ func (m *residents) entity(s *shard, id sharding.EntityID) *entity {
 	return e
 }
 
-// ID is the entity's name.
+// ID implements resident.Named.
 func (e *entity) ID() sharding.EntityID { return e.id }
 
-// Key is the key of the entity's name.
+// Key implements resident.Named.
 func (e *entity) Key() uint32 { return e.key }
 
-// Place is where the cache has the entity.
+// Place implements resident.Member.
 func (e *entity) Place() (*resident.Links[*entity], *resident.Segment) { return &e.place, &e.seg }
 
-// typeName returns a type's name in memory that all its entities share.
+// typeName returns the name of a type in memory that all its entities share.
 func (m *residents) typeName(name string) string {
 	if t := m.opts.Types.Lookup(name); t != nil && t.Name == name {
 		return t.Name
@@ -80,10 +80,10 @@ func (m *residents) typeName(name string) string {
 	return strings.Clone(name)
 }
 
-// IdlePlace is where its type's idle ones have the entity.
+// IdlePlace implements resident.IdleMember.
 func (e *entity) IdlePlace() *resident.IdleLinks[*entity] { return &e.idler }
 
-// Faults is what is remembered of the entity's; nil for nothing.
+// Faults returns the entity's fault state, or nil if there is none.
 func (e *entity) Faults() *faultState {
 	if e.extra == nil {
 		return nil
@@ -91,10 +91,10 @@ func (e *entity) Faults() *faultState {
 	return &e.extra.faults
 }
 
-// Known reports that the executor has the entity.
+// Known reports that the executor still has the entity.
 func (e *entity) Known() bool { return e.shard.entities.Has(e) }
 
-// faults is how many there were in a row.
+// faults is the number of consecutive faults.
 func (e *entity) faults() int {
 	if e.extra == nil {
 		return 0
@@ -102,10 +102,10 @@ func (e *entity) faults() int {
 	return e.extra.faults.InRow()
 }
 
-// noteError keeps what went wrong with the entity.
+// noteError remembers the entity's last error.
 func (e *entity) noteError(err error) { e.withExtra().faults.Note(err) }
 
-// clearFaults forgets what went wrong.
+// clearFaults forgets the entity's faults and last error.
 func (e *entity) clearFaults() {
 	if e.extra != nil {
 		e.extra.faults = faultState{}
@@ -113,8 +113,8 @@ func (e *entity) clearFaults() {
 	}
 }
 
-// parked reports that the entity is held back, for what its type did as it is
-// served now: one that is served otherwise since has a go.
+// parked reports that the entity is quarantined for faults under the present
+// activation of its type. A new activation releases it.
 func (c *core) parked(e *entity) bool {
 	if e.extra == nil || !e.extra.faults.Parked(c.now) {
 		return false
@@ -123,10 +123,10 @@ func (c *core) parked(e *entity) bool {
 	return t == nil || e.extra.faults.Under(t.Revision)
 }
 
-// turnAway refuses what waits for a parked entity, but for what a person does
-// about it: skipping its timer or deleting it takes its history and not the
-// command that faults, so it is loaded for that. It reports whether anything
-// is left to load it for.
+// turnAway rejects the requests that wait for a quarantined entity, except that
+// an operator skips a timer or deletes the entity. These need the entity's
+// history and not the command that faults, so the entity is loaded for them.
+// turnAway reports whether there are any.
 func (e *entity) turnAway() bool {
 	for n := e.waiting.Len(); n > 0; n-- {
 		if r := e.waiting.Pop(); r.Kind == request.SkipTimer || r.Kind == request.Delete {

@@ -6,20 +6,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// coreEventKind is what an Event tells, and which of its fields do.
+// coreEventKind is the kind of a coreEvent. It determines which fields are set.
 type coreEventKind uint8
 
 const (
 	eventLeaderChanged  coreEventKind = iota // Shard has a leader in Term, which is this node if Self
-	eventTermStarted                         // the no-op of Term is applied, with Clock and Revision
-	eventProposalDone                        // Number of Term: Err, Index, Proof
-	eventReadConfirmed                       // the round with Number
-	eventReadFailed                          // the same
-	eventCallReturned                        // Call, which the executor went on without
-	eventBindingsMoved                       // Options.Bindings returns more
-	eventIdleTimesMoved                      // Options.IdleAfter or Options.Suspended returns something else
-	eventReopened                            // Shard was changed by others, its clock is Clock
-	eventAsked                               // Ask is to be called
+	eventTermStarted                         // the no-op entry of Term is applied; Clock and Revision are set
+	eventProposalDone                        // proposal Number of Term is decided: Err, Index, Proof
+	eventReadConfirmed                       // ReadIndex round Number is confirmed
+	eventReadFailed                          // ReadIndex round Number is not confirmed
+	eventCallReturned                        // Call has returned, after the executor continued without it
+	eventBindingsMoved                       // Options.Bindings has risen
+	eventIdleTimesMoved                      // Options.IdleAfter or Options.Suspended has changed
+	eventReopened                            // others changed Shard, whose log clock is now Clock
+	eventAsked                               // Ask must be called
 	chunkRead
 	timersRead
 	existingRead
@@ -32,13 +32,13 @@ type coreEvent struct {
 	Self     bool
 	Shard    sharding.ShardID
 	Term     sharding.Term
-	Number   uint64 // of a proposal, or of a read round
+	Number   uint64 // of a proposal, or of a ReadIndex round
 	Clock    int64
-	Revision uint64 // of the shard's bindings
+	Revision uint64 // of the shard's activations
 	Err      error
 	Index    uint64 // of the entry
 	Proof    *journal.Proof
-	Owing    bool // the shard has work left that its next entries do
+	Owing    bool // the shard has paced work left
 	Call     *guestCall
 	Ask      func()
 

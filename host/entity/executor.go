@@ -13,15 +13,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// queueRequests bounds the requests that wait for the lane.
+// queueRequests bounds the requests that wait for the executor.
 const queueRequests = 1 << 16
 
-// takeRequests bounds the requests that the executor takes at once, before it looks
-// at events again: taking one costs about a microsecond.
+// takeRequests bounds the requests that the executor takes before it looks at
+// events again. Taking one costs about a microsecond.
 const takeRequests = 2048
 
-// executor is the goroutine that runs the entities of its shards. Its methods are
-// safe for concurrent use and never block, Close excepted.
+// executor is the goroutine that runs the entities of its shards. Its methods
+// are safe for concurrent use and do not block, except Close.
 type executor struct {
 	core    *coreTurns
 	opts    Options
@@ -30,13 +30,13 @@ type executor struct {
 	done    chan struct{}
 	loaders *loaderPool
 	scans   context.Context
-	endAll  context.CancelFunc // of scans
+	endAll  context.CancelFunc // cancels scans
 
-	visits   uint64 // numbers them; the executor's goroutine only
+	visits   uint64 // even; yields the marks of guest calls; the executor's goroutine only
 	current  atomic.Pointer[visit]
 	turns    atomic.Uint64
 	began    chan struct{}
-	overseen chan struct{} // closed when the overseer has ended
+	overseen chan struct{} // closed when the watchdog has ended
 
 	mu     sync.Mutex
 	closed bool
@@ -49,8 +49,8 @@ type executor struct {
 	}
 }
 
-// newExecutor starts an executor. readOnly is asked before each command is carried out;
-// while it says true commands are refused and queries go on.
+// newExecutor starts an executor. It calls readOnly before each command; while
+// readOnly returns true, commands are rejected and queries continue.
 func newExecutor(opts Options, readOnly func() bool) *executor {
 	l := &executor{
 		opts: opts.WithDefaults(),
@@ -71,7 +71,7 @@ func newExecutor(opts Options, readOnly func() bool) *executor {
 	return l
 }
 
-// Submit takes requests in order; each is completed exactly once.
+// Submit queues requests in order; each is completed exactly once.
 func (l *executor) Submit(reqs []*request.Request) {
 	l.mu.Lock()
 	if l.closed || len(l.reqs)+len(reqs) > queueRequests {
@@ -95,7 +95,7 @@ func (l *executor) Submit(reqs []*request.Request) {
 	l.signal()
 }
 
-// Waiting is how many requests wait for the executor's goroutine.
+// Waiting is the number of requests that wait for the executor's goroutine.
 func (l *executor) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,12 +105,13 @@ func (l *executor) Waiting() int {
 // Busy reports whether requests wait for the executor's goroutine.
 func (l *executor) Busy() bool { return l.Waiting() > 0 }
 
-// LeaderChanged tells of an election of the shard: whether this node won it.
+// LeaderChanged reports an election in the shard, and whether this node won it.
 func (l *executor) LeaderChanged(shard sharding.ShardID, term sharding.Term, self bool) {
 	l.put(coreEvent{Kind: eventLeaderChanged, Shard: shard, Term: term, Self: self})
 }
 
-// appliedEntry is one outcome of the shard's log, in order.
+// appliedEntry is the apply result of one entry of a shard's log. Results
+// arrive in log order.
 type appliedEntry struct {
 	Shard    sharding.ShardID
 	Term     sharding.Term // of the raft entry
@@ -119,16 +120,16 @@ type appliedEntry struct {
 	Proposal uint64
 	Index    uint64 // of the raft entry
 	Clock    int64  // the shard's log clock after it
-	Revision uint64 // the shard's binding revision after it
+	Revision uint64 // the revision of the shard's activations after it
 	Err      error  // nil: the entry took effect
-	// Proof is the digest of the shard's rows after the entry, where replicas
-	// take it; nil otherwise.
+	// Proof is the checksum of the shard's rows after the entry, if replicas
+	// compute one for it.
 	Proof *journal.Proof
-	// Owing is set while the shard has work left that its next entries do.
+	// Owing reports that the shard has paced work left for later entries.
 	Owing bool
 }
 
-// Applied tells the outcomes of entries.
+// Applied reports apply results.
 func (l *executor) Applied(as []appliedEntry) {
 	l.mu.Lock()
 	for i := range as {
@@ -143,30 +144,31 @@ func (l *executor) Applied(as []appliedEntry) {
 	l.signal()
 }
 
-// BindingsMoved tells that Options.Bindings returns more than before.
+// BindingsMoved reports that Options.Bindings has risen.
 func (l *executor) BindingsMoved() { l.put(coreEvent{Kind: eventBindingsMoved}) }
 
-// IdleTimesMoved tells that Options.IdleAfter returns something else than
-// before.
+// IdleTimesMoved reports that Options.IdleAfter or Options.Suspended has
+// changed.
 func (l *executor) IdleTimesMoved() { l.put(coreEvent{Kind: eventIdleTimesMoved}) }
 
-// Dropped tells that a proposal never entered the log, and why.
+// Dropped reports that a proposal never entered the log, and why.
 func (l *executor) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
 	l.put(coreEvent{Kind: eventProposalDone, Shard: shard, Term: fence, Number: proposal, Err: notApplied(why)})
 }
 
-// Reopen tells that the shard's state was changed by entries which are not the
-// executor's; clock is the shard's log clock.
+// Reopen reports that entries from outside the executor have changed the
+// shard's state. clock is the shard's log clock.
 func (l *executor) Reopen(shard sharding.ShardID, clock int64) {
 	l.put(coreEvent{Kind: eventReopened, Shard: shard, Clock: clock})
 }
 
-// ReadConfirmed tells that this node led the shard after the round was asked.
+// ReadConfirmed reports that this node led the shard after the ReadIndex round
+// was requested.
 func (l *executor) ReadConfirmed(shard sharding.ShardID, round uint64) {
 	l.put(coreEvent{Kind: eventReadConfirmed, Shard: shard, Number: round})
 }
 
-// ReadFailed tells that a round could not be confirmed.
+// ReadFailed reports that a ReadIndex round could not be confirmed.
 func (l *executor) ReadFailed(shard sharding.ShardID, round uint64) {
 	l.put(coreEvent{Kind: eventReadFailed, Shard: shard, Number: round})
 }
@@ -181,8 +183,9 @@ func (l *executor) Stats() Stats {
 // TypeStats returns the executor's counters by entity type.
 func (l *executor) TypeStats() map[string]TypeStats { return l.core.TypeStats() }
 
-// Close answers everything that waits and stops. What is proposed may still
-// be committed: its callers are told that the outcome is unknown.
+// Close answers every waiting request and stops the executor. Proposals may
+// still be committed, so their callers get an unknown outcome. Close waits for
+// the goroutines, at most until ctx ends.
 func (l *executor) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if !l.closed {
@@ -214,8 +217,9 @@ func (l *executor) signal() {
 	}
 }
 
-// run is the executor's loop. It starts again on another goroutine, resumed, when
-// a visit runs long; done is closed by the one that ends the lane.
+// run is the executor's loop. If a guest call runs long, run starts again on
+// another goroutine with resumed set. The goroutine that ends the executor
+// closes done.
 func (l *executor) run(resumed bool) {
 	if resumed {
 		l.current.Store(&visit{})
@@ -224,7 +228,7 @@ func (l *executor) run(resumed bool) {
 	}
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	var due time.Time // of the timer; zero when it is not set
+	var due time.Time // of the timer; zero if it is not set
 	var reqs []*request.Request
 	var events []coreEvent
 	for {
@@ -265,7 +269,7 @@ func (l *executor) run(resumed bool) {
 	}
 }
 
-// arm sets the timer for what is due first. It returns when it goes off.
+// arm sets the timer to the earliest due time and returns when it fires.
 func (l *executor) arm(timer *time.Timer, due time.Time) time.Time {
 	at, after := l.core.Next()
 	if at.IsZero() || !due.IsZero() && !at.Before(due) {
@@ -292,12 +296,13 @@ func (l *executor) shutdown() {
 	l.loaders.Close()
 }
 
-// visitsEnd bounds the wait for guests at the end: they have been interrupted,
-// but for those that start, which spend their fuel.
+// visitsEnd bounds the wait for guest calls on shutdown. They have been
+// interrupted, except those that open an instance, which end when their fuel is
+// spent.
 const visitsEnd = 5 * time.Second
 
-// awaitVisits takes back the visits that the executor went on without, so that
-// their guests are closed: those that events tell of, and the others.
+// awaitVisits waits for the detached guest calls, so that their guests are
+// closed. events are the events received so far.
 func (l *executor) awaitVisits(events []coreEvent) {
 	late := time.NewTimer(visitsEnd)
 	defer late.Stop()
@@ -316,12 +321,12 @@ func (l *executor) awaitVisits(events []coreEvent) {
 	}
 }
 
-// runner is the executor as its core sees it.
+// runner is the executor from the core's point of view.
 type runner struct{ l *executor }
 
 func (r runner) Visit(v *guestCall) bool { return r.l.visit(v) }
 
-// Start has something read by a loader.
+// Start performs a reading on a loader.
 func (r runner) Start(what Reading) {
 	l := r.l
 	l.loaders.Do(func() {

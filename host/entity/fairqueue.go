@@ -6,46 +6,47 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// Callers and types have a place in the ring by a hash, so that there is a
-// bound on them: those with the same hash share a place, and one always has the
-// same, or what it asks for would overtake itself.
+// Callers and types are hashed to places in a ring, which bounds the ring.
+// Callers with the same hash share a place. The place of a caller never
+// changes, because otherwise its requests could overtake each other.
 const (
 	callers = 64
 	types   = 16
 )
 
-// fairQueue is what waits for an executor. Callers take turns, of a caller its types,
-// and what is of one caller and one type goes in order. While only one caller
-// waits, with one type, it is a list and nothing is hashed.
+// fairQueue is the queue of an executor. Callers take turns, the types of a
+// caller take turns, and items with the same caller and type are in order.
+// While only one caller with one type waits, the queue is a plain list and
+// nothing is hashed.
 //
 //	Push --> place of the caller --> place of the type --> in order --> Pop
 //
-// It belongs to one goroutine. The zero value is empty; Salt says which callers
-// share a place.
+// A fairQueue belongs to one goroutine. The zero value is empty. Salt
+// determines which callers share a place.
 type fairQueue[T any] struct {
 	Salt uint64
 
 	len     int
-	several bool // what waits is in callers, else in alone
+	several bool // items are in callers, not in alone
 	callers ring[caller[T]]
 	alone   list[T]
-	last    key       // of what is alone, or of the last Push
-	places  [2]uint64 // of last, where several is true
+	last    key       // of the items in alone, or of the last Push
+	places  [2]uint64 // of last, if several is set
 }
 
-// key is whose something is.
+// key is the caller and the type of an item.
 type key struct {
 	who  *principal.Principal
 	what string
 }
 
-// caller is what waits of the callers in one place.
+// caller holds the items of the callers in one place.
 type caller[T any] struct {
 	types ring[list[T]]
 }
 
-// ring are the places where something waits, whose turn is next, and those that
-// were left, to be used again.
+// ring holds the places with items, the index of the one whose turn is next,
+// and the queues of removed places, for reuse.
 type ring[E any] struct {
 	in   []place[E]
 	next int
@@ -57,7 +58,7 @@ type place[E any] struct {
 	of   *E
 }
 
-// at finds what is in a place; one that was empty comes last.
+// at returns the queue of a place. A new place gets its turn last.
 func (r *ring[E]) at(hash uint64) *E {
 	for i := range r.in {
 		if r.in[i].hash == hash {
@@ -70,7 +71,7 @@ func (r *ring[E]) at(hash uint64) *E {
 	} else {
 		e = new(E)
 	}
-	// Before the one whose turn is next.
+	// Insert before the place whose turn is next
 	r.in = append(r.in, place[E]{})
 	copy(r.in[r.next+1:], r.in[r.next:])
 	r.in[r.next] = place[E]{hash, e}
@@ -80,7 +81,7 @@ func (r *ring[E]) at(hash uint64) *E {
 	return e
 }
 
-// leave takes the ith place out, which is empty.
+// leave removes the ith place, which is empty.
 func (r *ring[E]) leave(i int) {
 	r.out = append(r.out, r.in[i].of)
 	r.in = slices.Delete(r.in, i, i+1)
@@ -92,7 +93,8 @@ func (r *ring[E]) leave(i int) {
 	}
 }
 
-// turn gives the turn on.
+// turn passes the turn to the next place. empty reports that the current place
+// is empty and must be removed.
 func (r *ring[E]) turn(empty bool) {
 	if empty {
 		r.leave(r.next)
@@ -101,8 +103,8 @@ func (r *ring[E]) turn(empty bool) {
 	}
 }
 
-// Push lets something wait that is a caller's, and about a type. Nobody is nil,
-// and a caller of its own.
+// Push adds an item of a caller and a type. A nil caller is anonymous, and a
+// caller of its own.
 func (q *fairQueue[T]) Push(who *principal.Principal, what string, item T) {
 	k := key{who, what}
 	if q.len == 0 {
@@ -124,7 +126,7 @@ func (q *fairQueue[T]) Push(who *principal.Principal, what string, item T) {
 	q.callers.at(q.places[0]).types.at(q.places[1]).push(item)
 }
 
-// Pop takes out what is next; the queue is not empty.
+// Pop removes and returns the next item. The queue must not be empty.
 func (q *fairQueue[T]) Pop() T {
 	q.len--
 	if !q.several {
@@ -139,11 +141,10 @@ func (q *fairQueue[T]) Pop() T {
 	return item
 }
 
-// Len is how much waits.
+// Len is the number of items.
 func (q *fairQueue[T]) Len() int { return q.len }
 
-// Others reports that something waits that is not this caller's, or is not
-// about that type.
+// Others reports that an item of a different caller or type waits.
 func (q *fairQueue[T]) Others(who *principal.Principal, what string) bool {
 	k := key{who, what}
 	switch {
@@ -157,7 +158,8 @@ func (q *fairQueue[T]) Others(who *principal.Principal, what string) bool {
 	return q.placesOf(k) != [2]uint64{q.callers.in[0].hash, q.callers.in[0].of.types.in[0].hash}
 }
 
-// Sift takes out all that leaves. The rest keeps its order, and its turn.
+// Sift removes all items for which leaves returns true. The order and the turn
+// of the rest do not change.
 func (q *fairQueue[T]) Sift(leaves func(T) bool) {
 	q.len -= q.alone.sift(leaves)
 	for i := len(q.callers.in) - 1; i >= 0; i-- {
@@ -176,10 +178,10 @@ func (q *fairQueue[T]) Sift(leaves func(T) bool) {
 	q.several = q.several && q.len > 0
 }
 
-// largest bounds what an empty list holds on to.
+// largest bounds the capacity that an empty list keeps.
 const largest = 1024
 
-// list is what waits in order.
+// list is a queue of items in order.
 type list[T any] struct {
 	items []T
 	head  int
@@ -209,7 +211,8 @@ func (l *list[T]) pop() T {
 	return item
 }
 
-// sift takes out what leaves, and returns how many that are.
+// sift removes the items for which leaves returns true, and returns their
+// number.
 func (l *list[T]) sift(leaves func(T) bool) int {
 	kept := l.items[:0]
 	for _, item := range l.items[l.head:] {
@@ -223,8 +226,8 @@ func (l *list[T]) sift(leaves func(T) bool) int {
 	return gone
 }
 
-// placesOf are the places of a caller and of a type. Nobody has one that no
-// other has.
+// placesOf returns the places of a caller and of a type. The anonymous caller
+// has a place that no other caller shares.
 func (q *fairQueue[T]) placesOf(k key) [2]uint64 {
 	return [2]uint64{q.placeOf(k.who), hash(q.Salt, k.what) % types}
 }
@@ -236,7 +239,7 @@ func (q *fairQueue[T]) placeOf(who *principal.Principal) uint64 {
 	return hash(hash(q.Salt, string(who.Kind)), who.Name) % callers
 }
 
-// hash is FNV-1a from a start, mixed.
+// hash is FNV-1a from a start value, with a final mix.
 func hash(start uint64, text string) uint64 {
 	h := start ^ 14695981039346656037
 	for i := range len(text) {

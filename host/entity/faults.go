@@ -7,37 +7,38 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// isCutOff reports that a call was ended for a reason that is not the guest's.
+// isCutOff reports that a call was ended for a reason that is not the guest's
+// fault.
 func isCutOff(err error) bool {
 	return errors.Is(err, request.ErrDeadline) || errors.Is(err, request.ErrStopped)
 }
 
-// faultsFor is how long the faults of an entity are remembered after the last
-// of them, and after the time for which it was parked.
+// faultsFor is how long the faults of an entity are remembered after its last
+// fault or the end of its quarantine.
 const faultsFor = time.Hour
 
-// faultState is what is remembered of an entity's. The zero value is nothing.
+// faultState is the fault history of an entity. The zero value is an empty
+// history.
 type faultState struct {
 	inRow    int32
-	revision uint64 // of the binding that the row is of
+	revision uint64 // revision of the activation that inRow counts for
 	last     string
 	parkedTo time.Time
-	until    int64 // when they are forgotten, unix nanoseconds
+	until    int64 // when the faults are forgotten, unix nanoseconds
 }
 
-// quarantineRules say when an entity is parked.
+// quarantineRules determine when an entity is quarantined.
 type quarantineRules struct {
-	After int           // faults in a row
-	For   time.Duration // doubled with each that follows
+	After int           // consecutive faults
+	For   time.Duration // doubles with each further fault
 }
 
-// mostDoublings bounds how often the time for which an entity is parked
-// doubles.
+// mostDoublings bounds how often the quarantine time doubles.
 const mostDoublings = 10
 
-// Add counts a fault under a revision of the type's binding, and reports that
-// the entity is parked for it. Each revision has a row of its own: another
-// module or other limits may mend what failed.
+// Add counts a fault under a revision of the type's activation, and reports
+// whether the entity is now quarantined. Each revision has its own count,
+// because another module or other limits may fix the fault.
 func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) (parked bool) {
 	if f.revision != revision {
 		f.inRow, f.parkedTo, f.revision = 0, time.Time{}, revision
@@ -53,24 +54,24 @@ func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) 
 	return true
 }
 
-// Note keeps what went wrong last, a fault or not, with what the guest wrote
-// before.
+// Note remembers the last error, whether or not it is a fault, with the guest's
+// output before it.
 func (f *faultState) Note(err error) { f.last = text(err) }
 
-// Under reports that the row is of a revision of the type's binding.
+// Under reports that the count is of this revision of the type's activation.
 func (f *faultState) Under(revision uint64) bool { return f.revision == revision }
 
-// Last is what went wrong last.
+// Last is the last error.
 func (f *faultState) Last() string { return f.last }
 
-// InRow is how many faults there were since the last success.
+// InRow is the number of faults since the last success.
 func (f *faultState) InRow() int { return int(f.inRow) }
 
-// Succeeded ends the row.
+// Succeeded resets the count.
 func (f *faultState) Succeeded() { f.inRow = 0 }
 
-// ParkedUntil is until when the entity is parked, if it is.
+// ParkedUntil is the end of the quarantine, if there is one.
 func (f *faultState) ParkedUntil() time.Time { return f.parkedTo }
 
-// Parked reports that the entity is parked.
+// Parked reports that the entity is quarantined.
 func (f *faultState) Parked(now time.Time) bool { return f.parkedTo.After(now) }

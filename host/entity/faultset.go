@@ -6,46 +6,47 @@ import (
 )
 
 const (
-	// maxFaultyEntities bounds the entities of an executor whose faults are remembered. The quarter
-	// of them that would be forgotten first makes room.
+	// maxFaultyEntities bounds the entities of an executor whose faults are
+	// remembered. If it is exceeded, the quarter of them that would be
+	// forgotten first is forgotten.
 	maxFaultyEntities = 16384
-	// lookEvery is how often it is looked, at most, which are to be forgotten.
+	// lookEvery is the minimum interval between sweeps for expired faults.
 	lookEvery = time.Minute
-	// parkedLeast is how many entities a Parked has before it is swept.
+	// parkedLeast is the minimum size at which a quarantineQueue is swept.
 	parkedLeast = 64
 )
 
-// supervised is an entity of an executor.
+// supervised is an entity whose faults are counted.
 type supervised interface {
 	comparable
-	// Faults is what is remembered of the entity; nil for nothing.
+	// Faults returns the entity's fault state, or nil if there is none.
 	Faults() *faultState
 	// Known reports that the executor still has the entity.
 	Known() bool
 }
 
-// faultSet is the entities of an executor with faults to remember, which are known while
-// they are not in memory for that alone. Some in it have none any more: they
-// leave when it is looked through.
+// faultSet holds the entities of an executor with faults to remember. The
+// executor keeps a cold entity only for that. The set may also have entities
+// that have no faults any more, until the next sweep.
 type faultSet[E supervised] struct {
 	forget   func(E)
 	entities map[E]struct{}
-	at       int64 // when to look through it, unix nanoseconds; 0 for never
+	at       int64 // time of the next sweep, unix nanoseconds; 0 for never
 }
 
-// newFaultSet returns an empty set. forget is told of each entity whose faults are
-// over.
+// newFaultSet returns an empty set. forget is called with each entity whose
+// faults have expired.
 func newFaultSet[E supervised](forget func(E)) faultSet[E] {
 	return faultSet[E]{forget: forget, entities: make(map[E]struct{})}
 }
 
-// At is when Look has something to do, unix nanoseconds; 0 for never.
+// At is when Look must be called, in unix nanoseconds; 0 for never.
 func (s *faultSet[E]) At() int64 { return s.at }
 
-// Len is how many entities are in the set.
+// Len is the number of entities in the set.
 func (s *faultSet[E]) Len() int { return len(s.entities) }
 
-// Add takes in an entity that has faulted.
+// Add adds an entity that has faulted.
 func (s *faultSet[E]) Add(e E, now time.Time) {
 	s.entities[e] = struct{}{}
 	if s.at == 0 {
@@ -56,15 +57,15 @@ func (s *faultSet[E]) Add(e E, now time.Time) {
 	}
 }
 
-// Look forgets faults whose time has come.
+// Look forgets expired faults.
 func (s *faultSet[E]) Look(now time.Time) {
 	if s.at != 0 && now.UnixNano() >= s.at {
 		s.sweep(now.UnixNano(), false)
 	}
 }
 
-// sweep forgets the faults that have been remembered for long enough, and where
-// the set is full those that have been the longest.
+// sweep forgets expired faults and, if the set is full, those that would expire
+// first.
 func (s *faultSet[E]) sweep(now int64, full bool) {
 	ends := make([]int64, 0, len(s.entities))
 	for e := range s.entities {
@@ -96,14 +97,15 @@ func (s *faultSet[E]) end(e E) {
 	s.forget(e)
 }
 
-// quarantineQueue finds a shard's parked entities without a look at the others. Some in
-// it are parked no more: they leave when it is read or has doubled.
+// quarantineQueue finds the quarantined entities of a shard without a search
+// through all entities. It may also have entities that are no longer
+// quarantined, until it is read or has doubled in size.
 type quarantineQueue[E supervised] struct {
 	entities map[E]struct{}
 	sweepAt  int
 }
 
-// Add takes in an entity that is parked.
+// Add adds a quarantined entity.
 func (p *quarantineQueue[E]) Add(e E, now time.Time) {
 	if p.entities == nil {
 		p.entities, p.sweepAt = make(map[E]struct{}), parkedLeast
@@ -122,7 +124,7 @@ func (p *quarantineQueue[E]) sweep(now time.Time) {
 	}
 }
 
-// Each calls fn with the entities that are parked, in no order.
+// Each calls fn with each quarantined entity, in no particular order.
 func (p *quarantineQueue[E]) Each(now time.Time, fn func(E)) {
 	p.sweep(now)
 	for e := range p.entities {

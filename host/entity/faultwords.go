@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// keptWords bounds what is remembered of what a guest wrote: its beginning and
-// its end.
+// keptWords bounds the remembered guest output in bytes: its beginning and its
+// end.
 const keptWords = 1 << 10
 
-// lastWords is what a guest wrote before it failed, without what err says
+// lastWords returns what a guest wrote before it failed, unless err has it
 // already.
 func lastWords(err error) string {
 	var w interface{ LastWords() string }
@@ -20,7 +20,8 @@ func lastWords(err error) string {
 	return ""
 }
 
-// faultAttributes are those of a log line that tells of a fault, after others.
+// faultAttributes returns the attributes of a log message about a fault, after
+// others.
 func faultAttributes(err error, others ...any) []any {
 	others = append(others, "error", err)
 	if words := lastWords(err); words != "" {
@@ -29,7 +30,7 @@ func faultAttributes(err error, others ...any) []any {
 	return others
 }
 
-// text is an error as it is remembered.
+// text returns an error as it is remembered.
 func text(err error) string {
 	words := lastWords(err)
 	switch {
@@ -41,7 +42,7 @@ func text(err error) string {
 	return err.Error() + "; the guest wrote: " + words
 }
 
-// tail is the end of a text, at most n bytes.
+// tail returns the end of a text, at most n bytes.
 func tail(text string, n int) string {
 	at := len(text) - n
 	for at < len(text) && !utf8.RuneStart(text[at]) {

@@ -7,35 +7,35 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// gates keep the outcomes of a shard's requests until everything that they saw
-// is committed and, where they read, until a read round has confirmed that this
-// node still leads.
+// gates are the commit barriers of a shard. They hold the outcomes of requests
+// until everything that these have seen is committed and, for reads, until a
+// ReadIndex round has confirmed that this node still leads.
 //
 //	await --> gate decided, round confirmed --> answered
 //	     \-> round failed                   --> answered: not the leader
 //	      \-> its proposal is lost          --> decided again
 //
-// A query must see a state that is as new as the moment it arrived, so it waits
-// for a read round that is asked after that. One on an entity that is not in
-// memory has its round asked while the entity is loaded: the round shows that
-// this node led the shard after the query had come, and what the query sees
-// afterwards can only be newer. It says the number that the next round has at
-// least, for rounds are counted over all shards of an executor.
+// A query must see a state at least as new as the moment when it arrived, so it
+// waits for a ReadIndex round that is requested after that. If the entity is
+// not in memory, the round runs while the entity is loaded: it shows that this
+// node led the shard after the query arrived, and the state that the query sees
+// later can only be newer. A request notes the lowest number that this round
+// can have, because an executor numbers rounds over all its shards.
 type gates struct {
-	awaiting  []*request.Request // outcomes known
-	asks      bool               // some need a read round that is not asked for
-	confirmed uint64             // highest confirmed read round
-	unread    uint64             // highest read round that could not be confirmed
+	awaiting  []*request.Request // requests with a known outcome
+	asks      bool               // some need a ReadIndex round that was not requested yet
+	confirmed uint64             // highest confirmed round
+	unread    uint64             // highest round that could not be confirmed
 }
 
-// free reports that nothing keeps an outcome where every proposal up to decided
+// free reports that nothing holds the outcome if every proposal up to decided
 // is applied or lost.
 func (g *gates) free(r *request.Request, decided uint64) bool {
 	return r.Lane.Gate <= decided && !r.Lane.Asks && r.Lane.Round <= g.confirmed
 }
 
-// await takes an outcome in, unless it is free at once. reads says that it
-// needs a read round asked from now on.
+// await holds an outcome, unless it is free already. reads reports that the
+// outcome needs a ReadIndex round requested from now on.
 func (g *gates) await(r *request.Request, gate uint64, reads bool, decided uint64) (free bool) {
 	r.Lane.Gate, r.Lane.Asks = gate, reads && !g.askedReadRound(r)
 	if g.free(r, decided) {
@@ -46,8 +46,9 @@ func (g *gates) await(r *request.Request, gate uint64, reads bool, decided uint6
 	return false
 }
 
-// AskReadRound asks for the read round of a request that waits for its entity,
-// where it needs one; next is the number of the next round.
+// AskReadRound requests the ReadIndex round of a query that waits for its
+// entity, and reports whether the request needed one. next is the number of the
+// next round.
 func (g *gates) AskReadRound(r *request.Request, next uint64) bool {
 	if r.Kind != request.Query || r.Lane.Round != 0 {
 		return false
@@ -56,17 +57,18 @@ func (g *gates) AskReadRound(r *request.Request, next uint64) bool {
 	return true
 }
 
-// askedReadRound reports whether a round of the request is confirmed or under
-// way. One that failed meanwhile is asked for again.
+// askedReadRound reports whether the request's round is confirmed or in
+// progress. If the round failed, the request needs another one.
 func (g *gates) askedReadRound(r *request.Request) bool {
 	return r.Lane.Round != 0 && (r.Lane.Round <= g.confirmed || r.Lane.Round > g.unread)
 }
 
-// Asks reports that some outcome needs a read round that is not asked for.
+// Asks reports that an outcome needs a ReadIndex round that was not requested
+// yet.
 func (g *gates) Asks() bool { return g.asks }
 
-// Confirm notes that a read round is confirmed. It reports that it says more
-// than those before.
+// Confirm notes a confirmed ReadIndex round and reports whether it is higher
+// than the previous ones.
 func (g *gates) Confirm(round uint64) bool {
 	if round <= g.confirmed {
 		return false
@@ -75,14 +77,14 @@ func (g *gates) Confirm(round uint64) bool {
 	return true
 }
 
-// Fail hands over the outcomes that wait for a read round which could not be
-// confirmed.
+// Fail removes the outcomes that wait for a failed ReadIndex round, and calls
+// to with each.
 func (g *gates) Fail(round uint64, to func(*request.Request)) {
 	g.unread = max(g.unread, round)
 	g.take(func(r *request.Request) bool { return g.confirmed < r.Lane.Round && r.Lane.Round <= round }, to)
 }
 
-// Asked notes that a round is asked for everything that came since the last.
+// Asked notes that a round was requested for every outcome that needs one.
 func (g *gates) Asked(round uint64) {
 	g.asks = false
 	for _, r := range g.awaiting {
@@ -92,7 +94,8 @@ func (g *gates) Asked(round uint64) {
 	}
 }
 
-// take takes out what is picked, and hands it over.
+// take removes the outcomes for which picked returns true, and calls to with
+// each.
 func (g *gates) take(picked func(*request.Request) bool, to func(*request.Request)) {
 	keep := g.awaiting[:0]
 	for _, r := range g.awaiting {
@@ -106,8 +109,8 @@ func (g *gates) take(picked func(*request.Request) bool, to func(*request.Reques
 	g.awaiting = keep
 }
 
-// lost takes out what may have seen a proposal that is lost: what waits for it
-// or for a later one, of the entities of its commands.
+// lost removes and returns the outcomes that may have seen a lost proposal:
+// those of its entities that wait for it or for a later proposal.
 func (g *gates) lost(number uint64, saw map[sharding.EntityID]struct{}) (freed []*request.Request) {
 	g.awaiting = slices.DeleteFunc(g.awaiting, func(r *request.Request) bool {
 		_, it := saw[r.Entity]
@@ -119,8 +122,8 @@ func (g *gates) lost(number uint64, saw map[sharding.EntityID]struct{}) (freed [
 	return freed
 }
 
-// close takes everything out, when the shard is lost. Rounds that were asked
-// for stay known.
+// close removes and returns all outcomes when the leadership ends. Requested
+// ReadIndex rounds stay valid.
 func (g *gates) close() (awaiting []*request.Request) {
 	awaiting, g.awaiting, g.asks = g.awaiting, nil, false
 	return awaiting

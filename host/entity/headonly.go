@@ -6,13 +6,14 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// An entity whose first events were cut, and of which its module reads no
-// snapshot, cannot be built. Its head and the command ids of its window are
-// there all the same, which is all that its deletion takes: for that alone it
-// is resident without a guest, until no request waits.
+// If the first events of an entity were compacted away and its module reads
+// none of its snapshots, its state cannot be built. The entity row and the
+// command ids of its window still exist, and a deletion needs nothing else. So
+// for a deletion the entity is in memory without a guest, until no request
+// waits.
 
-// makeHeadOnly makes an entity so when its load has ended with request.ErrCut
-// and a deletion waits; false when there is none.
+// makeHeadOnly puts such an entity into memory if its load has ended with
+// request.ErrCut and a deletion waits. It returns false if not.
 func (c *core) makeHeadOnly(e *entity, ch *historyChunk) bool {
 	if !errors.Is(ch.Err, request.ErrCut) || !e.waiting.Has(request.Delete) {
 		return false
@@ -34,12 +35,12 @@ func (c *core) makeHeadOnly(e *entity, ch *historyChunk) bool {
 
 func (e *entity) headOnly() bool { return e.extra != nil && e.extra.headOnly }
 
-// serveHeadOnly decides the first request of such an entity's queue. It returns
-// false when the queue has to wait for the shard.
+// serveHeadOnly decides the first request in the queue of such an entity. It
+// returns false if the queue must wait for the shard.
 func (c *core) serveHeadOnly(e *entity) bool {
 	t := c.typeOf(e.id)
 	switch {
-	case !t.Same(e.typ): // the module that is active now may read a snapshot
+	case !t.Same(e.typ): // the new module may read a snapshot
 	case t.Revision > e.shard.revisions.Now:
 		e.awaitBinding(t.Revision)
 		return false

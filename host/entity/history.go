@@ -15,122 +15,151 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// HistoryReader reads what has been applied, whether or not it has reached the store,
-// in order and verified: every record that ends at from or later (from 0 all of
-// them, those of commands before the first event too), and the chain's link
-// after it. The record is valid during fn only.
+// HistoryReader reads the applied state, whether or not it has reached the
+// store, in order and verified. Read calls fn with every record that ends at
+// from or later, and the hash of the chain after it. With from 0 it reads all
+// records, including those of commands before the first event. The record is
+// valid only during fn.
 type HistoryReader interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error
-	// ReadSince reads the records after the place where a snapshot stands that
-	// Snapshot has returned, which is known.
+	// ReadSince reads the records after the position of a snapshot that
+	// Snapshot has returned. The position must be known.
 	ReadSince(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
 		fn func(rec *journal.Record, after journal.Hash) error) error
-	// Snapshot returns the entity's newest snapshot before the sequence below, 0
-	// for any, that use accepts; nil if there is none.
+	// Snapshot returns the newest snapshot of the entity that use accepts, with
+	// a sequence lower than below, or any sequence if below is 0. It returns
+	// nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, use journal.SnapshotUse,
 		below journal.Sequence) (*journal.Snapshot, error)
-	// IsAbsent reports that the entity never had a record, where that is known
-	// without reading; false says nothing. It does not block for long.
+	// IsAbsent reports that the entity never had a record, if this is known
+	// without I/O; false means nothing. It does not block for long.
 	IsAbsent(shard sharding.ShardID, entity sharding.EntityID) bool
-	// PendingMessages is how many messages of an entity were not acknowledged as
-	// of a log index.
+	// PendingMessages returns the number of unacknowledged messages of an
+	// entity as of a log index.
 	PendingMessages(shard sharding.ShardID, entity sharding.EntityID) (n, asOf uint64, err error)
 }
 
-// historyLoad is one reading of an entity's history: from its newest snapshot that is
-// of use, in chunks that its guest applies one after the other. Read runs on a
-// loader's goroutine and changes nothing in the Load.
+// historyLoad is one load of an entity's history, from its newest usable
+// snapshot, in chunks that its guest applies one after another. Read runs on a
+// loader's goroutine and does not change the historyLoad.
+//
+// An entity's state is a function of its records, but a load can rarely read
+// all of them: there may be many, and the first ones may have been compacted
+// away. So a load starts from the newest snapshot that the type's module reads,
+// and the guest applies the events after it. These cases need more:
+//
+//   - The idempotency window begins before the snapshot. If the snapshot has a
+//     filter of command ids, the commands before it are not read, and the window
+//     is Partial until a load with Whole set reads them. Without a filter the
+//     load reads from the beginning of the window, and the guest gets only the
+//     events after the snapshot.
+//   - A tombstone ends the entity. The records before it count only for the
+//     window, and the guest begins again with the records after it.
+//   - A Durable type stores whole states, so the guest gets only the last one.
+//   - The first records are gone and no snapshot is usable. The load fails with
+//     request.ErrCut, unless a later tombstone or a stored state makes these
+//     records unnecessary.
+//
+// If the load reads the record at the snapshot's sequence, the hash of the
+// chain there must be that of the snapshot; otherwise the entity is damaged. A
+// newer snapshot may compact records while a load is about to read them. The
+// load then starts again from that snapshot.
+//
+// Events and replies may exceed the memory, so a chunk has a limited size, and
+// a loader is at most two chunks ahead of the executor (load.credit).
 type historyLoad struct {
 	ID    sharding.EntityID
 	Shard sharding.ShardID
 	Type  *Type
-	Below journal.Sequence // snapshots from here on do not load; 0 for none of them
-	Whole bool             // the whole window is read
-	End   journal.Sequence // of the last record that is read; 0: of all
+	Below journal.Sequence // snapshots from this sequence on do not load; 0 for none
+	Whole bool             // read the whole window
+	End   journal.Sequence // sequence of the last record to read; 0 reads all
 
 	begun bool             // the guest has a state
-	from  journal.Sequence // the snapshot's; 0 from the first event on
+	from  journal.Sequence // sequence of the snapshot; 0 if it began with the first event
 }
 
-// Begun reports that a step has made a state in the guest.
+// Begun reports that a step has created a state in the guest.
 func (l *historyLoad) Begun() bool { return l.begun }
 
-// From is the sequence of the snapshot that the load began with; 0 for the
-// first event.
+// From is the sequence of the snapshot that the load began with, or 0 if it
+// began with the first event.
 func (l *historyLoad) From() journal.Sequence { return l.from }
 
-// Refused notes that the guest made no state in the first step.
+// Refused notes that the guest created no state in the first step.
 func (l *historyLoad) Refused() { l.begun = false }
 
-// historyChunk is a piece of an entity's history on its way from a loader to the executor:
-// events as the guest's apply takes them, and what to remember.
+// historyChunk is a part of an entity's history on its way from a loader to the
+// executor: events for the guest to apply, and commands to remember.
 type historyChunk struct {
 	Replay   historyReplay     // of all chunks so far
-	Partial  *journal.Snapshot // the window before it was not read
+	Partial  *journal.Snapshot // a snapshot whose window was not read
 	Seen     window.Batch
-	Commands bool             // it has what to remember alone, and is nothing for the guest
+	Commands bool             // it has only commands to remember, and nothing for the guest
 	Exists   bool             // after the chunk
-	Outbox   uint64           // the last chunk's: messages on their way
-	AsOf     uint64           // as of this index
+	Outbox   uint64           // messages in flight; last chunk only
+	AsOf     uint64           // log index of Outbox
 	Sequence journal.Sequence // after the chunk
 	Hash     journal.Hash     // at Sequence
 	Last     bool
 	Err      error
 
-	snapshot *journal.Snapshot // the first chunk's, if there is one
-	version  int               // of the state in it; 0: the module's own
+	snapshot *journal.Snapshot // for the first chunk of a state, if there is one
+	version  int               // of the state in snapshot; 0 means the module's own
 	anew     bool              // the entity was deleted before this chunk
-	start    journal.Sequence  // of what comes after its deletion
+	start    journal.Sequence  // sequence of the deletion
 	frames   []byte
 }
 
-// historyReplay is what a load of an entity would have to go through.
+// historyReplay is the cost of the next load of an entity.
 type historyReplay struct {
 	Events   int32 // since the newest snapshot
-	Bytes    int32 // of their records
-	Snapshot int32 // what a snapshot must be worth
+	Bytes    int32 // of the records of these events
+	Snapshot int32 // bytes of records that must accumulate before another snapshot
 }
 
-// Add counts records.
+// Add adds the events and bytes of records.
 func (r *historyReplay) Add(events, bytes int) {
 	r.Events = int32(min(int(r.Events)+events, math.MaxInt32))
 	r.Bytes = int32(min(int(r.Bytes)+bytes, math.MaxInt32))
 }
 
-// snapshotCost is what a snapshot must be worth in bytes of records. A filter
-// is there for convenience, and may only be a small part of what is written.
+// snapshotCost returns the bytes of records that must accumulate before a
+// snapshot like s is worth its cost. A filter is optional, so it counts
+// eightfold, to remain a small part of what is written.
 func snapshotCost(s *journal.Snapshot) int32 { return int32(len(s.State) + 8*len(s.Filter)) }
 
-// commandsBytes is at how many bytes of ids and replies a chunk of commands is
-// emitted. Records without events make no frames, and there may be gigabytes of
-// their replies, of which a window keeps the last 4 MiB.
+// commandsBytes is the size of ids and replies at which a chunk of commands is
+// emitted. Records without events produce no frames, and their replies may be
+// gigabytes, of which a window keeps the last 4 MiB.
 const commandsBytes = 128 << 10
 
-// firstFramesBytes is the buffer that a load begins with: enough for the events
-// after most snapshots.
+// firstFramesBytes is the initial buffer of a load. It fits the events after
+// most snapshots.
 const firstFramesBytes = 4 << 10
 
 var (
-	// errEnough ends the reading of a history at Load.End.
+	// errEnough ends the reading of a history at historyLoad.End.
 	errEnough        = errors.New("the history is read as far as it is asked for")
 	errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history", journal.ErrDamaged)
 )
 
-// loadAttempts bounds how often a load begins anew because records that it was
-// about to read were cut. One snapshot of an entity that left can be on its
-// way.
+// loadAttempts bounds how often a load starts again because the records that it
+// was about to read were compacted away. One snapshot of an evicted entity can
+// still be in flight.
 const loadAttempts = 4
 
-// Read reads the history and emits it in chunks; emit blocks until the executor has
-// room. The last chunk has the error, if there is one; where ctx has ended
-// there is no last chunk.
+// Read reads the history and emits it in chunks. emit blocks until the executor
+// has room. The last chunk has the error, if there is one. If ctx ends, there
+// is no last chunk.
 func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) {
 	var ch *historyChunk
 	var err error
 	var cut *journal.CutError
 	for range loadAttempts {
-		// A cut is found before the first record, so nothing was emitted.
+		// A compaction is found before the first record, so nothing was
+		// emitted.
 		if ch, err = l.attempt(ctx, h, chunkBytes, emit); !errors.As(err, &cut) {
 			break
 		}
@@ -139,7 +168,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 	case errors.Is(err, context.Canceled):
 		return
 	case errors.Is(err, journal.ErrStopped):
-		err = &sharding.NotLeaderError{Shard: l.Shard} // as this node is about to hear
+		err = &sharding.NotLeaderError{Shard: l.Shard} // this node is about to learn that
 	case errors.As(err, &cut):
 		err = fmt.Errorf("%w: no snapshot stands for what was cut: %v", request.ErrDamaged, err)
 	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
@@ -149,18 +178,19 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 	_ = emit(ch)
 }
 
-// attempt reads the history from the snapshot that there is now and returns its
-// last chunk. A snapshot taken after that can cut what the attempt was about to
-// read: *journal.CutError.
+// attempt reads the history from the newest usable snapshot and returns its last
+// chunk. If a later snapshot compacts records that the attempt was about to
+// read, it returns a *journal.CutError.
 func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) (*historyChunk, error) {
 	ch := &historyChunk{}
 	var from, start journal.Sequence
-	var met, ended bool // ended: not all events since the last deletion are there
+	var met, ended bool // ended: some events since the last deletion are gone
 	var inside bool     // the next record is not the entity's first
-	var foreign bool    // the snapshot is no state that the module reads for sure
+	var foreign bool    // the module may be unable to read the snapshot's state
 	snap, err := l.snapshot(ctx, h)
 	if snap != nil {
-		// The record that it stands on has the state too, and says its version.
+		// The record at the snapshot's sequence has the state too, with its
+		// version.
 		foreign = l.Type.Durable && !l.Type.LoadsSnapshotsOf(snap.Module)
 		ch.snapshot, ch.Exists, from, start = snap, true, snap.Window, snap.Sequence
 		ch.Replay.Snapshot = snapshotCost(snap)
@@ -170,7 +200,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	}
 	inside = from > 0
 	partial := ch.Partial != nil
-	behind := partial && snap.Stands != journal.Position{} && !foreign // what the snapshot stands for is not read
+	behind := partial && snap.Stands != journal.Position{} && !foreign // start after the snapshot's position
 	visit := func(rec *journal.Record, after journal.Hash) error {
 		if l.End > 0 && rec.Last() > l.End {
 			return errEnough
@@ -185,7 +215,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		for i := range rec.Events {
 			if rec.Last() <= start && !(foreign && rec.Last() == start) || rec.Tombstone(i) || ended {
-				break // in the snapshot, or for no guest
+				break // in the snapshot, or not for a guest
 			}
 			if l.Type.Durable {
 				ch.version = manifest.StateEventVersion(rec.Events[i].Type)
@@ -221,7 +251,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 			ch.Exists = ch.Exists || start == 0 || rec.Last() > start
 			return nil
 		}
-		// What came before counts for nothing but the window.
+		// Only the window needs the records before the deletion.
 		ended = false
 		*ch = historyChunk{Partial: ch.Partial, anew: true, start: rec.Last(), Sequence: rec.Last(), Hash: after, Seen: ch.Seen}
 		return nil
@@ -247,13 +277,14 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		err = read(from)
 	}
 	if from > 0 && from < start && errors.As(err, &cut) && cut.First-1 < start {
-		// Its executor did not know of a snapshot that was taken before it, with a window
-		// that begins later: no command before that is remembered.
+		// The executor that took the snapshot did not know of an earlier
+		// snapshot whose window begins later. No command before that window is
+		// remembered.
 		err = read(cut.First - 1)
 	}
 	if from == 0 && errors.As(err, &cut) {
-		// The window is still there, and what came after a deletion.
-		ended, inside = !l.Type.Durable, true // the last state is whole
+		// The window still exists, and so do the records after a deletion.
+		ended, inside = !l.Type.Durable, true // a Durable state is complete in its last record
 		if err = read(cut.First - 1); err == nil && ended {
 			err = request.ErrCut
 		}
@@ -271,8 +302,8 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 }
 
 // snapshot returns the newest snapshot that the type's module loads. Once the
-// guest has refused one, none of last resort is tried: only the newest of an
-// entity was compared.
+// guest has refused one, it excludes snapshots of last resort, because only the
+// newest one of an entity was verified.
 func (l *historyLoad) snapshot(ctx context.Context, h HistoryReader) (*journal.Snapshot, error) {
 	use := l.Type.SnapshotUse
 	if l.Below > 0 && l.End == 0 && !l.Type.Durable {

@@ -6,24 +6,24 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// errInitialRefused says that a guest made no state of what it was given.
+// errInitialRefused means that a guest created no state from its input.
 var errInitialRefused = errors.New("the guest refused to make an initial state")
 
-// keepBytes bounds the buffer that a Step keeps.
+// keepBytes bounds the buffer that a historyStep keeps.
 const keepBytes = 64 << 10
 
-// historyStep is what a guest does for a chunk: it makes the state that the events
-// evolve, where it has none, and applies them.
+// historyStep is a guest's work for a chunk: it creates the state if there is
+// none, and applies the events.
 type historyStep struct {
 	typ    uint32
-	begin  []byte // frames of hostd_load; empty when the entity is loaded
-	anew   bool   // the entity is loaded, and begins anew
+	begin  []byte // frames of hostd_load; empty if the entity is loaded
+	anew   bool   // the entity is loaded, and was deleted before this chunk
 	frames []byte
 	stored bool  // begin has a snapshot
-	unread error // the module reads no state of its version
+	unread error // why the module cannot read the state's version
 }
 
-// Step makes s the step of the load's next chunk.
+// Step fills in s for the load's next chunk.
 func (l *historyLoad) Step(s *historyStep, ch *historyChunk) {
 	s.typ, s.frames, s.begin, s.stored, s.unread = l.Type.Index, ch.frames, s.begin[:0], false, nil
 	s.anew = l.begun && ch.anew
@@ -49,13 +49,13 @@ func (l *historyLoad) Step(s *historyStep, ch *historyChunk) {
 	}
 }
 
-// HasSnapshot reports that the guest is given a snapshot.
+// HasSnapshot reports that the step passes a snapshot to the guest.
 func (s *historyStep) HasSnapshot() bool { return s.stored }
 
-// Do has a guest take the step with the state of a handle.
+// Do performs the step on the state of a handle.
 func (s *historyStep) Do(g Guest, handle uint64) error {
 	if s.unread != nil {
-		return s.unread // a guest that is not told of versions would misread it
+		return s.unread // a guest that does not know of versions would misread it
 	}
 	if s.anew {
 		if err := g.Drop(handle); err != nil {
@@ -75,7 +75,7 @@ func (s *historyStep) Do(g Guest, handle uint64) error {
 	return g.Apply(handle, s.frames)
 }
 
-// Clear forgets the step, and keeps its memory for the next.
+// Clear clears the step and keeps its buffer.
 func (s *historyStep) Clear() {
 	begin := s.begin[:0]
 	if cap(begin) > keepBytes {

@@ -10,15 +10,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// receipt is the highest number that an entity has from a source, and the
-// proposal that carries it; 0 when it is applied.
+// receipt is the highest message number that an entity has received from a
+// source, and the proposal that records it, or 0 if that is applied.
 type receipt struct{ number, proposal uint64 }
 
-// inboxSources bounds the sources that a resident entity keeps numbers of, but
-// for those that are in flight.
+// inboxSources bounds the sources whose receipts an entity in memory keeps, not
+// counting those in flight.
 const inboxSources = 1024
 
-// received notes that a proposal takes a source's number.
+// received notes that a proposal records a message number of a source.
 func (e *entity) received(source sharding.EntityID, number, proposal uint64) {
 	m := e.withMessages()
 	if m.inbox == nil {
@@ -30,21 +30,23 @@ func (e *entity) received(source sharding.EntityID, number, proposal uint64) {
 	m.inbox[source] = receipt{number, proposal}
 }
 
-// inquiry asks which number an entity has from a source, and is the answer.
+// inquiry asks for the highest message number that an entity has received from
+// a source, and has the answer.
 type inquiry struct {
 	shard  sharding.ShardID
 	id     sharding.EntityID
 	source sharding.EntityID
-	entity *entity          // that waits for it, or
+	entity *entity          // whose first request waits for the answer, or
 	req    *request.Request // a refusal
-	stale  bool             // it may have been read too early
+	stale  bool             // the answer may predate a refusal
 
-	histories Histories // that answers
+	histories Histories // answers the inquiry
 	number    uint64
 	err       error
 }
 
-// inquire has the number of the entity's first request looked for.
+// inquire delays the entity's first request until the message number of its
+// source is read.
 func (e *entity) inquire(r *request.Request) {
 	e.waiting.Unshift(r)
 	e.shard.away[e] = struct{}{}
@@ -52,7 +54,7 @@ func (e *entity) inquire(r *request.Request) {
 	e.shard.runner.Start(e.inquiry())
 }
 
-// answered takes the answer of an inquiry.
+// answered handles the answer of an inquiry.
 func (b *base) answered(q *inquiry) {
 	if q.req == nil {
 		q.entity.answered(q)
@@ -61,11 +63,11 @@ func (b *base) answered(q *inquiry) {
 	}
 }
 
-// answered takes the answer of its inquiry. Nothing of the entity that takes a
-// number of that source was in flight when it was asked.
+// answered handles the answer of the entity's inquiry. The entity had no message
+// of this source in flight when the inquiry was made.
 func (e *entity) answered(q *inquiry) {
 	if e.inquiry() != q {
-		return // the entity has left meanwhile
+		return // the entity has left memory since
 	}
 	e.extra.messages.inquiry = nil
 	switch {
@@ -86,7 +88,7 @@ func (e *entity) answered(q *inquiry) {
 	e.shard.enqueue(e)
 }
 
-// deliver decides a send on a resident entity.
+// deliver decides a message to an entity in memory.
 func (d *decider) deliver(e *entity, r *request.Request) {
 	s, msg := e.shard, r.Delivery
 	has, known := e.withMessages().inbox[msg.Source]
@@ -99,7 +101,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		s.awaitCommit(r, has.proposal, false)
 	case msg.After > has.number:
 		if has.proposal <= s.log.Decided() {
-			delete(e.withMessages().inbox, msg.Source) // look again at the next
+			delete(e.withMessages().inbox, msg.Source) // read it again for the next message
 		}
 		s.settle(r, request.Result{Err: &request.GapError{Wanted: has.number + 1}})
 	case d.readOnly():
@@ -110,20 +112,20 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
 	case e.typ.RefusesMessage(e.id, r) != nil:
 		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
-	case !e.affords(r): // those that were admitted with it have spent it
+	case !e.affords(r): // deliveries admitted together with it have spent the budget
 	default:
 		d.handle(e, r, now, 0)
 	}
 }
 
-// turnDown refuses a send that the guest is not asked about.
+// turnDown rejects a message without a guest call.
 func (d *decider) turnDown(e *entity, r *request.Request, now int64, why *request.RejectedError) {
 	d.fuel = 0
 	d.output.Reset()
 	d.refused(e, r, Env{Now: now}, why)
 }
 
-// redeliver decides a dead letter that a person wants delivered again.
+// redeliver decides a dead letter that an operator wants delivered again.
 func (d *decider) redeliver(e *entity, r *request.Request) {
 	switch {
 	case d.readOnly():
@@ -141,9 +143,9 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 	}
 }
 
-// refused records that the entity does not carry out a send: the number is
-// taken, and the source gets the refusal, or it becomes a dead letter. Nothing
-// else of the output takes effect.
+// refused records that the entity rejects a message. The record takes the
+// message number, and the source gets the rejection, or the message becomes a
+// dead letter. The rest of the output has no effect.
 func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.RejectedError) {
 	s, msg := e.shard, r.Delivery
 	evolved := len(d.output.Events) > 0 || d.output.HasState
@@ -165,7 +167,7 @@ func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.R
 			s.settle(r, request.Result{Err: err})
 		} else {
 			d.stats.Refused++
-			d.output.Delete = !e.exists // it does not come to exist by what it refuses
+			d.output.Delete = !e.exists // a rejection must not create the entity
 			d.append(e, r, env, 0)
 		}
 	}
@@ -174,7 +176,7 @@ func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.R
 	}
 }
 
-// takeIn lets a delivery wait for its turn.
+// takeIn queues a delivery.
 func (c *core) takeIn(s *shard, r *request.Request) {
 	switch {
 	case c.opts.Suspended(r.Entity.Type):

@@ -7,64 +7,63 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// guestInstance is a guest and the entities whose states it holds, by handle.
-// Handles are dense and used again after a drop. While a visit is under way
-// nothing else may be called, so entities wait, and handles are dropped after
-// it.
+// guestInstance is a guest and the entities whose states it has, by handle.
+// Handles are dense and are reused after a drop. During a guest call no other
+// call is possible, so entities wait, and handles are dropped after the call.
 type guestInstance[E comparable] struct {
 	pool     *instancePool[E]
-	guest    Guest           // nil until the first visit has returned
-	entities []E             // by handle; zero where free
-	dormant  []resident.Slot // by handle, of those that are dormant; 0 for others
+	guest    Guest           // nil until the first call has returned
+	entities []E             // by handle; zero if free
+	dormant  []resident.Slot // by handle, for hibernated entities; 0 for others
 	free     []uint32
 	number   uint32
-	bytes    int64 // of guest memory, after the last visit
+	bytes    int64 // of guest memory, after the last call
 	resident int
-	capacity int  // most entities that it held at this size
+	capacity int  // most entities that it has had at this size
 	alone    bool // reserved for one entity that faulted before
 	closed   bool
-	busy     bool // a visit is under way
-	blocked  []E  // wait for its end
+	busy     bool // a call is in progress
+	blocked  []E  // entities that wait for the end of the call
 	leaving  []uint32
 }
 
-// Pool is where the instance is.
+// Pool is the instance's pool.
 func (in *guestInstance[E]) Pool() *instancePool[E] { return in.pool }
 
-// Number names the instance in its lane.
+// Number identifies the instance in its executor.
 func (in *guestInstance[E]) Number() uint32 { return in.number }
 
-// Bytes is the guest's memory after the last visit.
+// Bytes is the guest's memory after the last call.
 func (in *guestInstance[E]) Bytes() int64 { return in.bytes }
 
-// Resident is how many entities are in the instance.
+// Resident is the number of entities in the instance.
 func (in *guestInstance[E]) Resident() int { return in.resident }
 
 // Alone reports that the instance is reserved for one entity.
 func (in *guestInstance[E]) Alone() bool { return in.alone }
 
-// Closed reports that the instance was given up.
+// Closed reports that the instance is closed.
 func (in *guestInstance[E]) Closed() bool { return in.closed }
 
-// Busy reports that a visit is under way.
+// Busy reports that a call is in progress.
 func (in *guestInstance[E]) Busy() bool { return in.busy }
 
-// Opened reports that there is a guest.
+// Opened reports that the instance has a guest.
 func (in *guestInstance[E]) Opened() bool { return in.guest != nil }
 
-// Guest is the guest; nil before the first visit.
+// Guest is the guest, or nil before the first call.
 func (in *guestInstance[E]) Guest() Guest { return in.guest }
 
-// Entities are those in the instance by handle, zero where there is none.
+// Entities are the instance's entities by handle, zero if a handle is free.
 func (in *guestInstance[E]) Entities() []E { return in.entities }
 
-// MostlyEmpty reports that a guest which has grown to so many bytes holds less
-// than a quarter of what it could.
+// MostlyEmpty reports that a guest which has grown to at least so many bytes
+// has less than a quarter of the entities that fit into it.
 func (in *guestInstance[E]) MostlyEmpty(grown int64) bool {
 	return in.bytes >= grown && in.resident*4 < in.capacity
 }
 
-// Begin begins a visit to the guest, about an entity.
+// Begin begins a guest call for an entity.
 func (in *guestInstance[E]) Begin(about sharding.EntityID) Guest {
 	if in.busy = true; in.guest != nil {
 		in.guest.About(about)
@@ -72,7 +71,7 @@ func (in *guestInstance[E]) Begin(about sharding.EntityID) Guest {
 	return in.guest
 }
 
-// End ends a visit, which may have opened the guest.
+// End ends a call, which may have opened the guest.
 func (in *guestInstance[E]) End(guest Guest) {
 	in.busy = false
 	if in.guest = guest; guest == nil {
@@ -83,22 +82,22 @@ func (in *guestInstance[E]) End(guest Guest) {
 	}
 }
 
-// Block lets an entity wait for the end of the visit.
+// Block makes an entity wait for the end of the call.
 func (in *guestInstance[E]) Block(e E) { in.blocked = append(in.blocked, e) }
 
-// Unblock returns the entities that waited.
+// Unblock returns the entities that wait.
 func (in *guestInstance[E]) Unblock() []E {
 	blocked := in.blocked
 	in.blocked = nil
 	return blocked
 }
 
-// Forgo takes an entity out of those that wait.
+// Forgo removes an entity from those that wait.
 func (in *guestInstance[E]) Forgo(e E) {
 	in.blocked = slices.DeleteFunc(in.blocked, func(x E) bool { return x == e })
 }
 
-// Attach takes an entity in, and returns its handle.
+// Attach adds an entity and returns its handle.
 func (in *guestInstance[E]) Attach(e E) (h uint32) {
 	if n := len(in.free); n > 0 {
 		h = in.free[n-1]
@@ -113,8 +112,8 @@ func (in *guestInstance[E]) Attach(e E) (h uint32) {
 	return h
 }
 
-// Detach takes the entity of a handle out; begun says that the guest has its
-// state. It fails when the guest faults while it forgets.
+// Detach removes the entity of a handle. begun reports that the guest has its
+// state. Detach fails if the guest faults while it drops the state.
 func (in *guestInstance[E]) Detach(h uint32, begun bool) error {
 	var none E
 	in.resident--
@@ -132,7 +131,7 @@ func (in *guestInstance[E]) Detach(h uint32, begun bool) error {
 	return nil
 }
 
-// DropLeaving has the guest forget the entities that left during a visit.
+// DropLeaving drops the states of entities that left during a call.
 func (in *guestInstance[E]) DropLeaving() error {
 	for _, h := range in.leaving {
 		if err := in.guest.Drop(uint64(h)); err != nil {
@@ -144,7 +143,7 @@ func (in *guestInstance[E]) DropLeaving() error {
 	return nil
 }
 
-// SetDormant puts a record in the place of an entity.
+// SetDormant replaces an entity by its record.
 func (in *guestInstance[E]) SetDormant(h uint32, p resident.Slot) {
 	var none E
 	in.entities[h] = none
@@ -154,16 +153,16 @@ func (in *guestInstance[E]) SetDormant(h uint32, p resident.Slot) {
 	in.dormant[h] = p
 }
 
-// MoveDormant notes where a record lies now.
+// MoveDormant notes the new slot of a record.
 func (in *guestInstance[E]) MoveDormant(h uint32, p resident.Slot) { in.dormant[h] = p }
 
-// Wake puts an entity in the place of its record.
+// Wake replaces a record by its entity.
 func (in *guestInstance[E]) Wake(h uint32, e E) { in.dormant[h], in.entities[h] = 0, e }
 
-// Dormant are the records of dormant entities by handle, 0 where there is none.
+// Dormant are the slots of hibernated entities by handle, 0 if there is none.
 func (in *guestInstance[E]) Dormant() []resident.Slot { return in.dormant }
 
-// ForgetDormant takes all dormant entities out.
+// ForgetDormant removes all hibernated entities.
 func (in *guestInstance[E]) ForgetDormant() {
 	for _, p := range in.dormant {
 		if p != 0 {

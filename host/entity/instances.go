@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// place returns an instance with room for one more entity; a new one has no
+// place returns an instance with room for another entity. A new instance has no
 // guest yet.
 func (m *residents) place(t *Type, alone bool) *instance {
 	p := m.pools.Of(t, m.opts.InstanceBytes)
@@ -24,9 +24,9 @@ func (m *residents) place(t *Type, alone bool) *instance {
 	return m.pools.Open(p, alone)
 }
 
-// makeRoom keeps the executor's guest memory in its budget: entities leave until
-// an instance of the pool has room again, or instances that are mostly empty
-// are closed, or at last the oldest ones.
+// makeRoom keeps the executor's guest memory within its budget. It evicts
+// entities until an instance of the pool has room, or else closes instances
+// that are mostly empty, and finally the oldest ones.
 func (m *residents) makeRoom(p *instancePool[*entity]) {
 	if _, sum := m.usage(); sum <= m.opts.LaneBytes || m.shed(p) {
 		return
@@ -39,12 +39,12 @@ func (m *residents) makeRoom(p *instancePool[*entity]) {
 	}
 }
 
-// shedLooks is among how many of an instance's entities one is looked for that
-// can leave.
+// shedLooks is the number of an instance's entities among which a victim is
+// searched.
 const shedLooks = 256
 
-// shedOwn lets the entity go that was idle longest of some that are in the
-// pool, for a type that may not have another instance.
+// shedOwn evicts the longest idle of some entities in the pool, for a type that
+// cannot have another instance.
 func (m *residents) shedOwn(p *instancePool[*entity]) {
 	var victim *entity
 	for _, in := range p.Instances() {
@@ -65,11 +65,12 @@ func (m *residents) shedOwn(p *instancePool[*entity]) {
 	}
 }
 
-// attach puts an entity into an instance.
+// attach adds an entity to an instance.
 func (e *entity) attach(in *instance) { e.inst, e.handle = in, in.Attach(e) }
 
-// evict makes the entity's state leave its instance; it loads again when next
-// asked for. A guest that faults while it forgets loses the whole instance.
+// evict removes the entity's state from its instance. The entity is loaded
+// again on its next request. If the guest faults while it drops the state, the
+// whole instance is closed.
 func (m *residents) evict(e *entity) {
 	m.leaves(e)
 	in := e.inst
@@ -93,15 +94,15 @@ func (m *residents) evict(e *entity) {
 	case in.Resident() > 0:
 	case in.Alone():
 		m.closeInstance(in)
-	case !m.empty: // soon another entity may come, or not
+	case !m.empty: // another entity may come soon
 		m.empty = true
 		m.look(m.now.Add(recycleAfter).UnixNano())
 	}
 }
 
-// closeInstance gives an instance up; the entities in it load again when they
-// are next asked for. What they have in flight is not touched. A visit that
-// is under way ends by itself; the guest is closed after it.
+// closeInstance closes an instance. Its entities are loaded again on their next
+// request, and their proposals are not affected. If a guest call is in
+// progress, the guest is closed after it.
 func (m *residents) closeInstance(in *instance) {
 	if in.Closed() {
 		return
@@ -124,7 +125,7 @@ func (m *residents) closeInstance(in *instance) {
 	}
 }
 
-// closeEmpty gives up the instances that no entity is in.
+// closeEmpty closes the instances without entities.
 func (m *residents) closeEmpty() {
 	for _, in := range slices.Clone(m.pools.All()) {
 		if in.Resident() == 0 {
@@ -139,5 +140,5 @@ func (m *residents) shut(in *instance) {
 	}
 }
 
-// usage counts for metrics and for shedding.
+// usage returns the number of instances and the bytes of their guests.
 func (m *residents) usage() (instances int, bytes int64) { return len(m.pools.All()), m.pools.Bytes() }

@@ -8,89 +8,93 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Sends of entities come at the rate at which guests make them, and what they
-// lead to is more sends. So an executor does not take deliveries as they come: they
-// wait by the type of their destination, and go to their entities as far as
-// that delays no caller, the type first that has had least of the lane.
+// Guests make messages at their own rate, and messages lead to more messages.
+// So an executor does not admit deliveries as they arrive. They wait by the type
+// of their destination and are admitted at a rate that does not delay callers,
+// from the type first that has used least of the executor.
 //
 //	Deliver --> waits, by type --> admitted, to its entity's queue --> decided
 //	            bounded            bounded: the less, the longer callers wait
 //
-// What a type has had is what its deliveries cost: their number, the fuel and
-// the bytes of their records. A type with limits of what it does in a second
-// has no more of them than these leave it.
+// A type's use is the cost of its deliveries: their number, their fuel and the
+// bytes of their records. If a type has limits per second, its deliveries are
+// subject to them.
 
 const (
-	// typeMost bounds the deliveries of a type that wait in an executor.
+	// typeMost bounds the waiting deliveries of a type in an executor.
 	typeMost = 1024
-	// aloneMost bounds those that are admitted and not decided while no caller
-	// asks for anything, besideMost while callers are answered quickly, and
-	// leastMost is how many may be however long they wait; for every second
-	// request of a caller there may be one.
+	// These bound the deliveries that are admitted and not decided: aloneMost
+	// while there are no callers, besideMost while callers are answered
+	// quickly. Otherwise it is half the number of unanswered requests of
+	// callers, and at least leastMost.
 	aloneMost  = 1024
 	besideMost = 256
 	leastMost  = 32
-	// fuelRate is what deliveries may spend in a second beside callers, some
-	// quarter of a core, and fuelBurst for how long it adds up.
+	// fuelRate is the fuel that deliveries may spend per second while there are
+	// callers, about a quarter of a core. Unused fuel accumulates for
+	// fuelBurst.
 	fuelRate  = 2_000_000_000
 	fuelBurst = 50 * time.Millisecond
-	// What a delivery counts for, and each byte of its record, in fuel.
+	// deliveryFuel is the cost of a delivery in fuel, byteFuel that of each
+	// byte of its record.
 	deliveryFuel = 50_000
 	byteFuel     = 100
 )
 
-// intakeLane is what the intake needs of the executor that has it. No method blocks.
+// intakeLane is the executor that an intake belongs to. No method blocks.
 type intakeLane interface {
-	// Now is the time of this turn.
+	// Now is the time of the executor's current turn.
 	Now() time.Time
-	// Load is how many requests of the executor have not been answered, but for
-	// timers, and how long the last commit took, in nanoseconds.
+	// Load returns the number of unanswered requests of the executor, without
+	// timers, and the duration of the last commit in nanoseconds.
 	Load() (owed int, commit int64)
 	// Late reports that a request's deadline has passed.
 	Late(*request.Request) bool
-	// Allow takes a delivery from what its type may do in a second, or says for
-	// how long that allows none.
+	// Allow charges a delivery to its type's limits per second, or returns how
+	// long these allow none.
 	Allow(entityType string, now int64) (wait time.Duration)
-	// Hand brings a delivery to its entity.
+	// Hand passes a delivery to its entity.
 	Hand(*request.Request)
-	// Refuse answers a delivery.
+	// Refuse answers a delivery with an error.
 	Refuse(*request.Request, error)
-	// LookAt has the executor call Admit at a time, unix nanoseconds.
+	// LookAt makes the executor call Admit at the given time, in unix
+	// nanoseconds.
 	LookAt(at int64)
 }
 
-// deliveryIntake is the deliveries of an executor that wait, and what is admitted.
+// deliveryIntake holds an executor's waiting deliveries and counts the admitted
+// ones.
 type deliveryIntake struct {
 	lane     intakeLane
 	types    map[string]*queue
 	waiting  int
-	admitted int   // and not decided
-	clock    int64 // cost at which the last was admitted: types begin no earlier
+	admitted int   // admitted and not decided
+	clock    int64 // virtual time: cost of the last admitted type, at which new types begin
 	fuel     float64
-	counted  int64 // when fuel was brought up to date
-	callers  int64 // when a caller last asked, unix nanoseconds
+	counted  int64 // when fuel was last updated
+	callers  int64 // when the last request of a caller arrived, unix nanoseconds
 }
 
-// queue is the deliveries of one type.
+// queue holds the waiting deliveries of one type.
 type queue struct {
 	name  string
 	queue request.Queue
-	cost  int64 // of what was admitted, as a virtual time
-	until int64 // the type's rate allows none before, unix nanoseconds
+	cost  int64 // cost of the admitted deliveries, as a virtual time
+	until int64 // the type's rate allows no delivery before, unix nanoseconds
 }
 
-// newDeliveryIntake returns the intake of an executor, with nothing in it.
+// newDeliveryIntake returns an empty intake.
 func newDeliveryIntake(lane intakeLane) *deliveryIntake {
 	return &deliveryIntake{lane: lane, types: make(map[string]*queue)}
 }
 
-// Full reports that as many deliveries to a type wait as may.
+// Full reports that no further delivery to the type may wait.
 func (in *deliveryIntake) Full(entityType string) bool {
 	q := in.types[entityType]
 	return q != nil && q.queue.Len() >= typeMost
 }
 
-// Put lets a delivery wait for its turn.
+// Put queues a delivery.
 func (in *deliveryIntake) Put(r *request.Request) {
 	q := in.types[r.Entity.Type]
 	if q == nil {
@@ -102,22 +106,22 @@ func (in *deliveryIntake) Put(r *request.Request) {
 	q.queue.Push(r)
 }
 
-// The states of a delivery in its lane.
+// States of a delivery in the intake.
 const (
 	deliveryWaits = iota + 1
 	isAdmitted
 )
 
-// Asked notes that a caller has asked for something.
+// Asked notes a request of a caller.
 func (in *deliveryIntake) Asked() { in.callers = in.lane.Now().UnixNano() }
 
-// Waiting is how many deliveries wait.
+// Waiting is the number of waiting deliveries.
 func (in *deliveryIntake) Waiting() int { return in.waiting }
 
-// Admitted is how many deliveries are admitted and not decided.
+// Admitted is the number of deliveries that are admitted and not decided.
 func (in *deliveryIntake) Admitted() int { return in.admitted }
 
-// Left takes note that a delivery is decided.
+// Left notes that a delivery is decided.
 func (in *deliveryIntake) Left(d *request.Delivery) {
 	switch d.Lane.Intake {
 	case deliveryWaits:
@@ -128,7 +132,7 @@ func (in *deliveryIntake) Left(d *request.Delivery) {
 	d.Lane.Intake = 0
 }
 
-// room is how many deliveries may be admitted and not decided.
+// room returns how many deliveries may be admitted and not decided.
 func (in *deliveryIntake) room() int {
 	if in.lane.Now().UnixNano()-in.callers > int64(timers.Alone) {
 		return aloneMost
@@ -140,7 +144,7 @@ func (in *deliveryIntake) room() int {
 	return max(leastMost, (owed-in.waiting-in.admitted)/2)
 }
 
-// Admit hands deliveries to their entities, as many as may be now.
+// Admit passes as many deliveries to their entities as the limits allow.
 func (in *deliveryIntake) Admit() {
 	if in.waiting == 0 {
 		return
@@ -174,7 +178,8 @@ func (in *deliveryIntake) Admit() {
 	}
 }
 
-// next is the type whose delivery is next, or when there may be one.
+// next returns the type whose delivery is next, or the time at which there may
+// be one.
 func (in *deliveryIntake) next(now int64) (next *queue, wait int64) {
 	for name, q := range in.types {
 		switch {
@@ -200,7 +205,7 @@ func (in *deliveryIntake) next(now int64) (next *queue, wait int64) {
 	return next, 0
 }
 
-// Charge counts what a delivery has cost.
+// Charge charges the cost of a delivery to its type.
 func (in *deliveryIntake) Charge(entityType string, fuel int64) {
 	in.fuel -= float64(fuel)
 	if q := in.types[entityType]; q != nil {
@@ -215,14 +220,14 @@ func (in *deliveryIntake) Expire() {
 	}
 }
 
-// Drop answers the deliveries of a shard that is lost.
+// Drop answers the deliveries of a shard that is no longer led.
 func (in *deliveryIntake) Drop(shard sharding.ShardID, lost error) {
 	for _, q := range in.types {
 		in.sift(q, func(r *request.Request) bool { return r.Shard == shard }, lost)
 	}
 }
 
-// sift answers the deliveries of a queue that are to leave it.
+// sift answers and removes the deliveries for which leaves returns true.
 func (in *deliveryIntake) sift(q *queue, leaves func(*request.Request) bool, err error) {
 	for range q.queue.Len() {
 		if r := q.queue.Pop(); leaves(r) {

@@ -6,25 +6,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Lead is what a node knows of a shard's leadership.
+// Lead is a shard's leadership as this node knows it.
 type Lead struct {
 	Term   sharding.Term
-	Leader sharding.ReplicaID // 0 while none is known
+	Leader sharding.ReplicaID // 0 if unknown
 	Self   bool
-	// Serving: this node leads, and the first entry of its term is applied.
+	// Serving reports that this node leads and has applied the first entry of
+	// its term.
 	Serving bool
-	// Quorum: the nodes that this one hears, itself included, are a quorum of
-	// the shard's voters. Always so for a group of one; false while this node
-	// has no replica of the shard.
+	// Quorum reports that this node and the nodes that it can reach are a
+	// quorum of the shard's voters. It is always true for a group of one, and
+	// false if this node has no replica of the shard.
 	Quorum bool
 }
 
-// leads keeps the latest leadership of each shard for listings and readiness.
+// leads holds the latest leadership of each shard, for listings and readiness.
 type leads struct {
 	mu     sync.Mutex
 	shards []Lead          // by shard id; 0 is the metadata shard
 	noop   []sharding.Term // highest term whose first entry is applied
-	// changed is closed, and made anew, when anything of it changes.
+	// changed is closed and replaced on every change.
 	changed chan struct{}
 }
 
@@ -34,7 +35,7 @@ func (l *leads) init(shards uint32) {
 	l.changed = make(chan struct{})
 }
 
-// set is called with the lock held.
+// set updates a leadership. The caller holds the lock.
 func (l *leads) set(s sharding.ShardID, to Lead) {
 	if l.shards[s] != to {
 		l.shards[s] = to
@@ -72,8 +73,8 @@ func (l *leads) started(s sharding.ShardID, term sharding.Term) {
 	}
 }
 
-// Leads returns the leadership of every shard, by shard id, the metadata shard
-// first.
+// Leads returns the leaderships of all shards by shard id. The first one is
+// that of the metadata shard.
 func (r *ShardRouter) Leads() []Lead {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()
@@ -90,16 +91,16 @@ func (r *ShardRouter) Lead(shard sharding.ShardID) Lead {
 	return r.leads.shards[shard]
 }
 
-// LeadsChanged returns a channel that is closed at the next change of any
-// leadership. Take it before looking.
+// LeadsChanged returns a channel that is closed on the next change of any
+// leadership. Get the channel before you read the leaderships.
 func (r *ShardRouter) LeadsChanged() <-chan struct{} {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()
 	return r.leads.changed
 }
 
-// Led reports whether each of the shards has a leader and those of this node
-// serve.
+// Led reports whether each of the shards has a leader, and those that this node
+// leads are being served.
 func (r *ShardRouter) Led(shards []sharding.ShardID) bool {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()

@@ -2,29 +2,30 @@ package entity
 
 import "slices"
 
-// A shard that another node leads has its entities leave memory. A guest takes
-// some microseconds to forget one, so 100,000 would keep the executor for a
-// third of a second, and with it all shards that this node still leads. Only
-// those that have something under way leave at once; the others leave in slices
-// between turns. Nothing finds them meanwhile, because a shard that is not led
-// takes no requests, and the shard is not led again before all have left: an
-// entity is loaded anew under each leadership.
+// When another node takes over a shard, the shard's entities leave memory here.
+// A guest takes some microseconds to drop one, so 100,000 entities would block
+// the executor for a third of a second, and with it all shards that this node
+// still leads. Only entities with something in progress leave immediately; the
+// others leave in slices between turns. Nothing can find them in the meantime,
+// because a shard that is not led accepts no requests. The shard is not led again
+// before all have left, because an entity must be loaded again under each
+// leadership.
 //
 //	stepDown --> leaving, a slice each turn --> nothing left --> activate, if elected
 //
-// Rejected: to keep the entities for the case that this node is elected again.
-// Another leader may have written since, so each would have to be compared.
+// Rejected: keep the entities in case this node is elected again. Another
+// leader may have written in between, so each entity would have to be compared.
 
-// leaving is what a shard still has in memory of a leadership that ended.
+// leaving holds the entities of an ended leadership that are still in memory.
 type leaving struct {
 	entities []*entity // some may have left since
-	busy     []*entity // in guests that were under way
-	at       int       // of the dormant ones, in their table
+	busy     []*entity // whose instances had a guest call in progress
+	at       int       // position in the table of hibernated entities
 }
 
-// split returns the entities of a shard that must leave at once, because
-// something is under way for them or they wait for something, and those that may
-// leave later. What they have in the log counts no more: the log ends.
+// split returns the entities of a shard that must leave now, because something
+// is in progress for them or they wait, and those that may leave later. It
+// forgets their proposals, because the log of the leadership ends.
 func (c *core) split(s *shard) (now, later []*entity) {
 	involved := make(map[*entity]bool)
 	for v := range c.visits {
@@ -48,15 +49,15 @@ func (c *core) split(s *shard) (now, later []*entity) {
 	return now, rest
 }
 
-// leavesShard has an entity leave memory and its shard.
+// leavesShard evicts an entity and removes it from its shard.
 func (c *core) leavesShard(e *entity) {
 	c.residents.forget(e)
 	c.residents.evict(e)
 	delete(c.away, e)
 }
 
-// leaveShards has the next slice of entities leave that are of shards which are
-// not led any more. A shard that waits to be led again is first.
+// leaveShards evicts the next slice of entities of shards that are no longer
+// led. A shard that this node has been elected to lead again comes first.
 func (c *core) leaveShards() {
 	for c.mayLeave > 0 && len(c.leaving) > 0 {
 		s := c.leaving[0]
@@ -68,13 +69,13 @@ func (c *core) leaveShards() {
 		}
 		looked, waits := c.leaveShard(s, c.mayLeave)
 		if c.mayLeave -= looked; waits {
-			return // the return of a guest is a turn
+			return // the return of a guest call starts another turn
 		}
 	}
 }
 
-// leaveShard looks at no more than so many entities of a shard, and has those
-// leave whose guests are not under way. waits reports that there are no others.
+// leaveShard examines at most so many entities of a shard and evicts those
+// whose guests are not busy. waits reports that only busy ones are left.
 func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 	l := &s.leaving
 	if len(l.entities) == 0 && s.dormant.Len() == 0 {
@@ -88,7 +89,7 @@ func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 		case e == nil:
 			c.hasLeft(s)
 			return looked + 1, false
-		case !s.entities.Has(e): // it left by itself
+		case !s.entities.Has(e): // it has left since
 		case e.inst != nil && e.inst.Busy():
 			l.busy = append(l.busy, e)
 		default:
@@ -98,7 +99,7 @@ func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 	return looked, false
 }
 
-// nextToLeave is an entity of the shard that has not been looked at; nil if
+// nextToLeave returns an entity of the shard that was not examined, or nil if
 // there is none.
 func (c *core) nextToLeave(s *shard) *entity {
 	l := &s.leaving
@@ -110,14 +111,14 @@ func (c *core) nextToLeave(s *shard) *entity {
 	if e := c.residents.wakeNext(s, &l.at); e != nil {
 		return e
 	}
-	if s.entities.Len() > len(l.busy) { // some woke meanwhile
+	if s.entities.Len() > len(l.busy) { // some were woken since
 		l.entities, l.busy = s.entities.All(), nil
 		return c.nextToLeave(s)
 	}
 	return nil
 }
 
-// hasLeft notes that nothing of the shard is in memory.
+// hasLeft notes that no entity of the shard is in memory.
 func (c *core) hasLeft(s *shard) {
 	s.leaving = leaving{}
 	c.leaving = slices.DeleteFunc(c.leaving, func(other *shard) bool { return other == s })

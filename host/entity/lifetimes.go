@@ -8,20 +8,22 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// An entity exists until a record that has a tombstone: its last event, of the
-// type journal.TombstoneEvent and without a payload, tells those who read the
-// journal. No guest ever gets it: what is loaded afterwards begins anew.
+// An entity exists until a record with a tombstone. The record's last event, of
+// type journal.TombstoneEvent and without payload, informs readers of the
+// journal. Guests never get it, because a load after it starts with an empty
+// history.
 
-// DeleteAction and SkipTimerAction, followed by the timer's name, are what
-// records of a person's requests are remembered under in the place of a
-// command.
+// DeleteAction and SkipTimerAction, the latter followed by the timer's name,
+// take the place of a command name in the idempotency window for records of
+// operators' requests.
 const (
 	DeleteAction    = "delete-entity:"
 	SkipTimerAction = "skip-timer:"
 )
 
-// remove deletes an entity in a person's name. Where none exists it leaves a
-// record too, so that the same request later deletes no other.
+// remove deletes an entity for an operator. It writes a record even if the
+// entity does not exist, so that a retry of the request does not delete a later
+// entity of the same name.
 func (d *decider) remove(e *entity, r *request.Request) {
 	now, hash, done := d.acted(e, r, DeleteAction)
 	switch {
@@ -38,22 +40,22 @@ func (d *decider) remove(e *entity, r *request.Request) {
 	}
 }
 
-// acted answers a person's request that was carried out before, or may have
-// been where the entity does not remember so far back. Of another it returns
-// the log clock and the hash that is recorded.
+// acted answers an operator's request that was executed before, or that may
+// have been executed and forgotten. For a new request it returns the log clock
+// and the hash to record.
 func (d *decider) acted(e *entity, r *request.Request, action string) (now int64, hash uint64, done bool) {
 	now = e.shard.logNow()
 	hash, d.scratch = journal.HashCommand(d.scratch, action, nil)
 	return now, hash, e.answerKnown(r, hash, now) || d.mayBeOlder(e, r) || d.forgotten(e, r, now)
 }
 
-// A transient entity is in its guest's memory and nowhere else: its commands
-// leave no record, and what it was is lost when it leaves memory or its shard
-// another leader. So that two nodes never both answer for it, an answer waits
-// until this node has confirmed, by a read round asked after the command, that
-// it still leads. While it is in memory a command id has its effect once.
+// A transient entity exists only in its guest's memory. Its commands write no
+// record, and its state is lost when it leaves memory or its shard gets another
+// leader. An answer waits for a ReadIndex round requested after the command, so
+// that two nodes never both answer for the entity. While it is in memory, a
+// command id takes effect once.
 
-// transient answers what a guest has done to an entity that keeps nothing.
+// transient answers a command that a guest has executed on a transient entity.
 func (d *decider) transient(e *entity, r *request.Request, env Env, hash uint64) {
 	reply := bytes.Clone(d.output.Reply)
 	r.Result = request.Result{Payload: reply, Fuel: d.fuel}
@@ -71,8 +73,8 @@ func (d *decider) transient(e *entity, r *request.Request, env Env, hash uint64)
 	}
 }
 
-// ofTransient decides a request that would leave a record, on an entity that
-// leaves none, and reports whether it was one.
+// ofTransient decides a request that would write a record, if the entity is
+// transient, and reports whether it has done so.
 func (d *decider) ofTransient(e *entity, r *request.Request) bool {
 	if !e.typ.Transient {
 		return false

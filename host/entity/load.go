@@ -10,20 +10,19 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// load is the reading of an entity's history that is in progress.
+// load is the load of an entity in progress.
 type load struct {
 	historyLoad
 	entity *entity
 	ctx    context.Context
 	cancel context.CancelFunc
 	before int64           // window.Batch.Before
-	chunks []*historyChunk // arrived and not applied yet
-	credit chan struct{}   // one token per chunk that the executor has taken
+	chunks []*historyChunk // received and not applied
+	credit chan struct{}   // one token for each chunk that the executor has taken
 }
 
-// startLoad asks for the entity's history, from its newest snapshot that is of
-// use. Nothing of the entity is in flight, so what has been applied is all
-// there is.
+// startLoad starts a load of the entity's history from its newest usable
+// snapshot. The entity has nothing in flight, so the applied state is complete.
 func (c *core) startLoad(e *entity) {
 	t := c.typeOf(e.id)
 	if t == nil {
@@ -43,13 +42,13 @@ func (c *core) startLoad(e *entity) {
 	}
 	c.stats.Loads++
 	if t.Transient || c.opts.Histories.IsAbsent(e.shard.id, e.id) {
-		c.loaded(x.load, &historyChunk{Last: true}) // of no history
+		c.loaded(x.load, &historyChunk{Last: true}) // there is no history
 		return
 	}
 	c.runner.Start(x.load)
 }
 
-// loaded takes one chunk. Chunks of a load that was given up are ignored.
+// loaded receives a chunk. It ignores chunks of a cancelled load.
 func (c *core) loaded(l *load, ch *historyChunk) {
 	e := l.entity
 	if e.load() != l {
@@ -65,17 +64,17 @@ func (c *core) loaded(l *load, ch *historyChunk) {
 	c.enqueue(e)
 }
 
-// applyChunk lets the guest apply the first chunk that has arrived.
+// applyChunk passes the first received chunk to the guest.
 func (c *core) applyChunk(e *entity) {
 	l := e.load()
 	if c.takeCommands(e, l); len(l.chunks) == 0 {
-		return // the rest is being read
+		return // the rest is not read yet
 	}
 	if e.inst == nil {
 		in := c.residents.place(l.Type, e.faults() > 1)
 		e.attach(in)
 		if in.Busy() {
-			return // the entity's turn comes when the visit is over
+			return // the entity gets a turn after the call
 		}
 	}
 	v := c.call
@@ -87,8 +86,7 @@ func (c *core) applyChunk(e *entity) {
 	c.visit(v)
 }
 
-// takeCommands takes the first chunks that have arrived as long as they are
-// nothing for the guest.
+// takeCommands takes the first received chunks that have nothing for the guest.
 func (c *core) takeCommands(e *entity, l *load) {
 	for len(l.chunks) > 0 && l.chunks[0].Commands {
 		c.noteChunk(e, l, l.chunks[0])
@@ -97,7 +95,7 @@ func (c *core) takeCommands(e *entity, l *load) {
 	}
 }
 
-// noteChunk puts the commands of a chunk into the window of an entity that is
+// noteChunk adds the commands of a chunk to the window of an entity that is
 // being loaded.
 func (c *core) noteChunk(e *entity, l *load, ch *historyChunk) {
 	if s := ch.Partial; s != nil {
@@ -109,7 +107,7 @@ func (c *core) noteChunk(e *entity, l *load, ch *historyChunk) {
 	l.before = max(l.before, ch.Seen.Before)
 }
 
-// more lets the loader send another chunk.
+// more allows the loader to send another chunk.
 func (l *load) more() {
 	select {
 	case l.credit <- struct{}{}:
@@ -117,7 +115,7 @@ func (l *load) more() {
 	}
 }
 
-// chunkApplied goes on with a load after the guest took a chunk.
+// chunkApplied continues a load after the guest has taken a chunk.
 func (c *core) chunkApplied(e *entity, v *guestCall) {
 	l, ch := e.load(), v.chunk
 	if l == nil || l != v.load {
@@ -165,14 +163,15 @@ func (c *core) abandon(e *entity, err error) {
 	c.failWaiting(e, err)
 }
 
-// cannotOpen ends a load for which no instance could be made.
+// cannotOpen ends a load for which no guest instance could be created.
 func (c *core) cannotOpen(e *entity, err error) {
 	c.opts.Logger.Error("a guest instance cannot be opened", "entity_type", e.id.Type, "error", err)
 	e.noteError(err)
 	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", request.ErrBusy))
 }
 
-// giveUp closes an entity's instance and answers all that waits for the entity.
+// giveUp closes an entity's instance and answers the entity's waiting requests
+// with err.
 func (c *core) giveUp(e *entity, err error) {
 	waiting := e.waiting
 	e.waiting = request.Queue{}
@@ -182,15 +181,15 @@ func (c *core) giveUp(e *entity, err error) {
 	}
 }
 
-// loadFault ends a load on which the guest failed. A history that a guest
-// cannot apply is never skipped over: the entity stays away.
+// loadFault ends a load on which the guest failed. Events that a guest cannot
+// apply are never skipped, so the entity is not loaded.
 func (c *core) loadFault(e *entity, err error) {
 	c.recordFault(e, nil, err)
 	c.giveUp(e, &request.GuestFaultError{Message: err.Error()})
 }
 
 // fallBack loads an entity again without the snapshot on which the guest
-// failed: from an older one, or from the first event.
+// failed, from an older one or from the first event.
 func (c *core) fallBack(e *entity, err error) {
 	e.extra.below = e.extra.load.From()
 	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)

@@ -2,30 +2,30 @@ package entity
 
 import "sync"
 
-// loaderPool is an executor's loaders. A goroutine is started when all are at work, up to
-// a bound, and stays until Close, for one that has read before has the stack it
-// needs. What is asked for beyond that waits; it is as much as the executor's
-// shards have requests, at most.
+// loaderPool is the pool of an executor's loader goroutines. Do starts a
+// goroutine, up to the limit, if all others are busy. Goroutines stay until
+// Close, because their stacks have grown to the necessary size. Further jobs
+// wait; there are at most as many as the executor's shards have requests.
 type loaderPool struct {
 	most int
 	all  sync.WaitGroup
 
 	mu      sync.Mutex
-	changed sync.Cond // with mu: waiting or closed has changed
+	changed sync.Cond // signals, with mu, that waiting or closed has changed
 	waiting []func()
 	started int
-	idle    int // that wait for more and are not told yet
+	idle    int // goroutines that wait for a job and were not signalled
 	closed  bool
 }
 
-// newLoaderPool returns a pool of at most so many goroutines.
+// newLoaderPool returns a pool of at most most goroutines.
 func newLoaderPool(most int) *loaderPool {
 	p := &loaderPool{most: most}
 	p.changed.L = &p.mu
 	return p
 }
 
-// Do has a job done; it never blocks.
+// Do queues a job. It never blocks.
 func (p *loaderPool) Do(job func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *loaderPool) run() {
 	}
 }
 
-// Close waits until all that was asked for is done.
+// Close waits until all queued jobs are done.
 func (p *loaderPool) Close() {
 	p.mu.Lock()
 	p.closed = true

@@ -13,95 +13,97 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options configure an executor. The zero value of a bound means its default.
+// Options configure an executor. Zero limits get their default.
 type Options struct {
 	Journal   Journal
 	Histories Histories
 	Types     Types
-	// Bindings returns the revision up to which this node serves no type by a
-	// binding older than the last. An executor leads a shard only when that is at least
-	// the shard's own. It must not block. Nil: any shard may be led.
+	// Bindings returns the highest revision whose activations this node serves
+	// completely, so that no type is served by an older one. An executor leads
+	// a shard only if this is at least the shard's revision. It must not block.
+	// If it is nil, every shard may be led.
 	Bindings func() uint64
-	// Remembered names the types whose entities are started again; nil: none.
-	// It is asked when a shard is led, and when the bindings have moved, and
-	// must not block. Existing reads which these are.
+	// Remembered returns the names of the always-on types. It is called when a
+	// shard is led and when activations change, and must not block. If it is
+	// nil, there are none. Existing lists their entities.
 	Remembered func() []string
 	Existing   existingReader
-	// Singletons are the entities of the singleton types among these that belong
-	// to a shard. Nil: there are none.
+	// Singletons returns the entities of always-on singleton types that belong
+	// to a shard. It may be nil.
 	Singletons func(sharding.ShardID) []sharding.EntityID
-	// IdleAfter returns how long the entities of a type may be idle when that
-	// was set in the place of what the type says; negative is for ever. It must
-	// not block. Nil: nothing is set.
+	// IdleAfter returns how long the entities of a type may be idle if that
+	// overrides the type's own value; negative means forever. It must not
+	// block, and may be nil.
 	IdleAfter func(entityType string) (after time.Duration, set bool)
-	// TimerFired is told how late each timer fires. It must not block. Nil: nobody
-	// is.
+	// TimerFired is called with the lateness of each timer that fires. It must
+	// not block, and may be nil.
 	TimerFired func(late time.Duration)
-	// TimerSpans makes spans of timers that fire. Nil: they have none.
+	// TimerSpans makes spans of timers that fire. It may be nil.
 	TimerSpans timers.Spans
-	// Retention returns what was set of how much the entities of a type keep. It
-	// must not block. Nil: nothing is set.
+	// Retention returns the overrides of a type's retention. It must not block,
+	// and may be nil.
 	Retention func(entityType string) RetentionOverride
-	// MaxTimers returns how many timers an entity of the type may have. It must
-	// not block. Nil: DefaultMaxTimers.
+	// MaxTimers returns the maximum number of timers of an entity. It must not
+	// block. The default returns DefaultMaxTimers.
 	MaxTimers func(entityType string) int
-	// Median returns how far the clocks that this node and its peers have are
-	// ahead of this node's, by their median, where it is known: an executor gives no
-	// times more than clockMost past it. It must not block. Nil: it is not known.
+	// Median returns the median of the offsets of the nodes' clocks from this
+	// node's clock, if it is known. An executor's log clock does not exceed
+	// that median by more than clockMost. It must not block, and may be nil.
 	Median func() (offset time.Duration, known bool)
-	// Stages counts how long commands take. Nil: nothing does.
+	// Stages measures the durations of commands. It may be nil.
 	Stages *StageTable
-	// States is given the states of some entities that leave. Nil: none is
-	// checked.
+	// States checks the states of some entities that leave memory. It may be
+	// nil.
 	States StateCheck
 	Logger *slog.Logger
-	Now    func() time.Time // the wall clock; time.Now when nil
+	Now    func() time.Time // the wall clock; default time.Now
 
-	Level func() sharding.ClusterVersion // the cluster's, for what is written; nil: sharding.Version1
+	Level func() sharding.ClusterVersion // the cluster version for written formats; default sharding.FirstVersion
 
-	Window         window.Limits // of remembered commands; the same on every node
-	EntityInFlight int           // requests waiting on one entity, default 1,024
-	ShardInFlight  int           // requests a shard has undecided, default 4,096
-	BatchBytes     int           // an entry is proposed when it reaches this, default 256 KiB
-	ProposedBytes  int           // proposed and undecided per shard, default 4 MiB
-	LeaveSlice     int           // entities of shards that others lead now that leave memory between two turns, default 1,024
+	Window         window.Limits // of idempotency windows; must be equal on every node
+	EntityInFlight int           // waiting requests of an entity, default 1,024
+	ShardInFlight  int           // undecided requests of a shard, default 4,096
+	BatchBytes     int           // size at which an entry is proposed, default 256 KiB
+	ProposedBytes  int           // proposed and undecided bytes of a shard, default 4 MiB
+	LeaveSlice     int           // entities of shards with another leader that leave memory between two turns, default 1,024
 	InstanceBytes  int64         // guest memory at which a module gets another instance, default 24 MiB
-	LaneBytes      int64         // guest memory of the executor, at which entities leave to make room, default 2 GiB
-	WindowBytes    int64         // heap of what entities remember of their commands, at which entities leave, default an eighth of LaneBytes
-	LoadChunkBytes int           // events handed to a guest at once, default 128 KiB
-	Loaders        int           // loads at the same time, default 8
-	DormantAfter   time.Duration // idle time after which an entity in memory is dormant, default 2 s
-	PassivateAfter time.Duration // idle time for types that do not say, default 2 min
-	RememberRate   int           // entities started again in a second, default 5,000
-	TimerRate      int           // timers that may fire in a second however much else there is to do, default 10,500; up to 8 times that if there is nothing
-	// Outbox returns what the shards that the node leads have of sends, as of a
-	// moment ago. It must not block. Nil: only shards and entities are bounded.
+	LaneBytes      int64         // guest memory of the executor at which entities are evicted, default 2 GiB
+	WindowBytes    int64         // memory of idempotency windows at which entities are evicted, default an eighth of LaneBytes
+	LoadChunkBytes int           // events passed to a guest at a time, default 128 KiB
+	Loaders        int           // concurrent loads, default 8
+	DormantAfter   time.Duration // idle time after which an entity in memory hibernates, default 2 s
+	PassivateAfter time.Duration // idle time for types that set none, default 2 min
+	RememberRate   int           // always-on entities started per second, default 5,000
+	TimerRate      int           // timers per second that may fire under any load, default 10,500; up to 8 times as many without other requests
+	// Outbox returns recent totals of the messages in flight of all shards that
+	// the node leads. It must not block. If it is nil, only the limits per
+	// shard and entity apply.
 	Outbox func() (messages, bytes int)
-	// Suspended reports that the commands of a type are held: those of callers are
-	// refused, sends and timers wait. It must not block; loaders ask it too. Nil:
-	// no type is.
+	// Suspended reports that a type is suspended: callers' commands are
+	// rejected, and messages and timers wait. It must not block, and loaders
+	// call it too. It may be nil.
 	Suspended        func(entityType string) bool
-	LeastTick        time.Duration // between two ticks of a schedule, and from a timer to those that its command sets to be due at once, default 1 s
-	FilterAbove      int           // remembered ids from which a snapshot has a filter, default 128
-	SnapshotEvents   int           // to replay, at which a snapshot is due for types that do not say; default 256
-	SnapshotBytes    int           // of records to replay, the same; default 64 KiB
-	ReplayEvents     int           // replayed by a load, after which a snapshot is taken for types that do not say; default an eighth of SnapshotEvents
-	ReplayBytes      int           // of records replayed, the same, of SnapshotBytes
-	EntitySends      int           // sends of an entity on their way, default 1,024; twice as many where it carries out sends
-	ShardSends       int           // those of a shard, default 65,536; the same
-	ShardSendBytes   int           // and their bytes, default 256 MiB; the same
-	NodeSends        int           // those of all shards that the node leads, default 262,144; the same
-	NodeSendBytes    int           // and their bytes, default 1 GiB; the same
-	ShardDeadLetters int           // dead letters of a shard, default 10,000; sends that would be more wait
+	LeastTick        time.Duration // minimum interval of a schedule, and minimum delay between a timer and the timers that its command sets, default 1 s
+	FilterAbove      int           // remembered ids above which a snapshot has a filter, default 128
+	SnapshotEvents   int           // events to replay at which a snapshot is due for types that set no number, default 256
+	SnapshotBytes    int           // bytes of records to replay at which a snapshot is due, default 64 KiB
+	ReplayEvents     int           // events replayed by a load at which it causes a snapshot for types that set no number, default an eighth of SnapshotEvents
+	ReplayBytes      int           // bytes of records replayed by a load at which it causes a snapshot, default an eighth of SnapshotBytes
+	EntitySends      int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
+	ShardSends       int           // messages of a shard in flight, default 65,536
+	ShardSendBytes   int           // bytes of these, default 256 MiB
+	NodeSends        int           // messages in flight of all shards that the node leads, default 262,144
+	NodeSendBytes    int           // bytes of these, default 1 GiB
+	ShardDeadLetters int           // dead letters of a shard, default 10,000; messages that would exceed it wait
 	Limits           abi.Limits
-	ParkAfterFaults  int // faults in a row before an entity is parked, default 3
+	ParkAfterFaults  int // consecutive faults before an entity is quarantined, default 3
 	ParkFor          time.Duration
 }
 
-// DefaultMaxTimers is how many timers an entity may have unless that is set.
+// DefaultMaxTimers is the default of Options.MaxTimers.
 const DefaultMaxTimers = 10_000
 
-// WithDefaults returns the options with what was left out.
+// WithDefaults returns the options with defaults for fields that are not set.
 func (o Options) WithDefaults() Options {
 	def := func(p *int, v int) {
 		if *p == 0 {
@@ -177,34 +179,33 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Journal is where an executor's decisions go. No method blocks.
+// Journal is the log that an executor proposes to. No method blocks.
 type Journal interface {
-	// Propose hands an entry to the shard's log. The journal owns data from
-	// then on. An error is definite: the entry will never commit. The outcome
-	// of an accepted entry arrives as Verdict, Dropped or a step-down.
+	// Propose submits an entry to the shard's log, and takes ownership of data.
+	// An error is definite: the entry will never commit. The outcome of an
+	// accepted entry arrives as an apply result, as Dropped or with the end of
+	// the leadership.
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
-	// ReadIndex asks for proof that this node still leads the shard; it
-	// arrives as ReadConfirmed with the token, or ReadFailed.
+	// ReadIndex requests confirmation that this node still leads the shard. It
+	// arrives as ReadConfirmed with the token, or as ReadFailed.
 	ReadIndex(shard sharding.ShardID, token uint64) error
-	// Busy reports that the journal's queues are near their bounds: deciding
-	// more commands now would only have them refused.
+	// Busy reports that the journal's queues are almost full, so that more
+	// proposals would only be rejected.
 	Busy() bool
 }
 
-// Histories reads what has been applied, whether or not it has reached the
-// store.
+// Histories reads the applied state, whether or not it has reached the store.
 type Histories interface {
 	HistoryReader
-	// DueTimers returns the shard's timers that are due by then, the oldest
-	// first, at most limit of those that skip does not refuse, and when the
-	// next one after them is due, math.MaxInt64 for none.
+	// DueTimers implements timers.Reader.
 	DueTimers(ctx context.Context, shard sharding.ShardID, by int64, limit int,
 		skip func(entity sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error)
-	// Received is the highest number that an entity has from a source.
+	// Received returns the highest message number that an entity has received
+	// from a source.
 	Received(shard sharding.ShardID, entity, source sharding.EntityID) (uint64, error)
-	// TimerRoom is how many timers an entity has, and how many of the names are
-	// those of none of them. It does no I/O.
+	// TimerRoom returns the number of timers of an entity, and how many of the
+	// names are not among them. It does no I/O.
 	TimerRoom(shard sharding.ShardID, entity sharding.EntityID, names [][]byte) (has, added int)
-	// MessageTotals is what a shard has of sends. It does no I/O.
+	// MessageTotals returns the totals of a shard's messages. It does no I/O.
 	MessageTotals(shard sharding.ShardID) journal.MessageTotals
 }

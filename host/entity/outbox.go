@@ -12,14 +12,16 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A send is a part of its command's record, so it is made if and only if the
-// command has its effect. What is applied waits in the shard's outbox; a pump
-// outside of the executor brings it to the executor of its destination as a request,
-// and brings back that it arrived. The destination's executor carries it out only
-// in its turn; that is judged again where its record is applied, so an executor
-// that is wrong about the turn costs a proposal, and nothing else.
+// A message is a part of its command's record, so it is sent if and only if the
+// command takes effect. Applied messages wait in the shard's outbox. An outbox
+// dispatcher outside the executor passes each to the executor of its
+// destination as a request, and acknowledges it at the source when it has
+// arrived. The destination's executor executes a message only if it is the next
+// of its channel. This is checked again when the record is applied, so an
+// executor with a wrong idea of the order only loses a proposal.
 
-// sourceSection is what a record says of the message that made it.
+// sourceSection returns the section of a record that identifies the message
+// that caused it.
 func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 	return journal.MessageSource{
 		Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After, Hops: d.Lane.Hops,
@@ -27,16 +29,16 @@ func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 	}
 }
 
-// entityMessages is what an executor knows of an entity's sends.
+// entityMessages holds an entity's messages as its executor knows them.
 type entityMessages struct {
-	inbox   map[sharding.EntityID]receipt // resident: numbers that are known
-	inquiry *inquiry                      // the first request waits for it
-	outbox  int                           // resident: sends on their way
-	asOf    uint64                        // acknowledgements up to this index are accounted for
-	emptied []uint64                      // loading: indexes of acknowledgements
+	inbox   map[sharding.EntityID]receipt // if in memory: known receipts, by source
+	inquiry *inquiry                      // the first request waits for it; nil if none
+	outbox  int                           // if in memory: messages in flight
+	asOf    uint64                        // outbox includes acknowledgements up to this log index
+	emptied []uint64                      // while loading: log indexes of acknowledgements
 }
 
-// withMessages returns the entity's, to be changed.
+// withMessages returns the entity's messages and creates them if necessary.
 func (e *entity) withMessages() *entityMessages {
 	r := e.withExtra()
 	if r.messages == nil {
@@ -59,16 +61,17 @@ func (e *entity) outbox() int {
 	return e.extra.messages.outbox
 }
 
-// refusesClient reports that a client's command is one that the type takes from
-// entities and timers only.
+// refusesClient reports that a client sent a command that the type accepts only
+// from entities and timers.
 func refusesClient(t *Type, r *request.Request) bool {
 	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !isInternal(r)
 }
 
-// room reports whether what the output sends fits. A send that only answers
-// the one it was made by always does: it takes that one's place, and two that
-// wait for each other's room would do so for ever. Commands of clients and
-// timers leave half of the room to entities that carry out sends and send more.
+// room returns an error if the output's messages exceed a limit. A single
+// message that answers the executed one always fits: it takes that one's place,
+// and otherwise two full outboxes could wait for each other forever. Commands
+// of clients and timers may use only half of the room, so that entities which
+// execute messages can send more.
 func (d *decider) room(e *entity, r *request.Request) error {
 	if len(d.output.Sends) == 0 || r.Kind == request.Deliver && r.Delivery.OnReply != "" && len(d.output.Sends) == 1 {
 		return nil
@@ -99,13 +102,13 @@ func (d *decider) room(e *entity, r *request.Request) error {
 	return nil
 }
 
-// deadLettersFull reports that a shard has no room for another dead letter.
+// deadLettersFull reports that the shard has no room for another dead letter.
 func (s *shard) deadLettersFull() bool {
 	return int(s.opts.Histories.MessageTotals(s.id).DeadLetters)+s.log.Messages().DeadLetters >= s.opts.ShardDeadLetters
 }
 
-// withdraw takes back an entity that may have evolved by what is not to be,
-// and answers the command.
+// withdraw answers a command whose output is not recorded. If the output has
+// evolved the entity, withdraw reloads it.
 func (d *decider) withdraw(e *entity, r *request.Request, err error) {
 	if len(d.output.Events) > 0 || d.output.HasState {
 		d.lane.reload(e)
@@ -113,8 +116,8 @@ func (d *decider) withdraw(e *entity, r *request.Request, err error) {
 	e.shard.settle(r, request.Result{Err: err})
 }
 
-// answer adds the outcome of a send to what the output sends, where the source
-// wants it.
+// answer adds a message with the outcome to the output if the source has asked
+// for it.
 func (d *decider) answer(msg *request.Delivery) {
 	if msg.OnReply == "" {
 		return
@@ -124,25 +127,27 @@ func (d *decider) answer(msg *request.Delivery) {
 	})
 }
 
-// rejectionJSON is the payload of the command that gets a rejection.
+// rejectionJSON returns the payload of the command that reports a rejection to
+// the source.
 func rejectionJSON(r *request.RejectedError) []byte {
 	b, err := json.Marshal(struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}{r.Code, r.Message})
 	if err != nil {
-		panic("entity: " + err.Error()) // two strings
+		panic("entity: " + err.Error()) // impossible for two strings
 	}
 	return b
 }
 
-// aheadMost is how far the time of a send may be ahead of this node's clock to
-// be taken for the log clock of its destination.
+// aheadMost is how far the time of a message may be ahead of this node's clock
+// and still become the log clock of its destination.
 const aheadMost = time.Minute
 
-// sentBy is the shard's log clock for what a send does: not before the send was
-// made, by the clock of its source's shard. So nothing that happens is recorded
-// before what led to it, unless clocks differ by more than aheadMost.
+// sentBy returns the destination shard's log clock for the effects of a
+// message. It is not before the time of the message by the source shard's log
+// clock, so that effects are not recorded before their causes, unless the
+// clocks differ by more than aheadMost.
 func (s *shard) sentBy(d *request.Delivery) int64 {
 	now := s.logNow()
 	if d.SentAt <= now {
@@ -155,9 +160,9 @@ func (s *shard) sentBy(d *request.Delivery) int64 {
 	return d.SentAt
 }
 
-// countHops looks at the length of the chain of sends that a delivery ends. One
-// that is too long ends as a dead letter: even a refusal that goes back could
-// lead on.
+// countHops counts the chain of messages that leads to a delivery. If the chain
+// is too long, the delivery becomes a dead letter, because even a rejection
+// sent back could continue the chain.
 func (b *base) countHops(d *request.Delivery) {
 	if b.opts.Level() < sharding.VersionHops {
 		return

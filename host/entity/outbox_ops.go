@@ -5,26 +5,25 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// addOps puts outbox operations into the shard's open entry of them.
+// addOps adds outbox operations to the shard's open entry of outbox operations.
 func (s *shard) addOps(r *request.Request, m messageTotals, ops ...journal.OutboxOp) {
 	s.log.AddOps(r, m, ops...)
 	s.touch()
 	if s.log.OpsBytes() >= s.opts.BatchBytes {
-		s.proposeBatch() // entries are numbered in the order in which they are proposed
+		s.proposeBatch() // entries are numbered in the order of their proposal
 		s.proposeOps()
 	}
 }
 
-// proposeOps closes the open entry of outbox operations and hands it to the
-// log.
+// proposeOps closes and proposes the open entry of outbox operations.
 func (s *shard) proposeOps() {
 	if p, data, ok := s.log.CloseOps(s.term); ok {
 		s.propose(p, data)
 	}
 }
 
-// opsDone takes the outcome of an entry of outbox operations. index is the
-// entry's.
+// opsDone handles the outcome of an entry of outbox operations. index is the
+// index of the entry.
 func (s *shard) opsDone(p *proposal, index uint64, err error) {
 	for _, r := range p.Ops {
 		if err == nil {
@@ -39,7 +38,8 @@ func (s *shard) opsDone(p *proposal, index uint64, err error) {
 	}
 }
 
-// acknowledged makes room in the outboxes of entities whose sends arrived.
+// acknowledged makes room in the outboxes of entities whose messages have
+// arrived.
 func (s *shard) acknowledged(r *request.Request, index uint64) {
 	left := [...][]request.Arrived{r.Delivery.Arrived, r.Delivery.GaveUp}
 	for i := range len(left[0]) + len(left[1]) {
@@ -60,7 +60,8 @@ func (s *shard) acknowledged(r *request.Request, index uint64) {
 	}
 }
 
-// outboxLoaded takes how many sends an entity had on their way as of an index.
+// outboxLoaded sets the number of an entity's messages in flight as of a log
+// index.
 func (e *entity) outboxLoaded(n int, asOf uint64) {
 	if m := e.extra.messages; m != nil {
 		for _, index := range m.emptied {
@@ -76,10 +77,10 @@ func (e *entity) outboxLoaded(n int, asOf uint64) {
 	}
 }
 
-// noSuchType is why a send is given up.
+// noSuchType is the reason for giving up a message to an unknown type.
 var noSuchType = &request.RejectedError{Code: request.CodeNotFound, Message: "there is no such entity type"}
 
-// acknowledge ends sends that have arrived, or never will.
+// acknowledge ends messages that have arrived or are given up.
 func (s *shard) acknowledge(r *request.Request) {
 	if len(r.Delivery.GaveUp) > 0 && s.deadLettersFull() {
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
@@ -99,23 +100,23 @@ func (s *shard) acknowledge(r *request.Request) {
 	s.addOps(r, messageTotals{DeadLetters: len(r.Delivery.GaveUp)}, steps...)
 }
 
-// resend makes a dead letter that was given up a new send, in a person's
-// name.
+// sendAgain turns a dead letter that was given up into a new message, for an
+// operator.
 func (s *shard) sendAgain(r *request.Request) {
 	id := r.Delivery.DeadLetter
 	s.opts.Logger.Info("a dead letter is sent again", "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
 	s.addOps(r, messageTotals{}, journal.OutboxOp{Kind: journal.OutboxSentAgain, ID: id})
 }
 
-// discard ends a dead letter, in a person's name.
+// discard ends a dead letter, for an operator.
 func (s *shard) discard(r *request.Request) {
 	id := r.Delivery.DeadLetter
 	s.opts.Logger.Info("a dead letter is discarded", "entity_type", r.Entity.Type, "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
 	s.addOps(r, messageTotals{}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
 }
 
-// askRefuse has a refusal's turn looked for: its entity is not asked, and need
-// not be in memory.
+// askRefuse starts the rejection of a message: it reads the last message number
+// of the channel. The entity is not called and need not be in memory.
 func (s *shard) askRefuse(r *request.Request) {
 	q := &inquiry{shard: s.id, id: r.Entity, source: r.Delivery.Source, req: r, histories: s.opts.Histories}
 	if s.refusals == nil {
@@ -125,11 +126,11 @@ func (s *shard) askRefuse(r *request.Request) {
 	s.runner.Start(q)
 }
 
-// refuse takes a send's number without its entity.
+// refuse records the rejection of a message without its entity.
 func (s *shard) refuse(q *inquiry) {
 	r := q.req
 	if _, asked := s.refusals[q]; !asked {
-		return // answered when the shard was lost
+		return // answered when the leadership ended
 	}
 	delete(s.refusals, q)
 	d := r.Delivery
@@ -163,13 +164,13 @@ func (s *shard) refuse(q *inquiry) {
 	s.opts.Logger.Warn("a send cannot be carried out", r.Trace.Logged("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
 		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")...)
 	s.stats.Refused++
-	s.proposeBatch() // the records before it, in order
+	s.proposeBatch() // earlier records come first
 	s.addOps(r, m, step)
 	s.proposeOps()
 }
 
-// refusalApplied has the numbers of the entity asked for again: the refusal
-// took one past it.
+// refusalApplied forgets the entity's receipt from the source, because the
+// rejection took the next number.
 func (s *shard) refusalApplied(r *request.Request) {
 	e := s.entities.Get(r.Entity, s.key(r.Entity))
 	if e == nil || e.extra == nil || e.extra.messages == nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// parts is the core as its components see it.
+// parts is the core from the point of view of its parts. It implements
+// timers.Lane, intakeLane and autostartLane.
 type parts struct{ c *core }
 
 func (p parts) Now() time.Time { return p.c.now }

@@ -8,33 +8,32 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// An entity leaves memory when its handler or a caller asks for it, when it was
-// idle for as long as its type says, and when the executor is short of memory. It
-// leaves only between two requests and with nothing in flight; a request that
-// comes meanwhile waits until it is loaded again.
+// An entity leaves memory if its handler or a caller requests it, if it was
+// idle for its type's idle time, or if the executor is short of memory. It
+// leaves only between two requests and with nothing in flight. A request that
+// arrives in the meantime waits until the entity is loaded again.
 
 const (
-	// touchEvery is how fine an executor knows when an entity was last asked for.
+	// touchEvery is the resolution of an entity's time of last use.
 	touchEvery = 100 * time.Millisecond
-	// sweepEntities bounds the entities that one sweep looks at.
+	// sweepEntities bounds the entities that one sweep examines.
 	sweepEntities = 1024
-	// mostIdle bounds the idle time that a tick can tell.
+	// mostIdle bounds idle times, because a resident.Tick wraps around.
 	mostIdle = 200 * 24 * time.Hour
-	// makeRoomTries bounds the entities that leave to make room for one.
+	// makeRoomTries bounds the entities that are evicted to make room for one.
 	makeRoomTries = 64
 	// recycleAfter is how long an instance may be empty.
 	recycleAfter = time.Second
 )
 
-// idle is the entities of one type, the one that was asked for longest ago
-// first.
+// idle holds the entities of one type, the least recently used first.
 type idle struct {
 	resident.Idle[*entity]
-	after time.Duration // 0: they stay
+	after time.Duration // idle time after which they leave; 0 means never
 	log   resident.Log[*Type]
 }
 
-// resides takes note of an entity that has come into memory.
+// resides notes that an entity has come into memory.
 func (m *residents) resides(e *entity) {
 	e.stopped = false
 	e.touched = resident.TickAt(m.now)
@@ -53,7 +52,7 @@ func (m *residents) resides(e *entity) {
 	m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
 }
 
-// look has idle entities looked for by then.
+// look schedules a sweep at the given time or earlier.
 func (m *residents) look(at int64) {
 	if m.sweepAt == 0 || at < m.sweepAt {
 		m.sweepAt = at
@@ -76,7 +75,7 @@ func (m *residents) idleAfter(t *Type) time.Duration {
 	return min(after, mostIdle)
 }
 
-// idleTimesMoved looks at once for those that have been idle for too long now.
+// idleTimesMoved updates the idle times and schedules a sweep.
 func (m *residents) idleTimesMoved() {
 	for name, l := range m.idle {
 		if t := m.opts.Types.Lookup(name); t != nil {
@@ -86,7 +85,7 @@ func (m *residents) idleTimesMoved() {
 	m.look(m.now.UnixNano() + 1)
 }
 
-// leaves takes note of an entity that leaves memory, for whatever reason.
+// leaves notes that an entity leaves memory, for any reason.
 func (m *residents) leaves(e *entity) {
 	m.unweigh(e)
 	if !e.idler.In() {
@@ -100,7 +99,7 @@ func (m *residents) leaves(e *entity) {
 	}
 }
 
-// asked takes note of a request for a resident entity.
+// asked notes a request for an entity in memory.
 func (m *residents) asked(e *entity) {
 	if e.touched.Since(m.now) < touchEvery {
 		return
@@ -114,13 +113,14 @@ func (m *residents) asked(e *entity) {
 	}
 }
 
-// restful reports that an entity can leave now without anyone noticing.
+// restful reports that the entity can leave memory without any effect: it has
+// no request and nothing in flight.
 func (e *entity) restful() bool {
 	return e.phase == inMemory && e.waiting.Len() == 0 && !e.inst.Busy() && e.last <= e.shard.log.Decided()
 }
 
-// passivateIdle lets go of entities that were idle for long, and of instances
-// that are mostly empty then.
+// passivateIdle evicts entities that were idle for their type's idle time, and
+// closes instances that are mostly empty then.
 func (m *residents) passivateIdle() {
 	m.shedWindows()
 	now, looked, left := m.now.UnixNano(), 0, m.empty
@@ -165,9 +165,9 @@ func (m *residents) passivateIdle() {
 	}
 }
 
-// recycle closes instances that are empty or, once they have grown, hold less
-// than a quarter of what they could: their memory never shrinks. The entities
-// in them load again when they are next asked for.
+// recycle closes instances that are empty or that have grown and are mostly
+// empty, because guest memory never shrinks. Their entities are loaded again on
+// their next request.
 func (m *residents) recycle() {
 	for _, in := range slices.Clone(m.pools.All()) {
 		mostly := in.MostlyEmpty(m.opts.InstanceBytes / 2)
@@ -178,7 +178,7 @@ func (m *residents) recycle() {
 	}
 }
 
-// settled reports that no entity of the instance would be missed at once.
+// settled reports that no entity of the instance has work.
 func (m *residents) settled(in *instance) bool {
 	for _, e := range in.Entities() {
 		if e != nil && !e.restful() {
@@ -188,8 +188,8 @@ func (m *residents) settled(in *instance) bool {
 	return true
 }
 
-// shed lets the entities go that the executor can do without until the pool has
-// room for another, and reports whether it has.
+// shed evicts the entities that the cache chooses until the pool has room for
+// another one, and reports whether it has.
 func (m *residents) shed(p *instancePool[*entity]) bool {
 	for range makeRoomTries {
 		e := m.victim()
@@ -215,8 +215,8 @@ func (m *residents) shed(p *instancePool[*entity]) bool {
 	return false
 }
 
-// passivate carries out a request to let an entity leave, in the order of the
-// entity's queue; one that is not in memory has left already.
+// passivate executes a request to passivate an entity, in the order of the
+// entity's queue.
 func (c *core) passivate(e *entity, r *request.Request) {
 	c.stats.Passivations++
 	c.away[e] = struct{}{}
@@ -229,14 +229,14 @@ func (c *core) passivate(e *entity, r *request.Request) {
 	c.revive(e)
 }
 
-// A singleton type has one entity. It is in memory wherever its shard is led,
-// whether or not it has ever had a command, and cannot be let go.
+// A singleton type has one entity. It is in memory on the leader of its shard,
+// whether or not it ever had a command, and cannot be passivated.
 
-// errStays refuses to let the entity of a singleton type go. A handler that
-// asks for it is not heard.
+// errStays rejects the passivation of a singleton. A handler's request for it
+// is ignored.
 var errStays = &request.RejectedError{Code: "singleton", Message: "the one entity of its type stays in memory"}
 
-// leave lets an entity go that nobody is to start before it is asked for.
+// leave passivates an entity that must not be started before its next request.
 func (c *core) leave(e *entity) {
 	e.stopped = !e.typ.Singleton
 	if c.checksFirst(e, true) {

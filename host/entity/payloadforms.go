@@ -10,27 +10,28 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TypeInputs are what a type may be asked, and what it is told with that.
+// TypeInputs are the commands and queries of a type and the settings that its
+// guests get.
 type TypeInputs struct {
-	// Commands and Queries are the listed names; nil lets the guest decide.
+	// Commands and Queries are the allowed names. If nil, the guest decides.
 	Commands, Queries map[string]bool
 	Forms             PayloadForms
-	// Settings are the values that operators have set for the type, as a frame
-	// has them; nil has none. It is called by executors and must not block.
+	// Settings returns the settings of the type as the content of a frame. It
+	// may be nil. Executors call it, so it must not block.
 	Settings func() string
 }
 
-// PayloadForms are the schemas of the payloads of a type's commands and queries, of
-// those that have one.
+// PayloadForms are the schemas of the payloads of a type's commands and
+// queries, by name. A name without an entry has no schema.
 type PayloadForms struct {
 	Commands, Queries map[string]*schema.Schema
-	// Checked reports that payloads are held to them; nil always does.
+	// Checked reports whether payloads are checked; nil means always.
 	Checked func() bool
 }
 
-// RefusesCommand says why the type does not take a command: it has none of that
-// name, or the payload does not fit. It takes as long as the check does, so
-// executors call RefusesCommandName, and Check in a guest call.
+// RefusesCommand returns an error if the type has no command of that name or
+// the payload does not match the schema. It may take as long as the check, so
+// executors call RefusesCommandName instead, and check in a guest call.
 func (t *Type) RefusesCommand(r *request.Request) error {
 	if err := t.RefusesCommandName(r); err != nil {
 		return err
@@ -40,7 +41,7 @@ func (t *Type) RefusesCommand(r *request.Request) error {
 }
 
 // RefusesCommandName returns an error if the type has no command of that name.
-// It suggests a similar one.
+// The error suggests a similar name.
 func (t *Type) RefusesCommandName(r *request.Request) error {
 	if t.HasCommand(r.Name) {
 		return nil
@@ -56,19 +57,19 @@ func (t *Type) RefusesQueryName(r *request.Request) error {
 	return misspelt(request.ErrUnknownQuery, r.Name, t.Queries, nil)
 }
 
-// payloadCheck is a payload with the schema that it has to fit. The zero Check passes.
+// payloadCheck is a payload and its schema. The zero value always passes.
 type payloadCheck struct {
 	schema  *schema.Schema
 	payload []byte
 	open    bool
 }
 
-// checkStepFuel is what a step of a check costs, in fuel: 20 ns.
+// checkStepFuel is the cost of one step of a check in fuel: 20 ns.
 const checkStepFuel = 100
 
 // CommandCheck returns the check of a command's payload.
 func (t *Type) CommandCheck(r *request.Request) payloadCheck {
-	// Another module has written a message, which may be newer than this one.
+	// The sender of a message may be a newer module than this one.
 	return t.Forms.check(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
 }
 
@@ -77,7 +78,7 @@ func (t *Type) QueryCheck(r *request.Request) payloadCheck {
 	return t.Forms.check(t.Forms.Queries[r.Name], r.Payload, false)
 }
 
-// none is what a payload of no bytes stands for: that of a message may be.
+// none replaces an empty payload, which a message may have.
 var none = []byte("null")
 
 func (f *PayloadForms) check(s *schema.Schema, payload []byte, open bool) payloadCheck {
@@ -90,9 +91,9 @@ func (f *PayloadForms) check(s *schema.Schema, payload []byte, open bool) payloa
 	return payloadCheck{s, payload, open}
 }
 
-// Do checks the payload, and returns how many steps it has taken. The error is
-// a *request.InvalidPayloadError, or request.ErrDeadline if pause, which is
-// called each schema.PauseSteps, has ended the check.
+// Do checks the payload and returns the number of steps. The error is a
+// *request.InvalidPayloadError, or request.ErrDeadline if pause ended the
+// check. pause is called every schema.PauseSteps steps, and may be nil.
 func (c payloadCheck) Do(pause func() bool) (steps int, err error) {
 	if c.schema == nil {
 		return 0, nil
@@ -111,8 +112,8 @@ func (c payloadCheck) Do(pause func() bool) (steps int, err error) {
 	return steps, out
 }
 
-// misspelt is err with the name that was probably meant, which is none of
-// those that clients cannot use.
+// misspelt returns err with the name that was probably meant. It never suggests
+// a hidden name.
 func misspelt(err error, name string, names, hidden map[string]bool) error {
 	open := func(yield func(string) bool) {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -127,11 +128,11 @@ func misspelt(err error, name string, names, hidden map[string]bool) error {
 	return err
 }
 
-// RefusesMessage says why the type does not take a message from another entity,
-// as its source is told, before the payload is checked; nil when it does.
+// RefusesMessage returns the rejection, for the source, of a message that the
+// type does not accept, or nil if it does. It does not check the payload.
 func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
-	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // the entity has asked for an outcome
+	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // the entity has asked for an answer
 		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"}
 	case !t.HasCommand(r.Name):
 		return &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"}

@@ -4,29 +4,29 @@ import (
 	"slices"
 )
 
-// instancePool is an executor's instances of one module.
+// instancePool holds an executor's instances of one module.
 type instancePool[E comparable] struct {
 	typ       *Type // any type of the module: they share Instantiate
 	most      int64 // bytes at which an instance is full
 	instances []*guestInstance[E]
-	counters  []*typeCounter // by the types' indexes in the module
+	counters  []*typeCounter // by the type's index in the module
 }
 
-// instancePools are all instances of an executor.
+// instancePools holds all instances of an executor.
 type instancePools[E comparable] struct {
 	pools    map[guestPool]*instancePool[E]
 	all      []*guestInstance[E] // oldest first
 	numbered map[uint32]*guestInstance[E]
-	opened   uint32 // the number of the last one
+	opened   uint32 // number of the latest instance
 }
 
-// newInstancePools returns pools without instances.
+// newInstancePools returns empty pools.
 func newInstancePools[E comparable]() instancePools[E] {
 	return instancePools[E]{pools: make(map[guestPool]*instancePool[E]), numbered: make(map[uint32]*guestInstance[E])}
 }
 
-// Of returns the pool of a type, whose instances are full at so many bytes
-// where the type does not say.
+// Of returns the pool of a type. full is the size in bytes at which its
+// instances are full, unless the type sets a lower one.
 func (p *instancePools[E]) Of(t *Type, full int64) *instancePool[E] {
 	pool := p.pools[t.Pool()]
 	if pool == nil {
@@ -39,10 +39,10 @@ func (p *instancePools[E]) Of(t *Type, full int64) *instancePool[E] {
 	return pool
 }
 
-// All are the instances, the oldest first.
+// All returns the instances, the oldest first.
 func (p *instancePools[E]) All() []*guestInstance[E] { return p.all }
 
-// Numbered is an instance by its number.
+// Numbered returns the instance with a number.
 func (p *instancePools[E]) Numbered(n uint32) *guestInstance[E] { return p.numbered[n] }
 
 // Bytes is the memory of all guests.
@@ -53,7 +53,7 @@ func (p *instancePools[E]) Bytes() (sum int64) {
 	return sum
 }
 
-// Open returns a new instance in a pool, without a guest; alone reserves it for
+// Open returns a new instance in a pool, without a guest. alone reserves it for
 // one entity.
 func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstance[E] {
 	p.opened++
@@ -61,12 +61,12 @@ func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstanc
 	p.numbered[in.number] = in
 	pool.instances = append(pool.instances, in)
 	p.all = append(p.all, in)
-	p.pools[pool.typ.Pool()] = pool // it may have been emptied and forgotten
+	p.pools[pool.typ.Pool()] = pool // it may have been deleted when it was empty
 	return in
 }
 
-// Close gives an instance up, and returns the entities in it, with gaps, and
-// those that wait for a visit. The guest stays as it is.
+// Close removes an instance, and returns its entities by handle, with zero
+// values, and those that wait for a guest call. It does not close the guest.
 func (p *instancePools[E]) Close(in *guestInstance[E]) (entities, blocked []E) {
 	in.closed = true
 	delete(p.numbered, in.number)
@@ -87,16 +87,16 @@ func remove[E comparable](s []*guestInstance[E], in *guestInstance[E]) []*guestI
 // Type is one of the types whose entities are in the pool.
 func (p *instancePool[E]) Type() *Type { return p.typ }
 
-// Instances are the pool's.
+// Instances are the pool's instances.
 func (p *instancePool[E]) Instances() []*guestInstance[E] { return p.instances }
 
-// maxInstanceEntities bounds the entities of one instance. All of them leave at once if
-// the guest faults, which a caller may cause, and the executor does nothing
-// else meanwhile.
+// maxInstanceEntities bounds the entities of an instance. If the guest faults,
+// which a caller may cause, all of them leave in one turn, and the executor
+// does nothing else in the meantime.
 const maxInstanceEntities = 32_768
 
-// Roomy returns an instance with room, nil when there is none: one that has not
-// grown to its bound yet, or holds less than it did at its size.
+// Roomy returns an instance with room for another entity, or nil: one that is
+// not full, or that has fewer entities than it once had at its size.
 func (p *instancePool[E]) Roomy() *guestInstance[E] {
 	for i := len(p.instances) - 1; i >= 0; i-- {
 		in := p.instances[i]
@@ -108,8 +108,8 @@ func (p *instancePool[E]) Roomy() *guestInstance[E] {
 	return nil
 }
 
-// Counter returns the counters of a type of the pool's module; all has those of
-// all types.
+// Counter returns the counters of a type of the pool's module. all has the
+// counters of all types.
 func (p *instancePool[E]) Counter(all *typeCounters, t *Type) *typeCounter {
 	for int(t.Index) >= len(p.counters) {
 		p.counters = append(p.counters, nil)

@@ -6,36 +6,37 @@ import (
 	"time"
 )
 
-// handoverAfter is how long a visit may hold up the executor: seen under way at
-// two beats in a row, it is left to itself.
+// handoverAfter is the interval of the watchdog's beats. A guest call that is
+// in progress at two successive beats is detached.
 const handoverAfter = time.Millisecond
 
-// idleBeats without a turn send the overseer to sleep.
+// idleBeats is the number of beats without a turn after which the watchdog
+// sleeps.
 const idleBeats = 50
 
-// visit is what a goroutine that has the executor visits, one guest after the
-// other.
+// visit is the state of the guest calls of a goroutine that runs the executor,
+// which it makes one at a time.
 type visit struct {
-	// long gives the executor away from the visit with this mark.
+	// long detaches the call with this mark from the executor.
 	long func()
 	mark uint64
 
-	// state is 0 when no visit is under way, an odd number of its own while
-	// one is, and handed once the executor went on without it.
+	// state is 0 if no call is in progress, the call's odd mark during a call,
+	// and handed once the executor has continued without it.
 	state atomic.Uint64
 }
 
 const handed = ^uint64(0)
 
-// visit calls a guest on the executor's goroutine. If that takes long, the executor is
-// given to another goroutine meanwhile; this one then only brings the outcome
-// back, as an event, and ends. Guests are visited at the foot of the stack, so
-// nothing else is lost with it.
+// visit makes a guest call on the executor's goroutine. If the call runs long,
+// another goroutine takes over the executor. This goroutine then only delivers
+// the outcome as an event and ends. Guests are called at the bottom of the
+// stack, so nothing else is lost with it.
 //
-// Who gives the executor away is the guest itself, when it has spent so much of its
-// fuel, or the overseer, when something else takes long: on a busy machine the
-// overseer's beats come late. A visit that opens an instance is known to take
-// long.
+// The takeover is started by the guest itself once it has spent a certain
+// amount of fuel, or by the watchdog if something else takes long, because the
+// watchdog's beats are late on a busy machine. A call that opens an instance is
+// known to take long.
 func (l *executor) visit(call *guestCall) bool {
 	v := l.current.Load()
 	l.visits += 2
@@ -62,8 +63,8 @@ func (l *executor) visit(call *guestCall) bool {
 	return false
 }
 
-// handOn gives the executor to another goroutine, if the visit with that mark still
-// has it.
+// handOn starts another goroutine that takes over the executor, if the call
+// with this mark still blocks it.
 func (l *executor) handOn(v *visit, mark uint64) {
 	if v.state.CompareAndSwap(mark, handed) {
 		l.stats.handovers.Add(1)
@@ -71,8 +72,9 @@ func (l *executor) handOn(v *visit, mark uint64) {
 	}
 }
 
-// oversee watches the executor's visits while it has turns, and hands the executor on
-// from one that runs long. It sleeps while the executor does.
+// oversee is the watchdog: it watches the executor's guest calls while the
+// executor has turns, and detaches calls that run long. It sleeps while the
+// executor does.
 func (l *executor) oversee() {
 	defer close(l.overseen)
 	beat := time.NewTicker(handoverAfter)
@@ -95,7 +97,7 @@ func (l *executor) oversee() {
 			v := l.current.Load()
 			mark, n := v.state.Load(), l.turns.Load()
 			switch {
-			case mark == handed: // the executor's next goroutine has not run yet
+			case mark == handed: // the executor's next goroutine does not run yet
 				rest = 0
 			case mark != 0 && mark == seen:
 				l.handOn(v, mark)

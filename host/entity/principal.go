@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// AppendAbout appends what a guest may know of a request beside its payload:
-// who makes it, where that is known, and what operators have set for the type.
+// AppendAbout appends the frames that describe a request's context to a guest:
+// the principal, if it is known, and the type's settings.
 func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 	if t.Settings != nil {
 		if values := t.Settings(); values != "" {
@@ -20,8 +20,9 @@ func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 	return abi.AppendFrame(f, abi.InPrincipal, r.Principal.Encoded())
 }
 
-// Recorded is what the record of a request keeps of who made it; nothing where
-// the type does not ask for that, or the cluster's level has it not.
+// Recorded returns the principal to store in the record of a request. It is nil
+// if the type does not record principals, or if the cluster version does not
+// support it.
 func (t *Type) Recorded(r *request.Request, level sharding.ClusterVersion) []byte {
 	if !t.RecordPrincipal || r.Principal == nil || level < sharding.VersionRecordPrincipal {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// proofEvery is the least time between two proofs of a shard.
+// proofEvery is the minimum interval between two replica checksums of a shard.
 const proofEvery = 10 * time.Second
 
-// prove puts the digest of the shard's rows into its log, for the other
-// replicas to compare with theirs. One that is lost is not missed.
+// prove proposes the replica checksum of the shard's rows, for the other
+// replicas to compare with theirs. If it is lost, it is not retried.
 func (s *shard) prove(p *journal.Proof) {
 	if p == nil || s.state != leading || s.opts.Level() < sharding.VersionConsistencyChecks {
 		return
@@ -21,26 +21,26 @@ func (s *shard) prove(p *journal.Proof) {
 		return
 	}
 	s.provenAt = s.now
-	s.proposeBatch() // entries are numbered in the order in which they are proposed
+	s.proposeBatch() // entries are numbered in the order of their proposal
 	s.propose(proposal{}, journal.AppendProofEntry(nil, s.term, s.log.Next(), p))
 }
 
-// work has what earlier entries of the shard have left done, where no entry is
-// under way that does a slice of it: by one that does nothing else. Its outcome
-// leads to the next.
+// work proposes an entry that does nothing but a slice of the shard's paced
+// work, unless an entry is in flight, which does a slice too. The outcome of
+// the entry leads to the next call.
 func (s *shard) work(owing bool) {
 	if owing && s.state == leading && s.log.Idle() && s.opts.Level() >= sharding.VersionPacedWork {
 		s.propose(proposal{}, journal.AppendPacedHeader(nil, s.opts.Level(), journal.EntryWork, s.term, s.log.Next()))
 	}
 }
 
-// A shard's commands run under bindings of types to modules that only move
-// forward, whoever leads it: before the first command under a newer revision
-// its leader commits the revision to the shard's log, and the executor of a new
-// leader waits until its own node serves that revision.
+// The revision of the activations under which a shard's commands run never
+// decreases, whichever node leads the shard. Before the first command under a
+// newer revision, the leader commits the revision to the shard's log. The
+// executor of a new leader waits until its node serves that revision.
 
-// awaitBinding makes an entity wait until the shard's log has the revision
-// under which its next request would run.
+// awaitBinding makes an entity wait until the shard's log has the revision that
+// its next request needs.
 func (e *entity) awaitBinding(revision uint64) {
 	e.shard.revisions.Await(e, revision)
 	e.awaitsBinding = true
@@ -48,8 +48,8 @@ func (e *entity) awaitBinding(revision uint64) {
 	e.shard.touch()
 }
 
-// proposeBindings puts the revision that is waited for into the log. One that
-// is dropped is proposed again when deadlines are looked at next.
+// proposeBindings proposes the revision that entities or requests wait for. If
+// the proposal is lost, the next check of deadlines leads to another one.
 func (s *shard) proposeBindings() {
 	if s.state != leading {
 		return
@@ -59,7 +59,7 @@ func (s *shard) proposeBindings() {
 	}
 }
 
-// bound takes the outcome of a proposal with a revision.
+// bound handles the outcome of a proposed revision.
 func (s *shard) bound(revision uint64, err error) {
 	waited, fences := s.revisions.Done(revision, err)
 	for _, e := range waited {
@@ -71,8 +71,9 @@ func (s *shard) bound(revision uint64, err error) {
 	}
 }
 
-// fence answers once the log has the request's revision, by which this executor and
-// every later one goes, and what was written before it is applied.
+// fence answers a request once the log has the request's revision, which this
+// executor and all later ones then use, and once all earlier entries are
+// applied.
 func (s *shard) fence(r *request.Request) {
 	switch {
 	case s.opts.Bindings() < r.Revision:
@@ -86,7 +87,8 @@ func (s *shard) fence(r *request.Request) {
 	}
 }
 
-// bindingsMoved lets the executor lead what had to wait for this node's bindings.
+// bindingsMoved activates shards that waited for this node's activations, and
+// wakes entities whose writes were paused.
 func (c *core) bindingsMoved() {
 	c.starter.Learn()
 	for _, s := range c.shards {
@@ -98,9 +100,9 @@ func (c *core) bindingsMoved() {
 	}
 }
 
-// stall makes a resident entity wait whose first request would leave a record,
-// while its shard has as much proposed as it may: requests that were admitted
-// before add nothing to that. What only reads goes on.
+// stall makes an entity wait if its first request would write a record and the
+// shard has reached its limit of proposed bytes, so that requests admitted
+// earlier do not exceed it. Reads continue.
 func (e *entity) stall() bool {
 	s := e.shard
 	if s.log.Bytes() < e.shard.opts.ProposedBytes {
@@ -115,8 +117,8 @@ func (e *entity) stall() bool {
 	return true
 }
 
-// mute makes a resident entity wait whose first request would leave a record,
-// while its module is to write none.
+// mute makes an entity wait if its first request would write a record and
+// writes of its activation are paused.
 func (e *entity) mute() bool {
 	if e.typ == nil || !e.typ.Muted || !e.waiting.First().Records() {
 		return false
@@ -127,7 +129,7 @@ func (e *entity) mute() bool {
 	return true
 }
 
-// unstall returns the entities that waited.
+// unstall returns the entities that stall made wait.
 func (s *shard) unstall() []*entity {
 	all := s.stalled
 	for _, e := range all {
@@ -137,8 +139,8 @@ func (s *shard) unstall() []*entity {
 	return all
 }
 
-// expire answers requests whose deadline has passed and takes up what was held
-// back. What is proposed keeps its course; only the wait for it ends.
+// expire answers requests whose deadline has passed and resumes deferred ones.
+// Proposals are not withdrawn; only the wait for them ends.
 func (c *core) expire() {
 	for _, s := range c.shards {
 		if s.undecided == 0 {
@@ -160,7 +162,7 @@ func (c *core) expire() {
 	}
 }
 
-// expires answers a request whose deadline has passed.
+// expires answers a request if its deadline has passed.
 func (s *shard) expires(r *request.Request) bool {
 	if !s.pastDeadline(r) {
 		return false
@@ -179,7 +181,7 @@ func (e *entity) expireWaiting() {
 	}
 }
 
-// proposeBatch closes the open batch and hands it to the log.
+// proposeBatch closes and proposes the open batch.
 func (s *shard) proposeBatch() {
 	if p, data, ok := s.log.CloseBatch(); ok {
 		s.stats.ProposedRecords += uint64(len(p.Commands))
@@ -187,7 +189,7 @@ func (s *shard) proposeBatch() {
 	}
 }
 
-// propose hands an entry, which has the number s.log.Next(), to the log.
+// propose proposes an entry, which has the number s.log.Next().
 func (s *shard) propose(p proposal, data []byte) {
 	s.stats.Proposals++
 	p.At = s.now.UnixNano()
@@ -197,8 +199,8 @@ func (s *shard) propose(p proposal, data []byte) {
 	}
 }
 
-// proposalDone takes the outcome of a proposal: nil committed it, anything else
-// says that it never will be.
+// proposalDone handles the outcome of a proposal. A nil err means that it is
+// committed, any other err that it never will be.
 func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err error) {
 	if s.state != leading || fence != s.term {
 		return
@@ -209,9 +211,9 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 	}
 	c.timers.Committed(c.now.UnixNano() - p.At)
 	if err != nil {
-		// The states in memory are ahead of the truth.
+		// The states in memory are ahead of the log.
 		for _, x := range p.Commands {
-			x.Entity.exists, x.Entity.stopped = true, false // as far as is known
+			x.Entity.exists, x.Entity.stopped = true, false // until they are loaded
 			if x.Entity.phase == inMemory {
 				c.residents.evict(x.Entity)
 			}
@@ -247,9 +249,9 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 	c.resume(s)
 }
 
-// awaitCommit answers a request once everything that its outcome saw is
-// committed and, where reads says so, leadership is confirmed by a read round
-// asked from now on.
+// awaitCommit answers a request once everything that its outcome has seen is
+// committed and, if reads is set, a ReadIndex round requested from now on has
+// confirmed the leadership.
 func (s *shard) awaitCommit(r *request.Request, gate uint64, reads bool) {
 	if s.log.Await(r, gate, reads) {
 		s.settle(r, r.Result)
@@ -258,12 +260,12 @@ func (s *shard) awaitCommit(r *request.Request, gate uint64, reads bool) {
 	}
 }
 
-// release answers what gates and rounds no longer keep.
+// release answers the requests that the commit barriers no longer hold.
 func (s *shard) release() {
 	s.log.Release(func(r *request.Request) { s.settle(r, r.Result) })
 }
 
-// decideAgain takes up what may have seen a proposal that was lost.
+// decideAgain dispatches the requests that may have seen a lost proposal again.
 func (c *core) decideAgain(s *shard, lost *proposal) {
 	of := make(map[sharding.EntityID]struct{}, len(lost.Commands))
 	for _, x := range lost.Commands {
@@ -272,12 +274,12 @@ func (c *core) decideAgain(s *shard, lost *proposal) {
 	for _, r := range s.log.TakeLost(lost.Number, of) {
 		r.Result = request.Result{}
 		r.Lane = request.LaneState{}
-		r.Again = true // its caller may have sent it again since
+		r.Again = true // the caller may have retried it since
 		c.dispatch(s, r)
 	}
 }
 
-// askReads starts one read round for everything that came since the last.
+// askReads requests one ReadIndex round for all reads since the last one.
 func (s *shard) askReads() {
 	if !s.log.Asks() {
 		return
@@ -295,15 +297,16 @@ func (s *shard) readConfirmed(round uint64) {
 	}
 }
 
-// readFailed answers the reads of a round that could not be confirmed: they
-// are safe to send again.
+// readFailed answers the reads of a failed ReadIndex round. They are safe to
+// retry.
 func (s *shard) readFailed(round uint64) {
 	if s.state == leading {
 		s.log.Fail(round, func(r *request.Request) { s.settle(r, request.Result{Err: notLeader(s)}) })
 	}
 }
 
-// resume takes up deferred requests while there is room.
+// resume continues with stalled entities and deferred requests while there is
+// room.
 func (c *core) resume(s *shard) {
 	if len(s.stalled) > 0 && s.log.Bytes() < c.opts.ProposedBytes {
 		for _, e := range s.unstall() {

@@ -5,20 +5,22 @@ import (
 	"time"
 )
 
-// Rate bounds how many commands the entities of a type carry out in a second on
-// this node, over all executors: those of clients, which are refused past it, and
-// sends and timers, which wait. What was not used is kept for one second.
-// Queries, and commands that are answered from memory because their id is
-// known, do not count. It is safe for concurrent use.
+// Rate limits how many commands the entities of a type execute per second on
+// this node, over all executors. Above it, commands of clients are rejected,
+// and messages and timers wait. An unused allowance is kept for one second.
+// Queries do not count, nor do retries that are answered from the idempotency
+// window. A Rate is safe for concurrent use.
 type Rate struct {
-	every int64        // nanoseconds that a command takes up
-	free  atomic.Int64 // when the next one is free, unix nanoseconds
+	every int64        // nanoseconds per command
+	free  atomic.Int64 // when the next command is allowed, unix nanoseconds
 }
 
-// mostRate is from what rate on there is none: a command takes longer.
+// mostRate is the rate from which there is no limit, because a command takes
+// longer than the microsecond that such a rate allows it.
 const mostRate = 1_000_000
 
-// NewRate returns nil, which bounds nothing, for 0 and for a million and more.
+// NewRate returns a Rate, or nil, which limits nothing, if perSecond is not
+// positive or at least mostRate.
 func NewRate(perSecond int64) *Rate {
 	if perSecond <= 0 || perSecond >= mostRate {
 		return nil
@@ -26,7 +28,7 @@ func NewRate(perSecond int64) *Rate {
 	return &Rate{every: int64(time.Second) / perSecond}
 }
 
-// Take takes a command, or says how long the wait for the next one is.
+// Take charges a command, or returns how long to wait until one is allowed.
 func (r *Rate) Take(now int64) (wait time.Duration) {
 	if r == nil {
 		return 0

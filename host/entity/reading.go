@@ -6,30 +6,31 @@ import (
 	"github.com/hostd/hostd/host/entity/timers"
 )
 
-// guestRunner does for a core what may take long. Its methods never block.
+// guestRunner performs work for a core that may take long. Its methods never
+// block for long.
 type guestRunner interface {
-	// Visit executes a call and returns true. A runner that returns false goes on
-	// with the call elsewhere and tells its end by an event.
+	// Visit makes a guest call and returns true. If it returns false, the call
+	// continues elsewhere and its end is reported by an event.
 	Visit(*guestCall) bool
-	// Start has something read elsewhere. What is found comes back as events.
+	// Start performs a reading elsewhere. Its results arrive as events.
 	Start(Reading)
 }
 
-// Reading is something that a core wants to be read: a history, timers that are
-// due, the ids of entities that exist, the number of a message.
+// Reading is a read for a core: of a history, due timers, ids of existing
+// entities or a message number.
 type Reading interface {
-	// Do reads and puts what it finds. It may block, and touches nothing of the
-	// core.
+	// Do reads and passes its results to put. It may block, and does not touch
+	// the core.
 	Do(ctx context.Context, put func(coreEvent))
 }
 
-// Do reads a history, until the load is given up. It is never far ahead of what
-// the executor has taken.
+// Do reads a history until the load is cancelled. It stays at most two chunks
+// ahead of the executor.
 func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	first := 2 // chunks that may be under way before the executor has taken one
+	first := 2 // chunks that may be sent before the executor has taken one
 	opts := &l.entity.shard.opts
 	l.Read(l.ctx, opts.Histories, opts.LoadChunkBytes, func(ch *historyChunk) error {
 		if first > 0 {
@@ -46,7 +47,7 @@ func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	})
 }
 
-// Do reads a number.
+// Do reads the message number.
 func (q *inquiry) Do(_ context.Context, put func(coreEvent)) {
 	q.number, q.err = q.histories.Received(q.shard, q.id, q.source)
 	put(coreEvent{Kind: inquiryAnswered, inquiry: q})

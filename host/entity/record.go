@@ -9,9 +9,10 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// makeRoom has the open batch proposed where the output does not fit behind it.
-// It reports whether the log took that batch. Otherwise entities leave, the
-// output may be overwritten by that, and the request is decided again.
+// makeRoom proposes the open batch if the output does not fit into the same
+// entry, and reports whether the caller may continue. If the log rejects that
+// batch, entities are evicted, which may overwrite the output, so the request
+// is decided again.
 func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 	s := e.shard
 	if recordFits(s.log.BatchBytes(), &d.output) {
@@ -22,16 +23,16 @@ func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 	if s.log.Next() == n || s.log.Has(n) {
 		return true
 	}
-	if e.phase == inMemory { // ahead of the log by what is not to be stored
+	if e.phase == inMemory { // its state is ahead of the log
 		d.lane.reload(e)
 	}
-	r.Again = true // others have had their turn since
+	r.Again = true // other requests have been served since
 	d.lane.dispatch(s, r)
 	return false
 }
 
-// append adds the command's record to the shard's open batch and moves the
-// entity's head on.
+// append adds the command's record to the shard's open batch and advances the
+// entity's state in memory.
 func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	s, fuel := e.shard, d.fuel
 	rec := d.record.Begin(journal.Record{
@@ -57,7 +58,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	if e.extra != nil {
 		e.extra.faults.Succeeded()
 	}
-	s.clock = max(s.clock, env.Now) // others went on while a visit ran long
+	s.clock = max(s.clock, env.Now) // others have advanced it during a long guest call
 	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
 	s.log.AddRecord(d.opts.Level(), s.term, encoded, proposedCommand[*entity]{Entity: e, Req: r})
 	rows := s.log.AddRows(len(d.output.Timers) + len(d.output.Sends))
@@ -78,7 +79,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	e.replay.Add(len(rec.Events), len(encoded))
 	d.stats.Commands++
 	d.stats.Events += uint64(len(rec.Events))
-	if e.inst != nil { // a deletion needs none
+	if e.inst != nil { // nil for a deletion without a guest
 		e.inst.Pool().Counter(d.types, e.typ).Events(len(rec.Events))
 	}
 	s.touch()
@@ -87,13 +88,13 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	}
 }
 
-// batchRows is at how many changes of timers and messages an entry is proposed.
-// Each is a row that whoever applies the entry may have to read, and some have
-// no more than 20 bytes, so that 256 KiB could be 12,000.
+// batchRows is the number of timer and message rows at which an entry is
+// proposed. Each replica that applies the entry may have to read every row, and
+// a row may have only 20 bytes, so BatchBytes alone would allow 12,000 rows.
 const batchRows = 512
 
-// timerSections gives a record the timer that made it and those that its guest
-// set and cancelled, and notes which proposal touches them.
+// timerSections adds the timer sections to a record: the timer that caused it,
+// and the timers that its guest set and cancelled.
 func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Record) {
 	s := e.shard
 	if due := s.timers.Sections(rec, timers.Of(r), e.id, &d.output, s.log.Next(), s.log.Decided()); due != 0 {
@@ -101,15 +102,16 @@ func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Reco
 	}
 }
 
-// messageSections gives a record the message or the dead letter that made it,
-// what its guest sends, and that it is a refusal; and notes what that takes.
+// messageSections adds the message sections to a record: the message or dead
+// letter that caused it, the messages that its guest sends, and the rejection,
+// if it is one. It also counts them.
 func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Record) {
 	s, msg := e.shard, r.Delivery
 	switch r.Kind {
 	case request.Deliver:
 		source := s.sourceSection(msg)
 		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))
-		rec.Reply = nil // nobody asks for it again
+		rec.Reply = nil // it is never returned to a retry
 		e.received(msg.Source, msg.Number, s.log.Next())
 	case request.Redeliver:
 		d.record.Section(journal.SectionSource, journal.AppendDeadLetterSource(nil, msg.DeadLetter))
@@ -126,8 +128,8 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 	s.log.AddMessages(m)
 }
 
-// flagStop lets an entity of a type that remembers rest: the record of a
-// request by which it leaves says so, to whoever leads the shard next.
+// flagStop marks the record of a request that passivates an always-on entity,
+// so that the next leader does not start it.
 func (d *decider) flagStop(e *entity, r *request.Request, rec *journal.Record) {
 	if e.typ.Remember && !e.typ.Singleton && (d.output.Passivate || r.Kind == request.Passivate) {
 		rec.Flags |= journal.FlagStopped

@@ -8,38 +8,37 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A durable-state entity has no events of its own: what a command stores is
-// the whole state, as one event whose type names the state's version, so that
-// the sequence is the state's revision, and the chain, apply and replication
-// are those of every entity. A load hands the last one to the guest as it does
-// a snapshot.
+// A durable-state entity has no events of its own. A command stores the whole
+// state as one event, whose type has the version of the state. So the sequence
+// is the revision of the state, and hash chain, apply and replication work as
+// for every entity. A load passes the last state to the guest like a snapshot.
 
-// mostNames bounds the event types that a Builder knows.
+// mostNames bounds the event types that a recordBuilder interns.
 const mostNames = 4096
 
-// recordBuilder makes one record after the other in the same memory:
+// recordBuilder builds one record after another in the same memory:
 //
 //	Begin, then Fuel, Principal, Trace, Section, Messages and Evolve, each at most once, then End
 //
-// The zero Builder is ready.
+// The zero value is ready to use.
 type recordBuilder struct {
 	record  journal.Record
 	chain   journal.Chain
 	fuel    [8]byte
 	trace   []byte
 	encoded []byte
-	names   map[string]string // event types, so that a record costs no string
+	names   map[string]string // interned event types, so that a record allocates no string
 }
 
-// Begin begins a record with what is known of it before its events and
-// sections. It can be added to until End, and is valid until the next Begin.
+// Begin begins a record with the fields of head. The record may be changed
+// until End, and is valid until the next Begin.
 func (b *recordBuilder) Begin(head journal.Record) *journal.Record {
 	head.Events, head.Sections = b.record.Events[:0], b.record.Sections[:0]
 	b.record = head
 	return &b.record
 }
 
-// Fuel notes what the command has cost, if anything.
+// Fuel adds the fuel that the command has spent, if any.
 func (b *recordBuilder) Fuel(fuel uint64) {
 	if fuel > 0 {
 		binary.LittleEndian.PutUint64(b.fuel[:], fuel)
@@ -47,14 +46,14 @@ func (b *recordBuilder) Fuel(fuel uint64) {
 	}
 }
 
-// Principal notes who made the command, if anybody.
+// Principal adds the caller of the command, if it is recorded.
 func (b *recordBuilder) Principal(who []byte) {
 	if len(who) > 0 {
 		b.Section(journal.SectionPrincipal, who)
 	}
 }
 
-// Trace notes the span in which the command is carried out, if any.
+// Trace adds the span of the command, if there is one.
 func (b *recordBuilder) Trace(in *journal.TraceContext) {
 	if in != nil {
 		b.trace = journal.AppendTraceContext(b.trace[:0], in)
@@ -62,13 +61,13 @@ func (b *recordBuilder) Trace(in *journal.TraceContext) {
 	}
 }
 
-// Section adds a section. Sections may come in any order.
+// Section adds a section. Sections may be added in any order.
 func (b *recordBuilder) Section(kind journal.SectionKind, data []byte) {
 	b.record.Sections = append(b.record.Sections, journal.Section{Kind: kind, Data: data})
 }
 
-// Messages adds what the guest sends, and returns about what that takes in the
-// outbox.
+// Messages adds the messages that the guest sends, and returns about how many
+// bytes they take in the outbox.
 func (b *recordBuilder) Messages(made []abi.Send) (bytes int) {
 	var data []byte
 	for i := range made {
@@ -84,9 +83,9 @@ func (b *recordBuilder) Messages(made []abi.Send) (bytes int) {
 	return bytes
 }
 
-// Evolve adds the events of an output, or its state as an event of a type, and
-// the end of the entity where the output deletes it. One that does not exist
-// leaves no event by that.
+// Evolve adds the events of an output, or its state as an event of type state,
+// and a tombstone if the output deletes the entity. If the entity does not
+// exist and the output has no events, the tombstone is only a flag.
 func (b *recordBuilder) Evolve(out *abi.Output, state string, exists bool) {
 	rec := &b.record
 	for i := range out.Events {
@@ -109,8 +108,8 @@ func (b *recordBuilder) Evolve(out *abi.Output, state string, exists bool) {
 	}
 }
 
-// End returns the link of the record's last event and the record's bytes, which
-// are valid until the next End.
+// End returns the chain's hash after the record and the encoded record, which
+// is valid until the next End.
 func (b *recordBuilder) End() (link journal.Hash, encoded []byte) {
 	if s := b.record.Sections; len(s) > 1 {
 		slices.SortFunc(s, func(a, b journal.Section) int { return int(a.Kind) - int(b.Kind) })

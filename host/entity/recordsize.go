@@ -6,28 +6,28 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// What a command stores is one record, and a record is in one entry of the
-// log. Events, reply and messages are bounded so that they always fit; a
-// durable state may be so large that they do not fit beside it.
+// The output of a command is stored in one record, and a record in one entry of
+// the log. Events, reply and messages are limited so that they always fit. A
+// durable state may be so large that they do not fit with it.
 
 const (
-	// maxEntryBytes bounds an entry: the journal refuses larger ones.
+	// maxEntryBytes is the journal's limit for an entry.
 	maxEntryBytes = 1 << 20
-	// room is more than a record and its entry take beside what the guest has
-	// put out.
+	// room is an upper bound for the bytes of a record and its entry in
+	// addition to the guest's output.
 	room = 64 << 10
 )
 
-// errRecordTooLarge says that an output fits into no entry.
+// errRecordTooLarge means that an output does not fit into an entry.
 var errRecordTooLarge = errors.New("the state, the reply, the sends and the timers together are too large to be stored")
 
-// recordFits reports that an entry which has so many bytes has room for the record of
-// an output.
+// recordFits reports whether the record of an output fits into an entry that
+// already has entryBytes.
 func recordFits(entryBytes int, out *abi.Output) bool {
 	return entryBytes+outputBytes(out)+room <= maxEntryBytes
 }
 
-// outputBytes is about what an output takes in its record.
+// outputBytes returns about how many bytes an output takes in its record.
 func outputBytes(out *abi.Output) int {
 	n := len(out.State) + len(out.Reply)
 	for i := range out.Events {
@@ -47,7 +47,7 @@ func outputBytes(out *abi.Output) int {
 	return n
 }
 
-// messageBytes is about what a message takes in the outbox.
+// messageBytes returns about how many bytes a message takes in the outbox.
 func messageBytes(s *abi.Send) int {
 	return len(s.EntityType) + len(s.EntityID) + len(s.Command) + len(s.OnReply) + len(s.OnReject) + len(s.Payload) + 128
 }

@@ -6,43 +6,45 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Some stays in memory end with a check of the state: before the entity leaves
-// its guest is asked for it, in a turn of its own, and a StateChecker
-// compares it with what the journal makes of it.
+// A sample of the entities that leave memory is checked: before such an entity
+// leaves, its guest is asked for its state, in a turn of its own, and a
+// StateChecker compares this with the state that the journal gives.
 //
-//	sampled --comes to leave--> due --its turn--> taken: leaves as any other
+//	sampled --is about to leave--> due --its turn--> state taken, leaves
 //
-// One that leaves in any other way, with its instance or its shard, is not
-// checked.
+// An entity that leaves for a different reason, with its instance or its shard,
+// is not checked.
 
-// residence is of a stay in memory that is to be checked; zero for others.
+// residence is the state check of a stay in memory. It is zero if the stay is
+// not sampled.
 type residence struct {
 	sampled bool
-	due     bool             // its state is to be taken in its next turn
-	leaves  bool             // it leaves then
-	from    journal.Sequence // of the snapshot that it began with; 0: with the first event
+	due     bool             // its state must be taken in its next turn
+	leaves  bool             // it then leaves memory
+	from    journal.Sequence // sequence of the snapshot that it was loaded from; 0 for the first event
 }
 
-// StateCheck takes the states of some entities that leave memory. Its methods
+// StateCheck checks the states of some entities that leave memory. Its methods
 // never block.
 type StateCheck interface {
-	// Picks reports whether the stay in memory that begins now is to be checked.
+	// Picks reports whether the stay in memory that begins now is sampled.
 	Picks() bool
-	// Room reports whether another state would be taken now.
+	// Room reports whether another state would be accepted now.
 	Room() bool
-	// Offer hands a state over.
+	// Offer submits a state for a check.
 	Offer(*checkedState)
 }
 
-// beginStay notes that a stay in memory has begun, from a snapshot or from 0.
+// beginStay notes that a stay in memory has begun, from the snapshot at
+// sequence from, or from the first event if from is 0.
 func (e *entity) beginStay(states StateCheck, from journal.Sequence) {
 	if states != nil && states.Picks() && !e.typ.Transient {
 		e.withExtra().residence = residence{sampled: true, from: from}
 	}
 }
 
-// checksFirst reports that the entity is not to leave yet: its state is taken
-// in its next turn. One that was deleted has none.
+// checksFirst reports that the entity must not leave yet because its state is
+// taken in its next turn. A deleted entity has no state.
 func (c *core) checksFirst(e *entity, leaves bool) bool {
 	if e.phase != inMemory || e.shard.state != leading || e.extra == nil || !e.extra.residence.sampled || e.extra.residence.due || !e.exists ||
 		!c.opts.States.Room() || !c.snapshots.mayAsk(e.typ.Digest) {
@@ -65,8 +67,8 @@ func (c *core) takeState(e *entity) {
 	c.visit(v)
 }
 
-// stateTaken hands the state over. An entity that was about to leave leaves
-// now.
+// stateTaken submits the state for a check. An entity that was about to leave
+// then leaves.
 func (c *core) stateTaken(e *entity, v *guestCall) {
 	stay := e.extra.residence
 	if v.err != nil {

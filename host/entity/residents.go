@@ -4,12 +4,12 @@ import (
 	"github.com/hostd/hostd/host/entity/resident"
 )
 
-// instance is a guest and the entities in it.
+// instance is a guest and its entities.
 type instance = guestInstance[*entity]
 
-// residents is which of an executor's entities are in memory, and in which instances
-// of their guests. It lets them leave: those that are idle, those that others
-// need the room of, and those whose instance is given up.
+// residents tracks which of an executor's entities are in memory and in which
+// instances. It evicts idle entities, entities that must make room for others,
+// and those whose instance is closed.
 type residents struct {
 	*base
 	lane  residentsLane
@@ -20,18 +20,19 @@ type residents struct {
 	cache   resident.Cache[*entity]
 	dormant *resident.Store[*Type]
 	idle    map[string]*idle // by type
-	empty   bool             // an instance has become so since the last sweep
-	sweepAt int64            // when idle entities are looked for, unix nanoseconds; 0 for never
+	empty   bool             // an instance has become empty since the last sweep
+	sweepAt int64            // time of the next sweep for idle entities, unix nanoseconds; 0 for never
 }
 
-// residentsLane is what is asked of the executor about entities that leave.
+// residentsLane is the executor, as far as entities that leave memory concern
+// it.
 type residentsLane interface {
-	// revive takes an entity on that has left.
+	// revive loads an entity that has left again if requests wait for it.
 	revive(*entity)
-	// checksFirst reports that the entity is not to leave yet, since its state is
-	// to be taken.
+	// checksFirst reports that the entity must not leave yet because its state
+	// must be taken.
 	checksFirst(e *entity, leaves bool) bool
-	// keeps reports that a type keeps its entities in memory.
+	// keeps reports that a type is always-on.
 	keeps(entityType string) bool
 }
 

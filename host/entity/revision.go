@@ -2,17 +2,17 @@ package entity
 
 import "github.com/hostd/hostd/host/request"
 
-// bindingRevisions is what an executor knows of the revisions of a shard; E is the executor's
-// entities.
+// bindingRevisions tracks the revisions of a shard's activations. E is the
+// executor's entity type.
 //
 //	Await, Fence --> wanted --Ask--> proposed --Done--> Now
 //	Mute ---------------------------------------------> Unmuted
 type bindingRevisions[E any] struct {
-	// Now is the newest revision in the shard's log; it never falls.
+	// Now is the highest revision in the shard's log. It never decreases.
 	Now uint64
 
-	wanted   uint64 // by what waits
-	asked    bool   // a proposal with a revision is under way
+	wanted   uint64 // highest revision that something waits for
+	asked    bool   // a proposal with a revision is in flight
 	awaiting []E
 	fences   []*request.Request
 	muted    []E
@@ -33,7 +33,8 @@ func (v *bindingRevisions[E]) Fence(r *request.Request) {
 // Waits reports that something waits for a revision in the log.
 func (v *bindingRevisions[E]) Waits() bool { return len(v.awaiting)+len(v.fences) > 0 }
 
-// Ask returns the revision that is to be proposed now, one at a time.
+// Ask returns the revision to propose now, if any. Only one proposal is in
+// flight at a time.
 func (v *bindingRevisions[E]) Ask() (revision uint64, ask bool) {
 	if !v.Waits() || v.asked {
 		return 0, false
@@ -42,8 +43,8 @@ func (v *bindingRevisions[E]) Ask() (revision uint64, ask bool) {
 	return v.wanted, true
 }
 
-// Done takes the outcome of a proposal, and returns what has waited for it. One
-// that was dropped is asked for again.
+// Done handles the outcome of a proposal and returns the entities and requests
+// that can continue. If the proposal was lost, they continue to wait.
 func (v *bindingRevisions[E]) Done(revision uint64, err error) (awaited []E, fences []*request.Request) {
 	v.asked = false
 	if err != nil {
@@ -53,17 +54,17 @@ func (v *bindingRevisions[E]) Done(revision uint64, err error) (awaited []E, fen
 	return v.Drop()
 }
 
-// Drop forgets what waits for a revision in the log, and returns it.
+// Drop removes and returns everything that waits for a revision in the log.
 func (v *bindingRevisions[E]) Drop() (awaited []E, fences []*request.Request) {
 	awaited, fences = v.awaiting, v.fences
 	v.awaiting, v.fences, v.wanted, v.asked = nil, nil, 0, false
 	return awaited, fences
 }
 
-// Mute makes an entity wait until the node's bindings move.
+// Mute makes an entity wait until the node's activations change.
 func (v *bindingRevisions[E]) Mute(e E) { v.muted = append(v.muted, e) }
 
-// Unmuted returns the entities that were muted.
+// Unmuted removes and returns the entities that Mute made wait.
 func (v *bindingRevisions[E]) Unmuted() []E {
 	muted := v.muted
 	v.muted = nil

@@ -12,11 +12,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// leadership of a shard as its executor sees it:
+// leadership is the leadership of a shard as its executor sees it:
 //
-//	  elected, the no-op of that term applied, no binding of
-//	      this node is older than the shard's revision, and all
-//	      entities of the leadership before have left memory
+//	  elected, the no-op of that term applied, no activation on
+//	      this node older than the shard's revision, and all
+//	      entities of the previous leadership have left memory
 //	following ----------------------------------------------> leading
 //	    ^                                                        |
 //	    +--------------------------------------------------------+
@@ -28,62 +28,62 @@ const (
 	leading
 )
 
-// clockMost is how far past the median of the nodes' clocks an executor gives times.
+// clockMost is how far an executor's wall clock may exceed the median of the
+// nodes' clocks.
 const clockMost = 5 * time.Second
 
-// shard is an executor's view of one shard and what it has under way there.
+// shard is an executor's view of one shard, with its work in progress.
 type shard struct {
 	*base
 	lane    proposer
 	id      sharding.ShardID
 	state   leadership
-	term    sharding.Term // in which the executor leads or last led
-	elected sharding.Term // this node was elected in it
+	term    sharding.Term // in which the executor leads, or led last
+	elected sharding.Term // the latest term for which this node was elected
 	noop    sharding.Term // highest term whose no-op has been applied here
-	reopen  uint64        // the number of the first proposal of the term, where it was reopened
-	owes    bool          // work was left when the term began
-	clock   int64         // highest recordedAt seen: the log clock never runs back
+	reopen  uint64        // number of the first proposal after a reopening in this term; 0 if there was none
+	owes    bool          // paced work was left when the term began
+	clock   int64         // highest recordedAt seen; the log clock never decreases
 	tenure
 	revisions bindingRevisions[*entity]
 	dirty     bool // in core.dirty
 
 	entities resident.Directory[*entity]
 	dormant  resident.Table
-	leaving  leaving // since the last leadership ended
+	leaving  leaving // entities of the last leadership that are still in memory
 	parked   quarantineQueue[*entity]
 	log      shardLog[*entity]
 
-	draining  []*entity                   // wait for what they have in flight
-	refusals  map[*inquiry]struct{}       // whose turn is looked for
-	deferred  fairQueue[*request.Request] // held back while the shard is full, by callers
-	stalled   []*entity                   // with requests that are, which were admitted before
-	undecided int                         // requests not yet completed
+	draining  []*entity                   // cold entities that wait for their proposals
+	refusals  map[*inquiry]struct{}       // rejections whose message number is being read
+	deferred  fairQueue[*request.Request] // requests that wait while the shard is full, by caller
+	stalled   []*entity                   // entities whose requests wait while the shard is full
+	undecided int                         // unanswered requests
 
-	provenAt time.Time // when the log was given a proof
+	provenAt time.Time // time of the last replica checksum
 }
 
-// proposer takes the outcome of a proposal that the log refused at once.
+// proposer handles the outcome of a proposal that the log rejected immediately.
 type proposer interface {
 	proposalDone(s *shard, fence sharding.Term, number uint64, err error)
 }
 
-// tenure is what a shard has while the executor leads it.
+// tenure is a shard's state while the executor leads it.
 type tenure struct {
-	window.Lead // since when
+	window.Lead // when the leadership began
 	timers      *timers.Shard
 	starts      *autostartShard
 }
 
-// proposal is a proposal of a shard with the entities whose records it holds.
+// proposal is a proposal of a shard with the entities of its records.
 type proposal = openProposal[*entity]
 
-// full reports that deciding more would only pile up behind the log.
+// full reports that further proposals would only queue up in the log.
 func (s *shard) full() bool {
 	return s.log.Bytes() >= s.opts.ProposedBytes || s.opts.Journal.Busy()
 }
 
-// defers holds a request back while the shard is full, and behind others that
-// are.
+// defers queues a request if the shard is full or other requests are deferred.
 func (s *shard) defers(r *request.Request) bool {
 	if s.deferred.Len() == 0 && !s.full() {
 		return false
@@ -109,14 +109,14 @@ func (s *shard) touch() {
 	}
 }
 
-// logNow is the shard's log clock for a decision made now.
+// logNow returns the shard's log clock for a decision made now.
 func (s *shard) logNow() int64 {
 	return max(s.wallNow(), s.clock)
 }
 
-// leaderChanged notes an election. The executor leads only after the no-op of the
-// new term has been applied, for only then is everything that earlier leaders
-// acknowledged part of the history it loads.
+// leaderChanged notes an election. The executor leads only after the no-op of
+// the new term is applied, because only then is everything that earlier leaders
+// acknowledged in the history that it loads.
 func (c *core) leaderChanged(id sharding.ShardID, term sharding.Term, self bool) {
 	s := c.shard(id)
 	if term < s.elected || term < s.term {
@@ -153,9 +153,9 @@ func (c *core) activate(s *shard) {
 	}
 }
 
-// stepDown fails what is under way, drops the entities that have a part in it
-// and has the others of the shard leave in slices. What was proposed may yet be committed by
-// the next leader: its outcome is unknown. Everything else is definite.
+// stepDown answers all work in progress with an error, evicts the entities that
+// are involved, and evicts the rest in slices. The next leader may still commit
+// the proposals, so their outcome is unknown. All other errors are definite.
 func (c *core) stepDown(s *shard) {
 	s.state = following
 	now, later := c.split(s)
@@ -216,14 +216,14 @@ func (c *core) stepDown(s *shard) {
 	c.leaveShards()
 }
 
-// notApplied is the definite outcome of commands whose entry the journal
-// refused.
+// notApplied returns the definite error of commands whose entry the journal
+// rejected.
 func notApplied(why error) error { return fmt.Errorf("%w: %w", request.ErrNotApplied, why) }
 
 func notLeader(s *shard) error { return &sharding.NotLeaderError{Shard: s.id, Term: s.term} }
 
-// settleCommands completes the commands of a proposal, with their own results
-// when err is nil.
+// settleCommands answers the commands of a proposal: with their results if err
+// is nil, and with err otherwise.
 func (s *shard) settleCommands(commands []proposedCommand[*entity], err error) {
 	for _, x := range commands {
 		switch {
@@ -237,7 +237,7 @@ func (s *shard) settleCommands(commands []proposedCommand[*entity], err error) {
 	}
 }
 
-// endTurn proposes what was decided and asks for the reads of this turn.
+// endTurn proposes the decisions of the turn and requests its ReadIndex rounds.
 func (c *core) endTurn() {
 	c.timers.Ask()
 	for len(c.dirty) > 0 {
@@ -261,8 +261,9 @@ func (c *core) endTurn() {
 	}
 }
 
-// reopen begins the shard's leadership anew in the same term: what it holds was
-// changed by others than this lane. Numbers of proposals go on.
+// reopen restarts the leadership in the same term, because entries from outside
+// this executor have changed the shard's state. The numbers of proposals
+// continue.
 func (c *core) reopen(id sharding.ShardID, clock int64) {
 	s := c.shard(id)
 	s.clock = max(s.clock, clock)

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MetadataRequests takes what concerns the metadata shard, which no executor runs. No
-// method may block.
+// MetadataRequests handles the events of the metadata shard, which no executor
+// runs. No method may block.
 type MetadataRequests interface {
 	LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool)
 	Applied(eventlog.Verdict)
@@ -29,13 +29,14 @@ type ShardRouter struct {
 	locate  sharding.Locate
 	meta    MetadataRequests
 	leads   leads
-	outside RemoteRequests // of numbers that no executor gave
+	outside RemoteRequests // of proposals and reads outside executors; may be nil
 	sent    func(sharding.ShardID)
 	refuses func(sharding.ShardID) error
 }
 
-// RemoteRequests takes what becomes of proposals and reads that do not come from a
-// executor: their numbers have the highest bit set. No method may block.
+// RemoteRequests handles the outcomes of proposals and reads that do not come
+// from an executor. Their numbers have the highest bit set. No method may
+// block.
 type RemoteRequests interface {
 	Applied(*eventlog.Verdict)
 	Dropped(proposal uint64, err error)
@@ -45,23 +46,24 @@ type RemoteRequests interface {
 
 const foreign = uint64(1) << 63
 
-// ShardRouterOptions of a Region.
+// ShardRouterOptions configure a ShardRouter.
 type ShardRouterOptions struct {
 	Lanes    int             // at least 1
 	Shards   uint32          // data shards of the cluster, at least 1
-	Locate   sharding.Locate // nil hashes type and id
+	Locate   sharding.Locate // default hashes type and id
 	Metadata MetadataRequests
-	Outside  RemoteRequests // nil where there is nothing beside the executors
+	Outside  RemoteRequests // nil if only executors propose and read
 	Lane     Options        // of each executor
-	ReadOnly func() bool    // refuse commands while true
-	// Refuses says why nothing may be asked of a shard here now; nil for most, and
-	// where there is no reason. It must not block. May be nil.
+	ReadOnly func() bool    // reject commands while it returns true
+	// Refuses returns why requests to a shard are rejected now, or nil. It must
+	// not block, and may be nil.
 	Refuses func(sharding.ShardID) error
-	// Sent is told of entries that made messages; it must not block. May be nil.
+	// Sent is called when an entry has sent messages. It must not block, and
+	// may be nil.
 	Sent func(sharding.ShardID)
 }
 
-// NewShardRouter starts the lanes.
+// NewShardRouter starts the executors.
 func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
 	if opts.Lanes < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
@@ -81,16 +83,16 @@ func (r *ShardRouter) lane(s sharding.ShardID) *executor {
 	return r.lanes[int(s)%len(r.lanes)]
 }
 
-// ShardOf returns the shard of an entity. Of a type that this node does not
-// know it is the metadata shard, where no entity is.
+// ShardOf returns the shard of an entity. For an unknown type this is the
+// metadata shard, which has no entities.
 func (r *ShardRouter) ShardOf(e sharding.EntityID) sharding.ShardID {
 	shard, _ := r.locate(e)
 	return shard
 }
 
-// Submit takes requests in order to their executors; order is kept per entity.
-// Each is completed exactly once. It never blocks and keeps no reference to
-// the slice.
+// Submit passes requests to their executors in order; the order is kept per
+// entity. Each request is completed exactly once. Submit never blocks and keeps
+// no reference to the slice.
 func (r *ShardRouter) Submit(reqs []*request.Request) {
 	refused := false
 	for _, q := range reqs {
@@ -118,13 +120,12 @@ func (r *ShardRouter) Submit(reqs []*request.Request) {
 	}
 }
 
-// Parked returns entities of a shard that are parked; see executor.
+// Parked returns ids of quarantined entities of a shard; see executor.Parked.
 func (r *ShardRouter) Parked(ctx context.Context, q ParkedQuery) ([]string, error) {
 	return r.lane(q.Shard).Parked(ctx, q)
 }
 
-// Hot returns what each executor's entities were asked for lately, at most limit
-// entities of each.
+// Hot returns the busiest entities of each executor, at most limit of each.
 func (r *ShardRouter) Hot(ctx context.Context, limit int) ([]resident.HotReport, error) {
 	out := make([]resident.HotReport, len(r.lanes))
 	for i, l := range r.lanes {
@@ -136,8 +137,9 @@ func (r *ShardRouter) Hot(ctx context.Context, limit int) ([]resident.HotReport,
 	return out, nil
 }
 
-// refuse answers requests to entities whose shard this node does not know yet,
-// or of which nothing may be asked now, and returns the others.
+// refuse answers requests that must be rejected, because this node does not
+// know the entity's shard or the shard accepts no requests now, and returns the
+// rest.
 func (r *ShardRouter) refuse(reqs []*request.Request) []*request.Request {
 	rest := make([]*request.Request, 0, len(reqs))
 	for _, q := range reqs {
@@ -155,13 +157,13 @@ func (r *ShardRouter) refuse(reqs []*request.Request) []*request.Request {
 	return rest
 }
 
-// Propose takes a request about a shard's messages to the shard's lane.
+// Propose passes a request about a shard's messages to the shard's executor.
 func (r *ShardRouter) Propose(shard sharding.ShardID, q *request.Request) {
 	q.Shard = shard
 	r.lane(shard).Submit([]*request.Request{q})
 }
 
-// LeaderChanged is told by the raft loop of every election.
+// LeaderChanged is called by the raft loop on every election.
 func (r *ShardRouter) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	r.leads.elected(shard, term, leader, self)
 	if shard == sharding.MetaShard {
@@ -171,14 +173,14 @@ func (r *ShardRouter) LeaderChanged(shard sharding.ShardID, term sharding.Term, 
 	r.lane(shard).LeaderChanged(shard, term, self)
 }
 
-// QuorumChanged is told by the raft loop whether this node hears a quorum of
-// the shard's voters.
+// QuorumChanged is called by the raft loop when this node gains or loses
+// contact with a quorum of the shard's voters.
 func (r *ShardRouter) QuorumChanged(shard sharding.ShardID, ok bool) {
 	r.leads.quorum(shard, ok)
 }
 
-// ProposalDropped is told by the raft loop of a proposal that never entered
-// the log.
+// ProposalDropped is called by the raft loop if a proposal never entered the
+// log.
 func (r *ShardRouter) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
 	if shard == sharding.MetaShard {
 		r.meta.Dropped(fence, proposal)
@@ -191,7 +193,7 @@ func (r *ShardRouter) ProposalDropped(shard sharding.ShardID, fence sharding.Ter
 	r.lane(shard).Dropped(shard, fence, proposal, err)
 }
 
-// ReadConfirmed is told by the raft loop of a confirmed read round.
+// ReadConfirmed is called by the raft loop when a ReadIndex round is confirmed.
 func (r *ShardRouter) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
 	if shard == sharding.MetaShard {
 		r.meta.ReadConfirmed(token, index)
@@ -204,7 +206,8 @@ func (r *ShardRouter) ReadConfirmed(shard sharding.ShardID, token, index uint64)
 	r.lane(shard).ReadConfirmed(shard, token)
 }
 
-// ReadFailed is told by the raft loop of a read round that cannot be confirmed.
+// ReadFailed is called by the raft loop when a ReadIndex round cannot be
+// confirmed.
 func (r *ShardRouter) ReadFailed(shard sharding.ShardID, token uint64, err error) {
 	if shard == sharding.MetaShard {
 		r.meta.ReadFailed(token)
@@ -217,8 +220,7 @@ func (r *ShardRouter) ReadFailed(shard sharding.ShardID, token uint64, err error
 	r.lane(shard).ReadFailed(shard, token)
 }
 
-// Applied is told by the applier of the outcomes of entries, in order per
-// shard.
+// Applied is called by the applier with apply results, in order per shard.
 func (r *ShardRouter) Applied(vs []eventlog.Verdict) {
 	batches := make([][]appliedEntry, len(r.lanes))
 	for i := range vs {
@@ -260,8 +262,9 @@ func (r *ShardRouter) Applied(vs []eventlog.Verdict) {
 	}
 }
 
-// Installed is told by the applier that a shard's state was replaced by a
-// snapshot. The executors have nothing of it: this node does not lead the shard.
+// Installed is called by the applier when a snapshot has replaced a shard's
+// state. The executors have none of the shard's entities, because this node
+// does not lead the shard.
 func (r *ShardRouter) Installed(i eventlog.Installed) {
 	if i.Shard == sharding.MetaShard {
 		var stopped error
@@ -272,23 +275,23 @@ func (r *ShardRouter) Installed(i eventlog.Installed) {
 	}
 }
 
-// BindingsMoved is told when the revision up to which this node serves every
-// binding has risen.
+// BindingsMoved must be called when Options.Bindings of the executors has
+// risen.
 func (r *ShardRouter) BindingsMoved() {
 	for _, l := range r.lanes {
 		l.BindingsMoved()
 	}
 }
 
-// IdleTimesMoved is told when what Options.Lane.IdleAfter returns has changed.
+// IdleTimesMoved must be called when Options.IdleAfter or Options.Suspended of
+// the executors has changed.
 func (r *ShardRouter) IdleTimesMoved() {
 	for _, l := range r.lanes {
 		l.IdleTimesMoved()
 	}
 }
 
-// TypeStats returns what the entities of each type have done in this node's
-// lanes.
+// TypeStats returns the sums of all executors' counters by entity type.
 func (r *ShardRouter) TypeStats() map[string]TypeStats {
 	out := make(map[string]TypeStats)
 	for _, l := range r.lanes {
@@ -306,7 +309,7 @@ func (r *ShardRouter) TypeStats() map[string]TypeStats {
 	return out
 }
 
-// Stats returns the counters of each lane.
+// Stats returns the counters of each executor.
 func (r *ShardRouter) Stats() []Stats {
 	out := make([]Stats, len(r.lanes))
 	for i, l := range r.lanes {
@@ -315,7 +318,7 @@ func (r *ShardRouter) Stats() []Stats {
 	return out
 }
 
-// Waiting is how many requests wait for an executor to take them.
+// Waiting is the number of requests that wait for an executor.
 func (r *ShardRouter) Waiting() (n int) {
 	for _, l := range r.lanes {
 		n += l.Waiting()
@@ -328,7 +331,7 @@ func (r *ShardRouter) Busy() bool {
 	return slices.ContainsFunc(r.lanes, (*executor).Busy)
 }
 
-// Close stops the lanes.
+// Close stops the executors.
 func (r *ShardRouter) Close(ctx context.Context) error {
 	var errs []error
 	for _, l := range r.lanes {

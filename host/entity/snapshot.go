@@ -9,48 +9,49 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A snapshot is taken of the state that the entity has in memory, which may be
-// ahead of the commit. Its entry follows those of the events it holds in the
-// log, with the last event's sequence and link: if any of them is lost, the
-// snapshot is refused where it is applied.
+// A snapshot is taken of the entity's state in memory, which may be ahead of
+// the commit. The snapshot's entry follows the entries of its events in the
+// log, and has the sequence and the chain's hash of the last event. If any of
+// these events is lost, the apply rejects the snapshot.
 
-// noSnapshotsFor is how long a module that failed to make a snapshot is not
-// asked for another.
+// noSnapshotsFor is how long a module or entity is not asked for snapshots
+// after a failure.
 const noSnapshotsFor = time.Minute
 
-// earlySnapshots is how many snapshots an executor takes in a second because of
-// loads: they are no more than a few of a hundred entries of a busy lane.
+// earlySnapshots is the number of snapshots per second that an executor takes
+// because of expensive loads. It is a few per cent of the entries of a busy
+// executor.
 const earlySnapshots = 200
 
-// snapshots decides when one is taken, and what it carries.
+// snapshots decides when a snapshot is taken, and builds its entry.
 type snapshots struct {
 	*base
-	// Modules that failed to make a snapshot, each with a few entities.
+	// failures counts the failures of modules to make a snapshot.
 	failures map[journal.Digest]failures
-	early    *Rate // of those that are taken because of a load
+	early    *Rate // limits snapshots because of expensive loads
 }
 
 func newSnapshots(b *base) snapshots {
 	return snapshots{base: b, failures: make(map[journal.Digest]failures), early: NewRate(earlySnapshots)}
 }
 
-// failuresOfModule is how many calls for a snapshot fail before a module is not
-// asked any more: fewer may be the fault of one entity.
+// failuresOfModule is the number of failures after which a module is not asked
+// for snapshots. Fewer may be the fault of one entity.
 const failuresOfModule = 3
 
-// failures of a module within noSnapshotsFor.
+// failures counts the failures of a module within noSnapshotsFor.
 type failures struct {
 	calls int
 	until time.Time
 }
 
-// mayAsk reports that the guests of a module are asked for states.
+// mayAsk reports that guests of the module may be asked for states.
 func (p *snapshots) mayAsk(module journal.Digest) bool {
 	f, some := p.failures[module]
 	return !some || f.calls < failuresOfModule || !f.until.After(p.now)
 }
 
-// failed counts a call for a snapshot that failed.
+// failed counts a failed snapshot call.
 func (p *snapshots) failed(module journal.Digest) {
 	f := p.failures[module]
 	if !f.until.After(p.now) {
@@ -59,15 +60,14 @@ func (p *snapshots) failed(module journal.Digest) {
 	p.failures[module] = failures{f.calls + 1, p.now.Add(noSnapshotsFor)}
 }
 
-// oversize notes that an entity's state is too large for a snapshot, or that
-// its guest failed to make one. It concerns this entity alone.
+// oversize notes that one entity's state is too large for a snapshot, or that
+// its guest failed to make one.
 type oversize struct {
-	until time.Time // no snapshot is asked for
+	until time.Time // until then, no snapshot is requested
 	why   string
 }
 
-// lastError says what went wrong with the entity last, and why it gets no
-// snapshot.
+// lastError returns the entity's last error, and why it gets no snapshot.
 func (e *entity) lastError() string {
 	switch {
 	case e.extra == nil:
@@ -80,23 +80,24 @@ func (e *entity) lastError() string {
 	return e.extra.faults.Last() + "; " + e.extra.oversize.why
 }
 
-// isCostly reports that the load of an entity had so much to replay that the
-// next one is worth a snapshot, and that nobody has said when there is to be
-// one. Records without events are spared by one only if it has a filter.
+// isCostly reports that the entity's load replayed so much that the next load
+// deserves a snapshot, if the type sets no number of events. If there were only
+// records without events, a snapshot saves their replay only if it has a
+// filter.
 func (e *entity) isCostly() bool {
 	r := &e.replay
 	worth := r.Events > 0 || e.extra != nil && e.extra.beyond.Partial
 	return e.typ.SnapshotEvery == 0 && (int(r.Events) >= e.shard.opts.ReplayEvents || worth && int(r.Bytes) >= e.shard.opts.ReplayBytes)
 }
 
-// wanted reports whether it is time for a snapshot: it is due, and the
-// entity has nothing else to do, or it has been due for long. After a load that
-// had much to replay it is due early, if not too many are: the entity has shown
-// that it comes and goes.
+// wanted reports whether to take a snapshot now: it is due and the entity has
+// nothing else to do, or it is long overdue. After an expensive load it is due
+// early, within a rate limit, because the entity is likely to leave and to be
+// loaded again.
 func (p *snapshots) wanted(e *entity) bool {
 	events, bytes := p.opts.SnapshotEvents, p.opts.SnapshotBytes
 	seen, size := int(e.replay.Events), int(e.replay.Bytes)
-	// A large state is written again only when as much has come in records.
+	// A large state is written again only after as many bytes of records.
 	worth := size
 	if every := e.typ.SnapshotEvery; every != 0 {
 		events, bytes, worth = every, 1<<62, 4*size
@@ -114,17 +115,18 @@ func (p *snapshots) wanted(e *entity) bool {
 	return due || p.early.Take(p.now.UnixNano()) == 0
 }
 
-// standing is where a window began when a proposal was not decided.
+// standing is the beginning of a window while proposals were undecided.
 type standing struct {
-	proposal uint64 // the newest then; 0 for none
+	proposal uint64 // the latest at that time; 0 for none
 	oldest   journal.Sequence
 }
 
-// stands reports whether it is known where the window of a snapshot begins. A
-// full one forgets commands for those that come, and of these one without
-// events may be lost although what follows is not: then what was forgotten for
-// it is in the window all the same. So while anything is in flight the
-// snapshot's window is one of before, where everything in it was decided since.
+// stands reports whether the beginning of the window that a snapshot would
+// carry is known. A full window forgets a command for each new one. A new
+// record without events may be lost although later records are committed, and
+// then the command that was forgotten for it is still in the window. So if the
+// entity has undecided proposals, stands notes where the window begins now. The
+// snapshot is taken with this beginning once these proposals are decided.
 func (e *entity) stands() bool {
 	if e.last <= e.shard.log.Decided() || !e.shard.opts.Window.Full(e.seen.Size()) {
 		return true
@@ -136,12 +138,13 @@ func (e *entity) stands() bool {
 	return x.stands.proposal <= e.shard.log.Decided()
 }
 
-// standsNow reports that a proposal was waited for so, which is decided.
+// standsNow reports that the entity waited for this proposal, which is now
+// decided.
 func (e *entity) standsNow(proposal uint64) bool {
 	return e.extra != nil && e.extra.stands.proposal == proposal && e.phase == inMemory
 }
 
-// snapshotWindow is where the window of a snapshot begins that is taken now.
+// snapshotWindow returns the beginning of the window for a snapshot taken now.
 func (e *entity) snapshotWindow() journal.Sequence {
 	from := e.windowFrom()
 	if x := e.extra; x != nil && x.stands.proposal != 0 {
@@ -154,8 +157,8 @@ func (e *entity) snapshotWindow() journal.Sequence {
 	return from
 }
 
-// windowFrom is the last sequence of the oldest record that the entity
-// remembers, or its own.
+// windowFrom returns the last sequence of the oldest remembered record, or the
+// entity's sequence if none is remembered.
 func (e *entity) windowFrom() journal.Sequence {
 	from := e.sequence
 	if first, some := e.seen.Oldest(); some {
@@ -173,8 +176,8 @@ func (c *core) takeSnapshot(e *entity) {
 	c.visit(v)
 }
 
-// noSnapshot closes the instance of a guest that gave no state, unless the
-// state is too large.
+// noSnapshot handles a failed snapshot call. It closes the instance unless the
+// state was merely too large.
 func (c *core) noSnapshot(e *entity, err error) {
 	switch {
 	case errors.Is(err, abi.ErrOverLimit):
@@ -188,8 +191,8 @@ func (c *core) noSnapshot(e *entity, err error) {
 	c.residents.closeInstance(e.inst)
 }
 
-// tooLarge notes that an entity has no snapshot because of its size. It is
-// loaded from its events.
+// tooLarge notes that an entity's state is too large for a snapshot. The entity
+// is loaded from its events.
 func (c *core) tooLarge(e *entity, why string) {
 	c.stats.SnapshotsTooLarge++
 	c.withoutSnapshot(e, "an entity's state is too large for a snapshot", why)
@@ -200,7 +203,7 @@ func (c *core) withoutSnapshot(e *entity, message, why string) {
 	c.opts.Logger.Warn(message, "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id, "error", why)
 }
 
-// snapshotTaken proposes what the guest answered, behind the entity's records.
+// snapshotTaken proposes the snapshot, after the entity's records.
 func (c *core) snapshotTaken(e *entity, v *guestCall) {
 	s := e.shard
 	if v.err != nil {
@@ -221,15 +224,15 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 	}
 	s.proposeBatch()
 	if s.state != leading || e.phase != inMemory {
-		return // the log refused the records it stands on
+		return // the log rejected the snapshot's records
 	}
 	journal.AppendPacedHeader(data[:0], c.opts.Level(), journal.EntrySnapshot, s.term, s.log.Next())
 	c.stats.Snapshots++
 	s.propose(proposal{}, data)
 }
 
-// entry is what is proposed of an entity's state, without a header. The entity
-// counts what a load replays from there on.
+// entry returns a snapshot entry of the entity's state, without its header. It
+// restarts the count of what a load replays.
 func (p *snapshots) entry(e *entity, state []byte) []byte {
 	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
 	var set RetentionOverride

@@ -9,23 +9,24 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// mostTypes bounds the types that are told apart.
+// mostTypes bounds the types that have counts of their own.
 const mostTypes = 100
 
 var stageNames = [request.Stages]string{request.StageQueue: "queue", request.StageGuest: "guest", request.StageCommit: "commit"}
 
-// StageTable has the counts of all executors of a node. It is a prometheus.Collector,
-// and safe for concurrent use. Nil counts nothing.
+// StageTable measures the durations of commands by stage, over all executors of
+// a node. It is a prometheus.Collector and safe for concurrent use. A nil table
+// measures nothing.
 type StageTable struct {
 	desc   *prometheus.Desc
 	bounds *telemetry.HistogramBounds
 
 	mu    sync.Mutex
-	all   map[string][]*counts // by entity type
-	other *counts              // of the types beyond mostTypes
+	all   map[string][]*counts // by entity type, one for each executor
+	other *counts              // shared by the types beyond mostTypes
 }
 
-// NewStageTable returns a table without counts.
+// NewStageTable returns an empty table.
 func NewStageTable() *StageTable {
 	return &StageTable{
 		desc: telemetry.NewHistogramDesc(prometheus.HistogramOpts{
@@ -35,14 +36,15 @@ func NewStageTable() *StageTable {
 	}
 }
 
-// counts are those of a type, in one lane.
+// counts holds the histograms of one type in one executor.
 type counts struct {
 	request.Took
 	histograms [request.Stages]*telemetry.Histogram
 }
 
-// Of returns counts for the commands of a type in one executor; nil for none. Of
-// the types that are told apart each executor has its own.
+// Of returns the histograms for the commands of a type in one executor, or nil
+// if t is nil. Each call returns separate histograms, except for types beyond
+// mostTypes.
 func (t *StageTable) Of(entityType string) *request.Took {
 	if t == nil {
 		return nil
@@ -81,8 +83,8 @@ func (t *StageTable) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Snapshots is what was counted of each stage, by entity type. What is together
-// has no name.
+// Snapshots returns the histograms by entity type. The types beyond mostTypes
+// share the empty name.
 func (t *StageTable) Snapshots() map[string]*[request.Stages]telemetry.HistogramSnapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()

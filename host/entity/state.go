@@ -5,8 +5,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// guestSeed is the number a call's random stream starts from: FNV-1a over entity,
-// sequence and command id, mixed. It is not fit for secrets.
+// guestSeed returns the seed of a call's random stream: FNV-1a over entity,
+// sequence and command id, with a final mix. It is predictable, so it must not
+// be used for secrets.
 func guestSeed(e sharding.EntityID, at journal.Sequence, id journal.CommandID) uint64 {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)
@@ -24,16 +25,16 @@ func guestSeed(e sharding.EntityID, at journal.Sequence, id journal.CommandID) u
 	return h ^ h>>33
 }
 
-// RetentionOverride is what was set of how much the entities of a type keep, in
-// the place of what the type says. It decides what the next snapshots of these
-// entities carry; what they carry is what every replica keeps.
+// RetentionOverride overrides how much history the entities of a type keep. It
+// determines the retention in the next snapshots of these entities, which every
+// replica then applies.
 type RetentionOverride struct {
-	Records    uint64 // as Type.Retain, where RecordsSet
+	Records    uint64 // like Type.Retain, if RecordsSet
 	RecordsSet bool
-	Snapshots  int // as Type.SnapshotKeep; 0: not set
+	Snapshots  int // like Type.SnapshotKeep; 0 means not set
 }
 
-// Retains returns what a snapshot of the type, taken now, carries.
+// Retains returns the retention for a snapshot of the type taken now.
 func (t *Type) Retains(set RetentionOverride) (retain uint64, snapshots uint8) {
 	retain, n := t.Retain, t.SnapshotKeep
 	if set.RecordsSet {
@@ -48,5 +49,5 @@ func (t *Type) Retains(set RetentionOverride) (retain uint64, snapshots uint8) {
 	return retain, uint8(min(n, journal.MaxSnapshots))
 }
 
-// defaultSnapshots is how many snapshots of an entity stay where nothing says.
+// defaultSnapshots is the default number of snapshots kept for an entity.
 const defaultSnapshots = 2

@@ -15,50 +15,52 @@ import (
 )
 
 const (
-	// checkEvery is of how many stays in memory one is checked.
+	// checkEvery is the number of stays in memory of which one is checked.
 	checkEvery = 1000
-	// checkQueue bounds the states that wait, of at most Limits.SnapshotBytes.
+	// checkQueue bounds the waiting states, each of at most
+	// Limits.SnapshotBytes.
 	checkQueue = 8
-	// checkTime bounds one check, its wait for the log included.
+	// checkTime bounds one check, including its wait for the log.
 	checkTime = 30 * time.Second
-	// checkAgain is how long the records of a state may take to be applied, and
-	// checkTries how often that is looked at.
+	// checkAgain and checkTries are the interval and the number of retries
+	// while the records of a state are not applied.
 	checkAgain = 50 * time.Millisecond
 	checkTries = 40
-	// checkLogEvery is between two lines of one type.
+	// checkLogEvery is the minimum interval between two log messages for a
+	// type.
 	checkLogEvery = time.Hour
 )
 
 var (
-	// errBehind: the records of a state are not applied yet.
+	// errBehind means that the records of a state are not applied yet.
 	errBehind = errors.New("the records of the state are not applied")
-	// errNoBase: the snapshot that the stay in memory began with is gone.
+	// errNoBase means that the snapshot with which the stay in memory began is
+	// gone.
 	errNoBase = errors.New("the snapshot before the state is gone")
-	// errOtherHistory: the records of the state were lost.
+	// errOtherHistory means that records of the state were lost.
 	errOtherHistory = errors.New("the history of the state is another one by now")
 )
 
-// StateCheckOptions configure a Checker. The zero value of a number means
-// its default.
+// StateCheckOptions configure a StateChecker. Zero numbers mean the default.
 type StateCheckOptions struct {
 	Histories  HistoryReader
-	Every      int    // of so many stays in memory one is checked, default 1,000; negative: none
-	Seed       uint64 // decides which ones
-	ChunkBytes int    // events handed to a guest at once, default 128 KiB
+	Every      int    // check one of this many stays in memory, default 1,000; negative checks none
+	Seed       uint64 // determines which ones
+	ChunkBytes int    // events passed to a guest at a time, default 128 KiB
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
 
-// StateChecker finds guests that are not pure: whose state in memory is not what
-// their events make of it. Of some entities that leave memory it takes the
-// state, builds it a second time, in an instance of its own, and compares the
-// two. It begins with the snapshot that the stay in memory began with, for a
-// later one is of the state that is to be checked; where that is gone, with the
-// first event.
+// StateChecker detects guests that are not deterministic, so that their state
+// in memory differs from the state that their events give. It takes the state
+// of some entities that leave memory, builds the state again in a new instance,
+// and compares the two. It starts from the snapshot with which the stay in
+// memory began, because a later snapshot has the state that is being checked.
+// If that snapshot is gone, it starts from the first event.
 //
-// It owns a goroutine, which Close joins, and disturbs no executor: one check is
-// made at a time, and what finds its queue full is not checked. It is safe for
-// concurrent use.
+// It owns one goroutine, which Close joins, and never delays an executor: it
+// makes one check at a time, and drops states when its queue is full. It is
+// safe for concurrent use.
 type StateChecker struct {
 	opts   StateCheckOptions
 	stays  atomic.Uint64
@@ -67,34 +69,34 @@ type StateChecker struct {
 	done   chan struct{}
 
 	mu    sync.Mutex
-	types map[string]*checkedType // as many as are bound to modules
+	types map[string]*checkedType // by entity type; at most as many as were active
 }
 
-// StateCheckCounts counts the checks of the entities of one type.
+// StateCheckCounts counts the checks of a type's entities.
 type StateCheckCounts struct {
 	Compared uint64
-	Diverged uint64 // of these: the states differ
+	Diverged uint64 // of these, those with different states
 }
 
-// checkedType counts the checks of one type, and knows when a difference was
-// logged last.
+// checkedType holds the counts of a type and the time of the last log message
+// about a difference.
 type checkedType struct {
 	StateCheckCounts
 	logged time.Time
 }
 
-// checkedState is what an entity had in memory, and what it came from.
+// checkedState is an entity's state in memory and its origin.
 type checkedState struct {
 	ID       sharding.EntityID
 	Shard    sharding.ShardID
 	Type     *Type
-	From     journal.Sequence // of the snapshot that its stay began with; 0: with the first event
+	From     journal.Sequence // sequence of the snapshot that the stay began with; 0 for the first event
 	Sequence journal.Sequence
 	Hash     journal.Hash
 	Bytes    []byte
 }
 
-// NewStateChecker starts a Checker.
+// NewStateChecker starts a StateChecker.
 func NewStateChecker(opts StateCheckOptions) *StateChecker {
 	if opts.Every == 0 {
 		opts.Every = checkEvery
@@ -114,7 +116,7 @@ func NewStateChecker(opts StateCheckOptions) *StateChecker {
 	return s
 }
 
-// Close ends the check under way and waits for it.
+// Close interrupts the running check and waits for it, at most until ctx ends.
 func (s *StateChecker) Close(ctx context.Context) error {
 	s.cancel()
 	select {
@@ -136,7 +138,7 @@ func (s *StateChecker) Stats() map[string]StateCheckCounts {
 	return out
 }
 
-// Picks reports whether the stay in memory that begins now is to be checked.
+// Picks implements StateCheck.
 func (s *StateChecker) Picks() bool {
 	if s == nil || s.opts.Every < 0 {
 		return false
@@ -146,10 +148,10 @@ func (s *StateChecker) Picks() bool {
 	return draw.Uint64()%uint64(s.opts.Every) == 0
 }
 
-// Room reports whether another state would be taken now.
+// Room implements StateCheck.
 func (s *StateChecker) Room() bool { return len(s.queue) < cap(s.queue) }
 
-// Offer hands a state over; it never blocks.
+// Offer implements StateCheck.
 func (s *StateChecker) Offer(r *checkedState) {
 	select {
 	case s.queue <- r:
@@ -171,7 +173,7 @@ func (s *StateChecker) run(ctx context.Context) {
 	}
 }
 
-// check builds a state anew and compares it.
+// check compares a state and retries while its records are not applied.
 func (s *StateChecker) check(ctx context.Context, r *checkedState) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -193,8 +195,8 @@ func (s *StateChecker) check(ctx context.Context, r *checkedState) {
 	s.note(r, equal)
 }
 
-// Compare builds a state a second time and reports that it is the same. It
-// fails where the records that led to the state are not all there.
+// Compare builds a state again and reports whether it is equal. It fails if
+// some records of the state are missing.
 func (s *StateChecker) Compare(ctx context.Context, r *checkedState) (equal bool, err error) {
 	state, err := s.build(ctx, r)
 	if errors.Is(err, errNoBase) {
@@ -204,7 +206,8 @@ func (s *StateChecker) Compare(ctx context.Context, r *checkedState) (equal bool
 	return err == nil && bytes.Equal(state, r.Bytes), err
 }
 
-// note counts a check, and says now and then that a type has diverged.
+// note counts a check and logs a difference, at most once per checkLogEvery and
+// type.
 func (s *StateChecker) note(r *checkedState, equal bool) {
 	s.mu.Lock()
 	t := s.types[r.ID.Type]
@@ -230,7 +233,7 @@ func (s *StateChecker) note(r *checkedState, equal bool) {
 	}
 }
 
-// build makes the state of that sequence in a new instance, as a load does.
+// build rebuilds the state of r in a new instance, like a load.
 func (s *StateChecker) build(ctx context.Context, r *checkedState) ([]byte, error) {
 	guest, err := r.Type.Instantiate(ctx)
 	if err != nil {
@@ -248,7 +251,7 @@ func (s *StateChecker) build(ctx context.Context, r *checkedState) ([]byte, erro
 	}()
 	l := &historyLoad{ID: r.ID, Shard: r.Shard, Type: r.Type, Below: r.From + 1, End: r.Sequence}
 	var step historyStep
-	err = context.Canceled // what a reading says that ends before its last chunk
+	err = context.Canceled // the result if reading ends before the last chunk
 	l.Read(ctx, s.opts.Histories, s.opts.ChunkBytes, func(ch *historyChunk) error {
 		if err = ch.Err; err == nil {
 			err = evolveForCheck(guest, &step, l, ch, r)
@@ -266,7 +269,7 @@ func (s *StateChecker) build(ctx context.Context, r *checkedState) ([]byte, erro
 	return bytes.Clone(state), err
 }
 
-// evolveForCheck lets a guest apply a chunk of a state's history.
+// evolveForCheck applies a chunk of a state's history.
 func evolveForCheck(guest Guest, step *historyStep, l *historyLoad, ch *historyChunk, r *checkedState) error {
 	first := !l.Begun()
 	if ch.Commands {

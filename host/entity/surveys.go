@@ -7,20 +7,20 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// Hot returns which of the executor's entities were asked for most, at most limit
-// of them. It waits for the executor's next turn, no longer than ctx.
+// Hot returns the executor's busiest entities, at most limit. It waits for the
+// executor's next turn, at most until ctx ends.
 func (l *executor) Hot(ctx context.Context, limit int) (report resident.HotReport, err error) {
 	return survey(ctx, l, func() (resident.HotReport, error) { return l.core.Hot(limit), nil })
 }
 
-// Parked returns the ids of entities that are parked, in order, at most
-// q.Limit. It fails with a NotLeaderError where the executor does not lead the
-// shard. It waits for the executor's next turn, no longer than ctx.
+// Parked returns the ids of quarantined entities in order, at most q.Limit. It
+// fails with a NotLeaderError if the executor does not lead the shard. It waits
+// for the executor's next turn, at most until ctx ends.
 func (l *executor) Parked(ctx context.Context, q ParkedQuery) ([]string, error) {
 	return survey(ctx, l, func() ([]string, error) { return l.core.Parked(q) })
 }
 
-// survey asks something of the executor's core in its next turn.
+// survey calls ask in the executor's next turn and returns its result.
 func survey[T any](ctx context.Context, l *executor, ask func() (T, error)) (none T, err error) {
 	var answer T
 	var failed error

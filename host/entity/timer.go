@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// fire decides a timer's command. No client knows its id, so it is not looked
-// for, and not remembered.
+// fire decides a timer's command. No client knows the command's id, so the
+// idempotency window neither has it nor takes it.
 func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int64) {
 	f.Loaded()
 	switch {
@@ -23,8 +23,8 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 	case !d.rated(e, r):
 	case f.Timer.Schedule != nil && !d.fireSchedule(e, r, f, now):
 	case !e.typ.HasCommand(r.Name) && f.Timer.Schedule == nil:
-		// A module that was activated by mistake must not use the timer up: it is
-		// held, as after a fault, until one serves that has the command.
+		// A module activated by mistake must not use up the timer. It is
+		// retried later, as after a fault, until a module has the command.
 		d.opts.Logger.Warn("a timer is held, because its entity has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
 	case !e.typ.HasCommand(r.Name):
@@ -36,8 +36,8 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 	}
 }
 
-// fireSchedule decides the tick of a schedule, and reports whether its command
-// is to be carried out.
+// fireSchedule prepares the next tick of a schedule, and reports whether the
+// command of the current tick must be executed.
 func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, now int64) bool {
 	skip, err := f.Renew(now)
 	if err != nil {
@@ -53,9 +53,9 @@ func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, 
 	return true
 }
 
-// timersFit reports whether the entity may have the timers that the output
-// sets. If it may not, or nobody can tell while others of its commands are
-// under way, the error says so. What is set again counts once.
+// timersFit returns an error if the output would exceed the entity's limit of
+// timers, or if that is unknown because other commands of the entity are
+// undecided. A timer that is set again counts once.
 func (d *decider) timersFit(e *entity) error {
 	var names [][]byte
 	for i := range d.output.Timers {
@@ -77,13 +77,12 @@ func (d *decider) timersFit(e *entity) error {
 	return &request.RejectedError{Code: codeOutOfRange, Message: fmt.Sprintf("max-timers: the entity has %d timers and the command adds %d, at most %d are allowed", has, added, most)}
 }
 
-// codeOutOfRange is the code of the rejections of the host's own for outputs
-// over a limit.
+// codeOutOfRange is the code of the host's rejections of outputs that exceed a
+// limit.
 const codeOutOfRange = "out_of_range"
 
-// endTimer ends a timer whose command cannot be carried out: the entity does
-// not know it, or refuses it. Nothing else of the command takes effect. A
-// schedule goes on with its next tick.
+// endTimer ends a timer whose command the entity does not have or has rejected.
+// The command has no other effect. A schedule continues with its next tick.
 func (d *decider) endTimer(e *entity, r *request.Request, env Env, evolved bool) {
 	d.output.Reset()
 	d.append(e, r, env, 0)
@@ -92,7 +91,7 @@ func (d *decider) endTimer(e *entity, r *request.Request, env Env, evolved bool)
 	}
 }
 
-// skipTimer cancels a timer in a person's name.
+// skipTimer cancels a timer, for an operator.
 func (d *decider) skipTimer(e *entity, r *request.Request) {
 	now, hash, done := d.acted(e, r, SkipTimerAction+r.Name)
 	switch {

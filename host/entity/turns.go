@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// turnRequests bounds the requests of one entity that are decided before
-	// the others have their turn, turnEntities the turns before what was
-	// decided is proposed.
+	// turnRequests bounds the requests of an entity in one turn, turnEntities
+	// the turns before the decisions are proposed.
 	turnRequests = 256
 	turnEntities = 256
-	// expireEvery is how often deadlines are looked at while requests wait.
+	// expireEvery is the interval of checks for passed deadlines while requests
+	// wait.
 	expireEvery = 50 * time.Millisecond
 )
 
-// coreTurns is a core as the loop around it sees it: what it takes, and when it
-// wants to be looked after. One goroutine has it at a time, TypeStats excepted.
+// coreTurns drives a core: it passes inputs to the core and reports when the
+// core must be called next. Only one goroutine may use it at a time, except for
+// TypeStats.
 type coreTurns struct{ core *core }
 
-// newCoreTurns returns the turns of an executor that leads nothing. While readOnly says
-// true, commands are refused; nil: it never does. Salt is a random number.
+// newCoreTurns returns the turns of an executor that leads no shard. While
+// readOnly returns true, commands are rejected; it may be nil. salt must be
+// random.
 func newCoreTurns(opts Options, r guestRunner, readOnly func() bool, salt uint64) *coreTurns {
 	c := newCore(opts, r)
 	c.salt, c.ready.Salt = salt, salt
@@ -35,7 +37,7 @@ func newCoreTurns(opts Options, r guestRunner, readOnly func() bool, salt uint64
 	return &coreTurns{c}
 }
 
-// Take feeds the core one round of inputs, outcomes before requests.
+// Take passes one round of inputs to the core, events before requests.
 func (t *coreTurns) Take(now time.Time, events []coreEvent, reqs []*request.Request) {
 	c := t.core
 	c.now = now
@@ -47,7 +49,7 @@ func (t *coreTurns) Take(now time.Time, events []coreEvent, reqs []*request.Requ
 	c.endTurn()
 }
 
-// Resume goes on without the visit that is under way.
+// Resume continues without the guest call in progress.
 func (t *coreTurns) Resume(now time.Time) {
 	c := t.core
 	c.detachVisit()
@@ -56,7 +58,7 @@ func (t *coreTurns) Resume(now time.Time) {
 	c.endTurn()
 }
 
-// Tick looks after what is due by time alone.
+// Tick performs everything that is due by time.
 func (t *coreTurns) Tick(now time.Time) {
 	c := t.core
 	c.now = now
@@ -67,8 +69,8 @@ func (t *coreTurns) Tick(now time.Time) {
 	c.endTurn()
 }
 
-// Next is when the next Tick is due, and how long after the last turn that is;
-// zero for never. One that comes too early costs nothing but a look.
+// Next returns the time of the next Tick and how long after the last turn that
+// is, or zero for never. A Tick that comes too early is harmless.
 func (t *coreTurns) Next() (at time.Time, after time.Duration) {
 	c := t.core
 	switch {
@@ -85,7 +87,7 @@ func (t *coreTurns) Next() (at time.Time, after time.Duration) {
 	return at, at.Sub(c.now)
 }
 
-// Stats returns what the core has done, without Handovers.
+// Stats returns the statistics, without Handovers.
 func (t *coreTurns) Stats() Stats {
 	c := t.core
 	st := c.stats
@@ -101,12 +103,12 @@ func (t *coreTurns) Stats() Stats {
 // TypeStats returns the counters by entity type. It is safe for concurrent use.
 func (t *coreTurns) TypeStats() map[string]TypeStats { return t.core.residents.types.Stats() }
 
-// Hot returns which entities were asked for most, at most limit of them.
+// Hot returns the busiest entities, at most limit.
 func (t *coreTurns) Hot(limit int) resident.HotReport {
 	return t.core.heat.Report(t.core.now.UnixNano(), limit)
 }
 
-// ParkedQuery selects parked entities of a shard.
+// ParkedQuery selects quarantined entities of a shard.
 type ParkedQuery struct {
 	Shard    sharding.ShardID
 	Type     string
@@ -115,9 +117,8 @@ type ParkedQuery struct {
 	Limit    int    // at least 1
 }
 
-// Parked returns the ids of entities that are parked, in order, at most
-// q.Limit. It fails with a NotLeaderError where the executor does not lead the
-// shard.
+// Parked returns the ids of quarantined entities in order, at most q.Limit. It
+// fails with a NotLeaderError if the executor does not lead the shard.
 func (t *coreTurns) Parked(q ParkedQuery) (ids []string, err error) {
 	s := t.core.shards[q.Shard]
 	if s == nil || s.state != leading {
@@ -137,16 +138,15 @@ func (t *coreTurns) Parked(q ParkedQuery) (ids []string, err error) {
 	return ids, nil
 }
 
-// Close answers everything that waits, and these requests, and closes the
-// guests. Calls that the executor went on without are interrupted, and brought back
-// to TakeBack.
+// Close answers all waiting requests, including reqs, and closes the guests. It
+// interrupts detached guest calls; TakeBack handles their events.
 func (t *coreTurns) Close(reqs []*request.Request) {
 	c := t.core
 	c.residents.discardDormant()
 	for _, s := range c.shards {
 		c.stepDown(s)
 	}
-	for v := range c.visits { // a guest that is slow to come back holds nobody up
+	for v := range c.visits { // do not wait for a slow guest
 		if v.req != nil {
 			v.entity.shard.settle(v.req, request.Result{Err: request.ErrStopped})
 			v.req = nil
@@ -163,8 +163,8 @@ func (t *coreTurns) Close(reqs []*request.Request) {
 	}
 }
 
-// TakeBack closes the guests of the calls that these events bring back after
-// Close, and returns how many are still away.
+// TakeBack closes the guests of detached calls that have returned after Close,
+// and returns the number of calls that have not.
 func (t *coreTurns) TakeBack(events []coreEvent) (away int) {
 	c := t.core
 	for i := range events {

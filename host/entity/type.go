@@ -16,116 +16,122 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Env is what a guest may know of the world during one call.
+// Env is a guest's environment during one call.
 type Env struct {
 	Now  int64  // unix nanoseconds of the log clock
 	Seed uint64 // of the call's random stream
-	// Deadline ends the call when it has passed; zero is none. The guest sees
-	// nothing of it.
+	// Deadline ends the call; zero means none. The guest cannot see it.
 	Deadline time.Time
-	// Fuel is what the call may spend; 0 is what the node allows.
+	// Fuel is what the call may spend; 0 means the node's limit.
 	Fuel int64
-	// Counts is told of a command while it is watched.
+	// Counts counts a command during a rollout. It may be nil.
 	Counts *trial.Counter
-	// Long, where it is set, is called once, during the call and on its
-	// goroutine, when the call has spent what takes about half a millisecond.
+	// Long, if it is set, is called once, during the call and on its goroutine,
+	// when the call has spent about half a millisecond's worth of fuel.
 	Long func()
 }
 
-// Guest is one instance of a module: a set of entities' states, by handle. It
-// serves one goroutine. A call that returns an error other than a refusal
-// leaves it unusable, and the owner closes it, unless it is abi.ErrOverLimit:
-// then the answer was too large. Returned bytes are valid until the
-// next call. A call that was ended at its deadline fails with
-// request.ErrDeadline, one that was interrupted with request.ErrStopped:
-// neither is the guest's fault.
+// Guest is an instance of a module, with the states of entities by handle. It
+// is used by one goroutine at a time. Returned bytes are valid until the next
+// call.
+//
+// After an error the Guest is unusable and the owner closes it, except after
+// abi.ErrOverLimit, which means that the result was too large. A call that was
+// ended at its deadline fails with request.ErrDeadline, an interrupted one with
+// request.ErrStopped; neither is the guest's fault.
 type Guest interface {
-	// About says which entity the calls from now on are about, for people who
-	// read what the guest writes.
+	// About sets the entity of the following calls, for people who read the
+	// guest's output.
 	About(e sharding.EntityID)
-	// Load makes the state of a handle, initial or from a snapshot frame. ok is
-	// false when the guest cannot read the snapshot or has no room.
+	// Load creates the state of a handle, initially or from a snapshot frame.
+	// ok is false if the guest cannot read the snapshot or has no room.
 	Load(typeIndex uint32, handle uint64, frames []byte) (ok bool, err error)
 	Apply(handle uint64, frames []byte) error
 	Handle(handle uint64, frames []byte, env Env) ([]byte, error)
 	Query(handle uint64, frames []byte, env Env) ([]byte, error)
-	// Snapshot returns the state's bytes.
+	// Snapshot returns the encoded state.
 	Snapshot(handle uint64) ([]byte, error)
 	Drop(handle uint64) error
 	MemoryBytes() int64
-	// Fuel is what the last call cost; 0 where nothing is metered.
+	// Fuel is what the last call has spent; 0 if fuel is not metered.
 	Fuel() int64
-	// Interrupt ends the call being made, or the next long one. It may be
-	// called from any goroutine until Close.
+	// Interrupt ends the current call, or the next long one. It may be called
+	// from any goroutine until Close.
 	Interrupt()
 	Close() error
 }
 
-// Type is an entity type bound to the module that serves it. It is immutable.
+// Type is an activation: an entity type and the module that serves it. It is
+// immutable.
 type Type struct {
 	Name     string
 	Index    uint32 // in the module's manifest
 	Digest   journal.Digest
-	Revision uint64 // of the binding, counts up
+	Revision uint64 // of the activation, counts up
 	CanaryStage
-	Snapshots ForeignSnapshots // of other modules, that it loads
+	Snapshots ForeignSnapshots // of other modules, that the module loads
 	TypeInputs
 	TypeRoutes
-	// Durable types keep their latest state instead of events: a command
-	// stores the whole state, and loading takes the last one stored.
+	// Durable types keep their latest state instead of events: a command stores
+	// the whole state, and a load reads the last one.
 	Durable bool
-	// Remember keeps the type's entities in memory, without being asked for.
+	// Remember makes the type always-on: its entities are in memory without
+	// requests.
 	Remember bool
-	// Singleton: the type has one entity, with the id manifest.SingletonID,
-	// which is in memory whether or not it exists.
+	// Singleton types have one entity, with the id manifest.SingletonID, which
+	// is in memory whether or not it exists.
 	Singleton bool
-	// Transient types keep nothing: an entity is lost when it leaves memory.
+	// Transient types store nothing: an entity is lost when it leaves memory.
 	Transient bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
-	// leaves it to the executor, a negative number takes none. SnapshotKeep is how
-	// many of them stay, 0 for two, at most journal.MaxSnapshots.
+	// leaves it to the executor, and a negative number disables snapshots.
+	// SnapshotKeep is the number of snapshots kept, at most
+	// journal.MaxSnapshots; 0 means two.
 	SnapshotEvery, SnapshotKeep int
-	// Retain is that of journal.Snapshot: which records stay once a snapshot is
-	// taken. 0 is all of them.
+	// Retain has the meaning of journal.Snapshot.Retain: which records are kept
+	// after a snapshot. 0 keeps all.
 	Retain uint64
 	// PassivateAfter is how long an entity may be idle in memory; 0 leaves it
-	// to the executor, a negative one keeps it.
+	// to the executor, and a negative value keeps it forever.
 	PassivateAfter time.Duration
-	// CommandFuel and QueryFuel are what calls may spend; 0 is what the node
-	// allows.
+	// CommandFuel and QueryFuel limit the fuel of calls; 0 means the node's
+	// limit.
 	CommandFuel, QueryFuel int64
-	// Rate bounds the commands of the type, FuelBudget what they compute and
-	// BytesBudget the bytes of their records; nil does not.
+	// Rate limits the commands of the type, FuelBudget their fuel and
+	// BytesBudget the bytes of their records. Nil means no limit.
 	Rate                    *Rate
 	FuelBudget, BytesBudget *Budget
 	InstanceRoom
-	// Limits, where they are set, take the place of the executor's for what a guest
-	// answers.
+	// Limits, if set, replace the executor's limits for guests' outputs.
 	Limits *abi.Limits
-	// Counts are what the module does of the type; nil counts nothing.
+	// Counts counts the module's calls during a rollout. It may be nil.
 	Counts *trial.Counter
-	// Instantiate makes a new instance of the module.
+	// Instantiate creates an instance of the module.
 	Instantiate func(context.Context) (Guest, error)
 }
 
-// ForeignSnapshots are those of other modules that a type's module loads.
+// ForeignSnapshots lists the snapshots of other modules that a type's module
+// loads.
 type ForeignSnapshots struct {
-	// Of are modules before it whose snapshots it loads as its own.
+	// Of lists earlier modules whose snapshots it loads like its own.
 	Of []journal.Digest
-	// OfTruncated are modules before it whose snapshots it loads if the first
-	// records of an entity are gone and no better snapshot is left: it was proved
-	// on all such entities that it reads their states.
+	// OfTruncated lists earlier modules whose snapshots it loads if the first
+	// records of an entity are gone and no better snapshot is left. The
+	// compatibility check has verified that it reads the states of all such
+	// entities.
 	OfTruncated []journal.Digest
-	// Versions are those of the states in them if the module reads other versions
-	// than its own. Those of a module that is not there are not known, and not
-	// loaded.
+	// Versions are the state versions in these snapshots if the module migrates
+	// states. The version of a module that is not listed is unknown, and its
+	// snapshots are not loaded.
 	Versions map[journal.Digest]int
 }
 
-// SnapshotUse is what the type's module does with snapshots. That of a module
-// which nobody has compared it with is never a state: it may load without an
-// error and lose what it does not name in the same way. A durable type takes
-// from it where the history goes on, and the state from the record there.
+// SnapshotUse returns how the type's module may use a snapshot of the given
+// module. truncated reports that the first records of the entity are gone. A
+// snapshot of a module without a compatibility check is never loaded as a
+// state, because it may load without an error and lose data. A durable type
+// uses only the position of such a snapshot, and takes the state from the
+// record there.
 func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.SnapshotRank {
 	switch {
 	case module != t.Digest && !t.Durable && t.States.Migrates() && t.Snapshots.Versions[module] == 0:
@@ -138,8 +144,8 @@ func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.Snapsh
 	return journal.SnapshotUnread
 }
 
-// SnapshotVersion is the version of the states in a module's snapshots; 0 if
-// that is the one of the type's own, or none is known.
+// SnapshotVersion returns the state version in a module's snapshots, or 0 if it
+// is the type's own version or unknown.
 func (t *Type) SnapshotVersion(module journal.Digest) int { return t.Snapshots.Versions[module] }
 
 // LoadsSnapshotsOf reports that the type's module loads all snapshots of a
@@ -148,42 +154,44 @@ func (t *Type) LoadsSnapshotsOf(module journal.Digest) bool {
 	return module == t.Digest || slices.Contains(t.Snapshots.Of, module)
 }
 
-// InstanceRoom is what memory the instances of a type have.
+// InstanceRoom is the memory available to the instances of a type.
 type InstanceRoom struct {
-	// OwnInstances keeps the type's entities out of the instances of other types
-	// and revisions: its instances are made with other bounds. FullAt is the
-	// guest memory at which one of them is full, 0 leaves it to the lane.
+	// OwnInstances keeps the type's entities out of the instances of other
+	// types and revisions, because its instances have different limits. FullAt
+	// is the guest memory at which one of them is full; 0 leaves it to the
+	// executor.
 	OwnInstances bool
 	FullAt       int64
 	// NoRoom reports that the node has no memory for another instance of the
-	// type, so that entities should leave; nil never does.
+	// type, so that entities must be evicted. It may be nil.
 	NoRoom func() bool
 }
 
-// TypeRoutes are where commands of a type's entities come from, and go to, and in
-// which forms their states are kept.
+// TypeRoutes are the sources and destinations of a type's messages, and the
+// formats of its states.
 type TypeRoutes struct {
-	// States are the versions of the states of a Durable type, and of those in
+	// States has the versions of the states of a Durable type, and of those in
 	// snapshots.
 	States manifest.States
-	// Internal are the commands that come from entities and timers only.
+	// Internal has the commands that only entities and timers may send.
 	Internal map[string]bool
-	// RecordPrincipal: who made a command is kept with its record.
+	// RecordPrincipal stores the caller of a command in its record.
 	RecordPrincipal bool
-	// MessagesTo and MessagesFrom are the types that the entities may send to, and
-	// take messages from, as abi.MatchesType reads them.
+	// MessagesTo and MessagesFrom are the patterns, for abi.MatchesType, of the
+	// types that the entities may send to and accept messages from. Nil means
+	// any.
 	MessagesTo, MessagesFrom []string
-	// IsForeign reports that a type is another owner's, where that decides; nil
-	// for none. It must not block.
+	// IsForeign reports that a type belongs to a different owner, if owners
+	// restrict messages. It must not block, and may be nil.
 	IsForeign func(entityType string) bool
 }
 
-// ErrUnlistedSend: an output sends to an entity type that the manifest of the
-// sender's type does not name.
+// errUnlistedSend means that an output sends to an entity type that the
+// manifest of the sender's type does not list.
 var errUnlistedSend = errors.New("send to an unlisted type")
 
-// CheckMessages refuses an output in which an entity of the type sends to one
-// that it may not send to, with ErrUnlistedSend. It may always send to itself.
+// CheckMessages returns errUnlistedSend if the output sends to an entity that
+// the type may not send to. An entity may always send to itself.
 func (w *TypeRoutes) CheckMessages(from sharding.EntityID, out *abi.Output) error {
 	if w.MessagesTo == nil || out.Rejected {
 		return nil
@@ -198,9 +206,10 @@ func (w *TypeRoutes) CheckMessages(from sharding.EntityID, out *abi.Output) erro
 	return nil
 }
 
-// Accepts reports whether an entity takes messages of another one. It always
-// takes its own, and what a node answers in its name. If the type's manifest
-// names no types, it takes messages of all but those of other owners.
+// Accepts reports whether an entity accepts messages from another. It always
+// accepts its own, including answers that a node sends in its name. If the
+// type's manifest lists no types, it accepts messages of all types except those
+// of other owners.
 func (w *TypeRoutes) Accepts(to, from sharding.EntityID) bool {
 	if to == from {
 		return true
@@ -211,21 +220,21 @@ func (w *TypeRoutes) Accepts(to, from sharding.EntityID) bool {
 	return abi.MatchesType(w.MessagesFrom, from.Type)
 }
 
-// Types finds the active binding of an entity type; nil when there is none.
-// It must be safe for concurrent use and must not block.
+// Types finds the activation of an entity type, or nil if there is none. It
+// must be safe for concurrent use and must not block.
 type Types interface {
 	Lookup(entityType string) *Type
 }
 
-// guestPool names the instances of an executor that may hold the entities of a type:
-// those of a module, or of the revision of a type that has instances of its
-// own.
+// guestPool identifies the instances of an executor that may hold a type's
+// entities: those of a module, or those of one revision of a type with
+// OwnInstances.
 type guestPool struct {
 	Module   journal.Digest
-	Revision uint64 // 0: the types of the module share them
+	Revision uint64 // 0 if the types of the module share instances
 }
 
-// Pool is where the type's entities are held.
+// Pool returns the pool of the type's entities.
 func (t *Type) Pool() guestPool {
 	if t.OwnInstances {
 		return guestPool{t.Digest, cmp.Or(t.Made, t.Revision)}
@@ -233,8 +242,8 @@ func (t *Type) Pool() guestPool {
 	return guestPool{Module: t.Digest}
 }
 
-// Owes says for how long the commands of the type wait for what others of it
-// have spent, and which of its limits that was.
+// Owes returns how long commands of the type must wait because earlier ones
+// exceeded a budget, and the name of that limit.
 func (t *Type) Owes(now int64) (wait time.Duration, limit string) {
 	fuel, bytes := t.FuelBudget.Wait(now), t.BytesBudget.Wait(now)
 	if bytes > fuel {
@@ -243,7 +252,7 @@ func (t *Type) Owes(now int64) (wait time.Duration, limit string) {
 	return fuel, request.LimitFuel
 }
 
-// CheckID refuses an entity that a singleton type does not have.
+// CheckID returns an error if a singleton type does not have the entity.
 func (t *Type) CheckID(id sharding.EntityID) error {
 	if t.Singleton && id.ID != manifest.SingletonID {
 		return fmt.Errorf("%w: entity type %s has one entity, whose id is %q", sharding.ErrInvalidName, id.Type, manifest.SingletonID)
@@ -251,7 +260,7 @@ func (t *Type) CheckID(id sharding.EntityID) error {
 	return nil
 }
 
-// Mode is which outputs a command of the type may have.
+// Mode returns the kind of outputs that a command of the type may have.
 func (t *Type) Mode() abi.Mode {
 	switch {
 	case t.Transient:
@@ -268,8 +277,8 @@ func (t *Type) HasCommand(name string) bool { return t.Commands == nil || t.Comm
 // HasQuery reports that the type may have a query of that name.
 func (t *Type) HasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
 
-// LimitsOr are what a guest's answers on the type are held to; common are the
-// executor's.
+// LimitsOr returns the limits for guests' outputs: the type's own, or else
+// common, the executor's.
 func (t *Type) LimitsOr(common *abi.Limits) *abi.Limits {
 	if t.Limits != nil {
 		return t.Limits

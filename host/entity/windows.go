@@ -6,23 +6,22 @@ import (
 	"github.com/hostd/hostd/host/entity/window"
 )
 
-// What entities remember of their commands is on the heap of the process: up to
-// 10,000 ids and 4 MiB of replies each, while the entity is in memory. It is
-// none of the memory of guests, so it has a bound of its own. Above it entities
-// leave memory, of some with large windows the one that was asked for longest
-// ago. That costs them little: one that is loaded from a snapshot has a filter
-// of ids in the place of the window, which is read only for an id that may be
-// in it.
+// The idempotency windows of entities in memory are on the heap: up to 10,000
+// ids and 4 MiB of replies for each entity. They are not guest memory, so they
+// have a limit of their own. Above the limit, entities leave memory: of some
+// with large windows, the least recently used. A later load costs little,
+// because a snapshot has a filter of ids instead of the window, and the window
+// is read only for an id that the filter may contain.
 //
-// Windows of up to 8 commands and 1 KiB are not counted. They lie in the record
-// of the entity, and most entities have no others.
+// Windows of up to 8 commands and 1 KiB are not counted. They are part of the
+// entity, and most entities have no larger ones.
 
-// windows are the entities that have large windows.
+// windows tracks the entities with large windows.
 type windows struct {
 	list  []weighed
-	at    map[*entity]int // in list
-	bytes int64           // of all of them
-	hand  int             // where the next that is to leave is looked for
+	at    map[*entity]int // index in list
+	bytes int64           // of all windows in list
+	hand  int             // index in list at which the next victim is searched
 }
 
 type weighed struct {
@@ -31,19 +30,19 @@ type weighed struct {
 }
 
 const (
-	// windowsCompared is among how many the one that leaves is chosen.
+	// windowsCompared is the number of entities of which the victim is chosen.
 	windowsCompared = 8
-	// windowsShed bounds the entities that leave in one tick.
+	// windowsShed bounds the entities that are evicted in one tick.
 	windowsShed = 64
 )
 
-// note puts a command into the entity's window.
+// note adds a command to the entity's window.
 func (b *base) note(e *entity, r window.Command) {
 	e.note(r)
 	b.weigh(e)
 }
 
-// weigh counts what the window of an entity has grown by.
+// weigh counts the growth of the entity's window.
 func (b *base) weigh(e *entity) {
 	grown := e.seen.Growth()
 	if grown == 0 {
@@ -62,7 +61,7 @@ func (b *base) weigh(e *entity) {
 	w.bytes += grown
 }
 
-// unweigh takes an entity out whose window goes.
+// unweigh removes an entity that loses its window.
 func (b *base) unweigh(e *entity) {
 	w := &b.windows
 	i, known := w.at[e]
@@ -77,14 +76,14 @@ func (b *base) unweigh(e *entity) {
 	w.list = w.list[:last]
 	delete(w.at, e)
 	if len(w.list) == 0 {
-		*w = windows{} // a map keeps what it has grown to
+		*w = windows{} // a map never shrinks
 	} else if cap(w.list) > 1024 && len(w.list) < cap(w.list)/4 {
 		w.list = slices.Clip(slices.Clone(w.list))
 	}
 }
 
-// shedWindows lets entities leave until the windows of the others are within
-// their bound, or some have been looked at; then the next tick continues.
+// shedWindows evicts entities until the remaining windows are within the limit.
+// It examines a bounded number, and the next tick continues.
 func (m *residents) shedWindows() {
 	for n := 0; n < windowsShed && m.windows.bytes > m.opts.WindowBytes; n++ {
 		var victim *entity
