@@ -9,12 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestNewEntitiesAreNotRead: the first command of an entity that is known never
-// to have had a record is decided in the turn in which it comes, and nothing is
-// read for it; with one that has left it is otherwise.
+// TestNewEntitiesAreNotRead checks that the first command of an entity that is
+// known to have no record is decided in the same turn without reading, and that
+// an evicted entity is read.
 func TestNewEntitiesAreNotRead(t *testing.T) {
 	w := quiet(t)
-	w.core.stats.Loads = 1 // the world knows of every second
+	w.core.stats.Loads = 1 // the world reports every second load as absent
 	first := func(id string) (read bool) {
 		w.core.submit(w.now, []*request.Request{{
 			Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: id}, Name: "add", Payload: []byte("1"), ID: journal.CommandID(fmt.Sprint(id, w.core.stats.Loads)),

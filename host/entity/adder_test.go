@@ -14,18 +14,18 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// adder is a guest written against the frames: each entity is a sum. Commands:
-// add N emits one event, twice N emits two, note emits none, refuse N rejects
-// after it has emitted, deny rejects at once, trap traps. The reply and the
-// query "sum" are the sum in decimal.
+// adder is a guest that uses the frames directly. The state of an entity is a
+// sum. Commands: "add N" emits one event, "twice N" emits two, "note" emits
+// none, "refuse N" rejects after it has emitted, "deny" rejects immediately,
+// and "trap" traps. The reply, and the query "sum", are the sum in decimal.
 type adder struct {
 	w    *world
-	rev  uint64 // of the binding it was made for, or the other one of its module
+	rev  uint64 // revision of its activation, or the other revision with the same module
 	sums map[uint64]int64
 	most int
 	fuel int64
 	dead bool
-	away bool // a visit is under way elsewhere
+	away bool // a guest call is running elsewhere
 }
 
 var errTrap = errors.New("unreachable")
@@ -105,8 +105,8 @@ func (g *adder) Apply(h uint64, frames []byte) error {
 	}
 }
 
-// bound checks that what runs is what the log says: no older binding than was
-// written, and none before it is written.
+// bound checks that the guest runs under the revision in the log: no older one,
+// and none that is not in the log yet.
 func (g *adder) bound() {
 	if g.rev/2 != g.w.revision/2 {
 		g.w.problem("a guest of revision %d ran, the log is at %d", g.rev, g.w.revision)
@@ -215,12 +215,12 @@ func (g *adder) Drop(h uint64) error {
 	return nil
 }
 
-// Fuel is known from the state, so that what is recorded can be checked.
+// Fuel is a function of the state, so that recorded fuel can be checked.
 func (g *adder) Fuel() int64           { return g.fuel }
 func (*adder) About(sharding.EntityID) {}
 func (g *adder) Interrupt()            {}
 
-// MemoryBytes never falls, like a guest's.
+// MemoryBytes never decreases, like the memory of a real guest.
 func (g *adder) MemoryBytes() int64 {
 	g.most = max(g.most, len(g.sums))
 	return int64(g.most)
@@ -235,7 +235,7 @@ func (g *adder) Close() error {
 	return nil
 }
 
-// evolve is what an event makes of a sum.
+// evolve applies an event to a sum.
 func evolve(sum int64, ev journal.Event) int64 {
 	n, _ := strconv.ParseInt(string(ev.Payload), 10, 64)
 	if manifest.StateEventVersion(ev.Type) > 0 {

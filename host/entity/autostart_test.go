@@ -31,7 +31,7 @@ func (w *world) existing(s *autostartScan) {
 	w.existings = append(w.existings, s)
 }
 
-// existingFound hands over the oldest read of ids.
+// existingFound delivers the oldest read of ids.
 func (w *world) existingFound() {
 	if len(w.existings) > 0 {
 		s := w.existings[0]
@@ -49,7 +49,7 @@ func (w *world) ListExisting(_ context.Context, _ sharding.ShardID, _, after str
 	return ids, nil
 }
 
-// missing counts the entities that are to be in memory, and are neither there
+// missing counts the entities that should be in memory and are neither there
 // nor held back.
 func (w *world) missing() (n int) {
 	s := w.core.shard(worldShard)
@@ -66,7 +66,7 @@ func (w *world) missing() (n int) {
 	return n
 }
 
-// keeper is a world whose entities are remembered.
+// keeper returns a world with an always-on type.
 func keeper(t *testing.T) *world {
 	w := quiet(t)
 	w.autostart = true
@@ -75,7 +75,7 @@ func keeper(t *testing.T) *world {
 	return w
 }
 
-// later lets time pass and what there is to start come in.
+// later advances the clock and lets the entities start.
 func (w *world) later(d time.Duration) {
 	for range 100 {
 		w.now = w.now.Add(d / 100)
@@ -103,9 +103,9 @@ func (w *world) inMemory() (ids []string) {
 	return ids
 }
 
-// TestRememberedEntitiesComeBack: after a change of leaders every entity that
-// exists and was not let go is in memory, without being asked, and stays there
-// however long nobody asks.
+// TestRememberedEntitiesComeBack checks that after a change of the leader every
+// entity that exists and is not stopped is in memory without a request, and
+// stays there while it is idle.
 func TestRememberedEntitiesComeBack(t *testing.T) {
 	w := keeper(t)
 	const entities = 30
@@ -118,7 +118,7 @@ func TestRememberedEntitiesComeBack(t *testing.T) {
 	}
 	w.askOf("e02", request.Passivate, "", "")
 	w.askOf("e02", request.Command, "note", "awake")
-	w.askOf("e99", request.Query, "sum", "") // is nothing
+	w.askOf("e99", request.Query, "sum", "") // does not exist
 	records := len(w.log)
 	for range 2 {
 		w.handOver()
@@ -136,8 +136,8 @@ func TestRememberedEntitiesComeBack(t *testing.T) {
 	}
 }
 
-// TestRememberedEntitiesAreStartedSlowly: no more than the rate says, and those
-// of callers first.
+// TestRememberedEntitiesAreStartedSlowly checks that entities are started at
+// the configured rate, and after those of callers.
 func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
 	w := keeper(t)
 	for i := range 200 {
@@ -145,7 +145,7 @@ func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
 	}
 	w.core.starter = newAutostarter(autostartOptions{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
 	w.handOver()
-	w.later(time.Second) // what the rate has allowed before is at most a burst
+	w.later(time.Second) // the unused allowance is at most a burst
 	began := len(w.inMemory())
 	w.later(3 * time.Second)
 	if n := len(w.inMemory()) - began; began > 80 || n < 20 || n > 31 {
@@ -160,8 +160,9 @@ func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
 	}
 }
 
-// TestFailingEntitiesAreHeldBack: one that cannot be loaded is tried again ever
-// more rarely, while the others come in, and comes in when it can.
+// TestFailingEntitiesAreHeldBack checks that an entity that cannot be loaded is
+// retried at growing intervals while the others are started, and that it is
+// started when it can be loaded.
 func TestFailingEntitiesAreHeldBack(t *testing.T) {
 	w := keeper(t)
 	for i := range 20 {

@@ -13,7 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// executor is one whose entities are started, and its shards' lists of what exists.
+// lane is an executor whose entities are started, with lists of existing ids
+// per shard.
 type lane struct {
 	now      time.Time
 	deferred bool
@@ -22,7 +23,7 @@ type lane struct {
 	fired    []*request.Request
 	scans    []*autostartScan
 	existing map[string][]string // ids by type
-	broken   error               // of a reading
+	broken   error               // result of reads
 }
 
 func (l *lane) Now() time.Time                                        { return l.now }
@@ -41,7 +42,7 @@ func (l *lane) ListExisting(_ context.Context, _ sharding.ShardID, entityType, a
 	return ids, l.broken
 }
 
-// starterWorld is a starter of some types, and its lane.
+// starterWorld is an autostarter of some types with its executor.
 type starterWorld struct {
 	*lane
 	*autostarter
@@ -56,7 +57,7 @@ func newStarterWorld(opts autostartOptions) *starterWorld {
 	return w
 }
 
-// turn starts what may be, and ends the readings.
+// turn starts as many entities as possible and completes the reads.
 func (w *starterWorld) turn(t *testing.T) {
 	w.Start()
 	for _, s := range w.scans {
@@ -66,7 +67,7 @@ func (w *starterWorld) turn(t *testing.T) {
 	w.scans = nil
 }
 
-// end ends all starts that are under way.
+// end completes all starts in progress.
 func (w *starterWorld) end(err error) (ids []string) {
 	for _, r := range w.fired {
 		ids = append(ids, r.Entity.ID)
@@ -84,8 +85,8 @@ func idNames(n int) (ids []string) {
 	return ids
 }
 
-// TestAllThatExistsIsStarted: page by page, each once, no faster than the rate
-// and so many at once.
+// TestAllThatExistsIsStarted checks that entities are started page by page,
+// each once, within the limits of rate and concurrency.
 func TestAllThatExistsIsStarted(t *testing.T) {
 	w := newStarterWorld(autostartOptions{Rate: 100, Listed: true})
 	w.existing["a"] = idNames(2*pageSize + 3)
@@ -110,8 +111,8 @@ func TestAllThatExistsIsStarted(t *testing.T) {
 	}
 }
 
-// TestStartsMakeWay: for requests that wait, and while memory is short; what is
-// in memory already is not started.
+// TestStartsMakeWay checks that starts wait for requests that wait and while
+// memory is short, and that entities in memory are not started.
 func TestStartsMakeWay(t *testing.T) {
 	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"in", "out"}
@@ -132,8 +133,9 @@ func TestStartsMakeWay(t *testing.T) {
 	}
 }
 
-// TestFailedStartsAreHeldBack: ever longer, up to a bound; one that was stopped
-// on request is not tried again, and one that starts begins anew.
+// TestFailedStartsAreHeldBack checks that the wait doubles up to a bound, that
+// an entity stopped on request is not retried, and that a success resets the
+// wait.
 func TestFailedStartsAreHeldBack(t *testing.T) {
 	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"x"}
@@ -168,7 +170,8 @@ func TestFailedStartsAreHeldBack(t *testing.T) {
 	}
 }
 
-// TestTypesThatCannotBeReadAreTriedAgain as a whole.
+// TestTypesThatCannotBeReadAreTriedAgain checks that a type is retried as a
+// whole.
 func TestTypesThatCannotBeReadAreTriedAgain(t *testing.T) {
 	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.broken = []string{"x"}, errors.New("damaged")
@@ -188,8 +191,9 @@ func TestTypesThatCannotBeReadAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestTypesAreLearned: of one that is new the shards that are led are read, of
-// one that was known not again; singletons are started where nothing is listed.
+// TestTypesAreLearned checks that a new type is read in all shards that are
+// led, that a known type is not read again, and that singletons are started
+// without a list.
 func TestTypesAreLearned(t *testing.T) {
 	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.existing["b"] = []string{"x"}, []string{"y"}
@@ -215,7 +219,8 @@ func TestTypesAreLearned(t *testing.T) {
 	}
 }
 
-// TestShardsThatAreLostStartNothing: neither what was read nor what comes back.
+// TestShardsThatAreLostStartNothing checks that neither ids already read nor
+// late results are started after the leadership has ended.
 func TestShardsThatAreLostStartNothing(t *testing.T) {
 	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"x", "y"}

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// counter is a guest that costs next to nothing, so that a benchmark shows the
-// executor's own work.
+// counter is a guest that costs next to nothing, so that a benchmark measures
+// the executor's own work.
 type counter struct {
 	sums map[uint64]int64
 	out  []byte
@@ -43,8 +43,8 @@ func (g *counter) Query(uint64, []byte, Env) ([]byte, error) {
 	return g.out, nil
 }
 
-// bench is a journal that commits what it is given when the driver says so,
-// and forgets it.
+// bench is a journal that commits its proposals when the driver calls turn, and
+// forgets them.
 type bench struct {
 	core    *core
 	flights []flight
@@ -71,7 +71,7 @@ func (j *bench) existing(*autostartScan) {}
 
 func (j *bench) lookUp(q *inquiry) { j.core.answered(q) }
 
-// noTimers is a journal without any.
+// noTimers is a journal without timers.
 type noTimers struct{}
 
 func (noTimers) DueTimers(context.Context, sharding.ShardID, int64, int, func(sharding.EntityID, string, int64) bool) ([]journal.Timer, int64, error) {
@@ -118,7 +118,7 @@ func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, j
 	return nil, nil
 }
 
-// turn takes requests through the core, the log and back.
+// turn passes requests through the core and the log.
 func (j *bench) turn(reqs []*request.Request) {
 	c := j.core
 	c.submit(c.now, reqs)
@@ -145,14 +145,15 @@ func newBench() *bench {
 	return j
 }
 
-// One operation is one command, 16 a turn, over 64 resident entities.
+// BenchmarkCommand: one operation is one command, 16 per turn, over 64 resident
+// entities.
 func BenchmarkCommand(b *testing.B) {
 	benchmarkLane(b, func(r *request.Request, n int) {
 		r.Kind, r.Name, r.ID = request.Command, "add", journal.CommandID(fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", n))
 	})
 }
 
-// One operation is one query, 16 a turn.
+// BenchmarkQuery: one operation is one query, 16 per turn.
 func BenchmarkQuery(b *testing.B) {
 	benchmarkLane(b, func(r *request.Request, _ int) { r.Kind, r.Name = request.Query, "total" })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// fill brings entities into memory.
+// fill loads entities into memory.
 func (j *bench) fill(entities int) {
 	reqs := make([]*request.Request, 0, 1024)
 	for i := range entities {
@@ -32,8 +32,8 @@ func (j *bench) query(id string) *request.Request {
 		Entity: sharding.EntityID{Type: "t", ID: id}}
 }
 
-// executorSteps are what an executor does between two looks at its queues, each
-// at its bound. The function that one returns does it once.
+// executorSteps returns the steps that an executor takes between two looks at
+// its queues, each at its bound. The function of a step performs it once.
 func executorSteps(b *testing.B) []struct {
 	name string
 	make func() func()
@@ -183,9 +183,9 @@ func executorSteps(b *testing.B) []struct {
 	}
 }
 
-// BenchmarkExecutorStepsAtTheirBound runs each step once an iteration, made
-// anew each time, and reports the longest. What others on the executor wait for
-// beside guests is no longer than that.
+// BenchmarkExecutorStepsAtTheirBound runs each step once per iteration, with
+// new data each time, and reports the longest duration. Apart from guest calls,
+// other requests on the executor wait no longer than that.
 func BenchmarkExecutorStepsAtTheirBound(b *testing.B) {
 	for _, step := range executorSteps(b) {
 		b.Run(step.name, func(b *testing.B) {

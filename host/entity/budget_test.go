@@ -11,15 +11,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestBudgetsOfAType: past what its type may spend in a second a command writes
-// nothing, and says which limit that is and when to come again; what is
-// remembered is answered all the same, and queries are.
+// TestBudgetsOfAType checks that a command beyond its type's budget writes
+// nothing, and returns the limit and the time to wait, while duplicates and
+// queries are still answered.
 func TestBudgetsOfAType(t *testing.T) {
 	for _, name := range []string{request.LimitFuel, request.LimitBytes} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
 			if name == request.LimitFuel {
-				w.typ.FuelBudget = NewBudget(1000) // a command takes ten thousands
+				w.typ.FuelBudget = NewBudget(1000) // a command costs tens of thousands
 			} else {
 				w.typ.BytesBudget = NewBudget(10)
 			}
@@ -47,8 +47,8 @@ func TestBudgetsOfAType(t *testing.T) {
 	}
 }
 
-// TestRefusedCommandsSpend: a command that its guest rejects, or fails in, has
-// spent its fuel and written nothing.
+// TestRefusedCommandsSpend checks that a command which its guest rejects or
+// fails has spent its fuel and written nothing.
 func TestRefusedCommandsSpend(t *testing.T) {
 	for _, name := range []string{"deny", "trap"} {
 		t.Run(name, func(t *testing.T) {
@@ -66,14 +66,14 @@ func TestRefusedCommandsSpend(t *testing.T) {
 	}
 }
 
-// TestBudgetsHoldDeliveries: past a budget of their type deliveries wait, those
-// that were admitted while there was some left go back to their senders, and
-// none is lost.
+// TestBudgetsHoldDeliveries checks that deliveries beyond their type's budget
+// wait, that deliveries admitted before the budget was spent go back to their
+// senders, and that none is lost.
 func TestBudgetsHoldDeliveries(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
 	w.typ.FuelBudget = NewBudget(100_000)
-	const each = 4 // carried out in a second, of some 26,000 each, at least
+	const each = 4 // executed per second, at a cost of at least some 26,000 each
 	got := w.flood(1024)
 	step := func(d time.Duration) (done, sentBack int) {
 		w.now = w.now.Add(d)
@@ -114,8 +114,8 @@ func TestBudgetsHoldDeliveries(t *testing.T) {
 	}
 }
 
-// TestBudgetsHoldTheIntake: deliveries that come while the budget is spent are
-// not admitted until it is paid.
+// TestBudgetsHoldTheIntake checks that deliveries which arrive while the budget
+// is spent are not admitted until it is paid.
 func TestBudgetsHoldTheIntake(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
@@ -148,11 +148,11 @@ func TestBudgetsHoldTheIntake(t *testing.T) {
 	}
 }
 
-// TestBudgetsHoldTimers: timers of a type beyond its budget fire later, each of
-// them once.
+// TestBudgetsHoldTimers checks that timers beyond their type's budget fire
+// later, each once.
 func TestBudgetsHoldTimers(t *testing.T) {
 	a := newAlarms(t, 1)
-	a.core.opts.Types.Lookup("t").FuelBudget = NewBudget(9000) // a timer takes 900
+	a.core.opts.Types.Lookup("t").FuelBudget = NewBudget(9000) // a timer costs 900
 	for i := range 40 {
 		e := sharding.EntityID{Type: "t", ID: string(rune('a' + i))}
 		a.timers[1] = append(a.timers[1], journal.Timer{Entity: e, Name: "wake", Due: a.core.now.UnixNano(), Command: []byte("ring")})

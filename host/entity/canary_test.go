@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// follow has the node serve the next revision of what it serves, as change has
-// it.
+// follow makes the node serve the next revision, with the change applied to the
+// type.
 func (w *world) follow(change func(*Type)) {
 	next := *w.typ
 	w.newest++
@@ -26,8 +26,8 @@ func mute(t *Type)   { t.Muted = true }
 func unmute(t *Type) { t.Muted = false }
 func same(*Type)     {}
 
-// waiting submits a command of the entity x, and lets the world work without
-// waiting for it.
+// waiting submits a command to entity x and runs the world without waiting for
+// the answer.
 func (w *world) waiting(id string) *asked {
 	w.t.Helper()
 	a := &asked{}
@@ -52,7 +52,8 @@ func (w *world) work() {
 	}
 }
 
-// carriedOut demands that a command was, and left one record.
+// carriedOut requires that the command was executed and left the given number
+// of records.
 func (w *world) carriedOut(a *asked, records int) {
 	w.t.Helper()
 	if a.got == nil || a.got.Err != nil || len(w.log) != records {
@@ -60,8 +61,8 @@ func (w *world) carriedOut(a *asked, records int) {
 	}
 }
 
-// TestMutedEntitiesWait: they write nothing until the bindings move, answer
-// queries, and are not loaded again for it.
+// TestMutedEntitiesWait checks that entities whose writes are paused write nothing
+// until the activations change, answer queries, and are not loaded again for it.
 func TestMutedEntitiesWait(t *testing.T) {
 	w := quiet(t)
 	w.follow(same)
@@ -86,8 +87,9 @@ func TestMutedEntitiesWait(t *testing.T) {
 	}
 }
 
-// TestLateVisitsCountForNothing: what a guest was asked before its entity was
-// muted, or came to another module, and answers after that, is asked again.
+// TestLateVisitsCountForNothing checks that a guest call that returns after its
+// entity's writes were paused, or after it got another module, has no effect,
+// and that its request is decided again.
 func TestLateVisitsCountForNothing(t *testing.T) {
 	for name, change := range map[string]func(*Type){
 		"muted":          mute,
@@ -119,8 +121,9 @@ func TestLateVisitsCountForNothing(t *testing.T) {
 	}
 }
 
-// TestFences: one succeeds when the log has its revision, asks again for one
-// that was lost, and fails where the node does not serve it.
+// TestFences checks that a fence succeeds once the log has its revision,
+// proposes a lost revision again, and fails if the node does not serve the
+// revision.
 func TestFences(t *testing.T) {
 	w := quiet(t)
 	w.follow(same)

@@ -11,8 +11,8 @@ import (
 
 func id(i int) journal.CommandID { return journal.CommandID(fmt.Sprintf("c%d", i)) }
 
-// TestLogClockNeverRunsBack: a wall clock that is set back, or a leader whose
-// clock is behind, records no earlier time.
+// TestLogClockNeverRunsBack checks that a wall clock that is set back, or a
+// leader whose clock is behind, never records an earlier time.
 func TestLogClockNeverRunsBack(t *testing.T) {
 	w := newWorld(t, 1)
 	w.elect()

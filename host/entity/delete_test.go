@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDeleteEndsWhatCameBefore: a deletion leaves a tombstone that readers see,
-// once under its id whatever the entity has become since; that of nothing
-// leaves a record and no event.
+// TestDeleteEndsWhatCameBefore checks that a deletion writes a tombstone for
+// readers, takes effect once per id whatever happened since, and writes a
+// record without an event if the entity does not exist.
 func TestDeleteEndsWhatCameBefore(t *testing.T) {
 	w := quiet(t)
 	if res := w.ask(request.Delete, "", "none"); res.Err != nil || res.Sequence != 0 {
@@ -44,9 +44,9 @@ func TestDeleteEndsWhatCameBefore(t *testing.T) {
 	}
 }
 
-// TestLateActionsEndNothingElse: what a person asked for so long ago that the
-// entity has forgotten it is refused, and does not end what came after it, or
-// another timer.
+// TestLateActionsEndNothingElse checks that a retry of an operator's request
+// that the entity has forgotten is rejected, and does not delete a later entity
+// or skip a later timer.
 func TestLateActionsEndNothingElse(t *testing.T) {
 	for _, kind := range []request.Kind{request.Delete, request.SkipTimer} {
 		w := quiet(t)
@@ -84,7 +84,6 @@ func TestLateActionsEndNothingElse(t *testing.T) {
 	}
 }
 
-// TestReadOnlyNodesDeleteNothing.
 func TestReadOnlyNodesDeleteNothing(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "a")

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDeposedLeadersAnswerNothing: no answer of a query, and no refusal that
-// depends on a state, leaves a node before a read round has been confirmed that
-// began after the request came. A leader that was deposed has none.
+// TestDeposedLeadersAnswerNothing checks that no answer to a query, and no
+// rejection that depends on state, is sent before a ReadIndex round requested
+// after the request is confirmed. A deposed leader gets no confirmation.
 func TestDeposedLeadersAnswerNothing(t *testing.T) {
 	for name, r := range map[string]request.Request{
 		"query":     {Kind: request.Query, Name: "sum", ExpectedSequence: request.NoExpectation},
@@ -29,7 +29,7 @@ func TestDeposedLeadersAnswerNothing(t *testing.T) {
 			if got.got != nil || len(w.rounds) != 1 {
 				t.Fatalf("answered %+v, with %d read rounds asked for", got.got, len(w.rounds))
 			}
-			w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node
+			w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // of another node
 			var moved *sharding.NotLeaderError
 			if got.got == nil || !errors.As(got.got.Err, &moved) {
 				t.Fatalf("answered %+v, want that another node leads", got.got)

@@ -11,11 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDormantEntitiesKeepAll: whatever an entity is, it is the same when it
-// comes back. A field that is added to entity and not to its record is found
-// here.
+// TestDormantEntitiesKeepAll checks that an entity is unchanged after
+// hibernation. It fails if a field is added to entity and not to its record.
 func TestDormantEntitiesKeepAll(t *testing.T) {
-	ignored := map[string]bool{ // by what else changes with it
+	ignored := map[string]bool{ // covered by other fields
 		"phase": true, "waits": true, "seg": true,
 		"place": true, "idler": true, "last": true, "waiting": true, "extra": true,
 	}
@@ -54,14 +53,14 @@ func TestDormantEntitiesKeepAll(t *testing.T) {
 	}
 }
 
-// dormantPage is how large a page of dormant entities is.
+// dormantPage is the size of a page of hibernated entities.
 const dormantPage = 256 << 10
 
-// TestDormantPages: while entities are dormant, asked for and let go of at
-// random, what is dormant fills a good part of the pages, and in the end none
-// is left.
+// TestDormantPages hibernates, uses and evicts entities at random, and checks
+// that the records fill a good part of their pages and that no page is left at
+// the end.
 func TestDormantPages(t *testing.T) {
-	const entities = 9000 // more than fit in one part of a table
+	const entities = 9000 // more than fit into one part of a table
 	j := crowd(entities, 2)
 	c, s := j.core, j.core.shard(worldShard)
 	c.opts.PassivateAfter, c.opts.DormantAfter = time.Hour, 2*time.Second
@@ -119,8 +118,8 @@ func TestDormantPages(t *testing.T) {
 	t.Logf("at most %d KiB of pages", most>>10)
 }
 
-// TestDormantEntitiesEndWithTheLane: nothing of them is left, and what is not
-// dormant is let go of as ever.
+// TestDormantEntitiesEndWithTheLane checks that Close leaves nothing of
+// hibernated entities, and evicts the others as usual.
 func TestDormantEntitiesEndWithTheLane(t *testing.T) {
 	const entities = 500
 	j := crowd(entities, 1)
@@ -146,8 +145,9 @@ func TestDormantEntitiesEndWithTheLane(t *testing.T) {
 	}
 }
 
-// TestDormantEntitiesLeaveWithTheirInstance: they are passive then, and whoever
-// is asked for is loaded as it was.
+// TestDormantEntitiesLeaveWithTheirInstance checks that hibernated entities are
+// passive after their instance is closed, and unchanged when they are loaded
+// again.
 func TestDormantEntitiesLeaveWithTheirInstance(t *testing.T) {
 	const entities = 500
 	for _, awake := range []int{0, 10} {

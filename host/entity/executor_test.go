@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// sleeper is a guest that adds numbers; the command "slow" takes longer than a
-// executor waits for a visit. It notices being called by two goroutines at once.
+// sleeper is a guest that adds numbers. Its command "slow" takes longer than an
+// executor waits for a guest call. It detects concurrent calls.
 type sleeper struct {
 	t     *testing.T
 	sums  map[uint64]int64
@@ -65,7 +65,7 @@ func (g *sleeper) Handle(h uint64, frames []byte, env Env) ([]byte, error) {
 		return nil, err
 	}
 	if string(req.Name) == "slow" {
-		if g.slept.Add(1)%2 == 0 && env.Long != nil { // the others are left to the overseer
+		if g.slept.Add(1)%2 == 0 && env.Long != nil { // leave the other half to the watchdog
 			env.Long()
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -101,7 +101,8 @@ func (g *sleeper) Interrupt()            {}
 func (g *sleeper) MemoryBytes() int64    { return 1 << 20 }
 func (g *sleeper) Close() error          { return nil }
 
-// committer is a log of one that commits in order, on a goroutine of its own.
+// committer is the log of a single node that commits in order, on its own
+// goroutine.
 type committer struct {
 	lane *executor
 	in   chan appliedEntry
@@ -171,7 +172,7 @@ func (c *committer) ReadSince(context.Context, sharding.ShardID, sharding.Entity
 }
 
 func (c *committer) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
-	return nil, nil // snapshots are refused, which an executor must not notice
+	return nil, nil // snapshots are rejected, which must not affect the executor
 }
 
 func (c *committer) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID) (uint64, error) {
@@ -200,7 +201,7 @@ type onlyType struct{ t *Type }
 
 func (o onlyType) Lookup(string) *Type { return o.t }
 
-// answers collects completions.
+// answers collects completed requests.
 type answers struct {
 	wg  sync.WaitGroup
 	mu  sync.Mutex
@@ -214,18 +215,18 @@ func (a *answers) Complete(r *request.Request) {
 	a.wg.Done()
 }
 
-// TestLaneGoesOnWithoutASlowVisit runs an executor on real goroutines with guests
-// that run long: no guest is entered twice at a time, every request is answered
-// once, each entity's replies add up in order, and others are answered while a
-// visit runs long.
+// TestLaneGoesOnWithoutASlowVisit runs an executor on real goroutines with slow
+// guest calls. No guest is entered twice at a time, every request is answered
+// once, each entity's replies add up in order, and other requests are answered
+// during a slow call.
 func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
 	var slept atomic.Int64
 	log := &committer{in: make(chan appliedEntry, 1<<16), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
-		time.Sleep(3 * time.Millisecond) // opening runs long too
+		time.Sleep(3 * time.Millisecond) // opening is slow too
 		return &sleeper{t: t, sums: map[uint64]int64{}, slept: &slept}, nil
 	}}
-	// An instance of 1 MiB is full: every entity gets its own.
+	// An instance is full at 1 MiB, so every entity gets its own.
 	lane := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}, InstanceBytes: 1 << 20}, nil)
 	log.lane = lane
 	go log.run()
@@ -274,7 +275,7 @@ func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
 	<-log.done
 }
 
-// leads asks the executor whether it serves a shard.
+// leads reports whether the executor leads a shard.
 func (l *executor) leads(s sharding.ShardID) bool {
 	var a answers
 	a.wg.Add(1)
@@ -283,7 +284,8 @@ func (l *executor) leads(s sharding.ShardID) bool {
 	return a.got[0].Result.Err == nil
 }
 
-// TestSubmitAfterCloseIsAnswered: nobody waits for ever on an executor that ended.
+// TestSubmitAfterCloseIsAnswered checks that requests to a closed executor are
+// answered.
 func TestSubmitAfterCloseIsAnswered(t *testing.T) {
 	log := &committer{in: make(chan appliedEntry, 1), records: map[sharding.EntityID][]journal.Record{}}
 	lane := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{}}, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// someCallers are callers of the model and of tests, and nobody.
+// someCallers returns callers, including the anonymous one.
 func someCallers(t testing.TB) []*principal.Principal {
 	t.Helper()
 	out := []*principal.Principal{nil}
@@ -24,10 +24,10 @@ func someCallers(t testing.TB) []*principal.Principal {
 	return out
 }
 
-// TestCallersTakeTurnsInALane: one caller has 200 commands wait, on one entity
-// or on many, and others have 20 each that come after them. Of what is decided
-// first each has its share, and what one asks of an entity is in order; so too
-// where the shard was full and held all of them back.
+// TestCallersTakeTurnsInALane lets one caller queue 200 commands, on one entity
+// or on many, and others 20 each after them. Each caller must get its share of
+// the first decisions, and its commands to an entity must stay in order, also
+// if the shard was full and deferred all of them.
 func TestCallersTakeTurnsInALane(t *testing.T) {
 	who := someCallers(t)
 	for _, entities := range []int{1, 50} {
@@ -41,7 +41,7 @@ func TestCallersTakeTurnsInALane(t *testing.T) {
 				}
 			}
 			for caller := range 3 {
-				for n := range entities { // brought into memory
+				for n := range entities { // load the entities
 					r := command(caller, n)
 					r.ID += "-first"
 					if res := w.submit(r); res.Err != nil {

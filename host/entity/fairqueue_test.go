@@ -18,7 +18,7 @@ func named(t testing.TB, name string) *principal.Principal {
 	return p
 }
 
-// apart are callers that share a place with nobody.
+// apart returns n callers that share no place.
 func apart(t testing.TB, q *fairQueue[item], n int) (out []*principal.Principal) {
 	t.Helper()
 	taken := map[uint64]bool{}
@@ -32,15 +32,15 @@ func apart(t testing.TB, q *fairQueue[item], n int) (out []*principal.Principal)
 	return out
 }
 
-// item is the nth of a caller and a type.
+// item is the nth item of a caller and a type.
 type item struct {
 	who  string
 	what string
 	n    int
 }
 
-// TestCallersTakeTurns: of 200 that one asks for, and few that others do, each
-// other one is served as often as the first as long as it has something.
+// TestCallersTakeTurns checks that if one caller has 200 items and others have
+// few, each of the others is served as often as the first while it has items.
 func TestCallersTakeTurns(t *testing.T) {
 	var q fairQueue[item]
 	who := apart(t, &q, 3)
@@ -74,7 +74,8 @@ func TestCallersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTypesOfACallerTakeTurns: and their number does not give it more turns.
+// TestTypesOfACallerTakeTurns also checks that more types do not give a caller
+// more turns.
 func TestTypesOfACallerTakeTurns(t *testing.T) {
 	var q fairQueue[item]
 	who := apart(t, &q, 2)
@@ -96,9 +97,9 @@ func TestTypesOfACallerTakeTurns(t *testing.T) {
 	}
 }
 
-// TestQueueAgreesWithModel: whatever comes, goes and is taken out, nothing is
-// lost or doubled, what is of one caller and one type goes in order, and nobody
-// is served twice while another one waits that was there before.
+// TestQueueAgreesWithModel checks under random operations that no item is lost
+// or duplicated, that items of one caller and type stay in order, and that no
+// caller is served twice while another one waits that was there before.
 func TestQueueAgreesWithModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -107,7 +108,7 @@ func TestQueueAgreesWithModel(t *testing.T) {
 		for i := range rng.IntN(90) {
 			who = append(who, named(t, fmt.Sprint(i)))
 		}
-		var waiting []item // in the order of coming
+		var waiting []item // in order of arrival
 		passed := map[uint64]map[uint64]int{}
 		place := map[string]uint64{}
 		made := 0
@@ -139,7 +140,7 @@ func TestQueueAgreesWithModel(t *testing.T) {
 					}
 				}
 				waiting = slices.Delete(waiting, at, at+1)
-				// How often each waiting place was passed over by this one.
+				// The places that this place has overtaken.
 				waits := map[uint64]bool{}
 				for _, w := range waiting {
 					waits[place[w.who]] = true

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestFaultsAreForgotten: an entity that is not in memory is known for an hour
-// after its last fault, and after the time for which it was parked, and no
-// longer: callers with fresh ids do not grow the lane.
+// TestFaultsAreForgotten checks that an entity outside memory is known for an
+// hour after its last fault or the end of its quarantine, and no longer, so
+// that callers with new ids cannot grow the executor without bound.
 func TestFaultsAreForgotten(t *testing.T) {
 	w := quiet(t)
 	const once = 300
@@ -42,8 +42,8 @@ func TestFaultsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestFaultsThatAreRememberedAreBounded: one less than the bound, the bound,
-// and one more, which takes the place of those whose time is nearest.
+// TestFaultsThatAreRememberedAreBounded tests one entity below, at and above
+// the limit, at which the faults that would expire first are forgotten.
 func TestFaultsThatAreRememberedAreBounded(t *testing.T) {
 	w := quiet(t)
 	for i := range maxFaultyEntities + 1 {
@@ -64,7 +64,8 @@ func TestFaultsThatAreRememberedAreBounded(t *testing.T) {
 	}
 }
 
-// TestFaultsGoWithTheirShard: what the executor led once is not remembered.
+// TestFaultsGoWithTheirShard checks that faults are forgotten with the
+// leadership.
 func TestFaultsGoWithTheirShard(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "trap", "a")

@@ -13,7 +13,8 @@ type spoken struct{ text, words string }
 func (s *spoken) Error() string     { return s.text }
 func (s *spoken) LastWords() string { return s.words }
 
-// TestWordsAreRemembered: once, and of many the beginning and the end.
+// TestWordsAreRemembered checks that a guest's output is remembered once, and
+// of long output the beginning and the end.
 func TestWordsAreRemembered(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

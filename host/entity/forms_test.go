@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestPayloadsAreHeldToSchemas: what does not fit is refused before the guest
-// is called, and a message becomes a dead letter; a retry of what was carried
-// out and the command of a timer are not looked at.
+// TestPayloadsAreHeldToSchemas checks that an invalid payload is rejected
+// without a guest call, that such a message becomes a dead letter, and that
+// duplicates and commands of timers are not checked.
 func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("later"), Due: 1, Command: []byte("add"), Payload: []byte("1")}
@@ -81,8 +81,8 @@ func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	}
 }
 
-// TestMessagesMayKnowMore: members that the schema does not know are refused to
-// clients, and pass in a message; no payload is null.
+// TestMessagesMayKnowMore checks that unknown members are rejected from clients
+// and accepted in messages, and that an empty payload counts as null.
 func TestMessagesMayKnowMore(t *testing.T) {
 	closed, err := schema.Compile([]byte(`{"type":["object","null"],"additionalProperties":false}`), nil)
 	if err != nil {
@@ -99,7 +99,8 @@ func TestMessagesMayKnowMore(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreNearAreTold: one that clients may not use is not.
+// TestNamesThatAreNearAreTold checks that errors suggest a similar name, unless
+// clients may not use it.
 func TestNamesThatAreNearAreTold(t *testing.T) {
 	w := quiet(t)
 	w.typ.Commands, w.typ.Queries = map[string]bool{"add": true, "note": true}, map[string]bool{"sum": true}
@@ -114,8 +115,8 @@ func TestNamesThatAreNearAreTold(t *testing.T) {
 	}
 }
 
-// longCheck is a type whose command add has a schema with a pattern that takes
-// many steps on the payload.
+// longCheck gives the command "add" of a type a schema with a pattern that
+// takes many steps on the returned payload.
 func longCheck(t *testing.T, typ *Type) (payload []byte) {
 	t.Helper()
 	s, err := schema.Compile([]byte(`{"type":"string","pattern":"[a-z]{0,200}!"}`), nil)
@@ -126,8 +127,9 @@ func longCheck(t *testing.T, typ *Type) (payload []byte) {
 	return []byte(`"` + strings.Repeat("a", 1000) + `"`)
 }
 
-// TestLongChecksGiveTheExecutorAway: a check is a part of the guest call, which
-// the executor goes on without, and it ends at the request's deadline.
+// TestLongChecksGiveTheExecutorAway checks that the executor continues without
+// a long payload check, which is part of the guest call, and that the check
+// ends at the request's deadline.
 func TestLongChecksGiveTheExecutorAway(t *testing.T) {
 	typ := &Type{}
 	payload, now := longCheck(t, typ), time.Unix(1000, 0)
@@ -150,8 +152,8 @@ func TestLongChecksGiveTheExecutorAway(t *testing.T) {
 	}
 }
 
-// TestChecksSpendFuel: what a check costs counts for what the type may spend in
-// a second, also if the payload does not fit.
+// TestChecksSpendFuel checks that the cost of a check is charged to the type's
+// budget, also if the payload is invalid.
 func TestChecksSpendFuel(t *testing.T) {
 	w := quiet(t)
 	w.tell("a")

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestInstancesHaveABoundOfEntities: one that is full by number is given no
-// more, however little memory they take.
+// TestInstancesHaveABoundOfEntities checks that an instance that is full by
+// number gets no more entities, however small they are.
 func TestInstancesHaveABoundOfEntities(t *testing.T) {
 	j := newBench()
 	j.fill(maxInstanceEntities + 1)

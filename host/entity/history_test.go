@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// latest is the history of an entity of a durable type: records of one state
+// latest is the history of an entity of a durable type: records with one state
 // each, and a snapshot.
 type latest struct {
 	records  []journal.Record
@@ -55,7 +55,7 @@ func (h *latest) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf u
 	return 0, 0, nil
 }
 
-// loader keeps what a guest is given to load.
+// loader is a guest that keeps what it was given to load.
 type loader struct {
 	Guest
 	given abi.Request
@@ -67,7 +67,7 @@ func (l *loader) Load(_ uint32, _ uint64, frames []byte) (bool, error) {
 	return true, abi.ParseRequest(&l.given, frames)
 }
 
-// of is a durable type of a module, as a manifest describes it.
+// of returns a durable type of a module, as a manifest describes it.
 func of(module byte, version int, reads ...int) *Type {
 	about := manifest.EntityType{Kind: manifest.DurableState, StateVersion: version}
 	for _, v := range reads {
@@ -76,7 +76,8 @@ func of(module byte, version int, reads ...int) *Type {
 	return &Type{Name: "draft", Durable: true, Digest: journal.Digest{module}, TypeRoutes: TypeRoutes{States: about.States()}}
 }
 
-// loads has a guest of a type load the entity, and returns what it was given.
+// loads loads the entity into a guest of a type, and returns what the guest was
+// given.
 func (h *latest) loads(t *testing.T, typ *Type) (abi.Request, int, error) {
 	t.Helper()
 	l := historyLoad{ID: one, Shard: 1, Type: typ}
@@ -95,8 +96,8 @@ func (h *latest) loads(t *testing.T, typ *Type) (abi.Request, int, error) {
 	return g.given, g.calls, err
 }
 
-// TestStatesHaveVersions: a guest is told the version of a state that is not
-// its own, and gets none that its module does not read.
+// TestStatesHaveVersions checks that a guest gets the version of a state that
+// is not its own, and no state that its module cannot read.
 func TestStatesHaveVersions(t *testing.T) {
 	var h latest
 	h.writes(1, "old")
@@ -130,9 +131,9 @@ func TestStatesHaveVersions(t *testing.T) {
 	}
 }
 
-// TestSnapshotsOfOthersAreNoStates: a snapshot of another module says where a
-// history goes on, but the state is the one of the record there, whose version
-// is known.
+// TestSnapshotsOfOthersAreNoStates checks that a snapshot of another module
+// only provides a position in the history, and that the state comes from the
+// record there, whose version is known.
 func TestSnapshotsOfOthersAreNoStates(t *testing.T) {
 	for _, filter := range [][]byte{nil, make([]byte, 8)} {
 		h := latest{snapshot: &journal.Snapshot{Entity: one, Sequence: 2, Hash: journal.Hash{2}, Module: journal.Digest{1}, Window: 2, Keep: 1, Filter: filter, State: []byte("made"), Stands: journal.Position{Index: 1}}}
@@ -149,9 +150,9 @@ func TestSnapshotsOfOthersAreNoStates(t *testing.T) {
 	}
 }
 
-// TestCommandsComeInChunks: an entity's records may have no events, and more
-// replies than there is memory. No chunk has more than a bound of them, those of
-// commands are nothing for the guest, and nothing is lost or doubled.
+// TestCommandsComeInChunks checks records without events whose replies exceed
+// the memory: no chunk exceeds its limit, chunks of commands have nothing for
+// the guest, and no command is lost or duplicated.
 func TestCommandsComeInChunks(t *testing.T) {
 	h := &latest{}
 	h.writes(1, `"first"`)

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestIdleEntitiesLeaveMemory: an executor with nothing to do still lets idle
-// entities go, and the instances that are empty then; the next request finds
-// the entity as it was.
+// TestIdleEntitiesLeaveMemory checks that an executor without work still evicts
+// idle entities and closes empty instances, and that the next request finds the
+// entity unchanged.
 func TestIdleEntitiesLeaveMemory(t *testing.T) {
 	log := &committer{in: make(chan appliedEntry, 1<<10), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
 	var slept atomic.Int64

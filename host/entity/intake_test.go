@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// flood submits deliveries to one entity and returns what becomes of them.
+// flood submits n deliveries to one entity and returns their outcomes.
 func (w *world) flood(n int) (got []*asked) {
 	var reqs []*request.Request
 	for i := range n {
@@ -30,9 +30,10 @@ func (w *world) flood(n int) (got []*asked) {
 	return got
 }
 
-// TestDeliveriesWaitForCallers: beside callers few deliveries are admitted, the
-// fewer the longer commits take; alone many are. What waits is bounded, and
-// leaves half of the shard's requests to callers.
+// TestDeliveriesWaitForCallers checks that few deliveries are admitted while
+// there are callers, the fewer the longer commits take, and many without
+// callers. The waiting deliveries are bounded, and leave half of the shard's
+// requests to callers.
 func TestDeliveriesWaitForCallers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -71,8 +72,8 @@ func TestDeliveriesWaitForCallers(t *testing.T) {
 	}
 }
 
-// TestRatesHoldDeliveries: past the rate of their type deliveries wait until it
-// allows them, or until their deadline.
+// TestRatesHoldDeliveries checks that deliveries beyond their type's rate wait
+// until it allows them or their deadline passes.
 func TestRatesHoldDeliveries(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
@@ -106,8 +107,9 @@ func TestRatesHoldDeliveries(t *testing.T) {
 	}
 }
 
-// TestSuspendedTypesTakeNoSends: a delivery to a suspended type goes back to
-// its sender, whether the type was suspended before it came or while it waited.
+// TestSuspendedTypesTakeNoSends checks that a delivery to a suspended type goes
+// back to its sender, whether the type was suspended before the delivery
+// arrived or while it waited.
 func TestSuspendedTypesTakeNoSends(t *testing.T) {
 	for _, waiting := range []bool{false, true} {
 		t.Run(fmt.Sprint("waiting ", waiting), func(t *testing.T) {
@@ -133,8 +135,8 @@ func TestSuspendedTypesTakeNoSends(t *testing.T) {
 	}
 }
 
-// TestNodesOutboxIsBounded: one below the bound, at it and past it, by number
-// and by bytes; commands that send nothing go on.
+// TestNodesOutboxIsBounded tests below, at and above the limit, by number and
+// by bytes. Commands without messages are not affected.
 func TestNodesOutboxIsBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.EntitySends, w.core.opts.ShardSends, w.core.opts.NodeSends, w.core.opts.NodeSendBytes = 100, 100, 10, 10_000

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestInternalCommandsAreNotForClients: one that is internal is refused to
-// clients before a guest is called, whether or not its id is known, and carried
-// out where an entity or a timer sends it.
+// TestInternalCommandsAreNotForClients checks that internal commands of clients
+// are rejected without a guest call, whether or not the id is known, and that
+// those of entities and timers are executed.
 func TestInternalCommandsAreNotForClients(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "before")

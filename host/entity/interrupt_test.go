@@ -14,13 +14,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// endless is a guest whose command "endless" ends at its deadline, or when it
-// is interrupted, like one of the engine.
+// endless is a guest whose command "endless" runs until its deadline or an
+// interrupt, like a call of the real engine.
 type endless struct {
 	*sleeper
 	once        sync.Once
 	interrupted chan struct{}
-	open        *atomic.Int64 // guests
+	open        *atomic.Int64 // number of open guests
 	entered     chan struct{}
 }
 
@@ -53,7 +53,7 @@ func (g *endless) Close() error {
 	return nil
 }
 
-// endlessLane is an executor of endless guests that leads shard 1.
+// endlessLane returns an executor of endless guests that leads shard 1.
 func endlessLane(t *testing.T) (lane *executor, open *atomic.Int64, entered chan struct{}) {
 	open, entered = new(atomic.Int64), make(chan struct{}, 16)
 	log := &committer{in: make(chan appliedEntry, 1<<10), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
@@ -83,8 +83,8 @@ func endlessRequest(id, name string, deadline time.Time, a *answers) *request.Re
 	}
 }
 
-// TestDeadlineIsNoFault: however often calls are ended at their deadline, their
-// entity is not held back, and nothing of them took effect.
+// TestDeadlineIsNoFault checks that calls ended at their deadline have no
+// effect, and never quarantine their entity.
 func TestDeadlineIsNoFault(t *testing.T) {
 	lane, open, _ := endlessLane(t)
 	for i := range 5 {
@@ -112,8 +112,8 @@ func TestDeadlineIsNoFault(t *testing.T) {
 	}
 }
 
-// TestCloseInterruptsVisits: an executor that closes ends the calls that it went on
-// without, answers their callers and closes their guests.
+// TestCloseInterruptsVisits checks that Close ends detached guest calls,
+// answers their callers and closes their guests.
 func TestCloseInterruptsVisits(t *testing.T) {
 	lane, open, entered := endlessLane(t)
 	var first, a answers
@@ -124,7 +124,7 @@ func TestCloseInterruptsVisits(t *testing.T) {
 	for lane.Stats().Handovers == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	lane.leads(1) // the executor goes on
+	lane.leads(1) // wait until the executor has continued
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := lane.Close(ctx); err != nil {
@@ -139,8 +139,8 @@ func TestCloseInterruptsVisits(t *testing.T) {
 	}
 }
 
-// TestCloseTakesBackVisitsThatReturned: a visit that returned when the executor had
-// not looked yet, as it closes, leaves no guest open.
+// TestCloseTakesBackVisitsThatReturned checks that Close closes the guest of a
+// call that has returned before the executor looked at the event.
 func TestCloseTakesBackVisitsThatReturned(t *testing.T) {
 	lane, open, entered := endlessLane(t)
 	var first, a answers
@@ -151,7 +151,7 @@ func TestCloseTakesBackVisitsThatReturned(t *testing.T) {
 	for lane.Stats().Handovers == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	// One turn of the executor lasts until the visit has returned.
+	// One turn of the executor lasts until the guest call has returned.
 	busy, release := make(chan struct{}), make(chan struct{})
 	lane.put(coreEvent{Kind: eventAsked, Ask: func() { close(busy); <-release }})
 	<-busy
@@ -166,7 +166,7 @@ func TestCloseTakesBackVisitsThatReturned(t *testing.T) {
 	for lane.leads(1); len(lane.wake) > 0; {
 		time.Sleep(time.Millisecond)
 	}
-	// What it brought back lies there when the executor is told to end.
+	// The event of the call is queued when the executor is closed.
 	lane.mu.Lock()
 	lane.events = returned
 	lane.closed = true

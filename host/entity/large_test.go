@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// sizes is what the command "large" puts out: a state and
-// sends.
+// sizes are the sizes of the output of the command "large": its state and its
+// messages.
 type sizes struct{ state, messages int }
 
-// large stores the sum with so many zeros before it.
+// large stores the sum with leading zeros.
 func (g *adder) large(out []byte, h uint64) []byte {
 	g.sums[h]++
 	out = abi.AppendState(out, fmt.Appendf(nil, "%0*d", max(1, g.w.sizes.state), g.sums[h]))
@@ -34,8 +34,8 @@ func largeWorld(t *testing.T) *world {
 	return w
 }
 
-// TestOutputsThatFitNoEntryAreRejected: what one command stores is in one
-// entry, which is bounded. More than that can never be stored.
+// TestOutputsThatFitNoEntryAreRejected checks that a command whose output
+// exceeds an entry is rejected, because it can never be stored.
 func TestOutputsThatFitNoEntryAreRejected(t *testing.T) {
 	w := largeWorld(t)
 	w.core.opts.Level = maxLevel
@@ -52,12 +52,12 @@ func TestOutputsThatFitNoEntryAreRejected(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsLeaveOthersAlone: a record that does not fit behind those
-// that wait for their entry gets an entry of its own.
+// TestLargeRecordsLeaveOthersAlone checks that a record that does not fit into
+// the open entry gets an entry of its own.
 func TestLargeRecordsLeaveOthersAlone(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {
-		w.askOf(e, request.Command, "add", "first-"+e) // both are in memory
+		w.askOf(e, request.Command, "add", "first-"+e) // load both entities
 	}
 	got := outcomes{}
 	for i, size := range []int{200_000, 900_000} {
@@ -79,8 +79,8 @@ func TestLargeRecordsLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsAreDecidedAgain: when the log refuses the entry that makes
-// way for a large record, its command is decided again, once.
+// TestLargeRecordsAreDecidedAgain checks that if the log rejects the entry that
+// makes room for a large record, the record's command is decided again, once.
 func TestLargeRecordsAreDecidedAgain(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {

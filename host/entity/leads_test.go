@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLedOnlyWhenServing: a node is not ready before the first entry of its
-// own term is applied, in whichever order it hears of the two, and a leader
-// elsewhere counts as one.
+// TestLedOnlyWhenServing checks that a node is not ready before it has applied
+// the first entry of its own term, in whichever order it learns of the two, and
+// that a leader on another node counts.
 func TestLedOnlyWhenServing(t *testing.T) {
 	var r ShardRouter
 	r.leads.init(2)
@@ -21,7 +21,7 @@ func TestLedOnlyWhenServing(t *testing.T) {
 	check(false, "nothing heard")
 	r.leads.elected(0, 2, 7, true)
 	r.leads.started(0, 2)
-	r.leads.started(1, 3) // the entry is heard of before the election
+	r.leads.started(1, 3) // before the election is reported
 	r.leads.elected(1, 3, 8, true)
 	check(false, "shard 2 has no leader")
 	r.leads.elected(2, 4, 9, false)
@@ -41,8 +41,8 @@ func TestLedOnlyWhenServing(t *testing.T) {
 	r.leads.elected(sharding.ShardID(99), 1, 1, true) // unknown shards are ignored
 }
 
-// TestQuorumOutlivesElections: what a node hears of the others does not change
-// with who leads.
+// TestQuorumOutlivesElections checks that an election does not change the
+// reported quorum.
 func TestQuorumOutlivesElections(t *testing.T) {
 	r := ShardRouter{}
 	r.leads.init(1)

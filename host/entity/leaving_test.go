@@ -10,10 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestEntitiesLeaveTheirShardInSlices: of a shard that is lost no turn lets more
-// than a slice go, whether its entities are dormant or not. The shard is led
-// again when the last has left, at the number that it was told, and its entities
-// are loaded again.
+// TestEntitiesLeaveTheirShardInSlices checks that no turn evicts more than a
+// slice of the entities of a lost shard, hibernated or not. The shard is led
+// again once the last one has left, and its entities are then loaded again.
 func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 	for name, c := range map[string]struct {
 		dormant  bool
@@ -83,9 +82,9 @@ func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 	}
 }
 
-// TestEntitiesOfGuestsUnderWayLeaveLater: a guest that is called cannot forget
-// anybody, so that all would have to be forgotten at once when the call
-// returns.
+// TestEntitiesOfGuestsUnderWayLeaveLater checks that entities in a busy
+// instance leave after its call, in slices, because a busy guest cannot drop
+// states and would otherwise have to drop all of them when the call returns.
 func TestEntitiesOfGuestsUnderWayLeaveLater(t *testing.T) {
 	j := crowd(10, 1)
 	core, s := j.core, j.core.shard(worldShard)

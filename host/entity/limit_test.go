@@ -40,7 +40,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRateIsShared: executors that take at once get no more together than one.
+// TestRateIsShared checks that executors which take concurrently get no more
+// together than one.
 func TestRateIsShared(t *testing.T) {
 	r := NewRate(5000)
 	var taken atomic.Int64
@@ -73,13 +74,13 @@ func TestBudget(t *testing.T) {
 		wait  time.Duration
 	}{
 		{0, 0, 0},
-		{0, 1000, 0},                                  // what was kept
+		{0, 1000, 0},                                  // the unused budget
 		{0, 250, time.Second / 4},                     // beyond it
-		{time.Second / 8, 0, time.Second / 8},         // it goes by
+		{time.Second / 8, 0, time.Second / 8},         // the debt falls with time
 		{time.Second / 8, 0, 0},                       // and is paid
-		{100 * time.Second, 1001, time.Second / 1000}, // a pause is kept for one second
+		{100 * time.Second, 1001, time.Second / 1000}, // one second of a pause is kept
 		{budgetMost, 0, 0},
-		{0, 1 << 40, budgetMost - time.Second}, // no command is waited for longer
+		{0, 1 << 40, budgetMost - time.Second}, // the longest wait
 		{0, 1 << 62, budgetMost},
 		{-10 * budgetMost, 0, 0}, // the clock was set back
 		{0, 1000, time.Second},

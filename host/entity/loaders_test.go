@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLoadersAreBounded asks for more than can be done at once: everything is
-// done, at most so many at a time, and Close waits for it.
+// TestLoadersAreBounded queues more jobs than there are loaders: all are done,
+// within the limit of concurrency, and Close waits for them.
 func TestLoadersAreBounded(t *testing.T) {
 	const most, jobs = 3, 50
 	r := newLoaderPool(most)
@@ -23,7 +23,7 @@ func TestLoadersAreBounded(t *testing.T) {
 			done.Add(1)
 		})
 	}
-	for range most { // so many are at work together
+	for range most { // wait until this many run concurrently
 		<-begun
 	}
 	if n := working.Load(); n != most {
@@ -36,7 +36,8 @@ func TestLoadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLoadersStay has jobs done one after the other: one goroutine does them.
+// TestLoadersStay checks that one goroutine does all jobs that are queued one
+// after another.
 func TestLoadersStay(t *testing.T) {
 	r := newLoaderPool(8)
 	defer r.Close()
@@ -44,7 +45,7 @@ func TestLoadersStay(t *testing.T) {
 		done := make(chan struct{})
 		r.Do(func() { close(done) })
 		<-done
-		for idle := 0; idle == 0; { // until it waits for the next
+		for idle := 0; idle == 0; { // until it waits for the next job
 			r.mu.Lock()
 			idle = r.idle
 			r.mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRetryOfALostCommandIsNotAcknowledged: a record without events breaks no
-// chain, so its entry can be lost and a later one of the entity be committed. A
-// retry that came meanwhile is decided again, whatever the later one says.
+// TestRetryOfALostCommandIsNotAcknowledged checks a record without events,
+// whose loss does not break the hash chain, so that a later record of the
+// entity may be committed. A retry that arrived in between must be decided
+// again.
 func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "first")
@@ -28,7 +29,7 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 	lost := w.flights[0]
 	w.flights = w.flights[1:]
 	w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: lost.term, Number: lost.proposal, Err: errors.New("an item out of turn")})
-	w.ask(request.Command, "add", "z") // and all before it
+	w.ask(request.Command, "add", "z") // waits for all earlier ones
 	if retry.got == nil || retry.got.Err != nil || retry.got.Duplicate {
 		t.Errorf("the retry: %+v", retry.got)
 	}
@@ -43,11 +44,12 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// TestLogClockDoesNotRunBack: what a visit that ran long decides is of the time
-// at which it began, and takes back nothing of the shard's clock.
+// TestLogClockDoesNotRunBack checks that the record of a long guest call has
+// the time at which the call began, and that the shard's clock is not set back
+// to it.
 func TestLogClockDoesNotRunBack(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.InstanceBytes = 1 // an instance for each entity
+	w.core.opts.InstanceBytes = 1 // one instance for each entity
 	w.tell("slow")
 	w.tell("fast")
 	w.long = true

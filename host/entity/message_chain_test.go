@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// sentTo has a send of entity s delivered to entity x.
+// sentTo delivers a message of entity s to entity x.
 func (w *world) sentTo(name string, d request.Delivery) request.Result {
 	w.t.Helper()
 	between := pair{sharding.EntityID{Type: "tally", ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}}
@@ -22,9 +22,9 @@ func (w *world) sentTo(name string, d request.Delivery) request.Result {
 	})
 }
 
-// TestChainOfSendsEnds: 64 sends in a chain are carried out, and what one of
-// them sends says how many led to it. The next becomes a dead letter, whether
-// somebody waits for its outcome or not. Before the cluster's level has hops
+// TestChainOfSendsEnds checks that 64 messages in a chain are executed, each
+// with its hop count, and that the next one becomes a dead letter, whether or
+// not the source wants an answer. Below the cluster version that has hops,
 // nothing is counted.
 func TestChainOfSendsEnds(t *testing.T) {
 	for _, level := range []sharding.ClusterVersion{sharding.Version1, sharding.Version2} {
@@ -66,10 +66,10 @@ func TestChainOfSendsEnds(t *testing.T) {
 	}
 }
 
-// TestDeliveriesAreNotBeforeTheirSends: what a send does is recorded no earlier
-// than the send was, as far as a minute ahead of this node's clock, and what
-// comes after that neither; a time that is further ahead is passed over and
-// counted.
+// TestDeliveriesAreNotBeforeTheirSends checks that the effects of a message are
+// not recorded before the message, if its time is at most a minute ahead of
+// this node's clock, and that neither is anything after them. A time further
+// ahead is ignored and counted.
 func TestDeliveriesAreNotBeforeTheirSends(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "first")
@@ -99,14 +99,14 @@ func TestDeliveriesAreNotBeforeTheirSends(t *testing.T) {
 	}
 }
 
-// TestLogClockStaysWithTheOthers: a leader whose clock is an hour ahead of its
-// peers' gives times up to five seconds past the median, and its own where it
-// is behind or where nothing is known of others.
+// TestLogClockStaysWithTheOthers checks that a leader whose clock is an hour
+// ahead uses at most five seconds past the median, and its own clock if it is
+// behind or the median is unknown.
 func TestLogClockStaysWithTheOthers(t *testing.T) {
 	for _, tt := range []struct {
-		offset time.Duration // of the median
+		offset time.Duration // of the median from this node's clock
 		known  bool
-		want   time.Duration // from this node's clock
+		want   time.Duration // log clock minus this node's clock
 	}{
 		{-time.Hour, true, -time.Hour + clockMost}, {-clockMost - 1, true, -1}, {-clockMost, true, 0}, {-clockMost + 1, true, 0},
 		{0, true, 0}, {time.Hour, true, 0}, {-time.Hour, false, 0},

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// settleDown moves the world on until nothing is left to be done.
+// settleDown runs the world until there is no work left.
 func (w *world) settleDown() {
 	for range 200 {
 		w.found()
@@ -29,15 +29,15 @@ func (w *world) settleDown() {
 	}
 }
 
-// TestSendsAreHeldToTheManifest: a command that sends to a type that its own
-// does not name fails, and nothing of it is written, whether a client, a timer
-// or another entity sent it.
+// TestSendsAreHeldToTheManifest checks that a command that sends to a type
+// which its manifest does not list fails and writes nothing, whether a client,
+// a timer or another entity sent it.
 func TestSendsAreHeldToTheManifest(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesTo = []string{"other-*"}
 	w.core.opts.Level = maxLevel
-	// The caller's input may say where a command sends to, so the entity is not
-	// blamed, however often that comes.
+	// The destination may come from the caller's input, so it never counts as a
+	// fault of the entity.
 	for i := range 4 {
 		res := w.ask(request.Command, "send", fmt.Sprint("a", i))
 		if !errors.Is(res.Err, request.ErrOutputValue) || !strings.Contains(res.Err.Error(), "sends to entity type tally, which its manifest does not name") || len(w.log) != 0 || len(w.messages.outbox) != 0 {
@@ -66,7 +66,7 @@ func TestSendsAreHeldToTheManifest(t *testing.T) {
 	}
 }
 
-// TestTimersAreHeldToTheManifest: what a timer has sent is judged alike.
+// TestTimersAreHeldToTheManifest checks the same for the commands of timers.
 func TestTimersAreHeldToTheManifest(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesTo = []string{}
@@ -82,9 +82,10 @@ func TestTimersAreHeldToTheManifest(t *testing.T) {
 	}
 }
 
-// TestMessagesAreNotAccepted: what a type does not take is refused where it
-// arrives, without a call of its guest: the number is taken, and it becomes a
-// dead letter, or the source's answer. An entity takes what it sent to itself.
+// TestMessagesAreNotAccepted checks that a message that the type does not
+// accept is rejected without a guest call: its number is taken, and it becomes
+// a dead letter, or the source gets the rejection. An entity accepts its own
+// messages.
 func TestMessagesAreNotAccepted(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesFrom = []string{"friend", "tally-*"}
@@ -141,9 +142,10 @@ func TestMessagesAreNotAccepted(t *testing.T) {
 	}
 }
 
-// TestTypesOfOtherOwnersAreForeign: a type whose manifest names none takes no
-// messages from types of other owners. What an entity has asked for comes back
-// to it whoever answers, and the records say which message that is.
+// TestTypesOfOtherOwnersAreForeign checks that a type whose manifest lists no
+// types accepts no messages from types of other owners. An answer that an
+// entity has asked for always reaches it, and its record says to which message
+// it belongs.
 func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Level = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }
@@ -191,7 +193,7 @@ func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
 	}
 }
 
-// counting counts the commands that a guest gets.
+// counting is a guest that counts its commands.
 type counting struct {
 	Guest
 	handled *int

@@ -16,10 +16,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// pair is two entities: who sends, and who gets it.
+// pair is a channel: a sending and a receiving entity.
 type pair struct{ from, to sharding.EntityID }
 
-// messages is what the world's log says of messages, and the world's pump.
+// messages is the state of the messages in the world's log, and of the world's
+// outbox dispatcher.
 type messages struct {
 	index       uint64
 	outbox      []journal.Message
@@ -27,13 +28,13 @@ type messages struct {
 	last        map[pair]uint64
 	received    map[pair]uint64
 
-	all       map[pair][]journal.Message // ever made, by number
+	all       map[pair][]journal.Message // all messages ever sent, by number
 	inquiries []*inquiry
 	arrived   []request.Arrived
 	faults    map[journal.ItemID]int
-	under     int          // deliveries under way
-	flying    map[pair]int // the same, by pair
-	// What was met.
+	under     int          // deliveries in flight
+	flying    map[pair]int // deliveries in flight by channel
+	// Counts of the outcomes that occurred.
 	delivered, duplicates, gaps, answers, refusals, full, dead int
 }
 
@@ -41,7 +42,7 @@ func newMessages() messages {
 	return messages{last: map[pair]uint64{}, received: map[pair]uint64{}, all: map[pair][]journal.Message{}, faults: map[journal.ItemID]int{}, flying: map[pair]int{}}
 }
 
-// staged is a copy of what an entry may change.
+// staged copies the parts that an entry may change.
 func (p messages) staged() messages {
 	p.outbox, p.deadLetters = slices.Clone(p.outbox), slices.Clone(p.deadLetters)
 	p.last, p.received, p.all = maps.Clone(p.last), maps.Clone(p.received), maps.Clone(p.all)
@@ -52,7 +53,7 @@ func (w *world) Received(_ sharding.ShardID, e, source sharding.EntityID) (uint6
 	return w.messages.received[pair{source, e}], nil
 }
 
-// IsAbsent knows it of every second load.
+// IsAbsent reports the truth for every second load.
 func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 	return w.core.stats.Loads%2 == 0 && w.heads[e.ID] == nil
 }
@@ -80,7 +81,7 @@ func (w *world) lookUp(q *inquiry) {
 	w.messages.inquiries = append(w.messages.inquiries, q)
 }
 
-// reply brings back the oldest answer of an inquiry.
+// reply delivers the answer of the oldest inquiry.
 func (w *world) reply() {
 	if len(w.messages.inquiries) > 0 {
 		q := w.messages.inquiries[0]
@@ -89,8 +90,9 @@ func (w *world) reply() {
 	}
 }
 
-// answerWithMessages is what the commands "send" and "ask" send: most is
-// carried out, some refused, before or after it emits, some fails.
+// answerWithMessages implements the commands "send" and "ask". Most of their
+// messages are executed, some are rejected, before or after an event, and some
+// fail.
 func (w *world) answerWithMessages(out []byte, req *abi.Request) []byte {
 	for range 1 + w.rnd.IntN(3) {
 		s := abi.Send{
@@ -105,7 +107,7 @@ func (w *world) answerWithMessages(out []byte, req *abi.Request) []byte {
 	return out
 }
 
-// record is the journal's rule for the messages of a record.
+// record applies the journal's rules to the messages of a record.
 func (p *messages) record(r *journal.Record, at journal.ItemID) error {
 	if data := r.Section(journal.SectionSource); data != nil && data[0] == journal.SourceEntity {
 		s, err := journal.DecodeMessageSource(data)
@@ -182,7 +184,7 @@ func (p *messages) steps(body []byte) error {
 	return nil
 }
 
-// checkDelivery holds the record of a message against what was sent.
+// checkDelivery compares the record of a message with the message sent.
 func (w *world) checkDelivery(r *journal.Record) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceEntity {
@@ -223,25 +225,24 @@ func (w *world) checkDelivery(r *journal.Record) {
 	}
 }
 
-// delivery is one under way.
+// delivery is a delivery in flight.
 type delivery struct {
 	w *world
 	s journal.Message
 }
 
-// pairWindow is how many deliveries of a pair are under way at a time, so that
-// one whose first message finds no room does not hold up the others: what makes
-// room for it may be among these.
+// pairWindow is the number of concurrent deliveries per channel. It is more
+// than one so that a message that finds no room does not block later ones,
+// which may make the room.
 const pairWindow = 5
 
-// waiting is the messages in the outbox whose pair may have another one delivered.
+// waiting returns the outbox messages whose channel may have another delivery.
 func (p *messages) waiting() []journal.Message {
 	return slices.DeleteFunc(slices.Clone(p.outbox), func(s journal.Message) bool { return p.flying[pair{s.Source, s.Destination}] >= pairWindow })
 }
 
-// pumpOnce delivers a message that is in the outbox, often the first, seldom
-// one whose turn has not come or that was delivered before; or acknowledges
-// some.
+// pumpOnce delivers a message from the outbox, usually the next one, rarely one
+// that is too early or was delivered before, or acknowledges some.
 func (w *world) pumpOnce() {
 	p := &w.messages
 	if len(p.arrived) > 0 && w.rnd.IntN(3) == 0 {
@@ -265,7 +266,7 @@ func (w *world) pumpOnce() {
 		return
 	}
 	s := waiting[w.rnd.IntN(min(len(waiting), 1+w.rnd.IntN(4)))]
-	if w.rnd.IntN(20) == 0 { // a pump that knows less than others
+	if w.rnd.IntN(20) == 0 { // an outbox dispatcher with outdated knowledge
 		s = p.all[pair{s.Source, s.Destination}][w.rnd.Uint64N(s.Number)]
 	}
 	d := &request.Delivery{Source: s.Source, Number: s.Number, After: s.Number - 1, OnReply: s.OnReply, OnReject: s.OnReject}
@@ -284,7 +285,7 @@ func (w *world) pumpOnce() {
 	w.core.submit(w.now, []*request.Request{r})
 }
 
-// Complete checks that what is said to have arrived is in the log.
+// Complete checks that a message that was reported as delivered is in the log.
 func (m *delivery) Complete(r *request.Request) {
 	p, k := &m.w.messages, pair{m.s.Source, m.s.Destination}
 	p.under--
@@ -311,7 +312,7 @@ func (m *delivery) Complete(r *request.Request) {
 	}
 }
 
-// acknowledger takes an outcome that says nothing.
+// acknowledger handles an outcome and ignores it.
 type acknowledger struct {
 	w    *world
 	done bool
@@ -325,12 +326,12 @@ func (a *acknowledger) Complete(r *request.Request) {
 	if r.Kind == request.Redeliver && r.Result.Err == nil {
 		a.w.messages.dead++
 	}
-	if r.Kind == request.Acknowledge && r.Result.Err != nil { // it is told again
+	if r.Kind == request.Acknowledge && r.Result.Err != nil { // report it again
 		a.w.messages.arrived = append(a.w.messages.arrived, r.Delivery.Arrived...)
 	}
 }
 
-// checkSends holds what is left at the end against the log.
+// checkSends compares the messages that are left at the end with the log.
 func (w *world) checkSends() {
 	for k, n := range w.messages.last {
 		if w.messages.received[k] != n {
@@ -350,7 +351,7 @@ func (w *world) checkSends() {
 	}
 }
 
-// messagesLeft reports that messages are on their way.
+// messagesLeft reports that messages are in flight.
 func (w *world) messagesLeft() bool {
 	return len(w.messages.outbox) > 0 || w.messages.under > 0 || len(w.messages.inquiries) > 0
 }

@@ -19,17 +19,17 @@ var (
 	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the lane's model test")
 )
 
-// modelAlways are seeds that have found something, in the executor or in the model:
-// 19498 has an entity that sends so much to itself that the first of it finds
-// no room before what it sends to others has gone.
+// modelAlways are seeds that have found an error in the executor or in the
+// model. In 19498 an entity sends so much to itself that the first of these
+// messages finds no room until its messages to others have left.
 var modelAlways = []uint64{19498}
 
-// TestLaneAgreesWithSequentialModel drives an executor's core with random commands,
-// queries, re-sent ids, traps, refusals, drops, commits, read rounds and
-// step-downs, and holds every answer against the log it came from: nothing is
-// answered before what it saw is committed, an id takes effect once, and the
-// same id always gets the same reply. What reads sees all that was committed
-// before it was asked for, by leaders that this node has not heard of, too.
+// TestLaneAgreesWithSequentialModel drives an executor's core with random
+// commands, queries, repeated ids, traps, rejections, drops, commits, ReadIndex
+// rounds and step-downs, and compares every answer with the log: no answer is
+// sent before everything it saw is committed, an id takes effect once, and the
+// same id always gets the same reply. A read sees everything that was committed
+// before it was sent, including by leaders that this node does not know of.
 func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
@@ -43,7 +43,7 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	callers := someCallers(t)
 	seeds := slices.Clone(modelAlways)
 	if n == 1 {
-		seeds = nil // one that is to be looked at
+		seeds = nil // run only a given seed
 	}
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
 		seeds = append(seeds, seed)
@@ -118,15 +118,15 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 	}
 }
 
-// client is one outstanding request and what the log held when it was sent.
+// client is an unanswered request with the state of the log when it was sent.
 type client struct {
 	w         *world
 	req       *request.Request
 	id        journal.CommandID
 	retry     bool             // an earlier attempt was made
-	seen      int64            // sum of the entity that was committed before it was sent
+	seen      int64            // committed sum of the entity when it was sent
 	sequence  journal.Sequence // of the entity then
-	deletions int              // of the entity before it
+	deletions int              // deletions of the entity before it
 }
 
 func (w *world) problem(format string, args ...any) {
@@ -194,7 +194,7 @@ func (w *world) play(steps int) {
 	w.settle()
 }
 
-// settle lets everything under way end and checks what is left.
+// settle completes all work in progress and checks the final state.
 func (w *world) settle() {
 	w.busy, w.hush = false, true
 	if w.deposed {
@@ -205,7 +205,7 @@ func (w *world) settle() {
 	}
 	w.catchUp(0)
 	for i := 0; i < 10_000 && (w.core.owed > 0 || len(w.flights) > 0 || len(w.chunks) > 0 || len(w.away) > 0 || len(w.scans) > 0 || w.dueTimers() > 0 || w.missing() > 0 || w.messagesLeft()); i++ {
-		w.elapse(time.Duration(1+i/50) * time.Millisecond) // what is held back waits ever longer
+		w.elapse(time.Duration(1+i/50) * time.Millisecond) // retries wait ever longer
 		w.chunk()
 		w.commit()
 		w.confirm()
@@ -274,8 +274,8 @@ func (w *world) settle() {
 	w.once()
 }
 
-// dueTimers counts the timers that must have fired but for their guests'
-// faults.
+// dueTimers counts the timers that must have fired, unless their guests
+// faulted.
 func (w *world) dueTimers() (n int) {
 	for _, t := range w.timers {
 		if t.Due <= w.now.UnixNano() && string(t.Command) != "trap" && t.Schedule == nil {
@@ -285,8 +285,8 @@ func (w *world) dueTimers() (n int) {
 	return n
 }
 
-// once checks that each acknowledged command is in the log exactly once and
-// no other more than once.
+// once checks that each acknowledged command is in the log exactly once, and
+// every other command at most once.
 func (w *world) once() {
 	count := map[journal.CommandID]int{}
 	for _, r := range w.log {
@@ -343,7 +343,7 @@ func (w *world) commandFor(c *client) {
 		r.Name = "add"
 	}
 	if w.brisk && w.rnd.IntN(2) == 0 {
-		r.Name = "setnote" // its record breaks no chain when it is lost
+		r.Name = "setnote" // losing its record does not break the hash chain
 	}
 	r.Payload = strconv.AppendInt(nil, int64(1+w.rnd.IntN(9)), 10)
 	r.First = w.now
@@ -351,9 +351,9 @@ func (w *world) commandFor(c *client) {
 	if w.rnd.IntN(10) == 0 {
 		r.ExpectedSequence = int64(w.rnd.IntN(20))
 	}
-	if len(w.sent) > 0 && w.rnd.IntN(5) <= w.often { // send an old one again
+	if len(w.sent) > 0 && w.rnd.IntN(5) <= w.often { // repeat an old one
 		old := w.ids[w.rnd.IntN(len(w.ids))]
-		if w.rnd.IntN(2) == 0 { // one that is likely to be in flight
+		if w.rnd.IntN(2) == 0 { // probably one in flight
 			old = w.ids[len(w.ids)-1-w.rnd.IntN(min(5, len(w.ids)))]
 		}
 		s := w.sent[old]
@@ -364,7 +364,7 @@ func (w *world) commandFor(c *client) {
 	w.note(c)
 }
 
-// deletionFor is the request of a person, whose commands cost nothing.
+// deletionFor makes a request an operator's deletion, which costs no fuel.
 func (w *world) deletionFor(c *client) {
 	c.req.Kind, c.req.ID = request.Delete, journal.CommandID(fmt.Sprintf("by-%d", len(w.ids)))
 	w.note(c)
@@ -379,8 +379,8 @@ func (w *world) note(c *client) {
 	}
 }
 
-// Complete checks an answer against the log as it is now: whatever is
-// answered must be there already.
+// Complete checks an answer against the present log, which must already have
+// everything that the answer depends on.
 func (c *client) Complete(r *request.Request) {
 	if c.req == nil {
 		c.w.problem("a request was completed twice")
@@ -458,7 +458,7 @@ func (w *world) sumAt(id sharding.EntityID, at journal.Sequence) (sum int64) {
 	return sum
 }
 
-// commit takes the oldest proposal through the log.
+// commit commits and applies the oldest proposal.
 func (w *world) commit() {
 	if len(w.flights) == 0 || w.deposed {
 		return
@@ -493,7 +493,7 @@ func (w *world) confirm() {
 	w.core.event(&coreEvent{Kind: kind, Shard: worldShard, Number: token})
 }
 
-// chunk hands over one piece of a load.
+// chunk delivers one chunk of a load.
 func (w *world) chunk() {
 	if len(w.chunks) == 0 {
 		return
@@ -503,12 +503,12 @@ func (w *world) chunk() {
 	w.core.event(&ev)
 }
 
-// elect ends the term. Until the new leader's first entry is applied, which a
-// later call does, entries of the old term may still be committed.
+// elect starts a new term. Until a later call applies the new leader's first
+// entry, entries of the old term may still be committed.
 func (w *world) elect() {
 	if !w.electing {
 		w.electing, w.deposed = true, false
-		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's
+		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's revision
 		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1, Self: true})
 		return
 	}
@@ -524,9 +524,10 @@ func (w *world) elect() {
 	w.core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: w.term, Revision: w.revision})
 }
 
-// depose has another node lead the shard and write to it, which this one hears
-// of with the next election only: until then no read round is confirmed and
-// nothing of it is committed. Some of what it has proposed may be, before.
+// depose lets another node lead the shard and write to it. This node learns of
+// it only with the next election. Until then no ReadIndex round is confirmed
+// and none of this node's entries is committed, except some that were proposed
+// before.
 func (w *world) depose() {
 	if w.electing || w.deposed || w.durable || w.transient {
 		return

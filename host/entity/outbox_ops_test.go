@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestStepsDoNotOvertakeRecords: an entry of steps that is full is proposed
-// behind the records that wait for theirs, and both are decided.
+// TestStepsDoNotOvertakeRecords checks that a full entry of outbox operations
+// is proposed after the waiting records, and that both are decided.
 func TestStepsDoNotOvertakeRecords(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "a")

@@ -15,8 +15,8 @@ import (
 
 func maxLevel() sharding.ClusterVersion { return sharding.MaxVersion }
 
-// unstorable are outputs that keep the contract and cannot be stored, each with
-// what callers get.
+// unstorable returns outputs that are well formed and cannot be stored, each
+// with the error for callers.
 func unstorable() map[string]struct {
 	frames []byte
 	want   error
@@ -65,9 +65,9 @@ func unstorable() map[string]struct {
 	}
 }
 
-// TestUnstorableOutputsRejectTheirCommand: what a command makes is often its
-// caller's input, so an output over a limit is no fault of the entity, however
-// often it comes, and leaves nothing behind.
+// TestUnstorableOutputsRejectTheirCommand checks that an output over a limit,
+// whose cause is often the caller's input, never counts as a fault of the
+// entity and has no effect.
 func TestUnstorableOutputsRejectTheirCommand(t *testing.T) {
 	for name, c := range unstorable() {
 		w := quiet(t)
@@ -92,8 +92,9 @@ func TestUnstorableOutputsRejectTheirCommand(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputsBelowTheirLevel: nodes of the release before do not know
-// the error, and the entity is not blamed all the same.
+// TestUnstorableOutputsBelowTheirLevel checks that below the cluster version
+// with the new error callers get a guest fault, and the entity is still not
+// blamed.
 func TestUnstorableOutputsBelowTheirLevel(t *testing.T) {
 	w := quiet(t)
 	w.raw = abi.AppendReply(nil, make([]byte, 300_000))
@@ -103,7 +104,8 @@ func TestUnstorableOutputsBelowTheirLevel(t *testing.T) {
 	}
 }
 
-// TestLongRepliesOfQueriesAreRejected: the instance and its state stay.
+// TestLongRepliesOfQueriesAreRejected also checks that the instance and its
+// state stay.
 func TestLongRepliesOfQueriesAreRejected(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Level = maxLevel
@@ -120,8 +122,8 @@ func TestLongRepliesOfQueriesAreRejected(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputsOfMessagesAreRefusals: the message has had its turn, and
-// becomes a dead letter that says why.
+// TestUnstorableOutputsOfMessagesAreRefusals checks that the message's number
+// is taken and that it becomes a dead letter with the reason.
 func TestUnstorableOutputsOfMessagesAreRefusals(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Level = maxLevel
@@ -146,8 +148,8 @@ func TestUnstorableOutputsOfMessagesAreRefusals(t *testing.T) {
 	}
 }
 
-// TestStatesTooLargeForASnapshotConcernThemselves: the entity says so, and
-// others of its type have their snapshots.
+// TestStatesTooLargeForASnapshotConcernThemselves checks that the entity
+// reports the reason, and that other entities of its type still get snapshots.
 func TestStatesTooLargeForASnapshotConcernThemselves(t *testing.T) {
 	w := quiet(t)
 	w.tooLarge = 100

@@ -8,11 +8,11 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestMemoryBudgetKeepsWhatIsAskedFor: in an executor that is short of memory, the
-// entities that are asked for again and again stay while many pass through.
+// TestMemoryBudgetKeepsWhatIsAskedFor checks that in an executor that is short
+// of memory, frequently used entities stay while many others pass through.
 func TestMemoryBudgetKeepsWhatIsAskedFor(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.InstanceBytes, w.core.opts.LaneBytes = 40, 39 // one instance of 40 entities
+	w.core.opts.InstanceBytes, w.core.opts.LaneBytes = 40, 39 // one instance with 40 entities
 	for round := range 40 {
 		for i := range 10 {
 			w.tell("hot" + strconv.Itoa(i))
@@ -37,7 +37,7 @@ func TestMemoryBudgetKeepsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// tell sends one command to an entity.
+// tell sends a command to an entity.
 func (w *world) tell(entity string) {
 	w.t.Helper()
 	w.number++
@@ -46,8 +46,9 @@ func (w *world) tell(entity string) {
 	}
 }
 
-// TestPassivateOnRequest: the entity leaves after what was asked before it and
-// is there again for what comes after; one that is not in memory is not loaded.
+// TestPassivateOnRequest checks that the entity leaves after earlier requests
+// and is loaded for later ones, and that an entity outside memory is not
+// loaded.
 func TestPassivateOnRequest(t *testing.T) {
 	w := quiet(t)
 	if res := w.ask(request.Passivate, "", ""); res.Err != nil || w.core.stats.Loads != 0 || w.core.residents.known != 0 {
@@ -62,8 +63,8 @@ func TestPassivateOnRequest(t *testing.T) {
 	}
 }
 
-// TestIdleTimesAreSetLive: what is set in the place of a type's own idle time
-// holds for those that are in memory already, and back again.
+// TestIdleTimesAreSetLive checks that an override of the idle time, and its
+// removal, apply to entities already in memory.
 func TestIdleTimesAreSetLive(t *testing.T) {
 	w := quiet(t)
 	var set time.Duration

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// adding is a type whose command add has the schema that the SDK derives of the
-// counter's, and none.
+// adding returns a type whose command "add" has the schema that the SDK derives
+// for the counter if formed is set, and no schema otherwise.
 func adding(t testing.TB, formed bool) (*Type, *request.Request) {
 	t.Helper()
 	s, err := schema.Compile([]byte(`{"type":["object","null"],"additionalProperties":false,"properties":{"amount":{"type":["integer","string"],"format":"int64","description":"what is added, which may be below 0"}}}`), nil)
@@ -25,8 +25,8 @@ func adding(t testing.TB, formed bool) (*Type, *request.Request) {
 	return typ, &request.Request{Kind: request.Command, Name: "add", Payload: []byte(`{"amount":1}`)}
 }
 
-// TestChecksOfFlatObjectsAllocateNothing: the look at a command's name and
-// payload costs no memory, whether there is a schema or not.
+// TestChecksOfFlatObjectsAllocateNothing checks that the check of a command's
+// name and payload does not allocate, with or without a schema.
 func TestChecksOfFlatObjectsAllocateNothing(t *testing.T) {
 	for _, formed := range []bool{false, true} {
 		typ, r := adding(t, formed)
@@ -40,8 +40,9 @@ func TestChecksOfFlatObjectsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRefusesCommand looks at a command of the counter, without a schema
-// and with one, in processor time too: others may have the processor meanwhile.
+// BenchmarkRefusesCommand checks a command of the counter, without and with a
+// schema. It also reports processor time, because other processes may run in
+// the meantime.
 func BenchmarkRefusesCommand(b *testing.B) {
 	for _, formed := range []bool{false, true} {
 		name := "without"

@@ -17,7 +17,7 @@ func counterType(tb testing.TB) (*Type, *request.Request) {
 	return t, &request.Request{Name: "add", Payload: []byte(`{"amount":3}`)}
 }
 
-// TestChecksAllocateNothing counts: it times nothing.
+// TestChecksAllocateNothing counts allocations and measures no time.
 func TestChecksAllocateNothing(t *testing.T) {
 	typ, r := counterType(t)
 	if n := testing.AllocsPerRun(100, func() {
@@ -29,7 +29,7 @@ func TestChecksAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkCheck is what a command of the counter pays for its schema.
+// BenchmarkCheck measures the schema check of a command of the counter.
 func BenchmarkCheck(b *testing.B) {
 	typ, r := counterType(b)
 	b.ReportAllocs()

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestGuestsAreToldWhoCalls: of commands and queries that have a principal, as
-// the contract has it.
+// TestGuestsAreToldWhoCalls checks that guests get the principals of commands
+// and queries, in the format of the contract.
 func TestGuestsAreToldWhoCalls(t *testing.T) {
 	w := quiet(t)
 	bo, err := principal.New(principal.JWT, "bo", []string{"staff"})
@@ -40,8 +40,9 @@ func TestGuestsAreToldWhoCalls(t *testing.T) {
 	}
 }
 
-// TestRecordsKeepWhoCalled: of types that ask for it, from the level on, and
-// whether or not the principal is kept changes nothing of the chain.
+// TestRecordsKeepWhoCalled checks that records have the principal if their type
+// asks for it, from the cluster version on, and that the hash chain does not
+// depend on it.
 func TestRecordsKeepWhoCalled(t *testing.T) {
 	bo, err := principal.New(principal.JWT, "bo", []string{"staff"})
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A leader puts a digest of its shard into the log, at most every ten seconds,
-// and none before the cluster's level has them.
+// TestTheLeaderProves checks that a leader proposes a replica checksum at most
+// every ten seconds, and none below the cluster version that has them.
 func TestTheLeaderProves(t *testing.T) {
 	w := quiet(t)
-	w.elapse(time.Hour) // the zero time is that of no proof
+	w.elapse(time.Hour) // because the zero time means that there was none
 	level := sharding.Version1
 	w.core.opts.Level = func() sharding.ClusterVersion { return level }
 	proof := journal.Proof{Index: 1024, Checksum: journal.RowsDigest{7}}

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestRateOfAType: what is beyond the rate writes nothing and says when to
-// come again; what is remembered is answered all the same, and queries are.
+// TestRateOfAType checks that a command beyond the rate writes nothing and
+// returns the time to wait, while duplicates and queries are still answered.
 func TestRateOfAType(t *testing.T) {
 	w := quiet(t)
 	w.typ.Rate = NewRate(2)
@@ -39,9 +39,10 @@ func TestRateOfAType(t *testing.T) {
 	}
 }
 
-// TestOwnInstances: a type with bounds of memory has instances of its own, one
-// after the other as they fill, and where there may not be another one the
-// entity leaves that was idle longest; another revision has others.
+// TestOwnInstances checks that a type with memory limits has its own instances,
+// opened one after another as they fill, that the longest idle entity is
+// evicted if no other instance is possible, and that another revision has other
+// instances.
 func TestOwnInstances(t *testing.T) {
 	w := quiet(t)
 	full := false

@@ -4,7 +4,7 @@ import (
 	"github.com/hostd/hostd/host/entity/timers"
 )
 
-// reader takes what a core wants to be read, each by its kind.
+// reader performs the readings of a core, by kind.
 type reader interface {
 	start(*load)
 	scan(*timers.Scan)
@@ -12,7 +12,7 @@ type reader interface {
 	lookUp(*inquiry)
 }
 
-// start has a reader read.
+// start performs a reading.
 func start(to reader, r Reading) {
 	switch r := r.(type) {
 	case *load:

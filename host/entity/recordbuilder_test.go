@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestBuilderMakesRecords: each record decodes to what was put into it, its
-// sections by their kinds, whatever the record before it had.
+// TestBuilderMakesRecords checks that each record decodes to its input, with
+// sections sorted by kind, independently of the previous record.
 func TestBuilderMakesRecords(t *testing.T) {
 	var b recordBuilder
 	event := abi.Output{Events: []abi.Event{{Type: []byte("added"), Payload: []byte("1")}}}
@@ -16,7 +16,7 @@ func TestBuilderMakesRecords(t *testing.T) {
 		name   string
 		out    abi.Output
 		exists bool
-		want   []string // types of events
+		want   []string // types of the events
 		flags  bool     // a tombstone
 	}{
 		{"an event", event, true, []string{"added"}, false},
@@ -61,7 +61,7 @@ func TestBuilderMakesRecords(t *testing.T) {
 	}
 }
 
-// TestFits: room for a record is left beside what an output takes.
+// TestFits checks that room for the record itself is left.
 func TestFits(t *testing.T) {
 	out := abi.Output{State: make([]byte, maxEntryBytes-room)}
 	if !recordFits(0, &out) || recordFits(1, &out) {
@@ -69,8 +69,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestTracesAreSections: the record of a command has the span that it is
-// carried out in, the next one without a span none.
+// TestTracesAreSections checks that a record has the span of its command, and
+// that the next record without a span has none.
 func TestTracesAreSections(t *testing.T) {
 	var b recordBuilder
 	in := journal.TraceContext{Trace: [16]byte{1}, Span: [8]byte{2}, Flags: 1}

@@ -8,13 +8,14 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestMostlyEmptyInstancesAreClosed: a guest's memory never shrinks, so an
-// instance that has grown and has lost most of its entities is closed, and the
-// few that are left are found as they were; one that is still well used stays.
+// TestMostlyEmptyInstancesAreClosed checks that an instance that has grown and
+// lost most of its entities is closed, because a guest's memory never shrinks,
+// that its remaining entities are unchanged, and that a well-used instance
+// stays.
 func TestMostlyEmptyInstancesAreClosed(t *testing.T) {
 	const entities = 24
 	for _, c := range []struct {
-		stay   int // that are asked for while the others are idle
+		stay   int // entities that are used while the others are idle
 		closed uint64
 	}{{4, 1}, {12, 0}} {
 		w := quiet(t)

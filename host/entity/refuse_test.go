@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// done passes on what a request was answered.
+// done receives the error of an answer.
 type done chan error
 
 func (d done) Complete(r *request.Request) { d <- r.Result.Err }
 
-// noLog is the log of executors that lead nothing.
+// noLog is the log of executors that lead no shard.
 type noLog struct{}
 
 func (noLog) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
@@ -24,8 +24,8 @@ func (noLog) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
 func (noLog) ReadIndex(sharding.ShardID, uint64) error { return journal.ErrStopped }
 func (noLog) Busy() bool                               { return false }
 
-// TestRefusedShardsAnswerNobody: of a shard that is refused every request is
-// answered with the reason; those of other shards in the same batch go on.
+// TestRefusedShardsAnswerNobody checks that requests to a refused shard are
+// answered with the reason, and that other requests in the same batch continue.
 func TestRefusedShardsAnswerNobody(t *testing.T) {
 	locate := func(e sharding.EntityID) (sharding.ShardID, bool) {
 		return map[string]sharding.ShardID{"a": 1, "b": 2, "c": 3}[e.ID], e.ID != "stranger"

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// weightless is a guest whose states cost the host nothing.
+// weightless is a guest whose states take no memory of the host.
 type weightless struct{ counter }
 
 func (g *weightless) Load(uint32, uint64, []byte) (bool, error) { return true, nil }
@@ -27,7 +27,7 @@ func (g *weightless) Handle(uint64, []byte, Env) ([]byte, error) {
 	return g.out, nil
 }
 
-// heap is what is reachable, once garbage is gone.
+// heap returns the reachable heap in bytes, after a garbage collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -36,8 +36,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// crowd gives an executor that many entities with some commands each, ids and names
-// as clients make them.
+// crowd returns an executor with this many entities, each with some commands,
+// with ids and names like those of clients.
 func crowd(entities, commands int) *bench {
 	j := newBench()
 	typ := &Type{Name: "counter", Instantiate: func(context.Context) (Guest, error) { return &weightless{}, nil }}
@@ -57,8 +57,8 @@ func crowd(entities, commands int) *bench {
 	return j
 }
 
-// TestEmptyInstancesGo: when entities were told to leave, nothing of them
-// stays, their guest least of all.
+// TestEmptyInstancesGo checks that passivated entities leave nothing, and that
+// their guest is closed.
 func TestEmptyInstancesGo(t *testing.T) {
 	const entities = 1000
 	j := crowd(entities, 1)
@@ -79,8 +79,8 @@ func TestEmptyInstancesGo(t *testing.T) {
 	}
 }
 
-// One operation is an entity in memory: what it takes of the heap beside its
-// guest's state.
+// BenchmarkResident: one operation is one entity in memory. It reports the heap
+// that the entity takes in addition to its guest's state.
 func BenchmarkResident(b *testing.B) {
 	for _, commands := range []int{1, 5, 20} {
 		b.Run(fmt.Sprintf("commands=%d", commands), func(b *testing.B) {

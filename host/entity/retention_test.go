@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// cutAtFive is a world with an entity of ten events, the first five of which
-// were cut, and without a snapshot.
+// cutAtFive returns a world with an entity of ten events, of which the first
+// five are compacted away, without a snapshot.
 func cutAtFive(t *testing.T) *world {
 	t.Helper()
 	w := quiet(t)
@@ -25,9 +25,9 @@ func cutAtFive(t *testing.T) *world {
 	return w
 }
 
-// TestCutHistoriesAreNotGuessed: an entity whose first events are gone is never
-// built from the others alone; from a snapshot it is, and what was deleted
-// since begins anew, with the command ids that are left.
+// TestCutHistoriesAreNotGuessed checks that an entity without its first events
+// is built from a snapshot and never from the remaining events alone, and that
+// after a deletion it starts again with the remaining command ids.
 func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	w := cutAtFive(t)
 	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
@@ -49,9 +49,9 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	}
 }
 
-// TestCutsMeetLoads: a snapshot that was on its way when its entity left is
-// applied while the entity is loaded from the one before, and cuts what that
-// one needs. The load begins anew; only where no snapshot fits it is damage.
+// TestCutsMeetLoads checks a snapshot that is applied while its entity is being
+// loaded from the previous one, and compacts records that the load needs. The
+// load starts again. It is damage only if no snapshot matches.
 func TestCutsMeetLoads(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		w := cutAtFive(t)
@@ -86,10 +86,10 @@ func TestCutsMeetLoads(t *testing.T) {
 	}
 }
 
-// TestWindowsBeginAtTheCut: an executor that has loaded an entity from the snapshot
-// before the newest says of its own that the window begins where that one's
-// does, although the newest has had the first of it cut since: they are
-// forgotten.
+// TestWindowsBeginAtTheCut checks an executor that has loaded an entity from
+// the second newest snapshot. Its own snapshot says that the window begins
+// where that one's does, although the newest snapshot has compacted the first
+// commands since. These commands count as forgotten.
 func TestWindowsBeginAtTheCut(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")
@@ -105,8 +105,9 @@ func TestWindowsBeginAtTheCut(t *testing.T) {
 	}
 }
 
-// TestHeadOnlyEntitiesAreDeleted: what cannot be built can be deleted, once
-// under its id, and begins anew; nothing else is done with it.
+// TestHeadOnlyEntitiesAreDeleted checks that an entity that cannot be built can
+// be deleted, once per id, and then starts again, and that nothing else can be
+// done with it.
 func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 	w := cutAtFive(t)
 	if res := w.ask(request.Delete, "", "c7"); !errors.Is(res.Err, request.ErrCommandIDReused) {
@@ -141,8 +142,8 @@ func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestSnapshotsCarryTheRetention: what the type says, and in its place what is
-// set when the snapshot is taken.
+// TestSnapshotsCarryTheRetention checks that a snapshot has the type's
+// retention, or the override at the time of the snapshot.
 func TestSnapshotsCarryTheRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
@@ -175,7 +176,7 @@ func TestSnapshotsCarryTheRetention(t *testing.T) {
 	}
 }
 
-// ReadSince reads what the log has behind a snapshot.
+// ReadSince reads the log after the position of a snapshot.
 func (w *world) ReadSince(_ context.Context, _ sharding.ShardID, id sharding.EntityID, s *journal.Snapshot, fn func(*journal.Record, journal.Hash) error) error {
 	var chain journal.Chain
 	w.records = 0
@@ -196,10 +197,10 @@ func (w *world) ReadSince(_ context.Context, _ sharding.ShardID, id sharding.Ent
 	return nil
 }
 
-// TestSnapshotOfAnotherModuleIsNoState: of an entity whose first events are
-// gone a snapshot of another module is loaded only if it was proved that the
-// module reads it; else the entity fails, and neither a query nor a command
-// leaves anything.
+// TestSnapshotOfAnotherModuleIsNoState checks an entity whose first events are
+// gone. A snapshot of another module is loaded only if the module is verified
+// to read it. Otherwise the load fails, and neither a query nor a command has
+// an effect.
 func TestSnapshotOfAnotherModuleIsNoState(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")

@@ -12,13 +12,13 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// ticks counts what became of those of schedules.
+// ticks counts the outcomes of schedule ticks.
 type ticks struct{ fired, skipped, made int }
 
-// period is that of the schedules that the worlds' guests set.
+// period is the period of the schedules that the worlds' guests set.
 const period = 100 * int64(time.Millisecond)
 
-// source returns the timer that made a record, as it was set.
+// source returns the timer that caused a record, as it was set.
 func (w *world) source(r *journal.Record) (t journal.Timer, ok bool) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceTimer {
@@ -32,7 +32,7 @@ func (w *world) source(r *journal.Record) (t journal.Timer, ok bool) {
 	return t, ok
 }
 
-// scheduleOf takes the schedule of a record's n-th timer off the section.
+// scheduleOf removes the schedule of a record's nth timer from the section.
 func (w *world) scheduleOf(section []byte, n int) (*journal.Schedule, []byte) {
 	if len(section) == 0 {
 		return nil, nil
@@ -47,7 +47,7 @@ func (w *world) scheduleOf(section []byte, n int) (*journal.Schedule, []byte) {
 	return &s.Schedule, rest
 }
 
-// skips: the record passes over a tick that was missed.
+// skips reports that the record skips a missed tick.
 func (w *world) skips(r *journal.Record) bool {
 	t, ok := w.source(r)
 	if !ok || t.Schedule == nil || abi.Missed(t.Schedule.Missed) != abi.MissedSkip {
@@ -56,7 +56,8 @@ func (w *world) skips(r *journal.Record) bool {
 	return r.RecordedAt >= t.Due+period || r.RecordedAt-t.Due > int64(time.Minute)
 }
 
-// checkRenewal holds what a record sets a schedule to against counting up.
+// checkRenewal compares the next tick in a record with one computed by counting
+// up.
 func (w *world) checkRenewal(r *journal.Record, t journal.Timer) {
 	if t.Schedule == nil {
 		return
@@ -83,7 +84,7 @@ func (w *world) checkRenewal(r *journal.Record, t journal.Timer) {
 	}
 }
 
-// pass lets time pass, and what is due fire.
+// pass advances the clock and lets due timers fire.
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.core.now = w.now
@@ -96,8 +97,8 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// TestMissedTicks: of an outage of many periods each policy makes what it says,
-// and goes on with the next tick.
+// TestMissedTicks checks each policy after an outage of many periods, and that
+// the schedule continues with the next tick.
 func TestMissedTicks(t *testing.T) {
 	const outage = 250
 	for policy, want := range map[abi.Missed]int{abi.MissedOnce: 1, abi.MissedAll: abi.MaxMissed, abi.MissedSkip: 0} {
@@ -126,8 +127,8 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// TestSchedulesGoOn: a tick that is refused, or not known, is not the last; one
-// that cancels its schedule is.
+// TestSchedulesGoOn checks that a schedule continues after a tick whose command
+// is rejected or unknown, and ends when a tick cancels it.
 func TestSchedulesGoOn(t *testing.T) {
 	w := quiet(t)
 	for _, command := range []string{"deny", "refuse", "tick"} {
@@ -147,7 +148,7 @@ func TestSchedulesGoOn(t *testing.T) {
 	}
 }
 
-// TestBadSchedulesAreRejected: what is no schedule sets nothing.
+// TestBadSchedulesAreRejected checks that an invalid schedule sets nothing.
 func TestBadSchedulesAreRejected(t *testing.T) {
 	for expression, zone := range map[string]string{"* * *": "", "@daily": "Mars/Olympus", "0 0 31 2 *": "", "@hourly": "Local", "@weekly": "localtime", "@monthly": "right/UTC"} {
 		w := quiet(t)
@@ -159,8 +160,8 @@ func TestBadSchedulesAreRejected(t *testing.T) {
 	}
 }
 
-// TestScheduleFollowsTheWallClock: a daily appointment stays at its hour over
-// the change of a zone's offset.
+// TestScheduleFollowsTheWallClock checks that a daily schedule stays at its
+// hour when the zone's offset changes.
 func TestScheduleFollowsTheWallClock(t *testing.T) {
 	w := quiet(t)
 	berlin, err := cron.Zone("Europe/Berlin")

@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// asked is one request's outcome.
+// asked holds the result of one request.
 type asked struct{ got *request.Result }
 
 func (a *asked) Complete(r *request.Request) { res := r.Result; a.got = &res }
 
-// ask sends one request and lets the world work until it is answered.
+// ask sends a request and runs the world until it is answered.
 func (w *world) ask(kind request.Kind, name, id string) request.Result {
 	return w.askOf("x", kind, name, id)
 }
@@ -50,7 +50,7 @@ func (w *world) submit(r *request.Request) request.Result {
 	return request.Result{}
 }
 
-// quiet is a world without chance, led by the lane.
+// quiet returns a world without randomness that the executor leads.
 func quiet(t *testing.T) *world {
 	w := newWorld(t, 1)
 	w.prompt, w.bad = true, -1
@@ -60,16 +60,17 @@ func quiet(t *testing.T) *world {
 	return w
 }
 
-// handOver makes every entity cold: the executor loses the shard and wins it back.
+// handOver makes every entity cold: the executor loses the shard and wins it
+// again.
 func (w *world) handOver() {
 	w.elect()
 	w.serve(w.newest)
 	w.elect()
 }
 
-// TestBadSnapshotsAreFallenBackFrom: a guest that refuses snapshots, or traps
-// on them, gets an older one, then the events from the first; the requests
-// that wait see nothing of it, and the entity is not blamed.
+// TestBadSnapshotsAreFallenBackFrom checks that a guest that refuses snapshots,
+// or traps on them, gets an older one and finally the events from the first.
+// Waiting requests do not notice, and the entity is not blamed.
 func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 	for bad, name := range []string{"refused", "trap", "good"} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +107,8 @@ func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 	}
 }
 
-// TestSnapshotKeepsTheWindow: what is remembered of the commands before a
-// snapshot is the same after a load from it.
+// TestSnapshotKeepsTheWindow checks that a load from a snapshot remembers the
+// same commands as before.
 func TestSnapshotKeepsTheWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Window.Commands = 6
@@ -130,14 +131,15 @@ func TestSnapshotKeepsTheWindow(t *testing.T) {
 	}
 }
 
-// TestSnapshotWindowOutlivesLostCommands: commands without events fill the
-// window and are lost, which the entity's other records and a snapshot outlive:
-// what was forgotten for them is remembered all the same by who loads it then.
+// TestSnapshotWindowOutlivesLostCommands checks commands without events that
+// fill the window and are lost, while other records of the entity and a
+// snapshot survive. The commands that were forgotten for the lost ones must be
+// remembered after the next load.
 func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
 	const n = 6
 	for _, tt := range []struct {
 		name  string
-		first bool // they come before the command after which a snapshot is due
+		first bool // before the command that makes a snapshot due
 		loads uint64
 	}{{"before it is due", true, 0}, {"before it is taken", false, 1}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,7 +183,7 @@ func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
 	}
 }
 
-// flying has a command proposed.
+// flying proposes a command.
 func (w *world) flying(name, id string) {
 	w.core.submit(w.now, []*request.Request{{
 		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
@@ -191,8 +193,8 @@ func (w *world) flying(name, id string) {
 	w.core.endTurn()
 }
 
-// TestFailedSnapshotIsNotAskedForAgain: a module that traps each time it makes
-// a snapshot is left alone for a while, and its entities go on.
+// TestFailedSnapshotIsNotAskedForAgain checks that a module that traps on every
+// snapshot is not asked for a while, and that its entities continue.
 func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
 	w := quiet(t)
 	w.noSnapshot = true
@@ -212,8 +214,9 @@ func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestSnapshotsFollowTheCost: by events for a type that says how many; by
-// events or bytes otherwise; a large state is not written again for little.
+// TestSnapshotsFollowTheCost checks snapshots by events for a type that sets a
+// number, and by events or bytes otherwise, and that a large state is not
+// written again for few bytes.
 func TestSnapshotsFollowTheCost(t *testing.T) {
 	c := newCore(Options{Journal: &bench{}}, nil)
 	for _, tt := range []struct {
@@ -250,15 +253,15 @@ func TestSnapshotsFollowTheCost(t *testing.T) {
 	}
 }
 
-// TestCostlyLoadIsFollowedByASnapshot: an entity whose load had much to replay
-// has a snapshot of its last event afterwards, without another event, and the
-// next load begins with that.
+// TestCostlyLoadIsFollowedByASnapshot checks that a load that replays much is
+// followed by a snapshot without another event, from which the next load
+// starts.
 func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
-		events, bytes int // from which on a load is costly
+		events, bytes int // thresholds of a costly load
 		every         int
-		want          int // snapshots
+		want          int // number of snapshots
 	}{
 		{"by events", 10, 1 << 30, 0, 1},
 		{"by bytes", 1 << 30, 500, 0, 1},
@@ -300,9 +303,9 @@ func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 	}
 }
 
-// TestEarlySnapshotsAreBounded: when many entities come back in one moment, as
-// after a start, a second's worth of them get a snapshot; others when they are
-// next asked for.
+// TestEarlySnapshotsAreBounded checks that when many entities are loaded at
+// once, as after a start, one second's allowance of them get a snapshot, and
+// the others get it on a later request.
 func TestEarlySnapshotsAreBounded(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts
@@ -335,9 +338,10 @@ func TestEarlySnapshotsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutEventsAreNotReadForEver: commands without events lie behind
-// the snapshot of the last event. Once they are many there is another snapshot
-// of it, whose filter has their ids, and loads read what came since.
+// TestRecordsWithoutEventsAreNotReadForEver checks commands without events
+// after the snapshot of the last event. Once there are many, the state is
+// snapshotted again, with their ids in the filter, and loads read only later
+// records.
 func TestRecordsWithoutEventsAreNotReadForEver(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// counted is what a table has of each type and stage.
+// counted returns the histograms of a table by type and stage.
 func counted(t *testing.T, b *entity.StageTable) map[[2]string]*dto.Histogram {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -30,8 +30,8 @@ func counted(t *testing.T, b *entity.StageTable) map[[2]string]*dto.Histogram {
 	return out
 }
 
-// TestEachStageHasItsTime: queue, guest and commit begin and end where they
-// should, and what executors count of a type is one series.
+// TestEachStageHasItsTime checks where queue, guest and commit begin and end,
+// and that the counts of all executors for a type are one series.
 func TestEachStageHasItsTime(t *testing.T) {
 	b := entity.NewStageTable()
 	lanes := []*request.Took{b.Of("order"), b.Of("order")}
@@ -43,7 +43,7 @@ func TestEachStageHasItsTime(t *testing.T) {
 	}
 	refused := request.LaneState{Since: at}
 	refused.Visited(lanes[0], nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
-	var answered request.LaneState // by what is known, without a guest
+	var answered request.LaneState // from the window, without a guest call
 	answered.Committed(at)
 	all := counted(t, b)
 	for stage, want := range map[string]struct {
@@ -60,12 +60,12 @@ func TestEachStageHasItsTime(t *testing.T) {
 	}
 }
 
-// TestTypesAreBounded: however many types run, a hundred are told apart, and
-// nothing is lost of the others.
+// TestTypesAreBounded checks that at most a hundred types have series of their
+// own, and that the others are counted together.
 func TestTypesAreBounded(t *testing.T) {
 	b := entity.NewStageTable()
 	at := time.Unix(1000, 0)
-	for range 2 { // executors
+	for range 2 { // two executors
 		for i := range 150 {
 			l := request.LaneState{Since: at}
 			l.Visited(b.Of(fmt.Sprint("type", i)), nil, at, at)

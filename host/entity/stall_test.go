@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestAdmittedRequestsDoNotPassTheProposedBytes: requests that came while the
-// shard had room wait like later ones once it has as much proposed as it may,
-// and all are carried out, in order, when there is room again.
+// TestAdmittedRequestsDoNotPassTheProposedBytes checks that requests admitted
+// before the shard reached its limit of proposed bytes wait like later ones,
+// and that all are executed in order when there is room again.
 func TestAdmittedRequestsDoNotPassTheProposedBytes(t *testing.T) {
 	w := largeWorld(t)
 	w.sizes.state = 60_000

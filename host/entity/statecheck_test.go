@@ -4,15 +4,15 @@ import (
 	"testing"
 )
 
-// allStates takes the states of all entities that leave memory.
+// allStates collects the state of every entity that leaves memory.
 type allStates []*checkedState
 
 func (*allStates) Picks() bool             { return true }
 func (*allStates) Room() bool              { return true }
 func (a *allStates) Offer(s *checkedState) { *a = append(*a, s) }
 
-// TestStatesInMemoryAreWhatEventsMake plays random commands of entities and
-// builds many of the states that they left with a second time: none differs.
+// TestStatesInMemoryAreWhatEventsMake runs random commands and rebuilds many of
+// the states from the journal: none differs.
 func TestStatesInMemoryAreWhatEventsMake(t *testing.T) {
 	compared, gone := 0, 0
 	for seed := uint64(1); seed <= 400; seed++ {

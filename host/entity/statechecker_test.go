@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// stuck is a guest that does not come back before it is interrupted.
+// stuck is a guest whose calls do not return until they are interrupted.
 type stuck struct {
 	Guest
 	begun, interrupted chan struct{}
@@ -27,7 +27,7 @@ func (*stuck) About(sharding.EntityID) {}
 func (s *stuck) Interrupt()            { close(s.interrupted) }
 func (s *stuck) Close() error          { return nil }
 
-// noHistory is the history of entities that have none.
+// noHistory is the history of entities without records.
 type noHistory struct{ HistoryReader }
 
 func (noHistory) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
@@ -44,9 +44,9 @@ func (noHistory) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf u
 	return 0, 0, nil
 }
 
-// TestBusyStateCheckTakesNoMore: while a check takes long a few states wait and
-// the others are dropped; who offers them never waits, and Close ends the
-// check.
+// TestBusyStateCheckTakesNoMore checks that during a long check a few states
+// wait and further ones are dropped, that offering never blocks, and that Close
+// ends the check.
 func TestBusyStateCheckTakesNoMore(t *testing.T) {
 	guest := &stuck{begun: make(chan struct{}, 1), interrupted: make(chan struct{})}
 	typ := &Type{Name: "slow", Instantiate: func(context.Context) (Guest, error) { return guest, nil }}
@@ -72,8 +72,8 @@ func TestBusyStateCheckTakesNoMore(t *testing.T) {
 	}
 }
 
-// TestStaysAreSampled: about one stay of so many is checked, and which ones the
-// seed decides.
+// TestStaysAreSampled checks that about one in Every stays is checked, and that
+// the seed determines which.
 func TestStaysAreSampled(t *testing.T) {
 	picks := func(every int, seed uint64) string {
 		s := &StateChecker{opts: StateCheckOptions{Every: every, Seed: seed}}

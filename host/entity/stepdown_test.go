@@ -9,20 +9,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// outcomes keeps what each request came to, by tag.
+// outcomes holds the error of each request by tag.
 type outcomes map[uint64]error
 
 func (o outcomes) Complete(r *request.Request) { o[r.Tag] = r.Result.Err }
 
-// TestStepDownSaysWhatIsCertain: only what was proposed has an unknown
-// outcome; what was decided and not proposed, what waited for a load, for
-// room or for a read round had none and says so. Nothing of the shard stays
-// in memory.
+// TestStepDownSaysWhatIsCertain checks that only proposed commands have an
+// unknown outcome. Commands that were decided and not proposed, or that waited
+// for a load, for room or for a ReadIndex round, have had no effect, and their
+// error says so. No entity of the shard stays in memory.
 func TestStepDownSaysWhatIsCertain(t *testing.T) {
 	const (
 		proposed = iota
-		repeated // the proposed command's id
-		refused  // behind the proposed command
+		repeated // a retry of the proposed command
+		refused  // rejected after the proposed command
 		query
 		cold
 		undecided
@@ -46,7 +46,7 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 		}
 		w.core.submit(w.now, []*request.Request{r})
 	}
-	w.prompt = true // visits return at once
+	w.prompt = true // guest calls return immediately
 	submit(100, "warm", "add", request.Command)
 	w.core.pump()
 	w.chunk()
@@ -85,7 +85,7 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 	}
 }
 
-// reopen ends an import: what is on its way was refused, and nobody has said so.
+// reopen ends an import: proposals in flight were rejected without a report.
 func (w *world) reopen() {
 	lost := w.flights
 	w.flights, w.lost = nil, w.lost || len(lost) > 0

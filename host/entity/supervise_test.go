@@ -10,8 +10,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestParkedEntitiesAreCleared: an entity that goes on faulting is parked, says
-// so, and is served again once a person has cleared it.
+// TestParkedEntitiesAreCleared checks that an entity that continues to fault is
+// quarantined, reports it, and is served again after an operator has cleared
+// it.
 func TestParkedEntitiesAreCleared(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Hour
@@ -37,9 +38,9 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 	}
 }
 
-// TestParkedEntitiesWakeForAnotherBinding: what was parked under a module, or
-// under limits, has a go as soon as it is served otherwise, and is parked again
-// after as many faults as at first.
+// TestParkedEntitiesWakeForAnotherBinding checks that a new activation, with
+// another module or other limits, releases an entity, and that it is
+// quarantined again after as many faults as at first.
 func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Hour
@@ -78,7 +79,7 @@ func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || !res.Info.ParkedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
 		t.Errorf("after as many faults again: %+v", res.Info)
 	}
-	w.serve(w.newest + 1) // the same module under other limits
+	w.serve(w.newest + 1) // the same module with other limits
 	if res := w.ask(request.Command, "add", "b"); res.Err != nil {
 		t.Errorf("a command: %+v", res)
 	}
@@ -87,8 +88,9 @@ func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 	}
 }
 
-// TestSkippedTimersNeverFire: a person cancels a timer whose command always
-// faults; the journal shows it, and the same request again does nothing more.
+// TestSkippedTimersNeverFire checks that an operator can cancel a timer whose
+// command always faults, that the journal shows it, and that a retry has no
+// further effect.
 func TestSkippedTimersNeverFire(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}
@@ -115,8 +117,8 @@ func TestSkippedTimersNeverFire(t *testing.T) {
 	}
 }
 
-// TestParkedTimersAreSkipped: what made an entity fault can be taken away while
-// it is parked, and so can the entity; its commands still find it parked.
+// TestParkedTimersAreSkipped checks that a timer of a quarantined entity can be
+// skipped, and the entity deleted, while its commands are still rejected.
 func TestParkedTimersAreSkipped(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Hour
@@ -149,8 +151,8 @@ func TestParkedTimersAreSkipped(t *testing.T) {
 	}
 }
 
-// TestParkingDoubles: an entity that faults again after it was held back is
-// held back for twice as long, up to a bound; a command that runs ends that.
+// TestParkingDoubles checks that a further fault doubles the quarantine, up to
+// a bound, and that a successful command resets it.
 func TestParkingDoubles(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ParkFor = time.Second

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// clockmaker is a guest whose every command sets ten timers: new ones, or with
-// the command "again" those that it has set first.
+// clockmaker is a guest whose commands set ten timers: new ones, or with the
+// command "again" the first ten again.
 type clockmaker struct {
 	counter
 	w *clockShop
@@ -34,11 +34,11 @@ func (g *clockmaker) Handle(h uint64, _ []byte, _ Env) ([]byte, error) {
 	return out, nil
 }
 
-// clockShop is a log that knows which timers its one entity has.
+// clockShop is a log that knows the timers of its only entity.
 type clockShop struct {
 	*bench
 	timers  map[string]bool
-	set     int // commands that the guest has handled
+	set     int // commands handled by the guest
 	repeats bool
 	out     []flight
 }
@@ -96,10 +96,10 @@ func (c *clockShop) ask(n int) *request.Request {
 	return r
 }
 
-// TestTimersOfAnEntityAreBounded: a command that would give its entity more
-// timers than are allowed is rejected by the name of the limit, and setting
-// those again that are there is not. While others of the entity's commands are
-// under way that may add some, it is refused for the moment only.
+// TestTimersOfAnEntityAreBounded checks that a command that would exceed the
+// entity's limit of timers is rejected with the name of the limit, and that
+// setting existing timers again is not. While undecided commands of the entity
+// may add timers, the rejection is a temporary one.
 func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	c := &clockShop{bench: &bench{}, timers: map[string]bool{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
@@ -133,8 +133,8 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	}
 }
 
-// TestEntriesHaveABoundOfRows: commands that set and send as much as they may
-// do not share an entry with many others, however few bytes that is.
+// TestEntriesHaveABoundOfRows checks that commands that set and send as much as
+// possible do not share an entry with many others, however few bytes they take.
 func TestEntriesHaveABoundOfRows(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Level = maxLevel

@@ -15,19 +15,19 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// alarms is a log of many shards whose entities have timers, and their loader.
-// Its commits take a while of the clock.
+// alarms is the log of many shards whose entities have timers, and their
+// loader. Its commits take time.
 type alarms struct {
 	*bench
 	t         *testing.T
 	shards    int
-	timers    map[sharding.ShardID][]journal.Timer // set, by due time
+	timers    map[sharding.ShardID][]journal.Timer // set timers, by due time
 	entries   []alarmEntry
-	made      int           // entries, ever
-	slow      time.Duration // of a commit
-	slowest   time.Duration // lateness
+	made      int           // all entries so far
+	slow      time.Duration // duration of a commit
+	slowest   time.Duration // maximum lateness
 	fired     []int64       // due times, in order
-	loads     []*load       // kept back, while slowLoads
+	loads     []*load       // delayed while slowLoads is set
 	slowLoads bool
 	scans     []*timers.Scan
 }
@@ -38,16 +38,16 @@ type alarmEntry struct {
 	at    time.Time
 }
 
-// What package timers bounds so.
+// Bounds of package timers.
 const (
-	timersBurst  = 20 * time.Millisecond // for which the rate adds up
-	timersWindow = 32                    // read at a time of a shard, at least
-	timersCold   = 32                    // with entities that are being loaded
+	timersBurst  = 20 * time.Millisecond // how long the rate accumulates
+	timersWindow = 32                    // minimum number of timers of a shard that are read at a time
+	timersCold   = 32                    // timers with entities that are being loaded
 )
 
 func newAlarms(t *testing.T, shards int) *alarms { return pacedAlarms(t, shards, 0) }
 
-// pacedAlarms are fired at a rate that is not the default.
+// pacedAlarms returns alarms with a timer rate other than the default.
 func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms {
 	a := &alarms{bench: &bench{}, t: t, shards: shards, timers: map[sharding.ShardID][]journal.Timer{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) { return &counter{sums: map[uint64]int64{}}, nil }}
@@ -60,7 +60,7 @@ func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms 
 	return a
 }
 
-// set gives each shard some timers, each of another entity, due over a second.
+// set gives each shard some timers of different entities, due over a second.
 func (a *alarms) set(each int) {
 	for s := range a.shards {
 		shard := sharding.ShardID(s + 1)
@@ -113,7 +113,7 @@ func (a *alarms) DueTimers(_ context.Context, shard sharding.ShardID, by int64, 
 	return due, math.MaxInt64, nil
 }
 
-// commit applies what is in the log for long enough.
+// commit applies the entries that are old enough.
 func (a *alarms) commit() {
 	for len(a.entries) > 0 && !a.entries[0].at.After(a.core.now) {
 		f := a.entries[0]
@@ -156,7 +156,7 @@ func (a *alarms) left() (n int) {
 	return n
 }
 
-// step lets a millisecond go by, in which others ask for something.
+// step advances the clock by a millisecond, with requests of others.
 func (a *alarms) step(others ...*request.Request) {
 	c := a.core
 	c.now = c.now.Add(time.Millisecond)
@@ -171,13 +171,13 @@ func (a *alarms) step(others ...*request.Request) {
 	c.endTurn()
 }
 
-// other is a command of a caller.
+// other returns a command of a caller.
 func (a *alarms) other(n int) *request.Request {
 	return &request.Request{Kind: request.Command, Shard: 1, Entity: sharding.EntityID{Type: "t", ID: "other"}, Name: "add", ID: journal.CommandID(fmt.Sprint("other-", n)), ExpectedSequence: request.NoExpectation, Done: a.bench}
 }
 
-// TestTimersShareEntries: timers of many shards that are due at once take few
-// entries of their logs.
+// TestTimersShareEntries checks that timers of many shards that are due at the
+// same time need few log entries.
 func TestTimersShareEntries(t *testing.T) {
 	const shards, each, total = 64, 100, 64 * 100
 	a := newAlarms(t, shards)
@@ -198,9 +198,9 @@ func TestTimersShareEntries(t *testing.T) {
 	}
 }
 
-// TestTimersArePaced: timers that are due at once fire at the rate that is
-// always theirs while others ask and commits are slow, never above it, and in
-// about the order of their due times; without others they fire faster.
+// TestTimersArePaced checks that due timers fire at their minimum rate while
+// there are other requests and commits are slow, never above it, and roughly in
+// the order of their due times, and faster without other requests.
 func TestTimersArePaced(t *testing.T) {
 	const shards, each, total = 64, 100, 64 * 100
 	run := func(t *testing.T, slow time.Duration, busy bool) (took int, a *alarms) {
@@ -235,8 +235,8 @@ func TestTimersArePaced(t *testing.T) {
 		if late := a.slowest; late < 100*time.Millisecond || late > time.Duration(took)*time.Millisecond {
 			t.Errorf("the latest timer was %s late", late)
 		}
-		// A window is read at a time: a timer is overtaken by no more of its
-		// elders than fit into the windows, and by few.
+		// A window is read at a time, so a timer may be overtaken by at most as
+		// many later timers as fit into the windows, and only a few are.
 		disorder := 0
 		sorted := slices.Sorted(slices.Values(a.fired))
 		for i, due := range a.fired {
@@ -259,9 +259,8 @@ func TestTimersArePaced(t *testing.T) {
 	})
 }
 
-// TestTimersLeaveLoadersToCallers: few of the timers whose entities are not in
-// memory have them loaded at a time, so that a caller's entity does not wait
-// for all of them.
+// TestTimersLeaveLoadersToCallers checks that few timers have their entities
+// loaded at a time, so that a caller's entity does not wait for all of them.
 func TestTimersLeaveLoadersToCallers(t *testing.T) {
 	a := newAlarms(t, 8)
 	a.slowLoads = true
@@ -294,8 +293,8 @@ func TestTimersLeaveLoadersToCallers(t *testing.T) {
 	}
 }
 
-// TestTimersReadAheadAreForgotten: who stops leading has no timers any more,
-// and who begins again fires each that has not fired, once.
+// TestTimersReadAheadAreForgotten checks that an executor that stops leading
+// has no timers, and that it fires each unfired timer once when it leads again.
 func TestTimersReadAheadAreForgotten(t *testing.T) {
 	a := newAlarms(t, 8)
 	a.slow = 5 * time.Millisecond
@@ -313,7 +312,7 @@ func TestTimersReadAheadAreForgotten(t *testing.T) {
 	if n := a.core.timers.Counts(); n != (timers.Counts{Fired: n.Fired, Scans: n.Scans}) {
 		t.Fatalf("a lane that leads nothing has %+v", n)
 	}
-	a.entries = nil // of the term that is over
+	a.entries = nil // of the previous term
 	a.lead(3)
 	for n := 0; a.left() > 0; n++ {
 		if n > 10_000 {
@@ -326,8 +325,9 @@ func TestTimersReadAheadAreForgotten(t *testing.T) {
 	}
 }
 
-// TestTimersOfUnknownCommandsAreHeld: while a module serves that has no such
-// command nothing is written, and once one has it each timer fires once.
+// TestTimersOfUnknownCommandsAreHeld checks that nothing is written while the
+// module does not have a timer's command, and that each timer fires once as
+// soon as a module has it.
 func TestTimersOfUnknownCommandsAreHeld(t *testing.T) {
 	a := newAlarms(t, 2)
 	with := a.core.opts.Types.(oneType).t

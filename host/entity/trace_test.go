@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRecordsKeepTheirTrace: of commands whose traces are sampled, from the
-// level on, and the chain and the reply are the same either way.
+// TestRecordsKeepTheirTrace checks that records have their sampled traces from
+// the cluster version on, and that the hash chain and the reply do not depend
+// on it.
 func TestRecordsKeepTheirTrace(t *testing.T) {
 	in := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	var chain journal.Hash
@@ -49,8 +50,8 @@ func TestRecordsKeepTheirTrace(t *testing.T) {
 	}
 }
 
-// TestVisitsAreTold: of commands and of queries, when a guest was given them
-// and of which module it is.
+// TestVisitsAreTold checks that commands and queries report the times and the
+// module of their guest call.
 func TestVisitsAreTold(t *testing.T) {
 	w := quiet(t)
 	for _, r := range []*request.Request{
@@ -69,8 +70,8 @@ func TestVisitsAreTold(t *testing.T) {
 	}
 }
 
-// TestFaultsAreLoggedInTheirSpan: the line of a fault names the span of the
-// command, and no other where there is none.
+// TestFaultsAreLoggedInTheirSpan checks that the log message of a fault has the
+// span of the command, if there is one.
 func TestFaultsAreLoggedInTheirSpan(t *testing.T) {
 	in := &request.Trace{TraceContext: journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}}
 	for _, c := range []struct {
@@ -90,7 +91,7 @@ func TestFaultsAreLoggedInTheirSpan(t *testing.T) {
 	}
 }
 
-// firings are spans of timers, all of them one span.
+// firings makes the spans of timers, all with the same id.
 type firings struct{ began, ended int }
 
 var inFiring = journal.TraceContext{Trace: [16]byte{30, 15: 31}, Span: [8]byte{32, 7: 33}, Flags: 1 | journal.TraceAfterTimer}
@@ -103,9 +104,9 @@ func (f *firings) Fire(r *request.Request) timers.Span {
 
 func (f *firings) End(*request.Request) { f.ended++ }
 
-// TestTimersAreTraced: the record of a timer that was set in a span names the
-// span in which it fired, or that which set it where nobody makes spans, and
-// that a timer led to it. Other timers have none.
+// TestTimersAreTraced checks that the record of a timer set within a span has
+// the span of its firing, or that of the setting command without a span maker,
+// and a flag that a timer caused it. Other timers have no trace.
 func TestTimersAreTraced(t *testing.T) {
 	set := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	after := set
@@ -149,7 +150,7 @@ func TestTimersAreTraced(t *testing.T) {
 	}
 }
 
-// tracesIn are the trace sections of an entry's records.
+// tracesIn returns the trace sections of an entry's records.
 func tracesIn(t *testing.T, entry []byte) (all [][]byte) {
 	e, err := journal.DecodeEntry(entry)
 	for b := e.Body; err == nil && len(b) > 0; {

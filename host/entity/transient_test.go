@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// fleeting is a world whose entities keep nothing.
+// fleeting returns a world with a transient type.
 func fleeting(t *testing.T) *world {
 	w := quiet(t)
 	w.transient = true
@@ -20,9 +20,10 @@ func fleeting(t *testing.T) *world {
 	return w
 }
 
-// TestTransientEntitiesKeepNothing: commands leave no record, their state goes
-// on while the entity is in memory, and a new leader begins anew; while it is
-// in memory a command id takes effect once.
+// TestTransientEntitiesKeepNothing checks that commands write no record, that
+// the state lasts while the entity is in memory, that a new leader starts with
+// an empty state, and that a command id takes effect once while the entity is
+// in memory.
 func TestTransientEntitiesKeepNothing(t *testing.T) {
 	w := fleeting(t)
 	for i, want := range []string{"1", "2", "3"} {
@@ -70,8 +71,8 @@ func isRejected(err error) bool {
 	return errors.As(err, &rejected)
 }
 
-// TestTransientAnswersNeedALeader: no answer, of a command sent again neither,
-// leaves a node that has not confirmed that it still leads.
+// TestTransientAnswersNeedALeader checks that no answer, not even to a retry,
+// is sent by a node that has not confirmed its leadership.
 func TestTransientAnswersNeedALeader(t *testing.T) {
 	w := fleeting(t)
 	w.ask(request.Command, "add", "a")
@@ -85,7 +86,7 @@ func TestTransientAnswersNeedALeader(t *testing.T) {
 			t.Fatalf("%s: answered %+v with %d rounds asked", id, got.got, len(w.rounds))
 		}
 		w.rounds = nil
-		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node
+		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // of another node
 		var lost *sharding.NotLeaderError
 		if got.got == nil || !errors.As(got.got.Err, &lost) && !errors.Is(got.got.Err, request.ErrOutcomeUnknown) {
 			t.Fatalf("%s: %+v", id, got.got)
@@ -96,7 +97,6 @@ func TestTransientAnswersNeedALeader(t *testing.T) {
 	}
 }
 
-// TestTransientEventsAreFaults.
 func TestTransientEventsAreFaults(t *testing.T) {
 	w := fleeting(t)
 	w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte("@daily"), Command: []byte("tick")}}
@@ -109,8 +109,9 @@ func TestTransientEventsAreFaults(t *testing.T) {
 	}
 }
 
-// TestSingletons: the one entity is in memory wherever its shard is led, before
-// its first command, after it was asked to leave, and however long nobody asks.
+// TestSingletons checks that the entity is in memory on the leader of its
+// shard, before its first command, after a request to passivate it, and while
+// it is idle.
 func TestSingletons(t *testing.T) {
 	for _, transient := range []bool{false, true} {
 		w := quiet(t)

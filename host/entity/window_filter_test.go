@@ -9,8 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestWindowIsReadForWhatMayBeInIt: a load from a snapshot reads the commands
-// before it only when one of them comes again, and then knows them all.
+// TestWindowIsReadForWhatMayBeInIt checks that a load from a snapshot reads
+// earlier commands only when one of them may be repeated, and then knows all of
+// them.
 func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.FilterAbove = 4
@@ -21,7 +22,7 @@ func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
 	w.handOver()
 	loads := w.core.stats.Loads
 	fresh := 0
-	for i := range 5 { // the filter may take one of them for an old one
+	for i := range 5 { // the filter may mistake one of them for an old id
 		if res := w.ask(request.Command, "add", fmt.Sprintf("new-%d", i)); res.Err != nil || res.Duplicate || int(res.Sequence) != n+i+1 {
 			t.Fatalf("a new command: %+v", res)
 		}
@@ -42,9 +43,9 @@ func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
 	}
 }
 
-// TestServersIDsEndNoWindow: of an entity that was loaded without its window, a
-// command that the server named is forgotten by age, long before those that
-// clients named and that are only in its filter.
+// TestServersIDsEndNoWindow checks an entity that was loaded without its
+// window: a command with a server id is forgotten by age long before earlier
+// commands with client ids that are only in the filter.
 func TestServersIDsEndNoWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.FilterAbove = 4
@@ -52,7 +53,7 @@ func TestServersIDsEndNoWindow(t *testing.T) {
 	for i := range n {
 		w.submit(&request.Request{
 			Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"),
-			ID: id(i), ServerID: i >= clients, // and the snapshot is of one of them
+			ID: id(i), ServerID: i >= clients, // the snapshot is of one of these
 		})
 	}
 	w.handOver()

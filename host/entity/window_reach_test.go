@@ -12,12 +12,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// clocks are the time that passes and what the leaders' clocks say of it.
+// clocks is the real time and the clocks of the leaders.
 type clocks struct {
 	passed time.Duration
-	pace   time.Duration // of a step
-	differ time.Duration // how far apart the clocks of leaders are
-	off    time.Duration // the clock of this one
+	pace   time.Duration // duration of a step
+	differ time.Duration // maximum difference between leaders' clocks
+	off    time.Duration // of this leader's clock
 
 	servers bool // some commands get their ids from the server
 }
@@ -28,7 +28,7 @@ func (w *world) elapse(d time.Duration) {
 	w.core.now = w.now
 }
 
-// anotherClock gives a new leader a clock of its own.
+// anotherClock gives a new leader a different clock.
 func (w *world) anotherClock() {
 	if w.differ == 0 {
 		return
@@ -38,7 +38,7 @@ func (w *world) anotherClock() {
 	w.off, w.core.now = off, w.now
 }
 
-// retries counts what became of commands that were sent again.
+// retries counts the outcomes of retries.
 type retries struct{ carriedOut, known, forgotten int }
 
 func (n *retries) count(c *client, r *request.Request) {
@@ -54,10 +54,10 @@ func (n *retries) count(c *client, r *request.Request) {
 	}
 }
 
-// TestRetriesTakeEffectOnce gives entities windows of a few commands, or of
-// some seconds, so that they forget what is sent again later, and leaders
-// clocks that differ: what the model's log has is there once all the same, and
-// what was not forgotten is carried out or answered.
+// TestRetriesTakeEffectOnce gives entities windows of a few commands or
+// seconds, so that they forget commands that are retried later, and leaders
+// with different clocks. Each command must still be in the model's log at most
+// once, and a command that was not forgotten must be executed or answered.
 func TestRetriesTakeEffectOnce(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
@@ -68,7 +68,7 @@ func TestRetriesTakeEffectOnce(t *testing.T) {
 		w := newWorld(t, seed)
 		w.core.opts.Window.Commands = 2 + int(seed%4)
 		w.pace = time.Duration(1 + seed%3*40)
-		if seed%2 == 0 { // forgotten by age
+		if seed%2 == 0 { // forget by age
 			w.core.opts.Window = window.Limits{Commands: 4 + int(seed%60), ReplyBytes: 20 + int(seed%90), ClientMaxAge: int64(3 * time.Second), ServerMaxAge: int64(2 * time.Second)}
 			w.pace, w.servers = time.Duration(40+seed%3*40), true
 		}
@@ -87,7 +87,7 @@ func TestRetriesTakeEffectOnce(t *testing.T) {
 	}
 }
 
-// retry sends a command of entity x whose first attempt was some time ago.
+// retry sends a command to entity x whose first attempt was age ago.
 func (w *world) retry(id string, age time.Duration) request.Result {
 	w.t.Helper()
 	return w.submit(&request.Request{
@@ -97,14 +97,14 @@ func (w *world) retry(id string, age time.Duration) request.Result {
 }
 
 // TestForgottenCommandsAreRefused sends a command each second to an entity that
-// remembers six: in memory, after it was dormant, loaded from its snapshot with
-// and without a filter, and with a new leader, a retry is carried out if its
-// first attempt is younger than all that is forgotten, and refused if it is
-// not. A first attempt is carried out always.
+// remembers six. A retry must be executed if its first attempt is younger than
+// all forgotten commands, and rejected otherwise: in memory, after hibernation,
+// loaded from a snapshot with and without a filter, and under a new leader. A
+// first attempt is always executed.
 func TestForgottenCommandsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		filter int // ids above which a snapshot has one
+		filter int // ids above which a snapshot has a filter
 		then   func(*world)
 	}{
 		{"in memory", 128, func(*world) {}},
@@ -126,7 +126,7 @@ func TestForgottenCommandsAreRefused(t *testing.T) {
 			w.core.opts.Window.Commands = 6
 			w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = tt.filter, 6
 			w.core.opts.PassivateAfter = time.Hour
-			const n = 12 // the last snapshot is of the last one: nothing is read behind it
+			const n = 12 // the last snapshot is of the last command, so no later record is read
 			for i := range n {
 				w.elapse(time.Second)
 				if res := w.ask(request.Command, "add", fmt.Sprintf("c%d", i)); res.Err != nil {
@@ -161,7 +161,7 @@ func TestForgottenCommandsAreRefused(t *testing.T) {
 	}
 }
 
-// leaveAndLoad has the entity leave memory and be loaded from its snapshot.
+// leaveAndLoad evicts the entity and loads it from its snapshot.
 func (w *world) leaveAndLoad() {
 	w.t.Helper()
 	loads := w.core.stats.SnapshotLoads
@@ -171,8 +171,8 @@ func (w *world) leaveAndLoad() {
 	}
 }
 
-// TestRetriesOfYoungEntities: where nothing is forgotten, any retry is carried
-// out, however old.
+// TestRetriesOfYoungEntities checks that any retry is executed, however old, if
+// the entity has forgotten nothing.
 func TestRetriesOfYoungEntities(t *testing.T) {
 	w := quiet(t)
 	for i := range 100 {
@@ -182,9 +182,9 @@ func TestRetriesOfYoungEntities(t *testing.T) {
 	}
 }
 
-// TestRetriesWhereNothingCameBefore: an entity that got sends alone before a
-// snapshot has forgotten no command for that. How long ago it could have is all
-// that is known.
+// TestRetriesWhereNothingCameBefore checks an entity that got only messages
+// before a snapshot, so that it has forgotten no command. The only known bound
+// is the maximum age.
 func TestRetriesWhereNothingCameBefore(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.SnapshotEvents = 3
@@ -209,8 +209,8 @@ func TestRetriesWhereNothingCameBefore(t *testing.T) {
 	}
 }
 
-// TestRetriesAreHeldAgainstTheWholeWindow: a full window of which a load has
-// read the end alone has forgotten what was carried out shortly before.
+// TestRetriesAreHeldAgainstTheWholeWindow checks a full window of which a load
+// has read only the end: earlier commands must not count as never executed.
 func TestRetriesAreHeldAgainstTheWholeWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Window.Commands, w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = 20, 3, 6
@@ -231,7 +231,7 @@ func TestRetriesAreHeldAgainstTheWholeWindow(t *testing.T) {
 	}
 }
 
-// deliver carries out a send to entity x.
+// deliver executes a message on entity x.
 func (w *world) deliver(number uint64) {
 	w.t.Helper()
 	between := pair{sharding.EntityID{Type: "tally", ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}}

@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestWindowsHaveABoundOfBytes: what entities remember of their commands takes
-// no more of the heap than it may, whoever asks how many of them. Entities that
-// leave for it still know their commands, and those without large windows stay.
+// TestWindowsHaveABoundOfBytes checks the limit for the heap of idempotency
+// windows, whichever callers fill them. Entities that are evicted for it still
+// know their commands, and entities without large windows stay.
 func TestWindowsHaveABoundOfBytes(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.WindowBytes, w.core.opts.LaneBytes, w.core.opts.PassivateAfter = 64<<10, 1<<30, time.Hour
@@ -58,7 +58,7 @@ func TestWindowsHaveABoundOfBytes(t *testing.T) {
 	}
 }
 
-// sumOfWindows checks what is counted against what is there.
+// sumOfWindows compares the counted bytes with the actual ones.
 func (w *world) sumOfWindows() {
 	w.t.Helper()
 	sum, large := int64(0), 0

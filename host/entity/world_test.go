@@ -23,7 +23,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// flight is an entry that was proposed and has no outcome yet.
+// flight is a proposed entry without an outcome.
 type flight struct {
 	term     sharding.Term
 	proposal uint64
@@ -31,12 +31,12 @@ type flight struct {
 }
 
 // world is the journal, the loader and the clients around a core, all driven
-// from one goroutine by one seed. It plays the log of one shard.
+// from one goroutine by one seed. It simulates the log of one shard.
 type world struct {
 	t    *testing.T
 	rnd  *rand.Rand
 	core *core
-	typ  *Type // the node's
+	typ  *Type // as the node serves it
 	now  time.Time
 	open int    // guest instances
 	who  []byte // the principal of the last call
@@ -44,58 +44,58 @@ type world struct {
 	clocks
 	retries retries
 
-	newest   uint64 // revision that any node serves
-	revision uint64 // in the log
+	newest   uint64 // highest revision served by any node
+	revision uint64 // revision in the log
 
 	term    sharding.Term
 	flights []flight
 	rounds  []uint64
-	reads   bool        // rounds are confirmed
+	reads   bool        // ReadIndex rounds are confirmed
 	chunks  []coreEvent // chunkRead
 
 	log        []journal.Record // applied, in order
 	callers    []*principal.Principal
 	heads      map[string]*head
 	snaps      map[string][]journal.Snapshot
-	since      int // readings behind a snapshot
+	since      int // reads after the position of a snapshot
 	timers     map[timerKey]journal.Timer
 	scans      []*timers.Scan
 	existings  []*autostartScan
-	poison     string // the entity that does not load
+	poison     string // the entity that cannot be loaded
 	retain     uint64
-	cuts       map[string]journal.Sequence // the last sequence that is gone
-	meanwhile  func()                      // behind a reading of snapshots
-	autostart  bool                        // the type remembers its entities
+	cuts       map[string]journal.Sequence // by entity, the last sequence compacted away
+	meanwhile  func()                      // called after a read of snapshots
+	autostart  bool                        // the type is always-on
 	singleton  bool
 	transient  bool
 	messages   messages
-	lost       bool // some proposal was
+	lost       bool // some proposal was lost
 	fired      int
 	ticks      ticks
-	hush       bool        // schedules do not come due any more
-	records    int         // of the last load
-	alarm      *abi.Timer  // that the command "alarm" sets
-	schedules  []abi.Timer // that the command "schedule" sets
-	raw        []byte      // what the command raw puts out, after it has evolved
-	tooLarge   int64       // from this sum on a state is too large for a snapshot; 0: none is
-	durable    bool        // the type keeps its latest state
+	hush       bool        // schedules no longer become due
+	records    int         // read by the last load
+	alarm      *abi.Timer  // set by the command "alarm"
+	schedules  []abi.Timer // set by the command "schedule"
+	raw        []byte      // output of the command "raw", after it has evolved
+	tooLarge   int64       // smallest sum whose state is too large for a snapshot; 0 for none
+	durable    bool        // the type is durable
 	fuel       uint64
 	deleted    int
 	busy       bool
 	bounded    bool // the type has instances of its own
-	long       bool // every visit runs long
-	often      int  // of five commands, beside one, were sent before
-	brisk      bool // nothing but the log is slow, so much is in flight
-	prompt     bool // no visit runs long or faults by chance
-	number     int  // of commands told
+	long       bool // every guest call runs long
+	often      int  // how many of five commands, besides one, are retries
+	brisk      bool // only the log is slow, so much is in flight
+	prompt     bool // no guest call runs long or faults at random
+	number     int  // number of commands sent by tell
 	noSnapshot bool
 	sizes      sizes
-	refuse     bool         // the next proposal is refused
+	refuse     bool         // the next proposal is rejected
 	bad        int          // with prompt: 0 refuses snapshots, 1 traps on them
-	away       []*guestCall // visits to guests that the core went on without
+	away       []*guestCall // detached guest calls
 	electing   bool
-	deposed    bool // another node leads, and this one has not heard of it
-	foreign    int  // records that other leaders have written
+	deposed    bool // another node leads without this node's knowledge
+	foreign    int  // records written by other leaders
 	problems   []string
 
 	sent map[journal.CommandID]*sent
@@ -110,16 +110,16 @@ type head struct {
 	deleted   bool
 	exists    bool
 	stopped   bool
-	deletions int // how often it was deleted
+	deletions int // number of deletions
 }
 
-// sent is a command id and all that was answered to it.
+// sent is a command id with all its answers.
 type sent struct {
 	kind                  request.Kind
 	entity, name, payload string
-	server                bool // the id is the server's
+	server                bool // the server made the id
 	acked                 *request.Result
-	unknown               bool // an attempt may have had an effect
+	unknown               bool // an attempt may have taken effect
 	at                    time.Duration
 }
 
@@ -146,8 +146,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// serve makes the node serve a revision of the binding. Every other revision
-// is the same module.
+// serve makes the node serve a revision of the activation. Every other revision
+// has the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
 	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
@@ -160,20 +160,20 @@ func (w *world) serve(revision uint64) {
 	}
 }
 
-// bound gives the type instances of its own, which are full early, and now and
-// then no room for another.
+// bound gives the type instances of its own, which are full early, and
+// sometimes no room for another one.
 func (w *world) bound() {
 	w.typ.OwnInstances, w.typ.FullAt = true, 2
 	w.typ.NoRoom = func() bool { return w.rnd.IntN(3) == 0 }
 }
 
-// catchUp makes the node serve what the newest node does, and more.
+// catchUp makes the node serve the newest revision, or a later one.
 func (w *world) catchUp(more uint64) {
 	w.serve(w.newest + more)
 	w.core.event(&coreEvent{Kind: eventBindingsMoved})
 }
 
-// visit lets some visits run long: they are executed now and come back later.
+// Visit lets some guest calls run long: they are executed now and return later.
 func (w *world) Visit(v *guestCall) bool {
 	v.Exec(nil)
 	v.Between(w.now, w.now)
@@ -185,7 +185,7 @@ func (w *world) Visit(v *guestCall) bool {
 	return false
 }
 
-// comeBack ends the oldest of the visits that run long.
+// comeBack returns the oldest long guest call.
 func (w *world) comeBack() {
 	if len(w.away) > 0 {
 		v := w.away[0]
@@ -267,7 +267,7 @@ func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.Enti
 		}
 		s.UpdatedAt = w.updatedAt(id)
 		if i < len(snaps)-1 || w.newest%2 == 1 {
-			s.Stands = journal.Position{} // nobody knows, as of one of an earlier release
+			s.Stands = journal.Position{} // unknown, as in snapshots of earlier releases
 		}
 		switch use(s.Module, w.cuts[id.ID] > 0) {
 		case journal.SnapshotLoads:
@@ -281,7 +281,7 @@ func (w *world) Snapshot(_ context.Context, _ sharding.ShardID, id sharding.Enti
 	return last, nil
 }
 
-// applySnapshot is the journal's rule for snapshots.
+// applySnapshot applies the journal's rules for snapshots.
 func (w *world) applySnapshot(body []byte) error {
 	var s journal.Snapshot
 	if err := s.Decode(body); err != nil {
@@ -310,8 +310,8 @@ func (w *world) updatedAt(id sharding.EntityID) (at int64) {
 	return at
 }
 
-// tick is the command of a timer: most carry on, some are refused, before or
-// after they emit, some fail.
+// tick returns the command of a timer. Most succeed, some are rejected, before
+// or after an event, and some fail.
 func (w *world) tick() string {
 	return []string{"tick", "tick", "tick", "deny", "refuse", "trap"}[w.rnd.IntN(6)]
 }
@@ -362,7 +362,7 @@ func (w *world) applyTimers(r *journal.Record) {
 	}
 }
 
-// checkFuel: each record carries what its own command has cost.
+// checkFuel checks that each record has the fuel of its own command.
 func (w *world) checkFuel(r *journal.Record) {
 	want := uint64(binary.LittleEndian.Uint16(append([]byte(r.CommandID), 'x', 'y'))) + 1
 	data := r.Section(journal.SectionFuel)
@@ -373,7 +373,7 @@ func (w *world) checkFuel(r *journal.Record) {
 	w.fuel += want
 }
 
-// applyDelete ends the timers and the snapshots of a deleted entity.
+// applyDelete ends the timers and snapshots of a deleted entity.
 func (w *world) applyDelete(r *journal.Record) {
 	if r.Flags&journal.FlagTombstone != 0 {
 		maps.DeleteFunc(w.timers, func(k timerKey, _ journal.Timer) bool { return k.entity == r.Entity })
@@ -404,13 +404,13 @@ func (w *world) DueTimers(_ context.Context, _ sharding.ShardID, by int64, limit
 	return due, math.MaxInt64, nil
 }
 
-// timerKey is a timer of the world.
+// timerKey identifies a timer of the world.
 type timerKey struct {
 	entity sharding.EntityID
 	name   string
 }
 
-// found hands over the oldest read of due timers.
+// found delivers the oldest read of due timers.
 func (w *world) found() {
 	if len(w.scans) > 0 {
 		t := w.scans[0]
@@ -428,8 +428,9 @@ func (w *world) head(id string) *head {
 	return h
 }
 
-// apply is the journal's rule: the whole entry or nothing, in the term it was
-// fenced with, each record on the entity's last sequence and link.
+// apply applies the journal's rules: an entry is applied completely or not at
+// all, in the term of its fence, and each record follows the entity's last
+// sequence and hash.
 func (w *world) apply(f flight) error {
 	e, err := journal.DecodeEntry(f.data)
 	if err != nil {
@@ -481,8 +482,8 @@ func (w *world) apply(f flight) error {
 			h.sum = evolve(h.sum, ev)
 		}
 		if h.deleted = r.Flags&journal.FlagTombstone != 0; h.deleted {
-			// Losing a record without events breaks no chain: who deletes after it
-			// takes the entity to live.
+			// Losing a record without events does not break the hash chain, so
+			// a later deletion may assume that the entity exists.
 			if last := len(r.Events) - 1; (h.exists || last > 0) != (last >= 0 && r.Tombstone(last)) && (h.exists || !w.lost) {
 				w.problem("%s lives: %v, and its end leaves %v", r.Entity, h.exists, r.Events)
 			}
