@@ -18,10 +18,10 @@ func (f guestFunction) name() string {
 	return contract[f].Name
 }
 
-// Load makes the state of handle, initial or from a snapshot frame. The
-// status is LoadDone, LoadUnreadable or LoadNoRoom; with the last two there is
-// no state and the instance lives. typeIndex counts entity types in the
-// manifest. frames is not kept.
+// Load creates the state of handle, either the initial state or the state in a
+// snapshot frame. The status is LoadDone, LoadUnreadable or LoadNoRoom. After
+// the last two there is no state, but the instance stays usable. typeIndex is
+// the index of the entity type in the manifest. frames is not kept.
 func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
 	if err := g.put(frames, g.module.engine.limits.RequestBytes+abi.LoadExtraBytes); err != nil {
 		return 0, err
@@ -38,8 +38,8 @@ func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.Loa
 	return status, nil
 }
 
-// Apply evolves the state of handle by the event frames, in order. frames is
-// at most Limits.BatchBytes, or one event; it is not kept.
+// Apply evolves the state of handle by the event frames, in order. frames may
+// have up to Limits.BatchBytes, or hold a single larger event. It is not kept.
 func (g *Instance) Apply(handle uint64, frames []byte) error {
 	limits := &g.module.engine.limits
 	if err := g.put(frames, max(limits.BatchBytes, limits.RequestBytes)); err != nil {
@@ -59,13 +59,14 @@ func (g *Instance) Apply(handle uint64, frames []byte) error {
 	return nil
 }
 
-// Upcasts is that of its module.
+// Upcasts reports whether Upcast may be called.
 func (g *Instance) Upcasts() bool { return g.module.Upcasts() }
 
-// Upcast returns today's form of an event frame of hostd_apply, of the entity
-// type with that place in the manifest: an output event frame, valid until the
-// next call on the instance; whether it is one is the caller's to check. It
-// needs no state. Only a module that Upcasts may be asked. frame is not kept.
+// Upcast returns the current form of a stored event. frame is an event frame as
+// for hostd_apply, and typeIndex is the index of the entity type in the
+// manifest. The result should be an output event frame, which the caller must
+// check. It is valid until the next call on the instance. Upcast needs no
+// entity state and may be called only if Upcasts is true. frame is not kept.
 func (g *Instance) Upcast(typeIndex uint32, frame []byte) ([]byte, error) {
 	limits := &g.module.engine.limits
 	if err := g.put(frame, limits.RequestBytes+abi.LoadExtraBytes); err != nil {
@@ -79,15 +80,15 @@ func (g *Instance) Upcast(typeIndex uint32, frame []byte) ([]byte, error) {
 	return g.take(fnUpcast, limits.OutputBytes)
 }
 
-// Handle decides on a command and evolves the state by the events it emits.
-// The result is the output frames, nil for none, valid until the next call on
-// the instance; whether they are frames of the contract is the caller's to
-// check. frames is not kept.
+// Handle decides on a command and evolves the state by the events that the
+// guest emits. The result is the output frames, or nil if there are none; it is
+// valid until the next call on the instance. The caller must check that they
+// are valid frames. frames is not kept.
 func (g *Instance) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
 	return g.decide(fnHandle, handle, frames, env, g.budgets.Command)
 }
 
-// Query reads the state. The result is as Handle's.
+// Query reads the state. The result is like that of Handle.
 func (g *Instance) Query(handle uint64, frames []byte, env Env) ([]byte, error) {
 	return g.decide(fnQuery, handle, frames, env, g.budgets.Query)
 }
@@ -110,7 +111,7 @@ func (g *Instance) decide(f guestFunction, handle uint64, frames []byte, env Env
 	return g.take(f, limits.OutputBytes)
 }
 
-// Snapshot returns the state of handle as bytes, valid until the next call on
+// Snapshot returns the serialized state of handle, valid until the next call on
 // the instance.
 func (g *Instance) Snapshot(handle uint64) ([]byte, error) {
 	g.stack = [3]uint64{handle}
@@ -121,15 +122,15 @@ func (g *Instance) Snapshot(handle uint64) ([]byte, error) {
 	return g.take(fnSnapshot, g.module.engine.limits.SnapshotBytes)
 }
 
-// Drop forgets the state of handle, which may be used again.
+// Drop discards the state of handle. The handle may be used again.
 func (g *Instance) Drop(handle uint64) error {
 	g.stack = [3]uint64{handle}
 	g.begin()
 	return g.call(fnDrop, g.budgets.Load)
 }
 
-// begin resets what host functions answer to what a guest sees while it
-// evolves state.
+// begin resets what host functions return to the values that a guest sees while
+// it evolves state.
 func (g *Instance) begin() {
 	g.deciding = false
 	g.clock = g.pureClock
@@ -139,8 +140,8 @@ func (g *Instance) begin() {
 	g.meter.deadline, g.meter.long = time.Time{}, nil
 }
 
-// call calls a function with the parameters in g.stack and leaves its result
-// in g.stack[0]. It may spend budget.
+// call calls a function with the parameters in g.stack and leaves the result in
+// g.stack[0]. budget is in units of fuel.
 func (g *Instance) call(f guestFunction, budget int64) error {
 	if g.dead {
 		return ErrInstanceDead
@@ -155,7 +156,7 @@ func (g *Instance) call(f guestFunction, budget int64) error {
 	return g.run(f.name(), fn, budget)
 }
 
-// run calls fn on g.stack.
+// run calls fn with g.stack and closes the accounts of the call.
 func (g *Instance) run(export string, fn api.Function, budget int64) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -181,7 +182,7 @@ func (g *Instance) run(export string, fn api.Function, budget int64) (err error)
 	return nil
 }
 
-// fault marks the instance dead.
+// fault marks the instance dead and returns the fault.
 func (g *Instance) fault(kind FaultKind, f guestFunction, format string, args ...any) *Fault {
 	g.dead = true
 	fault := &Fault{Kind: kind, Export: f.name(), Message: fmt.Sprintf(format, args...)}
@@ -189,8 +190,8 @@ func (g *Instance) fault(kind FaultKind, f guestFunction, format string, args ..
 	return fault
 }
 
-// smallestBuffer is asked for even when less is needed, so that a guest is
-// rarely asked twice.
+// smallestBuffer is the minimum size, in bytes, of a requested buffer, so that
+// a guest rarely has to be asked twice.
 const smallestBuffer = 4 << 10
 
 // put writes the input of the next call into the guest's buffer.
@@ -212,7 +213,7 @@ func (g *Instance) put(frames []byte, limit int) error {
 	return nil
 }
 
-// growBuffer asks the guest for a buffer of the next power of two, within the
+// growBuffer asks the guest for a buffer of the next power of two, up to the
 // limit.
 func (g *Instance) growBuffer(need, limit int) error {
 	size := min(max(1<<bits.Len(uint(need-1)), smallestBuffer), max(limit, need))
@@ -232,8 +233,9 @@ func (g *Instance) growBuffer(need, limit int) error {
 	return nil
 }
 
-// take copies the span that the call of f returned out of the guest. If it is
-// larger than the limit, the instance lives: only the answer is lost.
+// take copies the span that the call of f returned out of the guest. If the
+// span exceeds the limit, the fault is FaultOutput and the instance stays
+// usable: only the answer is lost.
 func (g *Instance) take(f guestFunction, limit int) ([]byte, error) {
 	span := abi.Span(g.stack[0])
 	if span.Length() == 0 {
@@ -253,8 +255,8 @@ func (g *Instance) take(f guestFunction, limit int) ([]byte, error) {
 	return g.output, nil
 }
 
-// describe calls the two functions that say what the module is, in this
-// order: its version of the contract and its manifest.
+// describe calls the two functions that describe the module: first its contract
+// version, then its manifest.
 func (g *Instance) describe() ([]byte, error) {
 	startFuel := int64(g.module.engine.limits.StartFuel)
 	g.begin()

@@ -10,9 +10,9 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// CompileChild is what the command named by Options.CompileCommand must run:
-// it compiles one module into the cache, tries it and returns the exit code. It lowers
-// the limits and the priority of the process it is called in.
+// CompileChild must be run by the command in Options.CompileCommand. It
+// compiles one module into the cache, tries it and returns the exit code. It
+// lowers the resource limits and the priority of its own process.
 func CompileChild(in io.Reader, said io.Writer) (exitCode int) {
 	return serveCompile(in, said, compileIntoCache)
 }
@@ -30,7 +30,7 @@ func compileIntoCache(order compileOrder, prepared []byte) error {
 	return errors.Join(err, e.Close(ctx))
 }
 
-// tryCompiled gives a module its trial and closes it.
+// tryCompiled runs the trial of a compiled module and closes the module.
 func (e *Engine) tryCompiled(ctx context.Context, compiled *compiledModule) error {
 	if err := e.retain(); err != nil {
 		return err

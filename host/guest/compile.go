@@ -29,29 +29,29 @@ type Module struct {
 	logger      *slog.Logger
 	logRate     *logRate
 
-	// image is what instances begin with, nil for none; mutable are the globals
-	// in it.
+	// image is the initial state of instances; nil means none. mutable lists the
+	// globals in it.
 	image      *image
 	restorable bool
 	mutable    []uint32
-	functions  uint32 // imports too, without those of the meter
+	functions  uint32 // including imports, without those of the meter
 
 	mu     sync.Mutex
-	users  int // instances, and one until Close
+	users  int // number of instances, plus one until Close
 	closed bool
 }
 
-// shortDigest is how many hex digits of a digest stand in log lines.
+// shortDigest is the number of hex digits of a digest in log lines.
 const shortDigest = 12
 
-// Compile admits and compiles a module, and asks it for its manifest in an
-// instance made for that. digest is the name it is known by: the SHA-256 of
-// wasm, which the caller has checked. wasm is not kept.
+// Compile admits and compiles a module, and reads its manifest from a temporary
+// instance. digest is the SHA-256 of wasm, which the caller has checked. wasm
+// is not kept.
 //
-// One module is compiled at a time; ctx bounds the wait for that and a child
-// process, but a compilation in this process cannot be stopped. The error is
-// an *AdmissionError when the module is at fault; without a child process, a
-// *Fault when it traps in _initialize or hostd_describe.
+// One module is compiled at a time. ctx bounds the wait for that and the child
+// process, but a compilation in this process cannot be stopped. The error is an
+// *AdmissionError if the module is at fault. Without a child process, it is a
+// *Fault if the module traps in _initialize or hostd_describe.
 func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte) (*Module, error) {
 	parsed, err := admit(wasm, e.limits)
 	if err != nil {
@@ -84,7 +84,8 @@ func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte
 	return m, nil
 }
 
-// compile waits for its turn and compiles a prepared module.
+// compile waits for the compilation slot and compiles a prepared module, in the
+// child process first if there is one.
 func (e *Engine) compile(ctx context.Context, prepared []byte) (*compiledModule, error) {
 	select {
 	case e.compiling <- struct{}{}:
@@ -109,10 +110,12 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (*compiledModule,
 	return compiled, err
 }
 
-// damagedCachePrefix begins the runtime's errors about its cache files.
+// damagedCachePrefix is the prefix of the runtime's errors about its cache
+// files.
 const damagedCachePrefix = "compilationcache:"
 
-// compileHere compiles, or takes what is in the cache.
+// compileHere compiles in this process, or loads the module from the cache. If
+// the cache is damaged, it clears the cache and compiles again.
 func (e *Engine) compileHere(ctx context.Context, prepared []byte) (*compiledModule, error) {
 	compiled, err := e.compilePrepared(ctx, prepared)
 	if err != nil && e.cache != nil && strings.HasPrefix(err.Error(), damagedCachePrefix) {
@@ -128,8 +131,8 @@ func (e *Engine) compileHere(ctx context.Context, prepared []byte) (*compiledMod
 	return compiled, nil
 }
 
-// compileError tells a fault of the module from one of the host, such as a
-// full disk below the cache.
+// compileError distinguishes a fault of the module from one of the host, such
+// as a full disk under the cache.
 func compileError(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -140,8 +143,8 @@ func compileError(err error) error {
 	return wasm.Refuse("code", "%s; build it again", text)
 }
 
-// compileContained keeps a panic of the runtime's validator, which some
-// damaged modules cause, from ending the process.
+// compileContained recovers panics of the runtime's validator, which some
+// damaged modules cause, so that they do not crash the process.
 func (e *Engine) compileContained(ctx context.Context, prepared []byte) (compiled wazero.CompiledModule, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -174,20 +177,20 @@ func (m *Module) readManifest(ctx context.Context) (*manifest.Manifest, error) {
 	return parsed, nil
 }
 
-// Digest returns the name the module was compiled under.
+// Digest returns the SHA-256 of the module's bytes.
 func (m *Module) Digest() journal.Digest { return m.digest }
 
-// Manifest returns what the module says of itself. It must not be modified.
+// Manifest returns the module's manifest. It must not be modified.
 func (m *Module) Manifest() *manifest.Manifest { return m.manifest }
 
-// Upcasts reports that instances of the module may be asked to Upcast.
+// Upcasts reports whether instances of the module implement Upcast.
 func (m *Module) Upcasts() bool { return slices.Contains(m.description.Exports, abi.ExportUpcast) }
 
 // Description returns what admission found out. It must not be modified.
 func (m *Module) Description() *Description { return m.description }
 
-// Close makes Instantiate fail; the code is freed when the last instance is
-// closed. Closing twice is allowed.
+// Close makes Instantiate fail. The code is freed when the last instance is
+// closed. Close may be called twice.
 func (m *Module) Close() error {
 	m.mu.Lock()
 	if m.closed {
@@ -209,7 +212,7 @@ func (m *Module) retain() error {
 	return nil
 }
 
-// release gives one use back; the last frees the code.
+// release drops one use. The last one frees the code.
 func (m *Module) release() error {
 	m.mu.Lock()
 	m.users--

@@ -6,19 +6,20 @@ import (
 	"path/filepath"
 )
 
-// compileCache is the directory of compiled modules. The runtime names and reads its
-// files; a file is keyed by the prepared module, the runtime's version and the
-// CPU's features. One compilation at a time uses it.
+// compileCache is the directory of compiled modules. The runtime names and
+// reads its files; the key of a file is derived from the prepared module, the
+// runtime's version and the CPU's features. Only one compilation at a time uses
+// it.
 type compileCache struct {
 	dir  string
 	key  []byte
-	sums map[string]seal // as they are recorded, by file
+	sums map[string]seal // recorded seals, by file
 }
 
-// openCompileCache makes the directory if it is not there, with mode 0700: its files
-// are code that will be run. It removes what compilations that were killed had
-// begun. The files are sealed with the key: what somebody without it has
-// written is not used.
+// openCompileCache creates the directory if needed, with mode 0700, because its
+// files are code that will be run. It removes temporary files of killed
+// compilations. key seals the files, so that files written by anybody without
+// the key are not used.
 func openCompileCache(dir string, key []byte) (*compileCache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("compilation cache: %w", err)
@@ -27,13 +28,13 @@ func openCompileCache(dir string, key []byte) (*compileCache, error) {
 		return nil, fmt.Errorf("compilation cache: %w", err)
 	}
 	c := &compileCache{dir: dir, key: key, sums: map[string]seal{}}
-	// One engine has the directory, and no compilation is under way in a child
-	// of it that is not being waited for: these are leftovers of a kill.
+	// Only one engine uses the directory, and that engine waits for all its child
+	// processes, so these files are left over from killed ones.
 	return c, c.remove("*.tmp")
 }
 
-// Clear removes every compiled module: which file is damaged only the runtime
-// knows, and all of them can be made again.
+// Clear removes every compiled module, because only the runtime knows which
+// file is damaged. All of them can be compiled again.
 func (c *compileCache) Clear() error {
 	c.sums = map[string]seal{}
 	return c.remove("*")

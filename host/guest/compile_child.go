@@ -19,41 +19,43 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// A module from outside is compiled in a child process first, which leaves the
-// result in the compilation cache: compiling cannot be cancelled, can take
-// minutes and gigabytes for a module made to, and a panic in one of the
-// compiler's workers ends its process. There it is also tried.
+// A child process compiles an uploaded module first and leaves the result in
+// the compilation cache. Compiling in this process would be unsafe: a
+// compilation cannot be cancelled, a malicious module can make it take minutes
+// and gigabytes, and a panic in one of the compiler's workers ends the process.
+// The child also runs the module's trial.
 //
-// The child is this program again. It reads one line of JSON and the prepared
-// module from standard input, and says with its exit code how it went; why a
-// module is refused stands on standard error, as JSON.
+// The child runs the same program. It reads one line of JSON and the prepared
+// module from standard input and reports the outcome by its exit code. If it
+// rejects the module, it writes the reason to standard error as JSON.
 
-// compileOrder is what a child is told beside the module.
+// compileOrder is the request to a child. The module follows it.
 type compileOrder struct {
-	CacheDir string        `json:"cacheDir"` // that it compiles into
+	CacheDir string        `json:"cacheDir"` // compilation cache to write to
 	Limits   abi.Limits    `json:"limits"`
-	CPU      time.Duration `json:"cpu"` // processor time that it may use
+	CPU      time.Duration `json:"cpu"` // CPU time limit
 }
 
-// Exit codes of a child. That of a Go panic is 2.
+// Exit codes of a child. A Go panic exits with 2.
 const (
 	compileRefused = 3 // the module is at fault
 	Failed         = 4 // the child could not do its work
 )
 
 const (
-	// patience is how many times its CPU time a child may take: a module
-	// is refused for what it needs, not for what else the machine does.
+	// patience is the wall-clock time limit of a child as a multiple of its CPU
+	// time limit. It is generous because a module should be rejected for what it
+	// needs and not for other load on the machine.
 	patience = 4
 
-	maxSaid  = 4 << 10  // bytes that are kept of what a child says
+	maxSaid  = 4 << 10  // maximum bytes kept of a child's standard error
 	maxOrder = 64 << 10 // bytes
 )
 
-// serveCompile is the child's side: it reads an order and a prepared module from in,
-// lowers the limits and the priority of this process, calls compile and
-// returns the exit code. What it says goes to said. An error of compile that
-// is a *wasm.AdmissionError is the module's fault.
+// serveCompile is the child's side. It reads an order and a prepared module
+// from in, lowers the resource limits and the priority of this process, calls
+// compile and returns the exit code. The error text goes to said. If compile
+// returns a *wasm.AdmissionError, the module is at fault.
 func serveCompile(in io.Reader, said io.Writer, compile func(compileOrder, []byte) error) (exitCode int) {
 	buffered := bufio.NewReaderSize(in, maxOrder)
 	line, err := buffered.ReadSlice('\n')
@@ -87,21 +89,20 @@ func serveCompile(in io.Reader, said io.Writer, compile func(compileOrder, []byt
 
 // compileChild starts child processes.
 type compileChild struct {
-	Command []string // program and arguments; the program must call Serve
+	Command []string // program and arguments; the program must call CompileChild
 	Order   compileOrder
-	Wait    time.Duration // by the clock
+	Wait    time.Duration // wall-clock time limit
 	Logger  *slog.Logger
 }
 
-// newCompileChild makes a Child that waits four times as long as the order gives it
-// of the processor.
+// newCompileChild returns a compileChild that waits for four times the CPU time
+// of the order.
 func newCompileChild(command []string, order compileOrder, logger *slog.Logger) *compileChild {
 	return &compileChild{Command: command, Order: order, Wait: patience * order.CPU, Logger: logger}
 }
 
-// Compile runs a child for a prepared module and waits for it, until ctx is
-// done at most. The error is a *wasm.AdmissionError when the module is at
-// fault.
+// Compile runs a child for a prepared module and waits until it exits or ctx is
+// done. The error is a *wasm.AdmissionError if the module is at fault.
 func (c *compileChild) Compile(ctx context.Context, prepared []byte) error {
 	order, err := json.Marshal(c.Order)
 	if err != nil {
@@ -116,8 +117,8 @@ func (c *compileChild) Compile(ctx context.Context, prepared []byte) error {
 	command.Stderr = said
 	command.WaitDelay = time.Second
 	command.SysProcAttr = childAttributes()
-	// The child is to die with this process, and the kernel takes the thread
-	// that started it for that.
+	// The child must die together with this process. The kernel ties the child to
+	// the thread that started it, so the thread must not end early.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = command.Run()
@@ -147,7 +148,7 @@ func (c *compileChild) outcome(ctx, bounded context.Context, err error, said str
 	return wasm.Refuse("code", "the compiler crashed, or needed too much time or memory; split large functions and build it again")
 }
 
-// refusedByChild reads what a child says of a module.
+// refusedByChild parses a child's rejection of a module.
 func refusedByChild(said string) error {
 	refused := &wasm.AdmissionError{}
 	if err := json.Unmarshal([]byte(said), refused); err != nil || refused.Reason == "" {
@@ -156,7 +157,7 @@ func refusedByChild(said string) error {
 	return wasm.Refuse(wasm.Shorten(refused.Where), "%s", wasm.Shorten(refused.Reason))
 }
 
-// cappedBuffer keeps the first bytes written to it.
+// cappedBuffer keeps the first maxSaid bytes written to it.
 type cappedBuffer struct{ strings.Builder }
 
 func (b *cappedBuffer) Write(data []byte) (int, error) {

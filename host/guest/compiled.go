@@ -8,18 +8,18 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// compilation is a module compiled, or being compiled by the caller that
-// found it absent.
+// compilation is a compiled module, or one that is being compiled by the caller
+// that found it missing.
 type compilation struct {
 	done   chan struct{} // closed when module and err are set
 	module *Module
 	err    error
 }
 
-// Module returns the compiled module, reading and compiling it when it is not
-// in memory. Callers who want the same module at once share one compilation,
-// and its outcome, except that one whose own ctx ended does not decide for the
-// others. A failure is not remembered. The module stays the registry's: it is
+// Module returns the compiled module, and reads and compiles it first if it is
+// not in memory. Concurrent callers for the same module share one compilation
+// and its outcome; but if the compiling caller's ctx ends, another caller
+// compiles. A failure is not cached. The registry owns the module and keeps it
 // in memory until Release or Close.
 func (r *Registry) Module(ctx context.Context, digest journal.Digest) (*Module, error) {
 	for {
@@ -42,12 +42,13 @@ func (r *Registry) Module(ctx context.Context, digest journal.Digest) (*Module, 
 	}
 }
 
-// abandoned reports whether a compilation failed for its caller's reasons.
+// abandoned reports whether a compilation failed because its caller's ctx
+// ended.
 func abandoned(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// join returns the compilation of digest; mine is true when the caller must
+// join returns the compilation of digest. If mine is true, the caller must
 // carry it out.
 func (r *Registry) join(digest journal.Digest) (c *compilation, mine bool, err error) {
 	r.mu.Lock()
@@ -63,7 +64,7 @@ func (r *Registry) join(digest journal.Digest) (c *compilation, mine bool, err e
 	return c, true, nil
 }
 
-// compile carries a compilation out and tells everyone who waits for it.
+// compile carries out a compilation and wakes all callers waiting for it.
 func (r *Registry) compile(ctx context.Context, digest journal.Digest, c *compilation) {
 	defer close(c.done)
 	wasm, err := r.Get(digest)
@@ -81,9 +82,10 @@ func (r *Registry) compile(ctx context.Context, digest journal.Digest, c *compil
 	}
 }
 
-// Release closes a compiled module that no entity type is bound to any more.
-// Its instances go on, and hold its code, until they are closed; its file
-// stays. A module that is being compiled, or is not in memory, is left alone.
+// Release closes a compiled module that no entity type uses any more. Its
+// instances continue to work, and keep its code, until they are closed. Its
+// file stays. Release does nothing if the module is still being compiled or is
+// not in memory.
 func (r *Registry) Release(digest journal.Digest) error {
 	r.mu.Lock()
 	c := r.compiled[digest]
@@ -112,8 +114,8 @@ func (c *compilation) close() error {
 	return c.module.Close()
 }
 
-// Close waits for compilations under way and closes every compiled module.
-// It must come before the engine's Close.
+// Close waits for running compilations and closes every compiled module. It
+// must be called before the engine's Close.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	r.closed = true

@@ -5,14 +5,14 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// Types of values in signatures.
+// Value types in signatures.
 const (
 	i32 = wasm.I32
 	i64 = wasm.I64
 )
 
-// contract is the functions of the guest contract, in the order in which a
-// missing one is reported.
+// contract lists the functions of the guest contract, in the order in which
+// missing ones are reported.
 var contract = [...]wasm.ExportedFunction{
 	{Name: abi.ExportABI, Signature: wasm.Signature{Results: i32}},
 	{Name: abi.ExportDescribe, Signature: wasm.Signature{Results: i64}},
@@ -25,8 +25,8 @@ var contract = [...]wasm.ExportedFunction{
 	{Name: abi.ExportDrop, Signature: wasm.Signature{Params: i64}},
 }
 
-// optional is the functions that a module may export, which follow those of the
-// contract.
+// optional lists the functions that a module may export. In guestFunction they
+// follow those of contract.
 var optional = [...]wasm.ExportedFunction{
 	{Name: abi.ExportUpcast, Signature: wasm.Signature{Params: i32 + i32, Results: i64}},
 }

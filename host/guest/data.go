@@ -9,14 +9,14 @@ import (
 	"github.com/tetratelabs/wazero"
 )
 
-// compiledModule is what the runtime made of a prepared module, and the data
-// that it was not given.
+// compiledModule is a module as the runtime compiled it, and its data segments,
+// which the runtime does not get.
 type compiledModule struct {
 	wazero.CompiledModule
 	data []wasm.Segment
 }
 
-// compilePrepared compiles a prepared module without its data.
+// compilePrepared compiles a prepared module without its data segments.
 func (e *Engine) compilePrepared(ctx context.Context, prepared []byte) (*compiledModule, error) {
 	code, data := wasm.CutData(prepared)
 	compiled, err := e.compileContained(ctx, code)
@@ -26,7 +26,8 @@ func (e *Engine) compilePrepared(ctx context.Context, prepared []byte) (*compile
 	return &compiledModule{compiled, data}, nil
 }
 
-// writeData has memory begin with the module's data, as the runtime would.
+// writeData initializes memory with the module's data segments, as the runtime
+// would.
 func (g *Instance) writeData() error {
 	memory := g.guest.Memory()
 	for i, s := range g.module.compiled.data {

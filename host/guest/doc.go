@@ -1,24 +1,28 @@
-// Package guest runs guests. It admits an uploaded module and meters it (package
-// wasm rewrites it), compiles and tries it, keeps modules by digest and calls
-// their instances. It is the only package that imports the Wasm runtime.
+// Package guest runs guest modules. It admits an uploaded module, adds metering
+// to it (package wasm does the rewriting), compiles and tries it, stores
+// modules by digest and calls their instances. It is the only package that
+// imports the Wasm runtime.
 //
-//   - An Engine compiles modules and makes instances of them. A compilation and
-//     its trial run in a child process (CompileChild), because a hostile module
-//     may take any time and memory there. The compiled file is sealed with a key
-//     in a cache directory.
-//   - A Registry keeps the bytes of modules in files of a directory, and compiled
-//     ones in memory. It never decides which module serves an entity type, never
-//     fetches one from a peer and never removes one by itself.
-//   - CheckSchemas says whether what a module calls JSON Schema 2020-12 is that,
-//     before the module is taken. Payloads are checked by abi/schema.
+//   - An Engine compiles modules and creates their instances. If a compile
+//     command is configured, a compilation and its trial run in a child process
+//     (CompileChild) first, because a hostile module may take any amount of
+//     time and memory there. Compiled files are kept in a cache directory and
+//     sealed with a key.
+//   - A Registry stores the bytes of modules as files in a directory and holds
+//     compiled modules in memory. It never decides which module serves an
+//     entity type, never fetches a module from a peer and never removes one on
+//     its own.
+//   - CheckSchemas checks that the JSON Schemas of a manifest are valid JSON
+//     Schema 2020-12 before the module is accepted. Package abi/schema
+//     validates payloads.
 //
-// The package never decides what an entity is, never retries and never interprets
-// the frames that cross, except to count events: it carries bytes in and copies
-// bytes out. A guest gets no file, socket, argument, environment variable, wall
-// clock or true randomness from it, and no more of the processor than its call's
-// budget of fuel.
+// The package does not know what an entity is, never retries and does not
+// interpret the frames it transports, except to count events: it copies bytes
+// in and copies bytes out. It gives a guest no file, socket, argument,
+// environment variable, wall clock or true randomness, and no more processor
+// time than the fuel budget of the call.
 //
-// The package owns no goroutine: a compilation runs in the goroutine of the first
-// caller who wants the module. An Engine, a Module and a Registry are safe for
-// concurrent use; an Instance belongs to one goroutine.
+// The package owns no goroutine: a compilation runs in the goroutine of the
+// first caller that needs the module. An Engine, a Module and a Registry are
+// safe for concurrent use; an Instance belongs to one goroutine.
 package guest

@@ -16,32 +16,34 @@ import (
 )
 
 // Engine compiles modules and holds what their instances share: one runtime,
-// the host functions, the compilation cache and the budget of memory.
+// the host functions, the compilation cache and the memory budget.
 //
-// Modules and instances are closed before their Engine.
+// All modules and instances must be closed before their Engine.
 type Engine struct {
 	limits     abi.Limits
 	tellFaults bool
 	logger     *slog.Logger
 	budget     memoryBudget
 	runtime    wazero.Runtime
-	cache      *compileCache           // nil without a directory
-	files      wazero.CompilationCache // those in it, as the runtime has them
+	cache      *compileCache           // nil without a cache directory
+	files      wazero.CompilationCache // the runtime's view of cache
 
-	child *compileChild // nil compiles in this process
-	// compiling holds one token: a compilation takes up to hundreds of MiB.
+	child *compileChild // nil: modules are compiled in this process
+	// compiling is a semaphore with one slot, because one compilation takes up to
+	// hundreds of MiB.
 	compiling chan struct{}
-	// turns has a token for each long call that runs: see takeTurn.
+	// turns is a semaphore with one slot for each long call that may run at a
+	// time, see takeTurn.
 	turns chan struct{}
-	// logDropped counts lines of guests, of all modules.
+	// logDropped counts the dropped log lines of the guests of all modules.
 	logDropped atomic.Uint64
 
 	mu     sync.Mutex
-	open   int // modules
+	open   int // open modules
 	closed bool
 }
 
-// New makes an Engine. ctx is used only during the call.
+// New creates an Engine. ctx is used only during the call.
 func New(ctx context.Context, opts Options) (*Engine, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -75,8 +77,9 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// openCache opens the directory of compiled modules, and removes what is
-// damaged in it before the runtime reads any of it.
+// openCache opens the compilation cache. Unless another process has just
+// verified it, openCache removes damaged and unsealed files before the runtime
+// reads any of them.
 func (e *Engine) openCache(opts Options) error {
 	cache, err := openCompileCache(opts.CacheDir, opts.CacheKey)
 	if err != nil {
@@ -101,15 +104,17 @@ func (e *Engine) openCache(opts Options) error {
 	return err
 }
 
-// MemoryBytes returns the linear memory of all instances, in bytes as the
-// guests see it; pages never made are counted and cost nothing.
+// MemoryBytes returns the size of the linear memory of all instances in bytes,
+// as the guests see it. Pages that were never touched count, although they cost
+// nothing.
 func (e *Engine) MemoryBytes() int64 { return e.budget.linear.Load() }
 
-// Limits returns the limits the engine holds modules to.
+// Limits returns the limits that modules and their calls must respect.
 func (e *Engine) Limits() abi.Limits { return e.limits }
 
-// Close frees the runtime. It returns ErrInUse, and leaves the engine open,
-// while a module is open: freeing code that runs would end the process.
+// Close frees the runtime. If a module is still open, it returns ErrInUse and
+// leaves the engine open, because freeing code that is running would crash the
+// process.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +137,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	return nil
 }
 
-// retain counts a module that is about to be made.
+// retain counts a module that is about to be created. It returns ErrClosed
+// after Close.
 func (e *Engine) retain() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,46 +9,46 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// Sentinels of this package.
+// Errors of this package.
 var (
-	// ErrInstanceDead: the instance faulted or was closed. Close it, make
-	// another and load its entities there.
+	// ErrInstanceDead: the instance faulted or was closed. Close it, create
+	// another one and load its entities there.
 	ErrInstanceDead = errors.New("guest instance is dead")
-	// ErrClosed: the engine or module was closed.
+	// ErrClosed: the engine or the module was closed.
 	ErrClosed = errors.New("closed")
-	// ErrInUse: instances or modules of it are still open; close them first.
+	// ErrInUse: modules or instances are still open; close them first.
 	ErrInUse = errors.New("still in use")
-	// ErrNoMemory: the node's budget of guest memory is spent, or the kernel
-	// refused. A retry is right once other instances are closed.
+	// ErrNoMemory: a budget of guest memory is exhausted, or the kernel refused.
+	// Retry after other instances have been closed.
 	ErrNoMemory = errors.New("no memory for a guest instance")
 	// ErrMemoryLimit: the module starts with more memory than its instance may
-	// have. A retry is of no use.
+	// have. A retry does not help.
 	ErrMemoryLimit = errors.New("module needs more memory than its limit")
-	// ErrInputTooLarge: the input is over its limit and the guest was not
-	// called. The instance lives. A retry is of no use.
+	// ErrInputTooLarge: the input exceeds its limit, and the guest was not called.
+	// The instance stays usable. A retry does not help.
 	ErrInputTooLarge = errors.New("input of a guest call is over its limit")
-	// ErrDeadline: the call was ended at its deadline. The instance is dead;
+	// ErrDeadline: the call was ended at its deadline. The instance is dead, but
 	// the guest is not at fault.
 	ErrDeadline = errors.New("guest call ended at its deadline")
-	// ErrInterrupted: Interrupt ended the call. The instance is dead; the guest
-	// is not at fault.
+	// ErrInterrupted: Interrupt ended the call. The instance is dead, but the
+	// guest is not at fault.
 	ErrInterrupted = errors.New("guest call was interrupted")
 )
 
-// FaultKind says how a guest broke the contract.
+// FaultKind is the way in which a guest violated the contract.
 type FaultKind uint8
 
 // Kinds of faults.
 const (
-	FaultTrap      FaultKind = iota // unreachable, out of bounds, proc_exit, stack overflow, ...
+	FaultTrap      FaultKind = iota // unreachable, out of bounds, proc_exit, ...
 	FaultSpan                       // a returned span or buffer lies outside memory
-	FaultStatus                     // a status the contract does not have, or a failed apply
-	FaultOutput                     // an output over its limit; the instance lives
-	FaultFrames                     // an output that is no frames of the contract
-	FaultNoBuffer                   // hostd_buffer refused
-	FaultForbidden                  // a host function where it may not be called, or too often
-	FaultFuel                       // the call's budget of fuel is spent
-	FaultStack                      // calls within calls, too deep
+	FaultStatus                     // an unknown status, or a failed apply
+	FaultOutput                     // an output exceeds its limit; the instance stays usable
+	FaultFrames                     // an output does not consist of valid frames
+	FaultNoBuffer                   // hostd_buffer returned no buffer
+	FaultForbidden                  // a host function was called when that is forbidden, or too often
+	FaultFuel                       // the call's fuel budget is exhausted
+	FaultStack                      // the call stack is too deep
 	FaultKinds                      // the number of kinds
 )
 
@@ -57,23 +57,23 @@ var faultNames = [...]string{"trap", "span outside memory", "bad status", "outpu
 
 func (k FaultKind) String() string { return faultNames[k] }
 
-// Fault is a guest's breach of the contract in one call. Except after
-// FaultOutput, the instance is dead and must be closed; the entities in it are
-// as they were before the call, wherever they are next loaded. Its text is
-// public: it holds function names of the module, nothing of the host, and what
-// the guest wrote only where Options.TellFaults says so.
+// Fault is a violation of the contract by the guest in one call. Except after
+// FaultOutput, the instance is dead and must be closed. The durable state of
+// its entities is not affected: they can be loaded into another instance. The
+// error text is public: it contains function names of the module, nothing of
+// the host, and the guest's output only if Options.TellFaults is set.
 type Fault struct {
 	Kind    FaultKind
-	Export  string // the function that was called
+	Export  string // the called function
 	Message string
-	Trace   []string // of the guest's functions, innermost first; for logs
+	Trace   []string // stack of guest functions, innermost first; for logs
 
-	words string // what LastWords tells
-	told  bool   // the text has it
+	words string // text of LastWords
+	told  bool   // Error includes the text
 }
 
-// Is reports that the fault is abi.ErrOverLimit: the guest has kept the
-// contract, and what it was asked to do makes too much.
+// Is reports that a FaultOutput is abi.ErrOverLimit: the guest kept the
+// contract, but the result of the request is too large.
 func (f *Fault) Is(target error) bool { return f.Kind == FaultOutput && target == abi.ErrOverLimit }
 
 func (f *Fault) Error() string {
@@ -84,18 +84,19 @@ func (f *Fault) Error() string {
 	return text
 }
 
-// forbidden is what a host function panics with to end the guest's call.
+// forbidden is the value that a host function panics with to end the guest's
+// call.
 type forbidden string
 
 func (f forbidden) Error() string { return string(f) }
 
-// exited is proc_exit's way to end the call.
+// exited is the value that proc_exit panics with to end the call.
 type exited uint32
 
 func (e exited) Error() string { return fmt.Sprintf("the guest exited with code %d", uint32(e)) }
 
-// faultOf turns what a call into the runtime failed with into a *Fault, or
-// into one of the sentinels that are no fault of the guest.
+// faultOf converts an error of a call into the runtime into a *Fault, or into
+// one of the sentinels that are not the guest's fault.
 func faultOf(export string, err error) error {
 	for _, sentinel := range []error{ErrDeadline, ErrInterrupted} {
 		if errors.Is(err, sentinel) {
@@ -118,8 +119,8 @@ func faultOf(export string, err error) error {
 	return f
 }
 
-// runtimeStackOverflow is what the runtime says at its own bound of the stack,
-// which the interpreter comes to first.
+// runtimeStackOverflow is the runtime's message at its own stack limit, which
+// the interpreter reaches before ours.
 const runtimeStackOverflow = "stack overflow"
 
 const (
@@ -128,8 +129,8 @@ const (
 	hostTraceHeading = "Go runtime stack trace:"
 )
 
-// publicText keeps of a runtime's error its first line and the guest's
-// frames. What follows in it can be a stack of the host.
+// publicText extracts the first line and the guest's stack frames from an error
+// of the runtime. The rest can contain a stack trace of the host.
 func publicText(err error) (message string, trace []string) {
 	text := err.Error()
 	if at := strings.Index(text, hostTraceHeading); at >= 0 {

@@ -13,19 +13,18 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// sliceFuel is what a guest gets at a time. When it is spent the guest
-// calls the host, where the collector can stop it and, now and then, other
-// goroutines get their turn: after some microseconds mostly, and after
-// milliseconds if each unit of it waits for memory.
+// sliceFuel is how much fuel a guest gets at a time. When the slice is spent,
+// the guest calls the host, where the garbage collector can stop it and where
+// it yields to other goroutines from time to time. A slice usually lasts some
+// microseconds, and milliseconds if each of its units waits for memory.
 const sliceFuel = 40_000
 
-// Budgets are what one call may spend, in units of fuel. 0 is the limit of the
-// engine.
+// Budgets bound the fuel that one call may spend. 0 selects the engine's limit.
 type Budgets struct {
 	Command int64 // Handle
 	Query   int64
-	Event   int64 // Apply, for each event: how a history is cut into batches decides nothing
-	Load    int64 // Load, Snapshot and Drop
+	Event   int64 // Apply, per event, so that the way a history is split into batches does not matter
+	Load    int64 // Load, Snapshot, Drop and Upcast
 }
 
 func (b Budgets) withDefaults(l *abi.Limits) Budgets {
@@ -40,40 +39,41 @@ func (b Budgets) withDefaults(l *abi.Limits) Budgets {
 	return b
 }
 
-// account is that of the call being made. The guest's own counter
-// holds what is left of a slice; the rest of the budget stays here.
+// account tracks the fuel of the current call. The guest's own counter holds
+// what is left of the slice; the rest of the budget is kept here.
 type account struct {
 	fuel, stack api.MutableGlobal
 	budget      int64
-	rest        int64 // of the budget, not given to the guest yet
-	used        int64 // by the last call
+	rest        int64 // part of the budget not yet given to the guest
+	used        int64 // spent by the last call
 	deadline    time.Time
-	long        func() // see Env
+	long        func() // see Env.Long
 	interrupted atomic.Bool
 	slices      int  // given in this call
-	turn        bool // the call holds one of the engine's turns
+	turn        bool // the call holds a slot of Engine.turns
 	sampling    sampling
 }
 
-// A call that goes on for shortCall slices, half a millisecond or so, takes
-// turns from then on with the other long ones: there are fewer turns than
-// processors, so that one is left for everything else. (Go looks for what has
-// come from the network when a processor has nothing to run: with a guest
-// running on each, an answer takes 10 ms a hop.) A turn is given back after
-// turnSlices and taken again behind whoever waits.
+// A call that runs for shortCall slices, about half a millisecond, must hold a
+// slot of Engine.turns from then on. There are fewer slots than processors, so
+// that one processor is left for everything else. (Go polls the network when a
+// processor is idle. With a guest running on each of them, every network hop
+// takes 10 ms.) After turnSlices the call releases its slot and queues for it
+// again.
 //
-// Others that are ready get the processor after yieldSlices, some half a
-// millisecond. To yield is to go to the end of Go's global queue, which a busy
-// process looks at only now and then: on a machine with more work than
-// processors that takes milliseconds, and a collection in a large Go guest, 5,000
-// slices, took seconds when it yielded after every 100,000 units.
+// After yieldSlices, about half a millisecond, the call yields to goroutines
+// that are ready. A goroutine that yields goes to the end of Go's global queue,
+// which a busy process looks at only occasionally. On an overloaded machine
+// that takes milliseconds: when calls yielded after every 100,000 units, a
+// garbage collection in a large Go guest, which needs 5,000 slices, took
+// seconds.
 const (
 	shortCall   = 30
 	turnSlices  = 60
 	yieldSlices = 40
 )
 
-// takeTurn waits for a turn when the call is a long one.
+// takeTurn waits for a slot of Engine.turns if the call is a long one.
 func (g *Instance) takeTurn() {
 	m := &g.meter
 	if m.slices++; m.slices < shortCall {
@@ -93,7 +93,7 @@ func (g *Instance) takeTurn() {
 	}
 }
 
-// endTurn gives back what takeTurn took.
+// endTurn releases the slot, if the call holds one.
 func (g *Instance) endTurn() {
 	if g.meter.turn {
 		<-g.module.engine.turns
@@ -112,7 +112,7 @@ func (m *account) attach(guest api.Module) error {
 	return nil
 }
 
-// open begins a call that may spend budget.
+// open begins a call with the given fuel budget.
 func (m *account) open(budget int64) {
 	m.budget, m.rest, m.slices = budget, budget, 0
 	m.give()
@@ -124,7 +124,7 @@ func (m *account) give() {
 	m.fuel.Set(uint64(slice))
 }
 
-// close ends the account.
+// close computes what the call used.
 func (m *account) close() {
 	m.used = m.budget - m.rest - int64(m.fuel.Get())
 	if m.sampling.profile != nil {
@@ -132,14 +132,15 @@ func (m *account) close() {
 	}
 }
 
-// spendBytes charges for bytes that a function of the host reads or writes. The
-// guest meets it at its next check.
+// spendBytes charges for n bytes that a host function reads or writes. The
+// guest notices at its next fuel check.
 func (g *Instance) spendBytes(n int) {
 	m := &g.meter
 	m.fuel.Set(m.fuel.Get() - uint64(n/wasm.BytesPerUnit))
 }
 
-// refuel is the function a guest calls when its slice or its stack is spent.
+// refuel is the host function that a guest calls when its slice or its stack is
+// spent.
 func (g *Instance) refuel() {
 	m := &g.meter
 	if int64(m.stack.Get()) < 0 {
@@ -148,7 +149,7 @@ func (g *Instance) refuel() {
 	if !g.affordable() {
 		panic(errFuel)
 	}
-	m.rest += int64(m.fuel.Get()) // what it spent beyond its slice
+	m.rest += int64(m.fuel.Get()) // the guest may have spent more than its slice
 	turned := m.sampling.turned()
 	if turned {
 		g.takeTurn()
@@ -165,10 +166,10 @@ func (g *Instance) refuel() {
 	m.give()
 }
 
-// errFuel ends a call that spends more than its budget.
+// errFuel ends a call that exceeds its budget.
 var errFuel = exhausted{FaultFuel, "the call's fuel is spent"}
 
-// affordable reports whether the call is within its budget so far.
+// affordable reports whether the call is still within its budget.
 func (g *Instance) affordable() bool {
 	m := &g.meter
 	if left := int64(m.fuel.Get()); m.rest+left < 0 {
@@ -178,8 +179,9 @@ func (g *Instance) affordable() bool {
 	return true
 }
 
-// widen gives an Apply the budget of all its events. They are counted only
-// here, where one event's fuel did not do.
+// widen raises the budget of an Apply to that of all its events. The events are
+// counted only here, when the budget of one event was not enough, because most
+// calls never need it.
 func (g *Instance) widen() {
 	if g.applying == nil {
 		return
@@ -198,7 +200,7 @@ func (g *Instance) widen() {
 	}
 }
 
-// exhausted is what refuel panics with to end a call.
+// exhausted is the value that refuel panics with to end a call.
 type exhausted struct {
 	kind FaultKind
 	text string
@@ -206,20 +208,20 @@ type exhausted struct {
 
 func (e exhausted) Error() string { return e.text }
 
-// Fuel is what the last call spent, whether it returned or not. The same calls
-// on a new instance spend the same, on every node.
+// Fuel returns the fuel that the last call spent, even if it failed. The same
+// calls on a new instance spend the same fuel on every node.
 func (g *Instance) Fuel() int64 { return g.meter.used }
 
-// SetBudgets sets what the calls after it may spend.
+// SetBudgets sets the fuel budgets of the following calls.
 func (g *Instance) SetBudgets(b Budgets) {
 	g.budgets = b.withDefaults(&g.module.engine.limits)
 }
 
-// Interrupt makes the call being made, or the next one that spends a slice,
-// end with ErrInterrupted. It may be called from any goroutine, until Close.
+// Interrupt makes the current call, or the next one that spends a slice, end
+// with ErrInterrupted. It may be called from any goroutine until Close.
 func (g *Instance) Interrupt() { g.meter.interrupted.Store(true) }
 
-// registerMeter makes the import module of metering in the runtime.
+// registerMeter creates the import module of the meter in the runtime.
 func (e *Engine) registerMeter(ctx context.Context) error {
 	refuel := func(ctx context.Context, _ api.Module, _ []uint64) {
 		ctx.(*callContext).instance.refuel()

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// guestLog passes a guest's lines on to the host's log, so many a call and so
-// many bytes a line. What a guest writes is hostile text: it only ever becomes
-// the value of an attribute.
+// guestLog passes a guest's lines to the host's log, with limits on the lines
+// of a call and the bytes of a line. Guest text is hostile, so it is only ever
+// logged as the value of an attribute.
 type guestLog struct {
 	logger    *slog.Logger
 	lineLimit int // lines of one call
@@ -23,10 +23,10 @@ type guestLog struct {
 	hear      func(abi.LogLevel, []byte)     // InstanceOptions.Lines
 	about     func() (entityType, id string) // InstanceOptions.About
 
-	lines   int // of this call
-	dropped int // of this call
-	// partial is a line of standard output or error whose end has not come
-	// yet; it ends with the call at the latest.
+	lines   int // logged in this call
+	dropped int // in this call
+	// partial is an unfinished line of standard output or error. The end of the
+	// call finishes it.
 	partial []byte
 }
 
@@ -52,8 +52,8 @@ func (l *guestLog) line(level abi.LogLevel, text []byte) {
 	l.logger.LogAttrs(context.Background(), to, "guest log", append(entity, slog.String("line", strings.ToValidUTF8(string(text), "?")))...)
 }
 
-// entity names the entity that is called, and returns the length of its names,
-// which count for the rate.
+// entity returns log attributes that name the called entity, and the length of
+// the names, which counts against the rate limit.
 func (l *guestLog) entity() (attributes []slog.Attr, length int) {
 	if l.about == nil {
 		return nil, 0
@@ -80,7 +80,7 @@ func slogLevel(level abi.LogLevel) slog.Level {
 	return slog.LevelError
 }
 
-// write takes bytes of standard output or error and logs the lines in them.
+// write splits bytes of standard output or error into lines and logs them.
 func (l *guestLog) write(data []byte) {
 	for len(data) > 0 {
 		if l.lines >= l.lineLimit {
@@ -103,7 +103,8 @@ func (l *guestLog) endLine() {
 	l.partial = l.partial[:0]
 }
 
-// end closes the books on one call.
+// end logs the unfinished line and the number of dropped lines of a call, and
+// resets the counters.
 func (l *guestLog) end() {
 	if len(l.partial) > 0 {
 		l.endLine()
@@ -120,22 +121,23 @@ func (l *guestLog) end() {
 }
 
 const (
-	// logBytesPerSecond is what the guests of a module may log in a second, and
-	// logBurst what adds up of it. logLineBytes is a line's share of what the host
-	// writes beside it.
+	// logBytesPerSecond is how many bytes the guests of a module may log in a
+	// second, and logBurst is the maximum they may save up, in bytes. logLineBytes
+	// is the overhead charged for each line.
 	logBytesPerSecond = 64 << 10
 	logBurst          = 256 << 10
 	logLineBytes      = 128
 )
 
-// logRate bounds the log of a module's guests on this node. It is safe for
-// concurrent use; nil bounds nothing.
+// logRate limits the log of a module's guests on this node. It is safe for
+// concurrent use; a nil logRate does not limit anything.
 type logRate struct {
-	free    atomic.Int64   // when all that was logged is paid for, unix nanoseconds
-	dropped *atomic.Uint64 // lines, of all modules
+	free    atomic.Int64   // time when all logged bytes are paid for, unix nanoseconds
+	dropped *atomic.Uint64 // dropped lines of all modules
 }
 
-// take takes a line of n bytes, or counts it as dropped.
+// take charges a line of n bytes and returns true, or counts the line as
+// dropped.
 func (r *logRate) take(now time.Time, n int) bool {
 	if r == nil {
 		return true
@@ -158,6 +160,6 @@ func (r *logRate) take(now time.Time, n int) bool {
 	}
 }
 
-// LogDropped counts the lines of guests that were not logged because their
-// module had logged too much.
+// LogDropped returns the number of guest lines that were dropped because their
+// module exceeded its log rate.
 func (e *Engine) LogDropped() uint64 { return e.logDropped.Load() }

@@ -9,21 +9,22 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// hostFunction is one function a guest may import. call gets its parameters in
-// stack and leaves its result there. Pointers and lengths in it are the
-// guest's word: every access goes through memory, which checks them.
+// hostFunction is a function that a guest may import. call reads its parameters
+// from stack and leaves its result there. Pointers and lengths come from the
+// guest and are not trusted: every access must go through memory, which checks
+// bounds.
 type hostFunction struct {
 	module, name string
 	wasm.Signature
 	call func(g *Instance, memory api.Memory, stack []uint64)
 }
 
-// hostFunctions is the whole list of what a guest can reach.
+// hostFunctions returns all functions that a guest can call.
 func hostFunctions() []hostFunction {
 	return append(contractFunctions(), wasiFunctions()...)
 }
 
-// importable is the signature of a host function.
+// importable returns the signature of a host function.
 func importable(module, name string) (wasm.Signature, bool) {
 	for _, f := range hostFunctions() {
 		if f.module == module && f.name == name {
@@ -33,7 +34,7 @@ func importable(module, name string) (wasm.Signature, bool) {
 	return wasm.Signature{}, false
 }
 
-// contractFunctions are the functions of the host's own import module.
+// contractFunctions returns the functions of the host's own import module.
 func contractFunctions() []hostFunction {
 	own := func(name, params, results string, call func(*Instance, api.Memory, []uint64)) hostFunction {
 		return hostFunction{abi.ImportModule, name, wasm.Signature{Params: params, Results: results}, call}
@@ -47,7 +48,7 @@ func contractFunctions() []hostFunction {
 			}
 			g.spendBytes(len(text))
 			g.log.line(level, text)
-			if level >= abi.LogError { // why it is about to fail
+			if level >= abi.LogError { // an error line may explain the fault that follows
 				g.words.add(text)
 				g.words.add([]byte{'\n'})
 			}
@@ -63,19 +64,19 @@ func contractFunctions() []hostFunction {
 	}
 }
 
-// mustDecide ends a call that asks for time or randomness while it evolves
-// state: a replay would get another answer.
+// mustDecide ends a call in which the guest asks for time or randomness while
+// it evolves state, because a replay would get a different answer.
 func (g *Instance) mustDecide(name string) {
 	if !g.deciding {
 		panic(forbidden(name + " may only be called while a command or query is handled"))
 	}
 }
 
-// maxHostCalls bounds the host functions one call of a guest may call. A Go
-// guest that runs a thousand goroutines makes some ten thousand.
+// maxHostCalls bounds the calls of host functions within one guest call. A Go
+// guest that runs a thousand goroutines makes about ten thousand.
 const maxHostCalls = 1 << 20
 
-// registerHostFunctions makes the import modules in the runtime.
+// registerHostFunctions creates the import modules in the runtime.
 func (e *Engine) registerHostFunctions(ctx context.Context) error {
 	for _, module := range []string{abi.ImportModule, abi.ImportWASI} {
 		builder := e.runtime.NewHostModuleBuilder(module)
@@ -102,8 +103,8 @@ func (e *Engine) registerHostFunctions(ctx context.Context) error {
 	return nil
 }
 
-// callContext carries the instance to the host functions: they find it with a
-// type assertion instead of a search through values.
+// callContext carries the instance to the host functions, which get it with a
+// type assertion, because that is cheaper than a lookup of a context value.
 type callContext struct {
 	context.Context
 	instance *Instance

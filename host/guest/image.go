@@ -5,36 +5,38 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// An image is the state of a new instance of a module whose _initialize has
-// run: its memory, in a file that no disk has, and its globals. The instances
-// after the first begin with it instead of running _initialize again: the
-// kernel maps the file into the memory of each and copies a page when it is
-// written to, so that they share what none of them has changed.
+// An image is the state of a new instance after _initialize: its memory, in an
+// anonymous file that lives only in memory, and its globals. All instances
+// after the first begin with the image instead of running _initialize again.
+// The kernel maps the file into the memory of each instance and copies a page
+// when the instance writes to it, so that instances share the pages they have
+// not changed.
 //
-// It is exactly what _initialize would make, as that is a function of the
-// module alone: the clock and the random numbers it may ask for are constants.
-// What cannot be copied keeps a module from having an image: tables that its
-// code writes to, segments that its code can drop, and globals of references or
-// vectors. So does a memory.grow that was refused, which another limit would
-// have allowed.
+// An image equals the result of _initialize exactly, because that depends on
+// the module alone: the clock and the random numbers it may ask for are
+// constants. A module has no image if some of its state cannot be copied:
+// tables that its code writes to, segments that its code can drop, and globals
+// of reference or vector types. It has none either if a memory.grow failed
+// during the start, because that could succeed under a different limit.
 type image struct {
 	file    imageFile
-	length  int // of the memory
+	length  int // of the memory, in bytes
 	globals []uint64
-	fuel    int64 // that _initialize spent
+	fuel    int64 // spent by _initialize
 }
 
 const (
-	// Below both of these an image saves nothing: mapping it takes as long.
+	// Below both of these an image saves nothing, because mapping it takes as
+	// long.
 	imageLeastFuel  = 50_000
 	imageLeastBytes = 256 << 10
-	// imageMostBytes bounds an image up to its last byte that is not zero. A
-	// page of it takes the kernel 2.5 us to copy, which nothing can stop.
+	// imageMostBytes bounds the part of an image up to its last nonzero byte. The
+	// kernel takes 2.5 us to copy a page, and nothing can interrupt that.
 	imageMostBytes = 4 << 20
 )
 
-// takeImage makes the module's image of an instance that has just started.
-// Where there is none to be had instances do without.
+// takeImage creates the module's image from an instance that has just started.
+// If that is not possible, each instance runs _initialize.
 func (m *Module) takeImage(g *Instance) {
 	length := g.memory.length
 	view, ok := g.guest.Memory().Read(0, uint32(length))
@@ -61,7 +63,7 @@ func (m *Module) takeImage(g *Instance) {
 	m.image = &image{file: file, length: length, globals: globals, fuel: g.meter.used}
 }
 
-// withoutZeros leaves out the pages at the end that are zero.
+// withoutZeros cuts off the trailing pages that contain only zeros.
 func withoutZeros(memory []byte) []byte {
 	end := len(memory)
 	for end > 0 && memory[end-1] == 0 {
@@ -71,21 +73,21 @@ func withoutZeros(memory []byte) []byte {
 	return memory[:min(end, len(memory))]
 }
 
-// imageFor is the image that an instance with the options begins with, nil for
-// none.
+// imageFor returns the initial image for an instance with the given options;
+// nil means none.
 func (m *Module) imageFor(opts *InstanceOptions) *image {
 	switch {
 	case m.image == nil:
 		return nil
 	case opts.pureClock != fixedInstant || opts.pureSeed != fixedSeed:
-		return nil // _initialize may have asked
+		return nil // _initialize may have read the clock or the random stream
 	case opts.MemoryBytes > 0 && int64(m.image.length) > opts.MemoryBytes:
 		return nil
 	}
 	return m.image
 }
 
-// restore sets the globals. The memory is there already.
+// restore sets the globals. The memory already holds the image.
 func (g *Instance) restore(from *image) {
 	for i, index := range g.module.mutable {
 		g.guest.ExportedGlobal(wasm.GlobalName(index)).(api.MutableGlobal).Set(from.globals[i])

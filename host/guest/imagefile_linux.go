@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// imageFile is a file in memory that nothing can change any more.
+// imageFile is a sealed, immutable file in memory (memfd).
 type imageFile struct {
 	descriptor int
 	bytes      int
 }
 
-// newImageFile makes one of content, which is whole pages. Pages of zeros take
-// no memory in it until they are read.
+// newImageFile creates an imageFile with the given content, which must consist
+// of whole pages. Pages of zeros take no memory until they are read.
 func newImageFile(content []byte) (imageFile, error) {
 	const name, flags = "hostd-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+	if errors.Is(err, unix.EINVAL) { // older than Linux 6.3
 		descriptor, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
@@ -52,8 +52,7 @@ func (f imageFile) fill(content []byte) error {
 	return err
 }
 
-// mapInto puts the file in the place of the beginning of reserved. What is
-// written there stays there.
+// mapInto maps the file copy-on-write over the beginning of reserved.
 func (f imageFile) mapInto(reserved []byte) error {
 	if f.bytes == 0 {
 		return nil
@@ -63,5 +62,5 @@ func (f imageFile) mapInto(reserved []byte) error {
 	return err
 }
 
-// close gives the file back once nothing maps it.
+// close closes the descriptor. Existing mappings stay valid.
 func (f imageFile) close() error { return unix.Close(f.descriptor) }

@@ -4,7 +4,8 @@ package guest
 
 import "errors"
 
-// imageFile is not to be had here: each instance runs its _initialize.
+// imageFile is not supported on this platform: each instance runs its
+// _initialize.
 type imageFile struct{ bytes int }
 
 func newImageFile([]byte) (imageFile, error) { return imageFile{}, errors.ErrUnsupported }

@@ -13,17 +13,17 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Env is what a guest may know of the world while it handles a command or a
+// Env is the environment that a guest sees while it handles a command or a
 // query.
 type Env struct {
 	Now  int64  // unix nanoseconds
-	Seed uint64 // of the call's random numbers
-	// Deadline ends the call with ErrDeadline when it has passed, if it is
-	// set: a caller who no longer waits needs no answer. It is looked at when
-	// a slice of fuel is spent, and the guest sees nothing of it.
+	Seed uint64 // seeds the call's random numbers
+	// Deadline, if set, ends the call with ErrDeadline once it has passed, because
+	// a caller that stopped waiting needs no answer. It is checked each time a
+	// slice of fuel is spent. The guest cannot observe it.
 	Deadline time.Time
-	// Long, where it is set, is called once, during the call and on its
-	// goroutine, when the call has spent what takes about half a millisecond.
+	// Long, if set, is called once, during the call and on its goroutine, when the
+	// call has spent the fuel of about half a millisecond.
 	Long func()
 }
 
@@ -40,41 +40,42 @@ const (
 	fnQuery
 	fnSnapshot
 	fnDrop
-	fnUpcast // the first of those that are optional
+	fnUpcast // the first optional function
 	functionCount
 )
 
-// Instance is one guest: a linear memory with the state of the entities that
-// were loaded into it, by handle. It belongs to one goroutine.
+// Instance is one instance of a guest module: a linear memory that holds the
+// state of the entities loaded into it, each identified by a handle. It belongs
+// to one goroutine.
 //
-// A call that returns a *Fault, or any error but ErrInputTooLarge, leaves the
-// instance dead: every later call returns ErrInstanceDead, and the owner must
-// Close it. A trapped guest is never called again, because its state may be
-// half updated. Every call ends: what it may spend is bounded by SetBudgets.
-// No call allocates on the host once the instance is warm.
+// If a call returns an error other than ErrInputTooLarge or a FaultOutput, the
+// instance is dead: every later call returns ErrInstanceDead, and the owner
+// must Close it. A guest that trapped is never called again, because its state
+// may be half updated. Every call terminates, because SetBudgets bounds the
+// fuel it may spend. Once the instance is warm, no call allocates on the host.
 type Instance struct {
 	module *Module
 	memory *linearMemory
 	guest  api.Module
 	ctx    *callContext
 
-	// functions are looked up when first called: each has a native stack of
-	// its own of 10 KiB and more.
+	// functions are looked up on first use, because each of them has its own
+	// native stack of at least 10 KiB.
 	functions [functionCount]api.Function
-	stack     [3]uint64 // parameters and results of the call being made
+	stack     [3]uint64 // parameters and results of the current call
 	dead      bool
 	closed    bool
 
-	// The guest's input buffer: an address stays valid until the guest is
-	// asked for another, so it is asked only when a larger one is needed.
+	// The guest's input buffer. Its address stays valid until the guest is asked
+	// for another buffer, so the host asks only when it needs a larger one.
 	buffer      uint32
 	bufferBytes int
 
-	// output is what the last call returned, copied.
+	// output is a copy of what the last call returned.
 	output []byte
 
-	// What host functions may answer during the call being made.
-	deciding  bool  // the guest handles a command or query
+	// State that host functions use during the current call.
+	deciding  bool  // the guest handles a command or a query
 	clock     int64 // unix nanoseconds
 	random    stream
 	system    stream
@@ -83,43 +84,44 @@ type Instance struct {
 	words     lastWords
 	meter     account
 	budgets   Budgets
-	applying  []byte // input of the Apply being made
+	applying  []byte // input of the current Apply
 
 	pureClock int64  // clock while the guest evolves state
-	pureSeed  uint64 // of the system stream while the guest evolves state
+	pureSeed  uint64 // seed of the system stream while the guest evolves state
 }
 
-// InstanceOptions are for an instance that differs from others.
+// InstanceOptions are the settings of a single instance.
 type InstanceOptions struct {
-	// MemoryBytes bounds its linear memory below the engine's limit; 0 is that
-	// limit. A guest sees a memory.grow beyond it fail.
+	// MemoryBytes bounds the instance's linear memory, below the engine's limit; 0
+	// selects the engine's limit. Beyond it, the guest's memory.grow fails.
 	MemoryBytes int64
-	// Memory is a budget that the instance is charged to besides the engine's;
-	// nil is none.
+	// Memory is a second budget that the instance is charged to, besides the
+	// engine's. nil means none.
 	Memory *MemoryBudget
-	// Budgets are those of SetBudgets, for the calls after the start.
+	// Budgets bound the calls after the start, see SetBudgets.
 	Budgets Budgets
-	// Lines is told what the guest logs and writes to standard output and error,
-	// line by line and on the goroutine of the call, as far as the limits of a
-	// call go; it keeps no text. Nil: nobody is.
+	// Lines receives what the guest logs and what it writes to standard output and
+	// error, line by line, on the goroutine of the call and within the log limits
+	// of a call. It must not keep text. nil means no receiver.
 	Lines func(level abi.LogLevel, text []byte)
-	// About names the entity that is called, for the node's log, on the goroutine
-	// of the call; the id is empty if no entity is. Nil: the log does not say.
+	// About returns the entity that is being called, for the node's log. It runs
+	// on the goroutine of the call. The id is empty if no entity is called. If
+	// About is nil, log lines name no entity.
 	About func() (entityType, id string)
 
 	pureClock int64
 	pureSeed  uint64
 }
 
-// Instantiate makes an instance and runs the module's _initialize. ctx is
-// not looked at: the module's fuel bounds the start. The error is a *Fault, or
-// wraps ErrNoMemory or ErrClosed.
+// Instantiate creates an instance and runs the module's _initialize. ctx cannot
+// cancel it, because the module's fuel bounds the start. The error is a *Fault,
+// or wraps ErrNoMemory or ErrClosed.
 func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
 	return m.InstantiateWith(ctx, InstanceOptions{})
 }
 
-// InstantiateWith is Instantiate with options. The error can wrap
-// ErrMemoryLimit too.
+// InstantiateWith is Instantiate with options. The error can also wrap
+// ErrMemoryLimit.
 func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*Instance, error) {
 	if least := int64(m.description.MemoryMinPages) * wasm.PageBytes; opts.MemoryBytes > 0 && least > opts.MemoryBytes {
 		return nil, fmt.Errorf("%w: the module starts with %d bytes, limit %d", ErrMemoryLimit, least, opts.MemoryBytes)
@@ -130,18 +132,18 @@ func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*In
 	return m.instantiate(ctx, opts)
 }
 
-// Varied returns the options for an instance that shows whether a guest is
-// pure: while it evolves state, and while it starts, its clock stands at now,
-// in unix nanoseconds, and its random stream has the seed given. A guest whose
-// state depends on either, through the order of a map for one, shows it by
-// another snapshot of the same history. now must not be 0: a Go guest does not
-// start then.
+// Varied returns options for an instance that reveals whether a guest is pure.
+// While the guest starts and while it evolves state, its clock stands at now,
+// in unix nanoseconds, and its random stream uses seed. If a guest's state
+// depends on either, for example through map iteration order, replaying the
+// same history yields a different snapshot. now must not be 0, because a Go
+// guest does not start at that time.
 func (o InstanceOptions) Varied(now int64, seed uint64) InstanceOptions {
 	o.pureClock, o.pureSeed = now, seed
 	return o
 }
 
-// InstantiateVaried is Instantiate with options that are Varied.
+// InstantiateVaried is Instantiate with options from Varied.
 func (m *Module) InstantiateVaried(ctx context.Context, now int64, seed uint64) (*Instance, error) {
 	return m.InstantiateWith(ctx, InstanceOptions{}.Varied(now, seed))
 }
@@ -173,7 +175,7 @@ func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instan
 	return g, nil
 }
 
-// admitInstance charges both budgets for a new instance, or none.
+// admitInstance charges both budgets for a new instance, or neither.
 func (m *Module) admitInstance(own *memoryBudget) error {
 	if own != nil {
 		if err := own.admit(m.heldBytes()); err != nil {
@@ -187,7 +189,7 @@ func (m *Module) admitInstance(own *memoryBudget) error {
 	return err
 }
 
-// leave takes the instance off the budgets.
+// leave returns the instance's fixed charge to the budgets.
 func (g *Instance) leave() {
 	g.module.engine.budget.leave(g.module.heldBytes())
 	if g.memory.own != nil {
@@ -195,16 +197,16 @@ func (g *Instance) leave() {
 	}
 }
 
-// InstanceBytes is what an instance is charged at its least.
+// InstanceBytes returns the minimum charge of an instance, in bytes.
 func (m *Module) InstanceBytes() int64 {
 	return m.heldBytes() + int64(m.description.MemoryMinPages)*wasm.PageBytes
 }
 
-// heldBytes is what an instance holds besides linear memory.
+// heldBytes returns the bytes an instance holds besides its linear memory.
 func (m *Module) heldBytes() int64 { return instanceBytes + m.description.HeldBytes }
 
-// start makes the guest and lets it initialize itself, if it does not begin
-// with what that would make.
+// start creates the guest and initializes it, either from the module's image or
+// by running _initialize.
 func (g *Instance) start(ctx context.Context) (err error) {
 	if err := g.open(ctx); err != nil {
 		return err
@@ -227,7 +229,7 @@ func (g *Instance) start(ctx context.Context) (err error) {
 	return g.run(abi.ExportInitialize, initialize, int64(g.module.engine.limits.StartFuel))
 }
 
-// open makes the guest; nothing of it runs.
+// open creates the guest without running any of its code.
 func (g *Instance) open(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -245,7 +247,7 @@ func (g *Instance) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// abandon gives back what a start that failed has taken.
+// abandon releases what a failed start has taken.
 func (g *Instance) abandon() error {
 	if g.guest != nil {
 		return g.Close()
@@ -255,7 +257,7 @@ func (g *Instance) abandon() error {
 	return g.module.release()
 }
 
-// recovered turns a panic that came through the runtime into an error.
+// recovered converts a panic that passed through the runtime into an error.
 func recovered(export string, r any) error {
 	err, ok := r.(error)
 	if !ok {
@@ -267,15 +269,16 @@ func recovered(export string, r any) error {
 	return faultOf(export, err)
 }
 
-// MemoryBytes returns the size of the guest's linear memory. It never
-// shrinks: only closing the instance gives it back.
+// MemoryBytes returns the size of the guest's linear memory in bytes. Memory
+// never shrinks; only Close releases it.
 func (g *Instance) MemoryBytes() int64 { return int64(g.memory.length) }
 
-// Module returns the module this is an instance of.
+// Module returns the module of the instance.
 func (g *Instance) Module() *Module { return g.module }
 
-// Condemn marks the instance dead for output that is well placed but no
-// frames of the contract, and returns the fault. cause must be public text.
+// Condemn marks the instance dead because its output lies inside memory but
+// does not consist of valid frames, and returns the fault. Callers see the text
+// of cause.
 func (g *Instance) Condemn(export string, cause error) *Fault {
 	g.dead = true
 	f := &Fault{Kind: FaultFrames, Export: export, Message: wasm.Shorten(cause.Error())}
@@ -283,8 +286,8 @@ func (g *Instance) Condemn(export string, cause error) *Fault {
 	return f
 }
 
-// Close frees the guest's memory. Slices that calls returned stay valid.
-// Closing twice is allowed.
+// Close frees the guest's memory. Slices that calls returned stay valid. Close
+// may be called twice.
 func (g *Instance) Close() error {
 	if g.closed {
 		return nil

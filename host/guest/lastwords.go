@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// maxWords bounds what a Fault tells of what the guest wrote.
+// maxWords bounds the guest output in a Fault, in bytes.
 const maxWords = 4 << 10
 
-// lastWords keeps the end of what a guest writes to standard output and error
-// in a call, and logs as errors: the text of a panic comes there before the
-// trap.
+// lastWords keeps the end of what a guest writes to standard output and error,
+// and of its error log lines, during a call. The text of a panic arrives there
+// before the trap.
 type lastWords struct {
-	text []byte // less than two times maxWords
+	text []byte // shorter than 2*maxWords
 }
 
 func (w *lastWords) add(data []byte) {
 	data = data[max(0, len(data)-maxWords):]
-	if len(w.text)+len(data) > 2*maxWords { // seldom: what a guest writes one byte at a time is moved once in maxWords
+	if len(w.text)+len(data) > 2*maxWords { // amortized: the text moves at most once per maxWords written bytes
 		w.text = append(w.text[:0], w.text[len(w.text)-maxWords:]...)
 	}
 	w.text = append(w.text, data...)
 }
 
-// begin forgets what was written in the call before.
+// begin discards the output of the previous call.
 func (w *lastWords) begin() { w.text = w.text[:0] }
 
-// said is the text for people. It is hostile: what is no text in it is
-// replaced.
+// said returns the text for people. The text is hostile, so invalid UTF-8 and
+// control characters are replaced.
 func (w *lastWords) said() string {
 	text := bytes.ToValidUTF8(bytes.TrimSpace(w.text[max(0, len(w.text)-maxWords):]), []byte("?"))
 	return strings.Map(func(r rune) rune {
@@ -39,7 +39,7 @@ func (w *lastWords) said() string {
 	}, string(text))
 }
 
-// explain has a fault tell what the guest wrote in its call.
+// explain adds the guest's output during the call to a fault.
 func (g *Instance) explain(err error) {
 	var fault *Fault
 	if errors.As(err, &fault) {
@@ -47,7 +47,7 @@ func (g *Instance) explain(err error) {
 	}
 }
 
-// LastWords is the end of what the guest wrote to standard output and error, or
-// logged as errors, in the call that failed, at most 4 KiB, such as the text of
-// a panic. It may hold what the guest was given.
+// LastWords returns the end, at most 4 KiB, of what the guest wrote to standard
+// output and error or logged as errors in the failed call, such as the text of
+// a panic. It may contain the input of the guest.
 func (f *Fault) LastWords() string { return f.words }

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	childAddressSpace = 6 << 30 // bytes; a Go process reserves one or two before it does anything
+	childAddressSpace = 6 << 30 // bytes; a Go process reserves 1 to 2 GiB before it does anything
 	childNiceness     = 10
 )
 
-// limitChild bounds what the compiler may use. Where it is reached, the
+// limitChild limits the resources of the compiler's process. At a limit, the
 // kernel or the Go runtime ends the process.
 func limitChild(cpu time.Duration) error {
 	seconds := uint64(max(cpu/time.Second, 1))
@@ -29,7 +29,7 @@ func limitChild(cpu time.Duration) error {
 	return nil
 }
 
-// childAttributes makes the child die with its parent.
+// childAttributes makes the kernel kill the child when its parent dies.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

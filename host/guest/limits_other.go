@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// limitChild leaves only the parent's timer to bound the compiler.
+// limitChild does nothing here, so only the parent's timer bounds the compiler.
 func limitChild(time.Duration) error { return nil }
 
 func childAttributes() *syscall.SysProcAttr { return nil }

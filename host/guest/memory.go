@@ -7,30 +7,30 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// memoryBudget counts what the instances of an engine hold, and bounds it.
+// memoryBudget counts and bounds the memory that a set of instances holds.
 type memoryBudget struct {
 	limit int64 // bytes; 0 is no limit
 
-	total     atomic.Int64 // what the limit holds for: linear memory and instanceBytes
+	total     atomic.Int64 // charged against limit: linear memory and fixed costs of instances
 	linear    atomic.Int64
 	reserved  atomic.Int64 // address space
 	instances atomic.Int64
 }
 
-// instanceBytes is what an instance holds besides its linear memory and what
-// is counted by Description.HeldBytes: native stacks and the runtime's own records
-// (32 to 53 KB measured).
+// instanceBytes is the charge for what an instance holds besides its linear
+// memory and Description.HeldBytes: native stacks and the runtime's own records
+// (measured: 32 to 53 KB).
 const instanceBytes = 64 << 10
 
-// MemoryBudget bounds what the instances that were given it hold together, as
-// Usage.ChargedBytes counts it, beside the bound of their engine. It is safe
-// for concurrent use.
+// MemoryBudget bounds the memory that the instances created with it hold
+// together, as Usage.ChargedBytes counts it, in addition to the bound of their
+// engine. It is safe for concurrent use.
 type MemoryBudget struct{ memoryBudget }
 
-// NewMemoryBudget returns a budget of so many bytes.
+// NewMemoryBudget returns a budget of the given number of bytes.
 func NewMemoryBudget(bytes int64) *MemoryBudget { return &MemoryBudget{memoryBudget{limit: bytes}} }
 
-// Left is what is left of the budget.
+// Left returns the unused bytes of the budget.
 func (b *MemoryBudget) Left() int64 { return b.limit - b.total.Load() }
 
 func (b *memoryBudget) take(bytes int64) bool {
@@ -54,7 +54,7 @@ func (b *memoryBudget) giveLinear(bytes int64) {
 	b.linear.Add(-bytes)
 }
 
-// admit charges for a new instance, which holds bytes besides linear memory.
+// admit charges the fixed bytes of a new instance. The error wraps ErrNoMemory.
 func (b *memoryBudget) admit(bytes int64) error {
 	if !b.take(bytes) {
 		return fmt.Errorf("%w: %d bytes for a new instance", ErrNoMemory, bytes)
@@ -68,20 +68,21 @@ func (b *memoryBudget) leave(bytes int64) {
 	b.instances.Add(-1)
 }
 
-// Usage is what the open instances of an engine hold.
+// Usage is the memory that the open instances of an engine hold.
 type Usage struct {
 	Instances int
-	// MemoryBytes is linear memory as the guests see it; pages never made
-	// are counted and cost nothing.
+	// MemoryBytes is the size of linear memory as the guests see it. Pages that
+	// were never touched count, although they cost nothing.
 	MemoryBytes int64
-	// ReservedBytes is address space, which costs nothing.
+	// ReservedBytes is reserved address space, which costs nothing.
 	ReservedBytes int64
-	// ChargedBytes is what Options.MemoryBytes holds for: MemoryBytes, tables
-	// at their largest, elements, globals and segments, and 64 KiB an instance.
+	// ChargedBytes is what Options.MemoryBytes bounds: MemoryBytes, tables at
+	// their maximum size, elements, globals and segments, and 64 KiB for each
+	// instance.
 	ChargedBytes int64
 }
 
-// Usage returns what the open instances hold.
+// Usage returns the memory that the open instances hold.
 func (e *Engine) Usage() Usage {
 	b := &e.budget
 	return Usage{
@@ -90,37 +91,38 @@ func (e *Engine) Usage() Usage {
 	}
 }
 
-// linearMemory is the memory of one instance: an address range reserved for
-// the most it may become, of which the pages up to its length are accessible.
-// It never moves and is never copied to grow; the last untouchedBytes cost
-// nothing until a guest touches them. (A Rust guest takes 57 KB this way and
-// 1,407 KB from the Go heap.)
+// linearMemory is the memory of one instance: an address range reserved for its
+// maximum size, of which the pages up to length are accessible. It never moves,
+// so growing copies nothing, and the last untouchedBytes cost nothing until the
+// guest touches them. (A Rust guest takes 57 KB this way, against 1,407 KB on
+// the Go heap.)
 //
-// The runtime calls it from the goroutine of the instance only. Free may be
+// The runtime calls it only from the goroutine of the instance. Free may be
 // called twice.
 type linearMemory struct {
 	budget   *memoryBudget
-	own      *memoryBudget // besides; nil is none
-	limit    uint64        // bytes it may grow to; 0 is the module's maximum
+	own      *memoryBudget // a second budget; nil means none
+	limit    uint64        // maximum size in bytes; 0 selects the module's maximum
 	reserved []byte
 	length   int
-	present  int    // bytes from the start whose pages have been made
-	image    *image // that it begins with; nil is none
-	refused  bool   // a memory.grow
+	present  int    // bytes from the start whose pages exist
+	image    *image // initial content; nil means none
+	refused  bool   // a memory.grow failed
 }
 
-// untouchedBytes is how much of its memory a guest may find without pages. What
-// is before that gets them when the memory is made or grown: a page takes the
-// kernel 1 to 2.5 us to make, and a guest that came to 64 MiB of new memory
-// could not be stopped meanwhile, as it spends a unit or two on each page.
+// untouchedBytes is how much of its memory a guest may find without pages. The
+// pages below that are created when the memory is created or grown. The kernel
+// takes 1 to 2.5 us to create a page, and a guest spends only a unit or two of
+// fuel to touch it, so a guest that walked through 64 MiB of new memory could
+// not be stopped in time.
 const untouchedBytes = 2 << 20
 
 var _ experimental.LinearMemory = (*linearMemory)(nil)
 
-// Allocate implements experimental.MemoryAllocator. An instance has one
-// memory and its own linearMemory, which is the allocator too: whoever made
-// it can then free it when instantiation fails half way, which the runtime
-// does not.
+// Allocate implements experimental.MemoryAllocator. An instance has exactly one
+// memory, and its linearMemory is the allocator as well. So the instance's
+// creator can free the memory if instantiation fails half way, which the
+// runtime does not do.
 func (m *linearMemory) Allocate(_, max uint64) experimental.LinearMemory {
 	if max == 0 {
 		return m
@@ -138,8 +140,8 @@ func (m *linearMemory) Allocate(_, max uint64) experimental.LinearMemory {
 }
 
 // Reallocate makes the memory size bytes long. It returns nil, which the guest
-// sees as a failed memory.grow, when the node's budget or the kernel refuses;
-// for the size at instantiation it panics, as the runtime has no other way to
+// sees as a failed memory.grow, if a budget or the kernel refuses. For the
+// initial size it panics instead, because the runtime offers no other way to
 // fail there.
 func (m *linearMemory) Reallocate(size uint64) []byte {
 	if !m.grow(size) {
@@ -194,7 +196,7 @@ func (m *linearMemory) commit(size int) error {
 	return nil
 }
 
-// take takes from both budgets, or from none.
+// take charges both budgets, or neither.
 func (m *linearMemory) take(bytes int64) bool {
 	if m.own != nil && !m.own.takeLinear(bytes) {
 		return false
@@ -215,12 +217,12 @@ func (m *linearMemory) give(bytes int64) {
 	}
 }
 
-// Free gives the range back. Slices of it must not be used again.
+// Free unmaps the range. Slices of it must not be used afterwards.
 func (m *linearMemory) Free() {
 	if m.reserved == nil {
 		return
 	}
-	// Only a range that is no mapping can fail to unmap.
+	// Unmapping fails only if the range is not a mapping.
 	if err := unreserve(m.reserved); err != nil {
 		panic(fmt.Errorf("unmap linear memory: %w", err))
 	}

@@ -12,40 +12,45 @@ import (
 
 // Options configure an Engine.
 type Options struct {
-	// Limits a module and its calls are held to; abi.DefaultLimits when zero.
-	// Limits.MemoryBytes bounds each instance's linear memory.
+	// Limits bound a module and its calls. The zero value selects
+	// abi.DefaultLimits. Limits.MemoryBytes bounds each instance's linear memory.
 	Limits abi.Limits
-	// MemoryBytes bounds what all instances hold together, as Usage.ChargedBytes
-	// counts it; 0 is no bound. It is charged when an instance is made and when
-	// its memory grows. Address space is reserved beyond it, at no cost: Limits.MemoryBytes
-	// an instance.
+	// MemoryBytes bounds the memory of all instances together, as
+	// Usage.ChargedBytes counts it; 0 means no bound. An instance is charged when
+	// it is created and when its memory grows. In addition, Limits.MemoryBytes of
+	// address space are reserved for each instance, which costs nothing.
 	MemoryBytes int64
-	// CacheDir keeps compiled modules across restarts; it is made with mode
-	// 0700. Its files are code the node will run: nobody else may write there.
-	// Without it every start compiles each module again (1.3 s of CPU for a Go
-	// guest, against 50 ms). One engine at a time may have it.
+	// CacheDir is the directory that keeps compiled modules across restarts. It is
+	// created with mode 0700: the node runs the code in these files, so nobody
+	// else may write there. Without CacheDir each start compiles every module
+	// again (1.3 s of CPU for a Go guest, against 50 ms from the cache). Only one
+	// engine at a time may use it.
 	CacheDir string
-	// CacheKey seals the files of CacheDir: what was written without it is not
-	// used. Empty: anybody could have written them.
+	// CacheKey is the key of the HMACs that seal the files of CacheDir. A file
+	// that was not sealed with this key is not used. With an empty key anybody
+	// could produce valid files.
 	CacheKey []byte
-	// cacheIsVerified is for a child: the engine that started it has CacheDir.
+	// cacheIsVerified is set in a child process, because the engine that started
+	// it has already verified CacheDir.
 	cacheIsVerified bool
-	// CompileCommand, when set, is the program and arguments of a child process
-	// that compiles and tries each module first; it must call CompileChild. It needs
-	// CacheDir. Without it a module is compiled in this process, where a module
-	// made to can hold a core for minutes: right for modules one trusts.
+	// CompileCommand, if set, is the program and the arguments of a child process
+	// that compiles and tries each module first; the program must call
+	// CompileChild. It requires CacheDir. Without it, modules are compiled in this
+	// process, where a malicious module can occupy a core for minutes, so use that
+	// for trusted modules only.
 	CompileCommand []string
-	// CompileTimeout bounds the child's CPU time; default 25 s. A Go guest takes
-	// 1 to 2 s. A module has its trial in the same time. Four times as long by
-	// the clock is an error too, but none of the module's.
+	// CompileTimeout bounds the CPU time of the child, for the compilation and the
+	// trial together; the default is 25 s. A Go guest takes 1 to 2 s. If the child
+	// takes more than four times as long by the wall clock, the compilation fails
+	// too, but the module is not blamed.
 	CompileTimeout time.Duration
-	// Interpreter runs guests without compiling them, some 10 to 100 times
-	// slower and with less stack. It is there to compare results with.
+	// Interpreter runs guests without compiling them. It is 10 to 100 times slower
+	// and has a smaller stack. It exists for comparing results with compiled code.
 	Interpreter bool
-	// TellFaults puts what a guest wrote before it failed, such as the text of a
-	// panic, into the text of the fault, which callers are told.
+	// TellFaults adds what a guest wrote before it failed, such as the text of a
+	// panic, to the text of the fault, which callers see.
 	TellFaults bool
-	// Logger gets what guests log; discarded when nil.
+	// Logger receives the log lines of guests; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -62,7 +67,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// validate joins all faults of the options.
+// validate returns all errors of the options, joined.
 func (o *Options) validate() error {
 	var faults []error
 	positive := func(name string, value int) {

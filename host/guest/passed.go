@@ -11,14 +11,14 @@ import (
 	"runtime/debug"
 )
 
-// passedDir is the directory, in that of the compilation cache, with a file for
-// each module that has passed its trial here. Its content is the HMAC-SHA256 of
-// its name with the key of the cache.
+// passedDir is the subdirectory of the compilation cache with one file for each
+// module that has passed its trial on this node. The content of the file is the
+// HMAC-SHA256 of its name with the key of the cache.
 const passedDir = "passed"
 
-// passedName is the file of a prepared module. The runtime and the processor
-// are part of its name: another compiler may take for ever on what this one
-// compiles in a second.
+// passedName returns the file of a prepared module. Its name also depends on
+// the runtime and the processor, because a different compiler may take forever
+// on a module that this one compiles in a second.
 func (c *compileCache) passedName(prepared []byte) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s/%s %s\n", runtimeVersion(), runtime.GOOS, runtime.GOARCH, runtime.Version())
@@ -26,7 +26,7 @@ func (c *compileCache) passedName(prepared []byte) string {
 	return filepath.Join(c.dir, passedDir, hex.EncodeToString(sum.Sum(nil)))
 }
 
-// runtimeVersion is the version of the Wasm runtime this program is built with.
+// runtimeVersion returns the version of the Wasm runtime in this program.
 func runtimeVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -40,21 +40,21 @@ func runtimeVersion() string {
 	return ""
 }
 
-// Passed reports whether a prepared module has passed its trial here before.
+// Passed reports whether a prepared module has passed its trial on this node.
 func (c *compileCache) Passed(prepared []byte) bool {
 	name := c.passedName(prepared)
 	mark, err := os.ReadFile(name)
 	return err == nil && hmac.Equal(mark, c.mark(name))
 }
 
-// mark is what the file of a module has in it that has passed.
+// mark returns the expected content of the file of a module that has passed.
 func (c *compileCache) mark(name string) []byte {
 	sum := hmac.New(sha256.New, c.key)
 	fmt.Fprintf(sum, "%s/%s", passedDir, filepath.Base(name))
 	return sum.Sum(nil)
 }
 
-// Pass notes that a prepared module has passed its trial.
+// Pass records that a prepared module has passed its trial.
 func (c *compileCache) Pass(prepared []byte) error {
 	if err := os.MkdirAll(filepath.Join(c.dir, passedDir), 0o700); err != nil {
 		return err

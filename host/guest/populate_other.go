@@ -2,8 +2,8 @@
 
 package guest
 
-// populate makes the pages of an accessible part of memory, whose bytes stay as
-// they are.
+// populate creates the pages of an accessible part of memory without changing
+// its bytes.
 func populate(part []byte) error {
 	touch(part)
 	return nil

@@ -13,16 +13,17 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Bounds of a profile: what goes beyond them is counted under the function that
-// spends alone.
+// Bounds of a profile. Samples beyond them are counted under the innermost
+// function alone.
 const (
 	profileFrames = 64
 	profileStacks = 20_000
 	profileBytes  = 16 << 20 // of names
 )
 
-// Profile is where guests spend their fuel, by samples: about every sliceFuel
-// units, the calls that a guest is in. It is safe for concurrent use.
+// Profile records by sampling where guests spend their fuel: about every
+// sliceFuel units it takes the guest's call stack. It is safe for concurrent
+// use.
 type Profile struct {
 	mu     sync.Mutex
 	stacks map[string]*ProfiledStack
@@ -30,23 +31,23 @@ type Profile struct {
 	pick   rand.PCG
 }
 
-// ProfiledStack is what was spent in one function, called by certain others.
+// ProfiledStack is the fuel spent under one call stack.
 type ProfiledStack struct {
-	// Functions are the names of the functions, the one that spends first; of
-	// those without a name it is their index in the module.
+	// Functions are the names on the stack, innermost first. A function without a
+	// name is identified by its index in the module.
 	Functions []string
 	Samples   int64
-	Fuel      int64 // units, in expectation
+	Fuel      int64 // estimate in units, from the samples
 }
 
-// NewProfile returns one without samples; seed says when they are taken.
+// NewProfile returns an empty profile. seed determines when samples are taken.
 func NewProfile(seed uint64) *Profile {
 	p := &Profile{stacks: make(map[string]*ProfiledStack)}
 	p.pick.Seed(seed, seed)
 	return p
 }
 
-// Stacks are those of the profile so far, those that spend most first.
+// Stacks returns the stacks recorded so far, the most expensive first.
 func (p *Profile) Stacks() []ProfiledStack {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,15 +59,15 @@ func (p *Profile) Stacks() []ProfiledStack {
 	return out
 }
 
-// next is after how much fuel the next sample is taken. It is random, so that
-// nothing that a guest does again and again is always met at the same place.
+// next returns the fuel until the next sample. It is random so that sampling
+// does not align with periodic behavior of a guest.
 func (p *Profile) next() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return 1 + int64(p.pick.Uint64()%(2*sliceFuel))
 }
 
-// add counts a sample that stands for so much fuel.
+// add counts a sample that represents the given fuel.
 func (p *Profile) add(functions []string, fuel int64) {
 	key := ""
 	for _, f := range functions {
@@ -78,7 +79,7 @@ func (p *Profile) add(functions []string, fuel int64) {
 	if s == nil && (len(p.stacks) >= profileStacks || p.bytes+len(key) > profileBytes) {
 		functions = functions[:1]
 		key = functions[0] + "\x00"
-		s = p.stacks[key] // of these there are as many as the modules have functions
+		s = p.stacks[key] // bounded by the number of functions in the modules
 	}
 	if s == nil {
 		s = &ProfiledStack{Functions: slices.Clone(functions)}
@@ -89,18 +90,18 @@ func (p *Profile) add(functions []string, fuel int64) {
 	s.Fuel += fuel
 }
 
-// sampling is what an instance has of a profile that it is part of.
+// sampling is the state of an instance that is being profiled.
 type sampling struct {
 	profile *Profile
 	until   int64 // fuel until the next sample
-	passed  int64 // fuel since the last
-	given   int64 // of the slice that is being spent
-	whole   int64 // fuel since a whole slice was counted
+	passed  int64 // fuel since the last sample
+	given   int64 // fuel that was in the counter at the last look
+	whole   int64 // fuel since the last full slice was counted
 }
 
-// Sample has what the calls after it spend counted in a profile, until it is
-// called with another, or with nil. What a call returns and costs stays the
-// same.
+// Sample records the fuel of the following calls in a profile, until it is
+// called with a different profile or nil. Profiling changes neither the result
+// nor the fuel of a call.
 func (g *Instance) Sample(p *Profile) {
 	if s := &g.meter.sampling; s.profile != p {
 		if *s = (sampling{profile: p}); p != nil {
@@ -109,7 +110,8 @@ func (g *Instance) Sample(p *Profile) {
 	}
 }
 
-// spend takes what is gone of the slice since it was asked last.
+// spend accounts for the fuel used since the last look; left is the guest's
+// counter.
 func (s *sampling) spend(left int64) {
 	spent := s.given - left
 	s.given = left
@@ -118,7 +120,7 @@ func (s *sampling) spend(left int64) {
 	s.whole += spent
 }
 
-// slice is how much of a slice may be given until the next sample is due.
+// slice limits a slice so that it ends at the next sample.
 func (s *sampling) slice(slice int64) int64 {
 	if s.profile != nil {
 		slice = min(slice, max(s.until, 1))
@@ -127,8 +129,8 @@ func (s *sampling) slice(slice int64) int64 {
 	return slice
 }
 
-// turned reports that a whole slice was spent since it last said so, in several
-// parts maybe.
+// turned reports whether a full slice, maybe given in several parts, was spent
+// since turned last returned true.
 func (s *sampling) turned() bool {
 	if s.profile == nil {
 		return true
@@ -140,8 +142,7 @@ func (s *sampling) turned() bool {
 	return true
 }
 
-// sampler is told of each call of refuel with the stack of the guest that
-// calls it.
+// sampler is called before each refuel with the stack of the calling guest.
 type sampler struct{}
 
 // NewFunctionListener implements experimental.FunctionListenerFactory.
@@ -162,7 +163,7 @@ func (sampler) Before(ctx context.Context, _ api.Module, _ api.FunctionDefinitio
 	n := 0
 	for n < len(names) && stack.Next() {
 		f := stack.Function().Definition()
-		if index := f.Index() - 1; f.GoFunction() == nil && index < g.module.functions { // refuel is the first, and what calls it the last
+		if index := f.Index() - 1; f.GoFunction() == nil && index < g.module.functions { // undo shifted, skip added functions
 			names[n] = nameOf(f.Name(), index)
 			n++
 		}
@@ -176,7 +177,7 @@ func (sampler) Before(ctx context.Context, _ api.Module, _ api.FunctionDefinitio
 // profiledName bounds the names of functions, in bytes.
 const profiledName = 256
 
-// nameOf is what a function is called in a profile.
+// nameOf returns the name of a function in a profile.
 func nameOf(name string, index uint32) string {
 	if name == "" {
 		return fmt.Sprint("function ", index)

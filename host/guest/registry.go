@@ -19,23 +19,23 @@ import (
 )
 
 var (
-	// ErrNotFound: no module of this digest is here. A retry is right once it
-	// was pushed or fetched from a peer.
+	// ErrModuleNotFound: the registry has no module with this digest. Retry after
+	// the module has been pushed or fetched from a peer.
 	ErrModuleNotFound = errors.New("no such module")
-	// ErrTooLarge: the module is over the limit of a module's size.
+	// ErrModuleTooLarge: the module exceeds the size limit.
 	ErrModuleTooLarge = errors.New("module is too large")
-	// ErrInUse: the module is compiled in memory; Release it first.
+	// ErrModuleInUse: the module is compiled in memory; Release it first.
 	ErrModuleInUse = errors.New("module is in use")
-	// ErrClosed: the registry was closed.
+	// ErrRegistryClosed: the registry was closed.
 	ErrRegistryClosed = errors.New("module registry is closed")
 )
 
-// DamagedModuleError says that the file of a module does not hold the bytes it is
-// named for. The module is not served. Putting the module again, from an
+// DamagedModuleError reports that the content of a module's file does not match
+// its digest. The module is not served. Putting the module again, from an
 // upload or from a peer, replaces the file.
 type DamagedModuleError struct {
 	Digest journal.Digest
-	File   string // its name in the registry's directory, without the path
+	File   string // file name in the registry's directory, without the path
 }
 
 func (e *DamagedModuleError) Error() string {
@@ -44,28 +44,28 @@ func (e *DamagedModuleError) Error() string {
 
 // RegistryOptions configure a Registry.
 type RegistryOptions struct {
-	Dir    string  // made with mode 0700
-	Engine *Engine // compiles; may be nil where only bytes are kept
-	// ModuleBytes bounds a module; the engine's limit, or 16 MiB without an
-	// engine, when 0.
+	Dir    string  // created with mode 0700
+	Engine *Engine // compiles modules; may be nil if only bytes are stored
+	// ModuleBytes is the maximum size of a module. 0 selects the engine's limit,
+	// or 16 MiB without an engine.
 	ModuleBytes int64
-	// ReadOnly opens what is there and changes nothing: for a look at a stopped
-	// node.
+	// ReadOnly opens an existing directory and changes nothing, to inspect a
+	// stopped node.
 	ReadOnly bool
 }
 
 // Registry is a directory of modules.
 //
-// A file is named by the SHA-256 of its bytes in lower-case hex with the
-// suffix .wasm. It is written under a temporary name, synced and renamed, and
-// the directory is synced after it: a file that has its name is whole, and one
-// that Put returned for survives a power cut.
+// The name of a file is the SHA-256 of its content in lower-case hex with the
+// suffix .wasm. A module is written to a temporary file, which is synced and
+// renamed, and then the directory is synced. So a file with its final name is
+// complete, and a module survives a power failure once Put has returned.
 type Registry struct {
 	dir    string
 	engine *Engine
 	limit  int64
 
-	files chan struct{} // one slot: orders that a file is kept, and that it is removed
+	files chan struct{} // mutex for changes of files
 
 	mu       sync.Mutex
 	closed   bool
@@ -77,8 +77,8 @@ const (
 	temporarySuffix = ".tmp"
 )
 
-// OpenRegistry opens the directory, makes it when it is not there, and removes what an
-// interrupted Put left. Module files are not read.
+// OpenRegistry opens the directory, creates it if it does not exist, and
+// removes temporary files of an interrupted Put. It does not read module files.
 func OpenRegistry(opts RegistryOptions) (*Registry, error) {
 	r := &Registry{dir: opts.Dir, engine: opts.Engine, limit: opts.ModuleBytes, compiled: map[journal.Digest]*compilation{}, files: make(chan struct{}, 1)}
 	if r.limit == 0 {
@@ -111,13 +111,13 @@ func OpenRegistry(opts RegistryOptions) (*Registry, error) {
 	return r, nil
 }
 
-// DigestOf returns the digest a module is known by.
+// DigestOf returns the digest that identifies a module.
 func DigestOf(wasm []byte) journal.Digest { return sha256.Sum256(wasm) }
 
-// Put keeps a module and returns its digest once the bytes are on disk. stored
-// is false when they were there already. A file of that name with other bytes
-// is replaced; one that is there is as new as if it were written now. Put does
-// not check that wasm is a module: compile it for that.
+// Put stores a module and returns its digest once the bytes are on disk. stored
+// is false if the module was there already; then its modification time is set
+// to now, so that RemoveOlder sees it as new. A damaged file is replaced. Put
+// does not check that wasm is a valid module; compile it for that.
 func (r *Registry) Put(wasm []byte) (digest journal.Digest, stored bool, err error) {
 	digest = DigestOf(wasm)
 	if int64(len(wasm)) > r.limit {
@@ -130,7 +130,7 @@ func (r *Registry) Put(wasm []byte) (digest journal.Digest, stored bool, err err
 		if err := os.Chtimes(r.path(digest), now, now); err != nil {
 			return digest, false, fmt.Errorf("put module %s: %w", digest, err)
 		}
-		// Whoever wrote it may not have come to this yet.
+		// The writer of the file may not have synced the directory yet.
 		if err := syncDir(r.dir); err != nil {
 			return digest, false, fmt.Errorf("put module %s: %w", digest, err)
 		}
@@ -168,8 +168,8 @@ func (r *Registry) write(digest journal.Digest, wasm []byte) (err error) {
 	return err
 }
 
-// Get returns the bytes of a module; the caller may keep them. The error is
-// ErrNotFound, a *DamagedError or the disk's.
+// Get returns the bytes of a module, which the caller may keep. The error is
+// ErrModuleNotFound, a *DamagedModuleError or an I/O error.
 func (r *Registry) Get(digest journal.Digest) ([]byte, error) {
 	file, err := os.Open(r.path(digest))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,12 +189,13 @@ func (r *Registry) Get(digest journal.Digest) ([]byte, error) {
 	return wasm, nil
 }
 
-// pieceBytes is how much of a module Copy holds at a time.
+// pieceBytes is the number of bytes that Copy holds at a time.
 const pieceBytes = 64 << 10
 
-// Copy writes the bytes of a module to w, in pieces of at most 64 KiB that w may
-// not keep. It holds one piece at a time: many may copy at once, as slowly as
-// they like. The errors are those of Get and of w; after an error w has a part.
+// Copy writes the bytes of a module to w, in pieces of at most 64 KiB that w
+// must not keep. Because it holds only one piece at a time, many slow copies
+// may run concurrently. It returns the errors of Get and of w. After an error,
+// w may have received part of the module.
 func (r *Registry) Copy(w io.Writer, digest journal.Digest) error {
 	file, err := os.Open(r.path(digest))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -225,18 +226,19 @@ func (r *Registry) Copy(w io.Writer, digest journal.Digest) error {
 	}
 }
 
-// Check reads the file of a module and says whether it is whole, with the errors
-// of Get.
+// Check reads the file of a module and verifies its digest. The errors are
+// those of Get.
 func (r *Registry) Check(digest journal.Digest) error { return r.Copy(io.Discard, digest) }
 
-// Has reports whether there is a file for the module. It does not read it: Get
-// can still find it damaged.
+// Has reports whether a file for the module exists. It does not read the file,
+// so Get may still find it damaged.
 func (r *Registry) Has(digest journal.Digest) bool {
 	info, err := os.Stat(r.path(digest))
 	return err == nil && info.Mode().IsRegular()
 }
 
-// List returns the digests of all files, in order. It does not read them.
+// List returns the digests of all module files, sorted, without reading the
+// files.
 func (r *Registry) List() ([]journal.Digest, error) {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -253,8 +255,8 @@ func (r *Registry) List() ([]journal.Digest, error) {
 }
 
 // Remove deletes the file of a module, such as one that did not compile. It
-// returns ErrInUse while the module is in memory; removing what is not there
-// is no error.
+// returns ErrModuleInUse if the module is in memory. Removing an absent module
+// is not an error.
 func (r *Registry) Remove(digest journal.Digest) error {
 	r.mu.Lock()
 	inUse := r.compiled[digest] != nil
@@ -272,8 +274,9 @@ func (r *Registry) Remove(digest journal.Digest) error {
 	return nil
 }
 
-// RemoveOlder deletes the file of a module that was put last before a time, and
-// says whether it did. What is in memory of the module stays: see Release.
+// RemoveOlder deletes the file of a module if its last Put was before the given
+// time, and reports whether it did. A compiled module stays in memory, see
+// Release.
 func (r *Registry) RemoveOlder(digest journal.Digest, than time.Time) (removed bool, err error) {
 	r.files <- struct{}{}
 	defer func() { <-r.files }()

@@ -2,8 +2,8 @@
 
 package guest
 
-// reserve takes memory from the Go heap where there is no mmap: it works, and
-// costs each instance as much as it may ever grow to.
+// reserve allocates from the Go heap, because there is no mmap. It works, but
+// each instance costs its maximum size from the start.
 func reserve(bytes int) ([]byte, error) { return make([]byte, bytes), nil }
 
 func commit([]byte) error { return nil }

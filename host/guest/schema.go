@@ -17,9 +17,9 @@ import (
 
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
-// CheckSchemas returns a *manifest.Error for the first schema of a manifest that is
-// none, or that nodes cannot keep to. The bounds are looked at first, so that
-// what follows is bounded too.
+// CheckSchemas returns a *manifest.Error for the first schema in a manifest
+// that is invalid or that exceeds the bounds of what nodes can enforce. It
+// checks the bounds first, so that the validation that follows is bounded too.
 func CheckSchemas(m *manifest.Manifest) error {
 	if !m.HasSchemas() {
 		return nil
@@ -47,7 +47,8 @@ func CheckSchemas(m *manifest.Manifest) error {
 	})
 }
 
-// compiler reads no schema but those that are in the library.
+// compiler returns a schema compiler that resolves only the schemas built into
+// the library.
 func compiler() *jsonschema.Compiler {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)

@@ -15,16 +15,17 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// SealsName is the file, in the directory of the compilation cache, with the
-// seal of each file there: the runtime's own checksum leaves out where
-// functions begin, and anybody could make one. What is in the files would be
-// run.
+// SealsName is the file in the cache directory that lists the seal of each
+// compiled file. The runtime's own checksum is not enough: it does not cover
+// where functions begin, anybody could compute it, and the code in the files
+// will be run.
 const SealsName = "seals"
 
-// seal is the HMAC-SHA256 of a file with the key of the cache.
+// seal is the HMAC-SHA256 of a file's name and content with the key of the
+// cache.
 type seal [sha256.Size]byte
 
-// seal is of a whole file and its name.
+// seal computes the seal of a file from its relative name and its content.
 func (c *compileCache) seal(name string) (out seal, err error) {
 	relative, err := c.relative(name)
 	if err != nil {
@@ -43,21 +44,21 @@ func (c *compileCache) seal(name string) (out seal, err error) {
 	return seal(sum.Sum(nil)), nil
 }
 
-// relative is how a file is called in what is sealed.
+// relative returns the name of a file as it enters the seal.
 func (c *compileCache) relative(name string) (string, error) {
 	relative, err := filepath.Rel(c.dir, name)
 	return filepath.ToSlash(relative), err
 }
 
-// line is a file's entry in the list of seals.
+// line returns the entry of a file in the list of seals.
 func (c *compileCache) line(name string, sum seal) (string, error) {
 	relative, err := c.relative(name)
 	return fmt.Sprintf("%x %s", sum, relative), err
 }
 
-// Verify removes every file that is not as it was recorded with the key, or
-// never was, and returns how many of the first kind there were. It comes before
-// the runtime reads any of them.
+// Verify removes every file that has no valid seal, and returns how many of
+// them were listed, that is, are damaged. It must run before the runtime reads
+// any file.
 func (c *compileCache) Verify() (damaged int, err error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, SealsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -91,8 +92,8 @@ func (c *compileCache) Verify() (damaged int, err error) {
 	return damaged, nil
 }
 
-// Record adds the files that have come since, and forgets those that have
-// gone. Files that are not recorded are compiled again after the next start.
+// Record seals new files and drops the entries of deleted ones. A file that is
+// not recorded is compiled again after the next start.
 func (c *compileCache) Record() error {
 	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", "*"))
 	if err != nil {

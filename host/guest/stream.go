@@ -1,9 +1,9 @@
 package guest
 
 // stream is a sequence of pseudo-random numbers: SplitMix64 (Steele, Lea and
-// Flood, "Fast splittable pseudorandom number generators", 2014). The same
-// seed gives the same numbers on every node and in every version. It is not
-// fit for secrets.
+// Flood, "Fast splittable pseudorandom number generators", 2014). The same seed
+// gives the same numbers on every node and in every version. It is not
+// cryptographically secure.
 type stream struct{ state uint64 }
 
 func (s *stream) next() uint64 {
@@ -14,8 +14,8 @@ func (s *stream) next() uint64 {
 	return z ^ z>>31
 }
 
-// fill writes the stream's numbers into dst, little endian. It consumes whole
-// numbers: what is left of the last one is dropped.
+// fill writes numbers of the stream to dst, little endian. It consumes whole
+// numbers, so the rest of the last one is discarded.
 func (s *stream) fill(dst []byte) {
 	for len(dst) > 0 {
 		value := s.next()
@@ -27,17 +27,17 @@ func (s *stream) fill(dst []byte) {
 	}
 }
 
-// A call has two streams, so that a language's runtime, which asks for
-// randomness when it likes, does not shift the numbers that the guest's own
-// code gets. systemStream tells them apart.
+// A call has two streams. A language's runtime asks for randomness whenever it
+// likes, and with a single stream that would shift the numbers that the guest's
+// own code gets. systemStream separates the seeds of the two.
 const systemStream = 0x6a09e667f3bcc908
 
-// What a guest gets while it evolves state: the same instant and the same
-// random numbers, always. A Go guest's runtime refuses to start at 0.
+// The constant time and seed that a guest sees while it evolves state. The time
+// is not 0 because the runtime of a Go guest does not start at 0.
 const (
 	fixedInstant = 946_684_800_000_000_000 // 2000-01-01T00:00:00Z in unix nanoseconds
 	fixedSeed    = 0x243f6a8885a308d3
 )
 
-// systemSeed is the seed of a call's system stream.
+// systemSeed returns the seed of a call's system stream.
 func systemSeed(seed uint64) uint64 { return seed ^ systemStream }

@@ -4,5 +4,5 @@ package guest
 
 import "time"
 
-// compileTimeout is the processor time that a child gets if nothing else is said.
+// compileTimeout is the default CPU time limit of a child process.
 const compileTimeout = 25 * time.Second

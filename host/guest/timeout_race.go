@@ -4,6 +4,6 @@ package guest
 
 import "time"
 
-// compileTimeout is four times what it is without the race detector,
-// with which compiling takes ten times as long.
+// compileTimeout is four times as long as without the race detector, because
+// the race detector makes compiling about ten times slower.
 const compileTimeout = 100 * time.Second

@@ -9,16 +9,16 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// A module is tried, in the child process that compiled it, before it is
-// accepted: whoever describes itself, and makes, snapshots, loads and drops an
-// entity of each of its types without a fault, will not trip over the first
-// one that comes. What it answers is not judged: that is the conformance
-// suite's work.
+// The child process that compiled a module also tries it before it is accepted.
+// If a module describes itself and creates, snapshots, loads and drops an
+// entity of each of its types without a fault, it will not fail on the first
+// real entity. The trial does not check the answers, which is the job of the
+// conformance suite.
 
-// trialID is the id of the entities of a trial.
+// trialID is the id of the entities in a trial.
 const trialID = "trial"
 
-// try gives a module its trial. The error is an *AdmissionError when it fails.
+// try runs the trial of a module. The error is an *AdmissionError if it fails.
 func (m *Module) try(ctx context.Context) error {
 	g, err := m.Instantiate(ctx)
 	if err == nil {
@@ -36,7 +36,8 @@ func (m *Module) try(ctx context.Context) error {
 	return err
 }
 
-// tryType makes an entity, loads another from its snapshot and drops both.
+// tryType creates an entity, loads a second one from its snapshot and drops
+// both.
 func (g *Instance) tryType(index uint32, t manifest.EntityType) error {
 	begin := abi.AppendEntityID(nil, trialID)
 	if err := g.mustLoad(t, index, 0, abi.AppendSequence(begin, 0)); err != nil {

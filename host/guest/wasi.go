@@ -14,9 +14,10 @@ const (
 	errnoInval   = 28
 )
 
-// wasiFunctions are the functions of WASI preview 1 that a language's runtime
-// or standard library links in. They give no power: no files, no sockets, no
-// arguments, no environment; time and randomness as the contract says.
+// wasiFunctions returns the functions of WASI preview 1 that a language's
+// runtime or standard library links in. They grant nothing: no files, sockets,
+// arguments or environment, and time and randomness only as the guest contract
+// allows.
 func wasiFunctions() []hostFunction {
 	wasi := func(name, params string, call func(*Instance, api.Memory, []uint64) uint32) hostFunction {
 		return hostFunction{abi.ImportWASI, name, wasm.Signature{Params: params, Results: i32}, func(g *Instance, memory api.Memory, stack []uint64) {
@@ -54,8 +55,7 @@ func succeed(*Instance, api.Memory, []uint64) uint32 { return errnoSuccess }
 
 func badDescriptor(*Instance, api.Memory, []uint64) uint32 { return errnoBadF }
 
-// writeZeros answers how many arguments or variables there are, and their
-// size: none and 0.
+// writeZeros reports zero arguments or environment variables of total size 0.
 func writeZeros(_ *Instance, memory api.Memory, stack []uint64) uint32 {
 	if !memory.WriteUint32Le(uint32(stack[0]), 0) || !memory.WriteUint32Le(uint32(stack[1]), 0) {
 		return errnoFault
@@ -63,8 +63,8 @@ func writeZeros(_ *Instance, memory api.Memory, stack []uint64) uint32 {
 	return errnoSuccess
 }
 
-// lastClock is the highest clock id: realtime, monotonic, process and thread
-// CPU time. All four tell the same time.
+// lastClock is the highest clock id. The clocks are realtime, monotonic,
+// process CPU time and thread CPU time; all four return the same time.
 const lastClock = 3
 
 func clockResolution(_ *Instance, memory api.Memory, stack []uint64) uint32 {
@@ -87,8 +87,8 @@ func clockTime(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	return errnoSuccess
 }
 
-// maxRandomBytes is what one random_get fills, as much as getentropy would
-// many times over. A guest that wants more asks again.
+// maxRandomBytes bounds one random_get. It is much more than getentropy allows.
+// A guest that wants more calls again.
 const maxRandomBytes = 64 << 10
 
 func randomGet(g *Instance, memory api.Memory, stack []uint64) uint32 {
@@ -105,8 +105,8 @@ func randomGet(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	return errnoSuccess
 }
 
-// descriptorStatus says that 0, 1 and 2 are character devices, without which
-// libraries do not write to them.
+// descriptorStatus reports that descriptors 0, 1 and 2 are character devices;
+// otherwise libraries do not write to them.
 func descriptorStatus(_ *Instance, memory api.Memory, stack []uint64) uint32 {
 	const characterDevice, rightToRead, rightToWrite = 2, 1 << 1, 1 << 6
 	if uint32(stack[0]) > 2 {
@@ -126,11 +126,11 @@ func descriptorStatus(_ *Instance, memory api.Memory, stack []uint64) uint32 {
 }
 
 const (
-	maxVectors    = 1024    // buffers of one fd_write
-	maxWriteBytes = 1 << 20 // of one fd_write
+	maxVectors    = 1024    // buffers in one fd_write
+	maxWriteBytes = 1 << 20 // bytes in one fd_write
 )
 
-// descriptorWrite logs what a guest writes to standard output and error.
+// descriptorWrite logs what a guest writes to standard output or error.
 func descriptorWrite(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	fd, vectors, count, written := uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3])
 	if fd != 1 && fd != 2 {

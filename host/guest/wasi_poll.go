@@ -7,7 +7,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Layout of poll_oneoff's records in WASI preview 1.
+// Layout of the records of poll_oneoff in WASI preview 1.
 const (
 	subscriptionBytes = 48 // userdata u64, tag u8 at 8, clock {id u32, timeout u64 at 24, precision, flags u16 at 40}
 	eventBytes        = 32 // userdata u64, errno u16 at 8, type u8 at 10
@@ -24,8 +24,9 @@ const (
 	neverDeadline = math.MaxInt64
 )
 
-// poll answers poll_oneoff: nothing ever becomes ready but time, and that
-// passes at once: the call's clock is set to the earliest deadline.
+// poll implements poll_oneoff. Nothing but a clock ever becomes ready, and
+// waiting takes no real time: poll just sets the call's clock to the earliest
+// deadline.
 func poll(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	in, out, count, events := uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3])
 	if count == 0 || count > maxSubscriptions {
@@ -35,7 +36,7 @@ func poll(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	if !ok {
 		return errnoFault
 	}
-	// The guest may have both records in one place: copy before writing.
+	// The guest may pass overlapping input and output: copy before writing.
 	var copied [maxSubscriptions * subscriptionBytes]byte
 	subscriptions := copied[:copy(copied[:], view)]
 	answers, ok := memory.Read(out, count*eventBytes)
@@ -54,9 +55,9 @@ func poll(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	return errnoSuccess
 }
 
-// passTime returns the clock at the earliest deadline. No time passes when a
-// descriptor is polled too: that fails at once. It is false for a kind of
-// subscription that does not exist.
+// passTime returns the clock at the earliest deadline. No time passes if a
+// descriptor is polled too, because that fails at once. ok is false if a
+// subscription has an unknown type.
 func passTime(clock int64, subscriptions []byte) (after int64, ok bool) {
 	after = neverDeadline
 	for s := subscriptions; len(s) > 0; s = s[subscriptionBytes:] {
@@ -72,7 +73,7 @@ func passTime(clock int64, subscriptions []byte) (after int64, ok bool) {
 	return max(after, clock), true
 }
 
-// deadline returns the instant a clock subscription made at clock waits for.
+// deadline returns the time for which a clock subscription made at clock waits.
 func deadline(clock int64, subscription []byte) int64 {
 	at := int64(min(binary.LittleEndian.Uint64(subscription[atTimeout:]), neverDeadline))
 	if binary.LittleEndian.Uint16(subscription[atFlags:])&flagAbsolute != 0 {
@@ -84,8 +85,8 @@ func deadline(clock int64, subscription []byte) int64 {
 	return clock + at
 }
 
-// writeEvents writes an event for every deadline that has come by after, and
-// an error for every descriptor; it returns how many.
+// writeEvents writes an event for every deadline up to after and an error for
+// every descriptor. It returns the number of events.
 func writeEvents(dst, subscriptions []byte, clock, after int64) (n uint32) {
 	for s := subscriptions; len(s) > 0; s = s[subscriptionBytes:] {
 		errno := uint16(errnoSuccess)

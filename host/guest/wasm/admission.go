@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// AdmissionError says why a module is refused: the first fault found, where it
-// is and what to do about it. Its text is for the module's author; it holds
-// names from the module, shortened and quoted, and nothing of the host.
+// AdmissionError reports why a module is rejected: the first fault, its place
+// and what to do about it. The text is for the module's author. It may contain
+// names from the module, shortened and quoted, but nothing about the host.
 type AdmissionError struct {
 	Where  string // "header", "import 4 (env.abort)", "function body 17"
 	Reason string
@@ -17,15 +17,15 @@ type AdmissionError struct {
 
 func (e *AdmissionError) Error() string { return "module refused: " + e.Where + ": " + e.Reason }
 
-// Refuse makes an AdmissionError; format and args are its reason.
+// Refuse returns an AdmissionError; format and args are its reason.
 func Refuse(where, format string, args ...any) *AdmissionError {
 	return &AdmissionError{Where: where, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Bounds of a module's shape that are not part of the guest contract's limits:
-// each is far above what the toolchains produce (a Go guest with a protobuf
-// runtime has 4,108 functions and 22,507 data segments) and keeps what the
-// runtime builds from a module in proportion to the module.
+// Bounds of a module's shape that the limits of the guest contract do not
+// cover. Each is far above what toolchains produce (a Go guest with a protobuf
+// runtime has 4,108 functions and 22,507 data segments), and together they keep
+// what the runtime builds from a module proportional to the module.
 const (
 	maxTypes        = 10_000
 	maxParameters   = 128
@@ -35,14 +35,13 @@ const (
 	maxTables       = 8
 	maxGlobals      = 10_000
 	maxExports      = 4_096
-	maxSegments     = 4_096  // of elements
-	maxElements     = 65_536 // of all segments: as many as a table has
+	maxSegments     = 4_096  // element segments
+	maxElements     = 65_536 // of all segments together: as many as a table may have
 	maxDataSegments = 100_000
 	maxNameBytes    = 1_024
 )
 
-// Description is what admission found out about a module, before anything of
-// it has run.
+// Description is what admission found out about a module without running it.
 type Description struct {
 	Bytes          int      // of the module as uploaded
 	Functions      int      // defined in the module
@@ -50,29 +49,29 @@ type Description struct {
 	Imports        []string // "module.name", in the module's order
 	Exports        []string // in the module's order
 	MemoryMinPages uint32
-	MemoryMaxPages uint32 // after the node's limit was written in
-	HeldBytes      int64  // that an instance holds at most besides its memory, beyond what each does
+	MemoryMaxPages uint32 // after the node's limit was applied
+	HeldBytes      int64  // maximum an instance holds besides its memory and the fixed cost of every instance
 }
 
-// Rules are what modules are held to.
+// Rules are the requirements on a module.
 type Rules struct {
-	Limits abi.Limits // those of a module's shape
-	// Exports are the functions that a module must export, and its memory with
-	// them, in the order in which a missing one is reported. None asks for
-	// nothing.
+	Limits abi.Limits // of the module's shape
+	// Exports are the functions that a module must export, together with its
+	// memory, in the order in which missing ones are reported. If it is empty,
+	// nothing is required.
 	Exports []ExportedFunction
-	// Optional are functions that it may export; with other signatures it is
-	// refused.
+	// Optional are functions that a module may export. If it exports one with a
+	// different signature, it is rejected.
 	Optional []ExportedFunction
-	// Importable is the signature of a function that a module may import, and
-	// whether there is one. Without it a module may import any function: it is
-	// read to be made into another, not to be run.
+	// Importable returns the signature of a function that modules may import, and
+	// whether it exists. If Importable is nil, a module may import any function;
+	// that is for modules that are read to be transformed and not to be run.
 	Importable func(module, name string) (Signature, bool)
 }
 
-// Admit checks a module against the guest contract and the rules without
-// compiling or running any of it, and tells r of its functions. The module
-// keeps source, which must not change. The error is an *AdmissionError.
+// Admit checks a module against the rules without compiling or running it, and
+// passes its functions to r. The returned module keeps source, which must not
+// change. The error is an *AdmissionError.
 func Admit(source []byte, rules Rules, r Reader) (*Module, error) {
 	m, fault := parseModule(source, rules, r)
 	if fault == nil && len(rules.Exports) > 0 {
@@ -105,11 +104,11 @@ func (m *Module) Describe() *Description {
 	return d
 }
 
-// maxText bounds a text that a module or its compilation is the origin of.
+// maxText bounds texts that originate from a module or its compilation.
 const maxText = 256 // bytes
 
-// Shorten makes such a text fit for a log and for a message: at most 256 bytes
-// of it, and valid UTF-8.
+// Shorten makes such a text safe for logs and messages: it keeps at most 256
+// bytes and makes them valid UTF-8.
 func Shorten(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "..."

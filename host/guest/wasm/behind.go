@@ -1,31 +1,40 @@
 package wasm
 
-// What a function has paid for and does after a call it made came back, it does
-// without a look at the fuel: a recursion would do all of that in one go on its
-// way back out. So the work that stands behind a call is looked at there: it
-// begins a stretch of its own, with a point that charges and looks, or the point
-// that it is charged at looks too. A little of it may go without, on credit, and
-// counts as a part of the function's frame: the stack bounds the sum.
+// Fuel checks after calls.
 //
-// Work is what can take long for the units it costs: accesses to memory, and
-// calls of others, which do not all look at the fuel. It is counted in bytes of
-// the frame. Other instructions count there as frameInstruction.
+// A point of charge pays for all instructions up to the next point and normally
+// checks the fuel only at loop headers. That is not enough in a recursion. The
+// instructions after a call were already charged before the call, so a deep
+// recursion would execute all of them in one go, unchecked, while it returns.
+//
+// Therefore work that follows a call is checked. Either it gets a point of its
+// own that charges and checks, or the point that it is charged at checks too. A
+// little work (mostCredit) may go unchecked, on credit: the credit is added to
+// the size of the function's frame, so that the stack limit bounds the sum of
+// all credits.
+//
+// Work means instructions that can take long compared with their units of fuel:
+// memory accesses, and calls of other functions, not all of which check the
+// fuel. It is measured in bytes of the frame. Every other instruction adds
+// frameInstruction bytes to the frame.
 const (
-	workAccess = 256 // of memory, 100 ns or more when it waits
-	workSelf   = 64  // a call of the function itself that returns before it calls anything, beside its accesses
-	mostCredit = 768 // of a function; a call of another one is more
+	workAccess = 256 // a memory access, which takes 100 ns or more when it misses the cache
+	workSelf   = 64  // a call of the function itself that returns before it calls anything, without its accesses
+	mostCredit = 768 // per function; a call of a different function always exceeds it
 )
 
-// longStretch is how many units may be charged at once before an access to
-// memory or a call, so that a look at the fuel comes after some thousands of
-// accesses however long a function is.
+// longStretch is how many units may be charged at once before a memory access
+// or a call. It makes sure that a long function checks its fuel every few
+// thousand accesses.
 const longStretch = 16_000
 
-// mostLooks is how many times a function looks in its own code. In a call it is
-// slower, but what compiling takes grows with the square of the branches.
+// mostLooks is how many checks a function makes inline. After that it calls the
+// settle function, which is slower to run but adds no branches. The time to
+// compile a function grows with the square of its branches.
 const mostLooks = 64
 
-// work is that of an instruction, 0 of most.
+// work returns the work of an instruction in bytes, which is 0 for most of
+// them.
 func (p *planner) work(i *Instruction) int {
 	switch {
 	case i.AccessesMemory():
@@ -38,7 +47,7 @@ func (p *planner) work(i *Instruction) int {
 	return 0
 }
 
-// lookBehind has the fuel looked at before the instruction where that is needed.
+// lookBehind arranges for a check before the instruction if one is needed.
 func (p *planner) lookBehind(i *Instruction) {
 	work := p.work(i)
 	if work == 0 {
@@ -64,13 +73,13 @@ func (p *planner) lookBehind(i *Instruction) {
 	p.plan.points[p.current].work += work
 }
 
-// chargeBefore begins a point that looks, before the instruction.
+// chargeBefore begins a point that checks, before the instruction.
 func (p *planner) chargeBefore() {
 	p.charge(p.start, pointMiddle)
 	p.plan.points[p.current].looks = true
 }
 
-// lookBehind charges and looks.
+// lookBehind writes the code that charges cost and checks the fuel.
 func (b *bodyWriter) lookBehind(cost uint32) {
 	if b.looked++; b.looked > mostLooks {
 		b.i64(int64(cost))
@@ -82,7 +91,8 @@ func (b *bodyWriter) lookBehind(cost uint32) {
 	b.check(&b.code)
 }
 
-// lend lets work that is charged at a point go without a look.
+// lend adds work charged at a point to the function's credit. It returns false
+// if the credit would become too large.
 func (p *planner) lend(at *point, work int) bool {
 	if p.plan.credit+work > mostCredit {
 		return false

@@ -4,17 +4,17 @@ import (
 	"encoding/binary"
 )
 
-// pendingLimit is how much a loop that calls nothing keeps in a local before
-// it settles: adding to a local costs a fraction of what adding to a global
-// does.
+// pendingLimit is how much fuel a loop without calls accumulates in a local
+// before it settles. Adding to a local costs a fraction of adding to a global.
 const pendingLimit = 1024
 
-// uncheckedCost is how much a function may cost that only charges.
+// uncheckedCost is the maximum cost of a function that charges at its entry
+// without checking.
 const uncheckedCost = 64
 
-// A frame of a function that calls others is counted in bytes, as the compiler
-// lays frames out at most: a slot for each value that must survive a call. The
-// sum is bounded by StackBytes.
+// The frame of a function that calls others is counted in bytes, according to
+// the compiler's maximum frame layout: one slot for each value that must
+// survive a call. StackBytes bounds the sum of all frames.
 const (
 	frameBytes       = 64
 	frameLocalBytes  = 8
@@ -31,38 +31,39 @@ type bodyWriter struct {
 	code
 	plan    *bodyPlan
 	params  int
-	next    int // point
+	next    int // index of the next point
 	pending bool
 	wrapped bool
-	kept    uint32 // the first of the locals that are added
-	// open are the blocks that are open, as uploaded, and height how many are
-	// as written.
+	kept    uint32 // index of the first added local
+	// open lists the open blocks of the module, innermost last. height is the
+	// number of open blocks in the output.
 	open   []openBlock
 	height int
 
-	// Inside the function's region, those of open from within on are too.
+	// Set inside the function's region, where open[within:] are blocks of the
+	// region.
 	inRegion bool
 	within   int
-	looked   int // times behind calls
-	// Inside a copy of a loop, refund is what is given back where the loop is
-	// left to one of open below refundBelow.
+	looked   int // inline checks written by lookBehind so far
+	// Inside a copy of an unrolled loop, refund is the fuel to give back when the
+	// loop is left by a branch to a block below open[refundBelow].
 	refund      int64
 	refundBelow int
 }
 
 // openBlock is a block of the module.
 type openBlock struct {
-	label int  // its height as written
-	outer bool // a loop that was given one around it
-	late  int  // the point that is charged on the way back to it, or 0
+	label int  // its height in the output
+	outer bool // a loop with an added loop around it
+	late  int  // point that is charged on branches back to it, or 0
 }
 
 // body returns a function's locals and instructions with metering.
 //
-// A function that keeps fuel pending, or counts its frame and has no region
-// for it, has its instructions in a block, so that every way out of it comes
-// by the end of that block. Labels keep their numbers: the one that was the
-// function's is the block's now.
+// If a function keeps fuel pending, or counts its frame but has no region for
+// it, its instructions are wrapped in a block, so that every exit passes the
+// end of that block. The numbers of labels do not change: the label that
+// denoted the function now denotes the block.
 func (r *rewriter) body(function int) []byte {
 	m := r.m
 	signature := m.Types[m.Functions[function]]
@@ -86,8 +87,8 @@ func (r *rewriter) body(function int) []byte {
 	return b.bytes
 }
 
-// locals copies the declarations of locals, and adds those for pending fuel
-// and for the stack that was left.
+// locals copies the declarations of locals and adds two i64 locals if needed:
+// one for pending fuel and one that saves the stack counter.
 func (b *bodyWriter) locals(declared Stretch) {
 	c := b.m.Part(declared)
 	groups := c.U32("groups")
@@ -105,21 +106,21 @@ func (b *bodyWriter) locals(declared Stretch) {
 	}
 }
 
-// pendingLocal is the index of the local with fuel that is not settled, and
-// stackLocal of the one with the bytes of stack that were left at the entry.
+// pendingLocal returns the index of the local with unsettled fuel. stackLocal
+// returns the index of the local with the stack bytes that were left at entry.
 func (b *bodyWriter) pendingLocal() uint32 { return b.kept }
 func (b *bodyWriter) stackLocal() uint32   { return b.kept + 1 }
 
-// enter charges for the function's first stretch. A short function that has no
-// loop, or has not called anything yet, leaves the look at the fuel to others:
-// whoever calls it for ever is a loop or a recursion.
+// enter charges the function's first stretch. A short function that has no
+// loop, or has not called anything yet, leaves the fuel check to others: if it
+// is called forever, then by a loop or a recursion, which checks.
 func (b *bodyWriter) enter() {
 	b.next = 1
 	cost := b.plan.owed
 	if !b.plan.byCallers {
 		cost += b.plan.points[0].cost
 	} else if b.plan.deep && !b.wrapped {
-		return // what it owes is paid at its region
+		return // the region pays what the function owes
 	}
 	if cost > 0 {
 		b.charge(&b.code, cost)
@@ -213,7 +214,7 @@ func (b *bodyWriter) push(outer bool) {
 	b.height++
 }
 
-// label is the number of a label as written.
+// label returns the number of a label in the output.
 func (b *bodyWriter) label(label uint32) uint32 {
 	return uint32(b.height - 1 - b.open[len(b.open)-1-int(label)].label)
 }
@@ -227,9 +228,9 @@ func (b *bodyWriter) branchTable(i *Instruction) {
 	}
 }
 
-// loop begins a loop. One that calls nothing is put into another, which is
-// where it settles: a call inside the loop, however rarely made, would have
-// its variables live in memory.
+// loop begins a loop. A loop without calls is nested in an added outer loop,
+// where its pending fuel is settled. A call inside the loop itself, however
+// rarely made, would force the compiler to keep the loop's variables in memory.
 func (b *bodyWriter) loop(i *Instruction) {
 	outer := b.plan.pending(b.plan.points[b.next]) && !b.hasParameters(i.Value)
 	if outer {
@@ -260,7 +261,7 @@ func (b *bodyWriter) end() {
 	}
 }
 
-// much leaves 1 when the pending fuel is worth settling.
+// much pushes 1 if the pending fuel should be settled.
 func (b *bodyWriter) much() {
 	b.index(OpLocalGet, b.pendingLocal())
 	b.i64(pendingLimit)
@@ -276,7 +277,7 @@ func (b *bodyWriter) settleIfMuch() {
 	b.emit(OpEnd)
 }
 
-// point charges where the plan says to.
+// point writes the charge of a point, as planned.
 func (b *bodyWriter) point(p point) {
 	if p.late {
 		return
@@ -294,8 +295,8 @@ func (b *bodyWriter) point(p point) {
 	}
 	if p.kind == pointHeader {
 		if b.open[len(b.open)-1].outer {
-			// The compiler makes one compare and branch of an if, and five
-			// instructions of a br_if.
+			// The compiler turns an if into one compare and branch, and a br_if into
+			// five instructions.
 			b.much()
 			b.emit(OpIf, BlockVoid)
 			b.index(OpBr, 2)

@@ -1,12 +1,13 @@
 package wasm
 
-// mostBacks is how many branches back to its header a loop may have to be
-// charged at them.
+// mostBacks is the maximum number of branches back to a loop's header if the
+// loop is charged at these branches.
 const mostBacks = 2
 
-// chargeLate decides on a loop that has ended and has calls inside. Charged on
-// the way back, a loop of a turn or two costs half as much. Its first turn comes
-// without a look at the fuel then.
+// chargeLate decides, at the end of a loop that contains calls, whether it is
+// charged at the branches back to its header. That halves the cost of a loop
+// with one or two iterations. The first iteration then runs without a fuel
+// check.
 func (p *planner) chargeLate(f *frame) {
 	header := &p.plan.points[f.header]
 	if p.plan.calls[header.loop] && f.backs <= mostBacks && (!f.behind || p.lend(header, header.work)) {
@@ -15,7 +16,7 @@ func (p *planner) chargeLate(f *frame) {
 	}
 }
 
-// branch writes a br or br_if, and before it what there is to do on its way.
+// branch writes a br or br_if, preceded by the work of leaving blocks.
 func (b *bodyWriter) branch(i *Instruction) {
 	target := len(b.open) - 1 - int(i.A)
 	label := b.label(i.A)
@@ -42,12 +43,12 @@ func (b *bodyWriter) branch(i *Instruction) {
 	b.emit(OpEnd)
 }
 
-// leaves reports whether there is something to do on the way to one of open.
+// leaves reports whether a branch to open[target] needs work before it.
 func (b *bodyWriter) leaves(target int) bool {
 	return b.inRegion && target < b.within || b.refund > 0 && target < b.refundBelow
 }
 
-// leaving does it.
+// leaving writes that work: it refunds fuel and restores the stack counter.
 func (b *bodyWriter) leaving(target int) {
 	if b.refund > 0 && target < b.refundBelow {
 		b.giveBack()

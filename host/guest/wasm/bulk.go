@@ -1,28 +1,29 @@
 package wasm
 
-// A bulk instruction does an unbounded amount of work at once. Each is
-// replaced by a call of a function that charges for the amount first, and does
-// more than bulkChunk bytes in chunks with a check before each: nothing can
-// stop the machine inside one.
+// A bulk instruction does an unbounded amount of work. Each is replaced by a
+// call of an added function that charges for the amount first. If the amount
+// exceeds bulkChunk bytes, the function works in chunks with a check before
+// each, because nothing can interrupt the machine inside a bulk instruction.
 const bulkChunk = 256 << 10
 
 // Weights of bulk instructions.
 const (
-	weightBulk       = 16    // of each, beyond its amount
-	BytesPerUnit     = 8     // of memory.fill, memory.copy and memory.init
-	bytesPerUnitLog2 = 3     // the same, as a shift
-	weightElement    = 1     // an element of table.fill, table.copy, table.init
-	weightGrow       = 2_000 // memory.grow and table.grow, which are calls of the host
-	weightPage       = 8_192 // a page of memory.grow: its 16 pages of the machine are made when touched
-	weightNewElement = 8     // an element of table.grow
+	weightBulk       = 16    // each instruction, without its amount
+	BytesPerUnit     = 8     // memory.fill, memory.copy and memory.init
+	bytesPerUnitLog2 = 3     // BytesPerUnit as a shift
+	weightElement    = 1     // each element of table.fill, table.copy, table.init
+	weightGrow       = 2_000 // memory.grow and table.grow, which call the host
+	weightPage       = 8_192 // each page of memory.grow: its 16 machine pages are created when touched
+	weightNewElement = 8     // each element of table.grow
 )
 
-// bulkIndex is the function that stands in for i.
+// bulkIndex returns the index of the function that replaces i.
 func (r *rewriter) bulkIndex(i *Instruction) uint32 {
 	return r.settle + 1 + uint32(r.m.BulkNumber(i))
 }
 
-// bulkSignature is the type of the function, which is that of the instruction.
+// bulkSignature returns the type of that function, which equals the
+// instruction's.
 func (r *rewriter) bulkSignature(u BulkUse) Signature {
 	switch {
 	case u.Op == OpMemoryGrow:
@@ -35,7 +36,7 @@ func (r *rewriter) bulkSignature(u BulkUse) Signature {
 	return Signature{Params: I32 + I32 + I32}
 }
 
-// bulkBody is the body of the function, without locals.
+// bulkBody returns the body of that function, without locals.
 func (w *metering) bulkBody(u BulkUse) []byte {
 	c := &code{}
 	switch {
@@ -67,8 +68,8 @@ func bulkOperands(c *code) {
 	}
 }
 
-// growMemory charges for pages once they are there: a guest that asks for
-// what it does not get pays for the question.
+// growMemory charges for pages after they have been added. If memory.grow
+// fails, the guest pays only for the call.
 func (w *metering) growMemory(c *code) {
 	w.charge(c, weightGrow)
 	w.check(c)
@@ -88,8 +89,8 @@ func (w *metering) growMemory(c *code) {
 	c.index(OpLocalGet, 1)
 }
 
-// chargeAmount charges for a number of elements of a table, which is in a
-// local. A number beyond what a table can hold fails, whatever it is.
+// chargeAmount charges for the number of table elements in a local. The number
+// is capped at the maximum size of a table, because more always traps.
 func (w *metering) chargeAmount(c *code, local, base, each uint32) {
 	const most = 1 << 16
 	c.index(OpGlobalGet, w.fuel)

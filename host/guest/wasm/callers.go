@@ -1,21 +1,21 @@
 package wasm
 
-// cheapCost is up to what a function's code outside of its loops may cost to be
-// charged by those who call it, with what they pay for themselves. The price is
-// that a call which is not made is paid for too, if it stands beside what runs.
+// cheapCost is the maximum cost, outside of loops, of a function that its
+// callers pay for together with their own instructions. The drawback is that
+// the callers also pay for a conditional call that they do not make.
 const cheapCost = 32
 
 // directCall is a call of a function that the module defines.
 type directCall struct {
-	point  int // that pays for the call
+	point  int // the point that pays for the call
 	callee uint32
 }
 
-// shareCosts lets callers pay for the functions that are cheap and that nothing
-// but calls by name can reach; a recursion then takes fuel once for two levels,
-// and the small functions that most code is full of are as quick as they came.
-// Such a one without loops and calls is also too small to have its callers
-// count their frames for it.
+// shareCosts lets callers pay for cheap functions that can only be reached by
+// direct calls. A recursion then charges fuel once for two levels, and the
+// small functions that most code is full of keep their original speed. If such
+// a function has no loops and no calls, it is also so small that its callers
+// need not count their frames because of it.
 func (m *Metered) shareCosts() {
 	first := uint32(len(m.Imports))
 	for i := range m.plans {
@@ -39,7 +39,8 @@ func (m *Metered) shareCosts() {
 	}
 }
 
-// pay adds to what a point charges.
+// pay adds cost to what a point charges. If a loop is charged late, its first
+// iteration is charged at the point around it, and so on outwards.
 func (b *bodyPlan) pay(point int, cost uint32) {
 	for ; point > 0; point = b.points[point].outer {
 		b.points[point].cost += cost

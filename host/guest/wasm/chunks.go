@@ -1,7 +1,7 @@
 package wasm
 
-// chunks writes the function that stands in for a memory.fill, memory.copy or
-// memory.init of (to, from or value, length).
+// chunks writes the function that replaces memory.fill, memory.copy or
+// memory.init. Its parameters are (to, from or value, length).
 type chunks struct {
 	*metering
 	*code
@@ -14,15 +14,15 @@ const (
 	chunkLength
 )
 
-// body does more than a chunk in chunks, and what is left at once. What lies
-// outside memory traps before anything is charged or written, as the
-// instruction itself would.
+// body processes whole chunks while more than a chunk is left, and then the
+// rest at once. A range outside memory traps before anything is charged or
+// written, as the original instruction does.
 func (k *chunks) body() {
 	k.moreThanChunk()
 	k.emit(OpIf, BlockVoid)
 	k.trapOutside()
 	if k.use.Sub == MiscMemoryCopy {
-		// Upwards into what is still to be read: from the end.
+		// An overlapping copy to a higher address must run from the end.
 		k.index(OpLocalGet, chunkTo)
 		k.index(OpLocalGet, chunkFrom)
 		k.emit(OpI32GtU, OpIf, BlockVoid)
@@ -46,7 +46,7 @@ func (k *chunks) body() {
 	appendOriginal(k.code, k.use)
 }
 
-// moreThanChunk leaves 1 when more than a chunk is left.
+// moreThanChunk pushes 1 if more than a chunk is left.
 func (k *chunks) moreThanChunk() {
 	k.index(OpLocalGet, chunkLength)
 	k.i32(bulkChunk)
@@ -65,7 +65,7 @@ func (k *chunks) trapOutside() {
 	k.emit(OpUnreachable, OpEnd)
 }
 
-// outside leaves 1 when [start, start+length) is not inside memory.
+// outside pushes 1 if [start, start+length) is not inside memory.
 func (k *chunks) outside(start uint32) {
 	k.index(OpLocalGet, start)
 	k.emit(OpI64ExtendU)
@@ -75,7 +75,7 @@ func (k *chunks) outside(start uint32) {
 	k.emit(OpI64Shl, OpI64GtU)
 }
 
-// each charges for a chunk and does it, while more than one is left.
+// each charges for a chunk and processes it, while more than one is left.
 func (k *chunks) each(chunk func()) {
 	k.emit(OpLoop, BlockVoid)
 	k.charge(k.code, bulkChunk/BytesPerUnit)
@@ -86,7 +86,7 @@ func (k *chunks) each(chunk func()) {
 	k.emit(OpEnd)
 }
 
-// forward does the first chunk.
+// forward processes the first chunk.
 func (k *chunks) forward() {
 	k.index(OpLocalGet, chunkTo)
 	k.index(OpLocalGet, chunkFrom)
@@ -99,7 +99,7 @@ func (k *chunks) forward() {
 	k.change(chunkLength, OpI32Sub)
 }
 
-// backward does the last chunk.
+// backward processes the last chunk.
 func (k *chunks) backward() {
 	k.change(chunkLength, OpI32Sub)
 	for _, start := range []uint32{chunkTo, chunkFrom} {
@@ -111,7 +111,7 @@ func (k *chunks) backward() {
 	appendOriginal(k.code, k.use)
 }
 
-// change adds a chunk to a local, or takes it off.
+// change adds bulkChunk to a local, or subtracts it.
 func (k *chunks) change(local uint32, op byte) {
 	k.index(OpLocalGet, local)
 	k.i32(bulkChunk)

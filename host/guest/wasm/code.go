@@ -9,7 +9,7 @@ type code struct{ bytes []byte }
 
 func (c *code) emit(bytes ...byte) { c.bytes = append(c.bytes, bytes...) }
 
-// index emits an instruction and the index it names.
+// index emits an instruction and its index operand.
 func (c *code) index(op byte, index uint32) {
 	c.bytes = binary.AppendUvarint(append(c.bytes, op), uint64(index))
 }
@@ -20,17 +20,16 @@ func (c *code) i32(value int32) {
 
 func (c *code) i64(value int64) { c.bytes = AppendSigned(append(c.bytes, OpI64Const), value) }
 
-// metering is what a module gets beyond its own: indices in the rewritten
-// module.
+// metering holds the indices, in the rewritten module, of what metering adds.
 type metering struct {
-	refuel uint32 // the imported function, behind the module's own imports
-	settle uint32 // the first function behind the module's own
-	fuel   uint32 // global: what is left of the slice
-	stack  uint32 // global: bytes of stack left, as frames are counted
+	refuel uint32 // the imported function, after the module's own imports
+	settle uint32 // the first added function, after the module's own
+	fuel   uint32 // global: fuel left in the slice
+	stack  uint32 // global: stack bytes left
 }
 
-// shifted is the new index of a function: the host's comes between those the
-// module imports and those it defines.
+// shifted returns the new index of a function. refuel is inserted between the
+// functions that the module imports and those that it defines.
 func (w *metering) shifted(function uint32) uint32 {
 	if function < w.refuel {
 		return function
@@ -38,7 +37,7 @@ func (w *metering) shifted(function uint32) uint32 {
 	return function + 1
 }
 
-// charge takes cost from the slice.
+// charge subtracts cost from the slice.
 func (w *metering) charge(c *code, cost uint32) {
 	c.index(OpGlobalGet, w.fuel)
 	c.i64(int64(cost))
@@ -46,7 +45,7 @@ func (w *metering) charge(c *code, cost uint32) {
 	c.index(OpGlobalSet, w.fuel)
 }
 
-// check calls the host when the slice is spent.
+// check calls the host if the slice is spent.
 func (w *metering) check(c *code) {
 	c.index(OpGlobalGet, w.fuel)
 	w.refuelIfNegative(c)
@@ -59,8 +58,8 @@ func (w *metering) refuelIfNegative(c *code) {
 	c.emit(OpEnd)
 }
 
-// settleBody is the function (spent i64) -> i64 that charges what a loop has
-// kept pending, and returns 0.
+// settleBody returns the body of settle: (spent i64) -> i64, which charges the
+// fuel that a loop has kept pending, and returns 0.
 func (w *metering) settleBody() []byte {
 	c := &code{}
 	c.index(OpGlobalGet, w.fuel)

@@ -4,23 +4,23 @@ import (
 	"unicode/utf8"
 )
 
-// Cursor reads a bounded stretch of a module. The first fault sticks: every
-// read after it returns zero, and loops end by asking ok.
+// Cursor reads a bounded part of a module. The first fault sticks: every later
+// read returns zero, and loops must check OK to end.
 type Cursor struct {
-	data  []byte // the whole module; positions are offsets into it
+	data  []byte // the whole module; Pos and end are offsets into it
 	Pos   int    // of the next byte
 	end   int
 	where string
 	fault *AdmissionError
 }
 
-// NewCursor reads all of data.
+// NewCursor returns a cursor over all of data.
 func NewCursor(data []byte) *Cursor { return &Cursor{data: data, end: len(data)} }
 
-// OK reports whether there was no fault yet.
+// OK reports whether no fault has occurred yet.
 func (c *Cursor) OK() bool { return c.fault == nil }
 
-// Left is how many bytes are left.
+// Left returns the number of bytes left.
 func (c *Cursor) Left() int { return c.end - c.Pos }
 
 // Refuse records the first fault.
@@ -34,7 +34,7 @@ func (c *Cursor) damaged(what string) {
 	c.Refuse("the file is cut off or damaged: %s at byte %d; build it again", what, c.Pos)
 }
 
-// Byte reads a byte; what is the name of it in a fault, here and below.
+// Byte reads a byte. Here and below, what names the item in a fault.
 func (c *Cursor) Byte(what string) byte {
 	if !c.OK() {
 		return 0
@@ -65,7 +65,7 @@ func (c *Cursor) U32(what string) uint32 {
 	return 0
 }
 
-// skipSigned steps over a signed LEB128 of at most bits bits.
+// skipSigned skips a signed LEB128 of at most bits bits.
 func (c *Cursor) skipSigned(what string, bits int) {
 	for size := 0; c.OK(); size++ {
 		if size == (bits+6)/7 {
@@ -78,7 +78,7 @@ func (c *Cursor) skipSigned(what string, bits int) {
 	}
 }
 
-// number reads how many of something there are and refuses more than limit.
+// number reads a count and rejects it if it exceeds limit.
 func (c *Cursor) number(what string, limit int) int {
 	n := c.U32("the number of " + what)
 	if int64(n) > int64(limit) {
@@ -88,9 +88,10 @@ func (c *Cursor) number(what string, limit int) int {
 	return int(n)
 }
 
-// count reads the number of entries of a vector. Beyond what number does, it
-// refuses one that the bytes left cannot hold at a byte an entry, so that a
-// loop over it, and a slice made for it, are bounded by the file.
+// count reads the number of entries of a vector. Unlike number, it also rejects
+// a count that exceeds the remaining bytes, because each entry takes at least
+// one. So the size of the file bounds a loop over the entries and a slice for
+// them.
 func (c *Cursor) count(what string, limit int) int {
 	n := c.number(what, limit)
 	if n > c.Left() {
@@ -100,7 +101,7 @@ func (c *Cursor) count(what string, limit int) int {
 	return n
 }
 
-// Skip steps over n bytes and returns where they began.
+// Skip skips n bytes and returns their start.
 func (c *Cursor) Skip(n uint32, what string) (start int) {
 	start = c.Pos
 	if !c.OK() {
@@ -133,7 +134,7 @@ func (c *Cursor) name(what string, limit int) string {
 	return string(text)
 }
 
-// done refuses bytes that are left over.
+// done rejects trailing bytes.
 func (c *Cursor) done() {
 	if c.OK() && c.Left() != 0 {
 		c.Refuse("the file is damaged: %d bytes left over at byte %d; build it again", c.Left(), c.Pos)

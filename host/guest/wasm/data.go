@@ -2,17 +2,17 @@ package wasm
 
 import "bytes"
 
-// Segment is bytes that memory begins with.
+// Segment is an active data segment: bytes that memory begins with.
 type Segment struct {
 	Offset uint32
-	Data   []byte // of the module: not to be written to
+	Data   []byte // part of the module; read-only
 }
 
-// End is the address behind the segment.
+// End returns the address after the segment.
 func (s Segment) End() uint64 { return uint64(s.Offset) + uint64(len(s.Data)) }
 
-// ActiveSegments reads a data section that admission has accepted. It is
-// false unless every segment is for memory 0 at a constant offset.
+// ActiveSegments parses a data section that admission has accepted. ok is false
+// unless every segment initializes memory 0 at a constant offset.
 func ActiveSegments(payload []byte) (segments []Segment, ok bool) {
 	c := NewCursor(payload)
 	n := c.count("segments", maxDataSegments)
@@ -31,7 +31,7 @@ func ActiveSegments(payload []byte) (segments []Segment, ok bool) {
 	return segments, c.OK()
 }
 
-// signed reads a signed LEB128 of at most 32 bits, whose length has been
+// signed reads a signed LEB128 of at most 32 bits whose length was already
 // checked.
 func (c *Cursor) signed() int32 {
 	var value uint32
@@ -48,11 +48,11 @@ func (c *Cursor) signed() int32 {
 	return 0
 }
 
-// CutData parts a prepared module from the data it has its memory begin with,
-// which the engine writes itself: an instance that begins with the image of
-// another is made of the same code and has none of it written. The data is a
-// copy. A module whose data is also named by instructions, or whose place is
-// not known before it is instantiated, keeps it.
+// CutData separates a prepared module from its initial data, which the engine
+// writes itself. So the same code serves instances that begin with an image and
+// need no data written. The returned data is a copy. A module keeps its data if
+// instructions refer to data segments or if their offsets are not constant;
+// then data is nil.
 func CutData(prepared []byte) (code []byte, data []Segment) {
 	c := NewCursor(prepared)
 	c.Pos = len(Magic) + len(Version)

@@ -1,15 +1,14 @@
 // Package wasm reads modules in WebAssembly's binary format, admits them and
-// rewrites them so that they count what they do.
+// rewrites them so that they meter themselves.
 //
-// Admit checks that a module has a shape that the host relies on, is within the
-// bounds of what compiling and an instance of it may take, and imports and exports
-// what it is asked to. AdmitMetered also plans where each function is charged, and
-// Metered.Rewrite writes the module again with that: fuel for what runs, and stack
-// for calls within calls. What a module computes does not change, and what it is
-// charged is a function of the module alone, so that nodes agree on both;
-// abi/FUEL.md has the weights.
+// Admit checks that a module has the shape that the host relies on, that
+// compiling and instantiating it stay within bounds, and that it has the
+// required imports and exports. AdmitMetered also plans where each function is
+// charged, and Metered.Prepare rewrites the module accordingly: it counts fuel
+// for the instructions that run and stack for nested calls. Rewriting does not
+// change what a module computes. What it is charged depends on the module
+// alone, so that all nodes agree on both. abi/FUEL.md lists the weights.
 //
-// The package never compiles or runs a module: it has no runtime. What it reads is
-// hostile, so its work and memory are bounded by the size of the module. It owns no
-// goroutine.
+// The package never compiles or runs a module. Its input is hostile, so its
+// work and memory are bounded by the size of the module. It owns no goroutine.
 package wasm

@@ -4,15 +4,14 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// ExportedFunction is a function that a module must, or may, export.
+// ExportedFunction is a function that a module must or may export.
 type ExportedFunction struct {
 	Name      string
 	Signature Signature
 }
 
-// checkExports checks that the module exports its memory and the functions
-// that are required, and that these and the optional ones have their
-// signatures.
+// checkExports checks that the module exports its memory and the required
+// functions, and that these and the optional ones have the right signatures.
 func checkExports(m *Module, required, optional []ExportedFunction) *AdmissionError {
 	byName := make(map[string]Export, len(m.Exports))
 	for _, exp := range m.Exports {

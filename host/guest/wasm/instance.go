@@ -2,40 +2,40 @@ package wasm
 
 import "slices"
 
-// What the runtime holds for each part of an instance, at most. An allocation
-// of it counts with what Go's allocator rounds it up to, a slice that it
-// appends to with the room that growing leaves.
+// Maximum bytes that the runtime holds for each part of an instance.
+// Allocations are rounded up to Go's size classes, and slices that the runtime
+// appends to include the spare capacity that growing leaves.
 const (
 	elementBytes   = 8  // an element of a table or of a passive segment
-	referenceBytes = 56 // a reference to a function, made for each instance that names one
+	referenceBytes = 56 // a reference to a function, created for each instance that contains one
 	globalBytes    = 112
-	segmentBytes   = 24 // of elements, or of data that the runtime was given
+	segmentBytes   = 24 // an element segment, or a data segment given to the runtime
 	tableBytes     = 128
-	tableExport    = 24 // an export of a table; others are the module's alone
+	tableExport    = 24 // an exported table; the exports of other kinds belong to the module
 )
 
-// elementSegment is what fills tables.
+// elementSegment is an element segment, which fills tables.
 type elementSegment struct {
-	passive    bool // or declarative: in no table before code asks for it
+	passive    bool // or declarative: not in a table unless code copies it
 	elements   int
-	references int // of these, to functions
+	references int // elements that refer to functions
 }
 
-// Copied reports whether code copies a passive segment into a table. One that
-// it does not is prepared as declarative, and no instance has it.
+// Copied reports whether code copies a passive segment into a table. Otherwise
+// preparing makes the segment declarative, so that instances do not hold it.
 func (m *Module) Copied(segment int) bool {
 	return slices.ContainsFunc(m.Bulk, func(u BulkUse) bool {
 		return u.Op == OpMisc && u.Sub == MiscTableInit && int64(u.A) == int64(segment)
 	})
 }
 
-// growsTables reports whether the module has an instruction to.
+// growsTables reports whether the module contains table.grow.
 func (m *Module) growsTables() bool {
 	return slices.ContainsFunc(m.Bulk, func(u BulkUse) bool { return u.Op == OpMisc && u.Sub == MiscTableGrow })
 }
 
-// held is what an instance holds at most, besides its linear memory and
-// what each takes.
+// held returns the maximum bytes that an instance holds besides its linear
+// memory and the fixed cost of every instance.
 func (m *Module) held() int64 {
 	grows := m.growsTables()
 	sum := 0
@@ -66,11 +66,11 @@ func (m *Module) held() int64 {
 	return int64(sum)
 }
 
-// maxRestoredGlobals bounds what a module's code is made to export.
+// maxRestoredGlobals bounds the globals that a module is made to export.
 const maxRestoredGlobals = 256
 
-// Restorable reports whether the state of an instance is its memory and the
-// globals in mutable.
+// Restorable reports whether the state of an instance consists of its memory
+// and the globals in Mutable.
 func (m *Module) Restorable() bool {
 	return !m.opaque && m.DataCount < 0 && len(m.Mutable) <= maxRestoredGlobals
 }

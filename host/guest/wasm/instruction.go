@@ -2,8 +2,8 @@ package wasm
 
 import "encoding/binary"
 
-// Instructions that are looked at one by one: control flow, calls, and those
-// with an index or a length.
+// Instructions that are handled individually: control flow, calls, and
+// instructions with an index or a length.
 const (
 	OpUnreachable  = 0x00
 	OpNop          = 0x01
@@ -47,13 +47,13 @@ const (
 	OpI64Shl       = 0x86
 	OpI64ExtendU   = 0xad
 	BlockVoid      = 0x40
-	BlockVoidType  = -64 // as a number
+	BlockVoidType  = -64 // BlockVoid as a signed number
 	OpI64Extend32S = 0xc4
 	OpRefIsNull    = 0xd1
 	OpMisc         = 0xfc
 )
 
-// Instructions behind the prefix opMisc.
+// Instructions after the prefix OpMisc.
 const (
 	MiscLastConversion = 7
 	MiscMemoryInit     = 8
@@ -68,8 +68,8 @@ const (
 	MiscTableFill      = 17
 )
 
-// Instructions behind the prefix opVector, in the ranges that share a kind of
-// operand.
+// Instructions after the prefix OpVector, as ranges with the same kind of
+// operands.
 const (
 	vectorLastLoadStore = 0x0b
 	vectorShuffle       = 0x0d
@@ -82,19 +82,19 @@ const (
 	vectorLast          = 0xff
 )
 
-// Instruction is one instruction of a function body with its operands decoded.
-// It is written again from what was decoded, in the shortest form: how a
-// reader takes a number that is written longer than needed, or a byte that
-// means nothing yet, is then never a question.
+// Instruction is one decoded instruction of a function body. It is written back
+// from its decoded form in the shortest encoding. So readers need not agree on
+// numbers that are encoded longer than necessary or on bytes without a meaning
+// yet.
 type Instruction struct {
-	Op    byte   // or the prefix
-	Sub   uint32 // behind a prefix
-	A, B  uint32 // indices, a label, or alignment and offset; of a br_table, a is the highest label
+	Op    byte   // the opcode or the prefix
+	Sub   uint32 // the opcode after a prefix
+	A, B  uint32 // indices, a label, or alignment and offset; for a br_table, A is the highest label
 	lane  byte
-	Value int64 // of an integer constant, or of a block type
+	Value int64 // of an integer constant or a block type
 	raw   Stretch
-	// Targets are the labels of a br_table, the default last, and count how
-	// many they are.
+	// Targets are the labels of a br_table, the default last; Count is their
+	// number.
 	Targets Stretch
 	Count   int
 }
@@ -191,7 +191,8 @@ func (c *Cursor) misc(i *Instruction) {
 func (c *Cursor) vector(i *Instruction) {
 	at := c.Pos
 	i.Sub = c.U32("an instruction")
-	// The runtime looks at one byte of the number, and would see another one.
+	// The runtime reads only one byte of the number, and would see a different
+	// one.
 	width := c.Pos - at
 	padded := width > 2 || width == 2 && i.Sub < 0x80
 	switch sub := i.Sub; {
@@ -230,7 +231,7 @@ func (c *Cursor) signedBits(what string, bits uint) int64 {
 		b := c.Byte(what)
 		value |= int64(b&0x7f) << shift
 		if left := bits - shift; left < 7 {
-			// What lies above the number in its last byte repeats its sign.
+			// The unused bits of the last byte must repeat the sign.
 			if above := int8(b<<1) >> left; b&0x80 != 0 || above != 0 && above != -1 {
 				c.damaged(what + " is too long")
 				return 0
@@ -246,7 +247,8 @@ func (c *Cursor) signedBits(what string, bits uint) int64 {
 	return 0
 }
 
-// AppendInstruction appends i, which was read from source, in its shortest form.
+// AppendInstruction appends i, which was read from source, in its shortest
+// encoding.
 func AppendInstruction(dst, source []byte, i *Instruction) []byte {
 	dst = append(dst, i.Op)
 	switch op := i.Op; {
@@ -313,7 +315,7 @@ func appendVector(dst, source []byte, i *Instruction) []byte {
 	return dst
 }
 
-// AppendSigned appends a signed LEB128 in its shortest form.
+// AppendSigned appends a signed LEB128 in its shortest encoding.
 func AppendSigned(dst []byte, value int64) []byte {
 	for {
 		b := byte(value & 0x7f)

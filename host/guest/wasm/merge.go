@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// mergeGap is how many zero bytes are written to join two data segments.
+// mergeGap is the maximum number of zero bytes written to join two data
+// segments.
 const mergeGap = 128
 
-// mergedData returns the payload of the data section with segments that
-// nearly touch joined into one, or the payload as it is where that could be
-// noticed.
+// mergedData returns the payload of the data section with nearly adjacent
+// segments joined, or the unchanged payload if the module could notice that.
 //
-// The Go linker cuts a module's data at every few zero bytes, into some
-// 20,000 segments, each of which the engine would keep and write; where the
-// runtime does, it takes 50 bytes and an allocation or two of each in every
-// instance.
+// The Go linker splits a module's data at every few zero bytes into some 20,000
+// segments. The engine would have to keep and write each of them, and the
+// runtime would take 50 bytes and one or two allocations for each segment in
+// every instance.
 //
-// Joining cannot be noticed when no two segments overlap, so that their order
-// does not matter and what lies between two of them is zero, and when no
-// instruction names a segment: those need a data count section.
+// A module cannot notice joining if no two segments overlap, so that their
+// order is irrelevant and the bytes between them are zero, and if no
+// instruction refers to a segment, which would require a data count section.
 func (m *Metered) mergedData(payload []byte) []byte {
 	segments, ok := ActiveSegments(payload)
 	if !ok || m.DataCount >= 0 {
@@ -42,7 +42,7 @@ func (m *Metered) mergedData(payload []byte) []byte {
 	return out
 }
 
-// joinSegments joins segments in ascending order; it is false when two
+// joinSegments joins segments in ascending order. ok is false if two of them
 // overlap.
 func joinSegments(segments []Segment) (joined []Segment, ok bool) {
 	for _, s := range segments {
@@ -57,8 +57,8 @@ func joinSegments(segments []Segment) (joined []Segment, ok bool) {
 			last.Data = append(last.Data, make([]byte, uint64(s.Offset)-last.End())...)
 			last.Data = append(last.Data, s.Data...)
 		default:
-			// The capacity is cut so that joining copies instead of writing
-			// into the module.
+			// The capacity is clipped so that append copies instead of writing into the
+			// module.
 			joined = append(joined, Segment{Offset: s.Offset, Data: s.Data[:len(s.Data):len(s.Data)]})
 		}
 	}

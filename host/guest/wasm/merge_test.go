@@ -20,8 +20,8 @@ func text(s string) []byte { return cat(binary.AppendUvarint(nil, uint64(len(s))
 
 func i32c(v int32) []byte { return AppendSigned([]byte{OpI32Const}, int64(v)) }
 
-// TestPointsAreBounded: a module is charged at so many places at most, however
-// little each of its functions has.
+// TestPointsAreBounded checks that the number of a module's points is bounded,
+// even if each of its functions has only a few.
 func TestPointsAreBounded(t *testing.T) {
 	const functions = 32_768
 	module := func(loops int) []byte {
@@ -45,8 +45,8 @@ func TestPointsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreJoined checks which data sections are rewritten, and into how
-// many segments.
+// TestSegmentsAreJoined checks which data sections are rewritten and how many
+// segments result.
 func TestSegmentsAreJoined(t *testing.T) {
 	at := func(offset int32, data string) []byte {
 		return cat([]byte{0}, i32c(offset), []byte{OpEnd}, text(data))
@@ -56,7 +56,7 @@ func TestSegmentsAreJoined(t *testing.T) {
 		name      string
 		payload   []byte
 		dataCount int
-		segments  int // -1 leaves the section as it is
+		segments  int // -1: the section stays unchanged
 	}{
 		{"none", payload(), -1, 0},
 		{"one", payload(at(8, "a")), -1, 1},
@@ -93,8 +93,8 @@ func TestSegmentsAreJoined(t *testing.T) {
 	}
 }
 
-// TestJoinedSegmentsFillMemoryAlike compares the memory that a random data
-// section makes with the one its joined form makes.
+// TestJoinedSegmentsFillMemoryAlike compares the memory content produced by a
+// random data section with that of its joined form.
 func TestJoinedSegmentsFillMemoryAlike(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	fill := func(payload []byte) []byte {

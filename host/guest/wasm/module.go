@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// Ids of the sections of a module.
+// Section ids of a module.
 const (
 	SectionCustom = iota
 	SectionType
@@ -28,30 +28,30 @@ const (
 var sectionNames = [...]string{"custom", "type", "import", "function", "table", "memory", "global",
 	"export", "start", "element", "code", "data", "data count", "tag"}
 
-// sectionOrder is the place of each section in a file. The data count section
-// was added to the format late, and comes before the code.
+// sectionOrder is the position of each section in a file. The data count
+// section was added to the format later and comes before the code section.
 var sectionOrder = [...]int{SectionType: 1, SectionImport: 2, SectionFunction: 3, SectionTable: 4,
 	SectionMemory: 5, SectionGlobal: 6, SectionExport: 7, SectionStart: 8, SectionElement: 9,
 	SectionDataCount: 10, SectionCode: 11, SectionData: 12}
 
-// Stretch is a part of the module: [Start, End).
+// Stretch is a range of the module: [Start, End).
 type Stretch struct{ Start, End int }
 
-// section is one section of a module: its kind and where its bytes are.
+// section is one section of a module.
 type section struct {
 	id      byte
 	payload Stretch
 }
 
-// Resizable is the bounds of a table, in elements, or of the memory, in pages.
+// Resizable is the bounds of a table, in elements, or of a memory, in pages.
 type Resizable struct {
 	Min, Max uint32
-	hasMax   bool // as uploaded; Max is set either way
+	hasMax   bool // the upload declared a maximum; Max is always set
 }
 
 // Table is a table of the module.
 type Table struct {
-	Element byte // type of its elements
+	Element byte // element type
 	Resizable
 }
 
@@ -59,7 +59,7 @@ type Table struct {
 type Export struct {
 	Name  string
 	Kind  byte
-	Index uint32 // among all of its kind
+	Index uint32 // in the index space of its kind
 }
 
 // Import is a function that the module imports.
@@ -68,47 +68,47 @@ type Import struct {
 	TypeIndex    uint32
 }
 
-// Module is a module whose shape has been checked: every section is in
-// its place, every count is bounded and every index that the host relies on
-// is in range. Of the instructions only what rewriting needs is checked: the
-// runtime validates the rest. It must not be modified.
+// Module is a module of which the shape has been checked: every section is in
+// its place, every count is bounded, and every index that the host relies on is
+// in range. Instructions are checked only as far as rewriting requires; the
+// runtime validates the rest. A Module must not be modified.
 type Module struct {
 	Source    []byte    // as uploaded
-	sections  []section // without custom ones
+	sections  []section // without custom sections
 	Types     []Signature
 	Imports   []Import
 	Functions []uint32 // type index of each defined function
 	Tables    []Table
 	Memory    *Resizable
-	Globals   int      // how many there are
-	Mutable   []uint32 // those of numbers that can change
+	Globals   int      // number of globals
+	Mutable   []uint32 // mutable globals of numeric types
 	Exports   []Export
 	Bodies    []Stretch // locals and instructions of each defined function
 	DataCount int       // -1 without a data count section
 	Names     Stretch   // well-formed function names of the name section, or empty
 
-	segments         []elementSegment // that fill tables
-	globalReferences int              // globals that begin as references to functions
-	data             int              // segments that the runtime is given
-	opaque           bool             // its instances have state that cannot be copied
+	segments         []elementSegment // element segments
+	globalReferences int              // globals initialized with references to functions
+	data             int              // data segments given to the runtime
+	opaque           bool             // instances have state that cannot be copied
 	uses
 
-	work int64 // of compiling the functions that were read
+	work int64 // estimated work of compiling the functions read so far
 
 	rules  Rules
 	limits abi.Limits
 	reader Reader
-	spare  []byte // memory of readInstructions
+	spare  []byte // reusable memory of readInstructions
 }
 
-// What a module begins with.
+// The first 8 bytes of a module.
 var (
 	Magic   = []byte("\x00asm")
 	Version = []byte{1, 0, 0, 0}
 )
 
 // parseModule reads the binary format as far as admission needs it. It never
-// panics, and its work and memory are bounded by the size of source.
+// panics, and the size of source bounds its work and memory.
 func parseModule(source []byte, rules Rules, r Reader) (*Module, *AdmissionError) {
 	limits := rules.Limits
 	if len(source) > limits.ModuleBytes {
@@ -143,7 +143,7 @@ func parseModule(source []byte, rules Rules, r Reader) (*Module, *AdmissionError
 	return m, nil
 }
 
-// readSection reads a section's header and steps over its payload.
+// readSection reads a section's header and skips its payload.
 func readSection(c *Cursor, last *int) section {
 	id := c.Byte("a section id")
 	if c.OK() && id == SectionTag {
@@ -198,7 +198,7 @@ func (m *Module) readPayload(s section) *AdmissionError {
 	return c.fault
 }
 
-// checkWhole checks what only the whole file shows.
+// checkWhole checks what requires the whole file.
 func (m *Module) checkWhole() *AdmissionError {
 	if len(m.Bodies) != len(m.Functions) {
 		return Refuse("code section", "the file is damaged: %d functions are declared and %d have a body; build it again",
@@ -210,8 +210,7 @@ func (m *Module) checkWhole() *AdmissionError {
 	return nil
 }
 
-// FunctionType returns the signature of a function by its index in the index
-// space of functions, imports first.
+// FunctionType returns the signature of a function by its index, imports first.
 func (m *Module) FunctionType(index uint32) (Signature, bool) {
 	if int64(index) < int64(len(m.Imports)) {
 		return m.Types[m.Imports[index].TypeIndex], true
@@ -223,7 +222,8 @@ func (m *Module) FunctionType(index uint32) (Signature, bool) {
 	return m.Types[m.Functions[index]], true
 }
 
-// Payload is the payload of a section as uploaded, nil without one.
+// Payload returns the uploaded payload of a section, or nil if it does not
+// exist.
 func (m *Module) Payload(id byte) []byte {
 	for _, s := range m.sections {
 		if s.id == id {
@@ -233,7 +233,7 @@ func (m *Module) Payload(id byte) []byte {
 	return nil
 }
 
-// Part reads a part of the module.
+// Part returns a cursor over a part of the module.
 func (m *Module) Part(s Stretch) *Cursor {
 	return &Cursor{data: m.Source, Pos: s.Start, end: s.End}
 }

@@ -79,7 +79,7 @@ func (m *Module) readExports(c *Cursor) {
 	}
 }
 
-// spaceSize is the number of things of a kind that an index may name.
+// spaceSize returns the size of a kind's index space.
 func (m *Module) spaceSize(kind byte) int {
 	switch kind {
 	case KindFunction:
@@ -96,9 +96,9 @@ func (m *Module) spaceSize(kind byte) int {
 	return 0
 }
 
-// reservedName reports whether an export would clash with what the host adds
-// to a module when it rewrites it. Toolchains export names such as __heap_base
-// and __global_base, which are not reserved.
+// reservedName reports whether an export would conflict with the names that the
+// host adds when it rewrites a module. Names that toolchains export, such as
+// __heap_base and __global_base, are not reserved.
 func reservedName(name string) bool {
 	const fuel, global = "__fuel", "__g"
 	if len(name) >= len(fuel) && name[:len(fuel)] == fuel {
@@ -107,8 +107,8 @@ func reservedName(name string) bool {
 	return len(name) > len(global) && name[:len(global)] == global && name[len(global)] >= '0' && name[len(global)] <= '9'
 }
 
-// printable quotes what of a name may not stand in a line of text, and
-// shortens it.
+// printable shortens a name and quotes it if it contains characters that must
+// not appear in a line of text.
 func printable(name string) string {
 	const limit = 64
 	if len(name) > limit {
@@ -120,16 +120,16 @@ func printable(name string) string {
 	return name
 }
 
-// CustomNames is the custom section that names functions; of the subsections
-// only the one with function names is kept.
+// CustomNames is the custom section with names. Only its subsection of function
+// names is kept.
 const (
 	CustomNames       = "name"
 	FunctionNamesPart = 1
 )
 
-// readCustom looks for function names, which make a trap readable. A custom
-// section never refuses a module: one that is malformed is left out, as the
-// format asks, and so are all others.
+// readCustom looks for function names, which make traps readable. Custom
+// sections never cause a rejection: a malformed one is dropped, as the format
+// requires, and so are all other custom sections.
 func (m *Module) readCustom(c *Cursor) *AdmissionError {
 	if c.name("the name", maxNameBytes) != CustomNames || !c.OK() {
 		return nil
@@ -145,8 +145,9 @@ func (m *Module) readCustom(c *Cursor) *AdmissionError {
 	return nil
 }
 
-// maxNamesBytes bounds the names that are kept: those of Go's runtime with a
-// protobuf library are 300 KB, and the runtime holds ten times as much.
+// maxNamesBytes bounds the function names that are kept. Those of Go's runtime
+// with a protobuf library take 300 KB, and the runtime holds ten times as much
+// for them.
 const maxNamesBytes = 2 << 20
 
 func (m *Module) wellFormedNames(names Stretch) bool {
@@ -163,5 +164,6 @@ func (m *Module) wellFormedNames(names Stretch) bool {
 	return c.OK()
 }
 
-// maxFunctionNameBytes is generous: C++ and Rust mangle whole types into names.
+// maxFunctionNameBytes is generous because C++ and Rust mangle whole types into
+// names.
 const maxFunctionNameBytes = 16 << 10

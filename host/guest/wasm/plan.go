@@ -4,38 +4,41 @@ import (
 	"math"
 )
 
-// A function's instructions are charged in stretches: at its entry, at the
-// header of each loop, and where the paths of a large switch begin or meet
-// again. A point of charge pays for the instructions from it to the next point
-// in the file, those of loops inside excepted, which have points of their own.
+// A point is a place where fuel is charged.
 //
-// Within a stretch control only goes forward, so what a point charges is at
-// least what runs. It may be more: both arms of an if are charged. A switch
-// (a br_table of many labels) would make that a gross excess: the interpreter
-// loop of a language has hundreds of cases, and the Go compiler turns a whole
+// A function's instructions are charged in stretches: at its entry, at each
+// loop header, and where the paths of a large switch begin or join. A point
+// pays for the instructions from it to the next point in the file, without
+// those of inner loops, which have their own points.
+//
+// Within a stretch, control only moves forward, so a point charges at least
+// what runs. It may charge more: both arms of an if are charged. For a switch
+// (a br_table with many labels) the excess would be huge: the interpreter loop
+// of a language has hundreds of cases, and the Go compiler turns a whole
 // function into one switch inside one loop. So each case is a point, and so is
-// every place that can be reached around one: the rule, kept by planner.end
-// and planner.otherwise, is that no path reaches an instruction without passing
-// the point before it.
+// every place that can be reached around a case. The invariant, kept by
+// planner.end and planner.otherwise, is that no path reaches an instruction
+// without passing the point before it.
 type point struct {
-	at   int // in the module: after the instruction that ends here
+	at   int // offset in the module: after the instruction that ends here
 	cost uint32
 	kind pointKind
-	loop int // index of the loop it belongs to; -1 outside of all
-	// copies, of a header, is how many turns of the loop are written in a row.
+	loop int // index of the loop it belongs to, or -1
+	// copies, for a header, is how many iterations of the loop are written in a
+	// row.
 	copies int
-	// late, of a header: what a turn costs is charged on the way back to the
-	// header, and that of the first turn at the point around it, outer.
+	// late, for a header, means that an iteration is charged at the branch back to
+	// the header, and the first iteration at the enclosing point, outer.
 	late  bool
 	outer int
-	// called: something was called since control came by here. looks: the fuel is
-	// looked at here, as it always is at a header. See behind.go.
+	// called: a function was called since control passed this point. looks: the
+	// fuel is checked here, as it always is at a header. See behind.go.
 	called, looks bool
 	long          bool // begins a part of a long stretch
-	work, credit  int  // bytes
+	work, credit  int  // bytes, see behind.go
 }
 
-// pointKind says where in a function a charge is made.
+// pointKind is the place of a point in a function.
 type pointKind uint8
 
 const (
@@ -47,31 +50,31 @@ const (
 // bodyPlan is how a function body is metered.
 type bodyPlan struct {
 	code   Stretch // without locals
-	locals int     // declared ones
+	locals int     // declared locals
 	points []point
-	// calls is by loop: whether a call is inside it. What a loop without one
-	// spends is kept in a local until it is worth settling.
+	// calls[i] reports whether loop i contains a call. A loop without calls
+	// accumulates its fuel in a local until it is worth settling.
 	calls        []bool
 	instructions int
-	credit       int  // bytes: see behind.go
-	deep         bool // its frame is counted: it calls others that are more than a few instructions
-	indirect     bool // it calls by a table
+	credit       int  // bytes, see behind.go
+	deep         bool // its frame is counted, because it calls functions of more than a few instructions
+	indirect     bool // it contains call_indirect
 	direct       []directCall
-	byCallers    bool   // whoever calls it pays for points[0]
-	owed         uint32 // for calls at points[0]
+	byCallers    bool   // its callers pay for points[0]
+	owed         uint32 // owed for calls charged at points[0]
 	region       region
-	unrolled     int // bytes of instructions written again
+	unrolled     int // bytes of instructions added by unrolling
 }
 
-// manyLabels is from how many labels on a br_table is a switch whose cases are
-// charged one by one; smallBody is up to how many bytes a function is charged
-// as a whole all the same.
+// manyLabels is the number of labels from which a br_table counts as a switch
+// with individually charged cases. smallBody is the size in bytes up to which a
+// function is charged as a whole anyway.
 const (
 	manyLabels = 6
 	smallBody  = 128
 )
 
-// frameKind says what opened a frame.
+// frameKind is the instruction that opened a frame.
 type frameKind uint8
 
 const (
@@ -83,43 +86,44 @@ const (
 // frame is an open block, loop or if.
 type frame struct {
 	kind     frameKind
-	targeted bool // a branch goes to its end
-	switched bool // a br_table of many labels goes to its end
+	targeted bool // a branch targets its end
+	switched bool // a br_table with many labels targets its end
 	points   int  // middle points of its region when it began
-	operands int  // that a branch to it takes along
+	operands int  // number of operands that a branch to it carries
 	callers
-	// Of a loop: the region around it, its point and its first instruction, and
-	// whether something in it keeps it from being written several times.
+	// For a loop: the enclosing point, points, loop and inner frame; the index of
+	// its header point and the offset of its first instruction; and whether
+	// something in it prevents unrolling.
 	outerPoint, outerPoints, outerLoop, outerInner int
 	header, body                                   int
 	stiff                                          bool
-	behind                                         bool // a call
+	behind                                         bool // a call precedes the loop
 	backs                                          int  // branches back to it
 }
 
-// planner plans one function body in one pass over it.
+// planner plans one function body in one pass.
 type planner struct {
 	m       *Module
 	plan    *bodyPlan
 	where   *Cursor
 	frames  []frame
-	current int // point that instructions are charged to
-	points  int // middle points of this region so far: a region is the function or a loop
+	current int // point that instructions are currently charged to
+	points  int // middle points of the current region so far; a region here is the function or a loop
 	loop    int // innermost loop, or -1
-	inner   int // its frame, or -1
-	start   int // of the instruction
+	inner   int // frame of the innermost loop, or -1
+	start   int // offset of the current instruction
 	large   bool
 	params  int
 	self    uint32 // the function's own index
-	behind  bool   // something was called before
-	early   int    // bytes: the work of what is in front of all calls
+	behind  bool   // a call precedes the current instruction
+	early   int    // bytes: work that precedes all calls
 }
 
-// maxPoints bounds the places of a module that are charged: loops, cases of
-// switches, functions.
+// maxPoints bounds the points of a module: functions, loops and cases of
+// switches.
 const maxPoints = 500_000
 
-// modulePlanner plans a module's functions as they are read.
+// modulePlanner plans a module's functions while they are read.
 type modulePlanner struct {
 	plans  []bodyPlan
 	points int // of all plans
@@ -128,7 +132,7 @@ type modulePlanner struct {
 
 var _ Reader = (*modulePlanner)(nil)
 
-// Begin implements reader.
+// Begin implements Reader.
 func (r *modulePlanner) Begin(m *Module, c *Cursor, f Function) {
 	r.planner = planner{m: m, plan: &bodyPlan{code: f.Code, locals: f.Locals}, where: c, loop: -1, inner: -1,
 		large: c.Left() > smallBody, params: len(f.Signature.Params), frames: r.frames[:0], self: f.Index}
@@ -136,13 +140,13 @@ func (r *modulePlanner) Begin(m *Module, c *Cursor, f Function) {
 	r.push(frame{kind: frameBlock, operands: len(f.Signature.Results)})
 }
 
-// Step implements reader.
+// Step implements Reader.
 func (r *modulePlanner) Step(i *Instruction, start int) {
 	r.start = start
 	r.step(i)
 }
 
-// End implements reader.
+// End implements Reader.
 func (r *modulePlanner) End() {
 	r.plans = append(r.plans, *r.plan)
 	if r.points += len(r.plan.points); r.points > maxPoints {
@@ -203,8 +207,8 @@ func (p *planner) step(i *Instruction) {
 	}
 }
 
-// carried is how many values the instruction takes along: to a function and
-// back, to the target of a branch, or to where the arms of a block meet.
+// carried returns the number of values that the instruction carries: to a
+// function and back, to the target of a branch, or to the end of a block.
 func (p *planner) carried(i *Instruction) int {
 	switch i.Op {
 	case OpCall:
@@ -226,7 +230,7 @@ func (p *planner) carried(i *Instruction) int {
 
 func values(s Signature) int { return len(s.Params) + len(s.Results) }
 
-// called marks all loops that are open as having a call inside.
+// called marks all open loops as containing a call.
 func (p *planner) called() {
 	loop := p.loop
 	for f := len(p.frames) - 1; f >= 0 && loop >= 0 && !p.plan.calls[loop]; f-- {
@@ -278,8 +282,8 @@ func (p *planner) target(label uint32, switched bool) *frame {
 	return f
 }
 
-// rigid notes a branch that cannot be written in another way, if something is
-// to happen before it.
+// rigid records a branch that cannot be rewritten to do work before it is
+// taken.
 func (p *planner) rigid(label uint32) {
 	to := len(p.frames) - 1 - int(label)
 	f := &p.frames[len(p.frames)-1]
@@ -290,7 +294,7 @@ func (p *planner) rigid(label uint32) {
 	}
 }
 
-// results is how many values a block of the type leaves.
+// results returns the number of results of a block type.
 func (p *planner) results(blockType int64) int {
 	switch {
 	case blockType == BlockVoidType:
@@ -301,8 +305,8 @@ func (p *planner) results(blockType int64) int {
 	return 1
 }
 
-// otherwise begins the second arm of an if. The last point of the first arm
-// has not been passed on the way here.
+// otherwise begins the else arm of an if. This arm does not pass the last point
+// of the first arm.
 func (p *planner) otherwise() {
 	f := &p.frames[len(p.frames)-1]
 	f.first = f.children
@@ -311,8 +315,9 @@ func (p *planner) otherwise() {
 	}
 }
 
-// end closes a frame. A path that comes to the end of a block from inside it
-// may not have passed the last point in it, nor one that goes around an if.
+// end closes a frame. A path that branches to the end of a block, or around an
+// if, may not have passed the last point inside it, so a new point may be
+// needed.
 func (p *planner) end() {
 	f := p.frames[len(p.frames)-1]
 	p.frames = p.frames[:len(p.frames)-1]
@@ -331,11 +336,11 @@ func (p *planner) end() {
 	}
 }
 
-// pending reports whether what a point charges is kept in the function's local
-// for it: it is in a loop that calls nothing.
+// pending reports whether the cost of a point accumulates in the local, because
+// the point is in a loop without calls.
 func (b *bodyPlan) pending(at point) bool { return at.loop >= 0 && !b.calls[at.loop] }
 
-// hasPending reports whether the function has such a local.
+// hasPending reports whether the function needs that local.
 func (b *bodyPlan) hasPending() bool {
 	for _, calls := range b.calls {
 		if !calls {
@@ -345,9 +350,9 @@ func (b *bodyPlan) hasPending() bool {
 	return false
 }
 
-// reachedAround reports whether a path may come to the frame's end without
-// passing the last middle point inside it; points is how many its region has
-// by then.
+// reachedAround reports whether a path may reach the frame's end without
+// passing the last middle point inside it. points is the number of middle
+// points of its region so far.
 func (f *frame) reachedAround(points int) bool {
 	return points != f.points && (f.targeted || f.kind == frameIf)
 }

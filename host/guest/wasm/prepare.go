@@ -4,15 +4,15 @@ import (
 	"encoding/binary"
 )
 
-// Metered is an admitted module, and how it is metered. It is safe for
+// Metered is an admitted module with its metering plan. It is safe for
 // concurrent use.
 type Metered struct {
 	*Module
-	plans []bodyPlan // of each defined function
+	plans []bodyPlan // one for each defined function
 }
 
-// AdmitMetered admits a module, as Admit does, and plans how to meter it. The
-// module keeps source. The error is a *AdmissionError.
+// AdmitMetered admits a module, as Admit does, and plans its metering. The
+// module keeps source. The error is an *AdmissionError.
 func AdmitMetered(source []byte, rules Rules) (*Metered, error) {
 	planner := &modulePlanner{}
 	parsed, err := Admit(source, rules, planner)
@@ -24,19 +24,18 @@ func AdmitMetered(source []byte, rules Rules) (*Metered, error) {
 	return m, nil
 }
 
-// Shape says in which ways a function is metered.
+// Shape describes how a function is metered.
 type Shape struct {
-	FrameBytes int64 // of stack that a call of it takes, as they are counted
+	FrameBytes int64 // counted stack bytes of a call
 	ByCallers  bool  // its callers pay for it
-	Leaf       bool  // it calls by name, and only functions too small to be counted
+	Leaf       bool  // it makes only direct calls, to functions too small to be counted
 	Region     bool  // its frame is counted for a part of it
-	Wrapped    bool  // its frame is counted for all of it, in a block
-	Unrolled   int   // loops that are written several times
-	Late       int   // loops that are charged on the way back
+	Wrapped    bool  // its frame is counted for the whole function, in a block
+	Unrolled   int   // number of unrolled loops
+	Late       int   // number of loops charged at the branches back
 }
 
-// Shape returns that of a function that the module defines, by its number
-// among these.
+// Shape returns the shape of a defined function, counted without imports.
 func (m *Metered) Shape(function int) Shape {
 	plan := &m.plans[function]
 	s := Shape{
@@ -57,15 +56,13 @@ func (m *Metered) Shape(function int) Shape {
 	return s
 }
 
-// Prepare turns an admitted module into the module that is compiled. It is
-// the one place where a module is rewritten: fuel and stack are metered, the
-// node's bounds are written into a memory or table that declares none, data
-// segments are joined, and every custom section but the functions' names is
-// left out.
+// Prepare returns the module that is compiled. All rewriting happens here: it
+// adds the metering of fuel and stack, adds the node's limits to a memory or
+// table that declares no maximum, joins data segments, and drops every custom
+// section except function names.
 //
-// The result is a function of the module and the limits alone, and what it
-// computes is what the module computes: it is the key of the compilation
-// cache.
+// The result depends on the module and the limits alone and computes the same
+// as the module. The key of the compilation cache is derived from it.
 func (m *Metered) Prepare() []byte {
 	r := newRewriter(m)
 	types, bodies := r.functions()

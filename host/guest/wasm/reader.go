@@ -2,26 +2,27 @@ package wasm
 
 // Function is a function that a module defines.
 type Function struct {
-	Index     uint32 // among all, imports first
+	Index     uint32 // in the index space of functions, imports first
 	Signature Signature
-	Locals    int // that it declares, beyond its parameters
+	Locals    int // declared locals, without parameters
 	Code      Stretch
 }
 
-// Reader is told of a module's functions, one after the other, while they are
-// read and checked. It may refuse the module at the cursor.
+// Reader receives a module's functions, one after the other, while they are
+// read and checked. It may reject the module through the cursor.
 type Reader interface {
-	// Begin comes before the instructions of f; c stands at the first of them
-	// and is the one that they are read from.
+	// Begin is called before the instructions of f. They are read from c, which is
+	// at the first of them.
 	Begin(m *Module, c *Cursor, f Function)
-	// Step is one of its instructions, which is valid only during the call. It
-	// began at start, and the cursor stands behind it.
+	// Step receives an instruction, which is valid only during the call. start is
+	// its offset; the cursor is after it.
 	Step(i *Instruction, start int)
-	// End comes after the last.
+	// End is called after the last instruction.
 	End()
 }
 
-// readInstructions reads a function's instructions and tells r of them.
+// readInstructions reads and checks a function's instructions and passes them
+// to r.
 func (m *Module) readInstructions(c *Cursor, f Function, r Reader) {
 	b := &bodyCheck{m: m, c: c, variables: len(f.Signature.Params) + f.Locals, open: append(m.spare[:0], OpBlock)}
 	r.Begin(m, c, f)

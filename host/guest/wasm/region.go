@@ -1,25 +1,27 @@
 package wasm
 
-// region is the part of a function for which its frame is counted: from the
-// first to the last of what calls, as deep inside blocks as one place holds
-// them all, but around loops. A call that returns before it gets there, as half
-// the calls of a recursion do, pays for its instructions and no more.
+// region is the part of a function during which its frame is counted. It
+// extends from the first to the last call, as deep inside blocks as possible
+// while one place contains all calls, but outside of loops. So a call that
+// returns before it reaches the region, as half the calls of a recursion do,
+// pays for its instructions only.
 //
-// It is left at its end, by br and return, and by a br_if that can be written
-// as an if: one to a label without operands. A function where that does not do
-// counts its frame from its first instruction to its last.
+// The region is left at its end, by br and return, and by a br_if that can be
+// rewritten as an if, which requires a label without operands. If a function
+// leaves it in any other way, its frame is counted from its first to its last
+// instruction.
 type region struct{ start, end int }
 
 func (r region) exists() bool { return r.end > 0 }
 
-// callers is what a frame knows of the calls inside it.
+// callers is what a frame knows about the calls inside it.
 type callers struct {
-	start    int    // the block's own instruction
+	start    int    // offset of the block's own instruction
 	children int    // instructions and blocks, one level down, that call
-	first    int    // of them before an else
-	region   region // from the first of them to the last
-	inner    region // that of an only child
-	rigidTo  int    // the outermost frame that a branch goes to which has to stay as it is
+	first    int    // children before an else
+	region   region // from the first child to the last
+	inner    region // region inside an only child
+	rigidTo  int    // outermost frame targeted by a branch that cannot be rewritten
 }
 
 func (f *callers) note(start, end int, inner region) {
@@ -29,8 +31,8 @@ func (f *callers) note(start, end int, inner region) {
 	f.region.end, f.inner = end, inner
 }
 
-// place is the region in the frame with this number, none when there is no
-// place for one.
+// place returns the region in the frame with this number. It does not exist if
+// there is no suitable place.
 func (f *frame) place(number int) region {
 	split := f.first > 0 && f.children > f.first // both arms of an if call
 	switch {
@@ -42,8 +44,8 @@ func (f *frame) place(number int) region {
 	return f.region
 }
 
-// closeRegion hands what is known of the calls in a frame that ends to the one
-// around it, or to the plan.
+// closeRegion passes what a closed frame knows about its calls to the enclosing
+// frame, or to the plan.
 func (p *planner) closeRegion(f *frame) {
 	number := len(p.frames)
 	if number == 0 {
@@ -57,7 +59,7 @@ func (p *planner) closeRegion(f *frame) {
 	around.rigidTo = min(around.rigidTo, f.rigidTo)
 }
 
-// enterRegion begins the part of the function that its frame is counted for.
+// enterRegion begins the region of the function.
 func (b *bodyWriter) enterRegion() {
 	if b.plan.byCallers && b.plan.owed > 0 {
 		b.charge(&b.code, b.plan.owed)
@@ -66,9 +68,10 @@ func (b *bodyWriter) enterRegion() {
 	b.inRegion, b.within = true, len(b.open)
 }
 
-// takeFrame counts the function's frame and looks at the fuel. What was left of
-// the stack is kept to be put back: adding the frame again would have each call
-// wait for what the call before it stored.
+// takeFrame subtracts the function's frame from the stack counter and checks
+// stack and fuel together. The old counter is saved in a local and restored at
+// the end. Adding the frame back instead would make each call wait for the
+// store of the previous one.
 func (b *bodyWriter) takeFrame() {
 	b.index(OpGlobalGet, b.fuel)
 	b.index(OpGlobalGet, b.stack)

@@ -5,30 +5,30 @@ import (
 	"strconv"
 )
 
-// The names metering uses. A module cannot import or export them: admission
-// refuses the module they are in, or the names.
+// Names that metering uses. Admission rejects a module that exports them, and
+// an import of ImportModule is not in the list of importable functions.
 const (
 	ImportModule = "__hostd"
 	ImportRefuel = "refuel"
 	ExportFuel   = "__fuel"
 	ExportStack  = "__fuel_stack"
-	exportGlobal = "__g" // begins the names of the exports of mutable globals
-	meterExports = 2     // beyond the module's globals: see exportGlobal
+	exportGlobal = "__g" // prefix of the exports of mutable globals
+	meterExports = 2     // without those of mutable globals
 	meterGlobals = 2
 )
 
-// GlobalName is the name that a mutable global is exported by.
+// GlobalName returns the export name of a mutable global.
 func GlobalName(index uint32) string { return exportGlobal + strconv.FormatUint(uint64(index), 10) }
 
-// StackBytes bounds the frames of a call, as frameBytes counts them. The
-// compiler's own bound is 100 MB and more an instance.
+// StackBytes bounds the sum of the frames of a call, as frameBytes counts them.
+// The compiler's own bound is at least 100 MB for an instance.
 const StackBytes = 4 << 20
 
-// rewriter writes an admitted module again, with metering.
+// rewriter rewrites an admitted module with metering.
 type rewriter struct {
 	metering
 	m *Metered
-	// added are types beyond the module's own, each once.
+	// added are the types beyond the module's own, each once.
 	added map[Signature]uint32
 	types []byte
 }
@@ -42,7 +42,7 @@ func newRewriter(m *Metered) *rewriter {
 	}
 }
 
-// typeOf is the index of a type that is added.
+// typeOf returns the index of an added type.
 func (r *rewriter) typeOf(s Signature) uint32 {
 	index, known := r.added[s]
 	if !known {
@@ -57,19 +57,19 @@ func (r *rewriter) typeOf(s Signature) uint32 {
 	return index
 }
 
-// blockType is the type of a block that leaves results.
+// blockType returns the type of a block with the given results.
 func (r *rewriter) blockType(results string) int64 {
 	switch len(results) {
 	case 0:
 		return BlockVoidType
 	case 1:
-		return int64(results[0]) - 128 // as the format has it: the byte as a signed number of 7 bits
+		return int64(results[0]) - 128 // the format encodes the byte as a signed 7-bit number
 	}
 	return int64(r.typeOf(Signature{Results: results}))
 }
 
-// functions are the types and bodies of the functions added: settle, and one
-// for each bulk instruction.
+// functions returns the types and bodies of the added functions: settle, and
+// one for each bulk instruction.
 func (r *rewriter) functions() (types []uint32, bodies [][]byte) {
 	body := func(locals []byte, code []byte) []byte { return append(append(locals, code...), OpEnd) }
 	types = append(types, r.typeOf(Signature{Params: I64, Results: I64}))
@@ -85,7 +85,8 @@ func (r *rewriter) functions() (types []uint32, bodies [][]byte) {
 	return types, bodies
 }
 
-// extend returns a section's payload, a vector, with items added at its end.
+// extend returns the payload of a section, which is a vector, with items
+// appended.
 func (r *rewriter) extend(id byte, count int, items []byte) []byte {
 	old := r.m.Payload(id)
 	c := NewCursor(old)
@@ -128,9 +129,9 @@ func (r *rewriter) exportSection() []byte {
 	return out
 }
 
-// globalSection adds the two counters and the references to functions that
-// code makes. Both counters start at what _initialize may use before the host
-// sets them.
+// globalSection adds the two counters and the references to functions that code
+// makes. The initial fuel is 0 and the initial stack StackBytes; the host sets
+// the fuel before each call.
 func (r *rewriter) globalSection() []byte {
 	var counters []byte
 	for _, start := range [meterGlobals]int64{0, StackBytes} {
@@ -173,7 +174,7 @@ func (r *rewriter) constant(dst []byte, c *Cursor, section []byte) []byte {
 	return dst
 }
 
-// elementSection copies the segments with functions under their new indices.
+// elementSection copies the element segments with the new indices of functions.
 func (r *rewriter) elementSection() []byte {
 	old := r.m.Payload(SectionElement)
 	c := NewCursor(old)
@@ -182,7 +183,7 @@ func (r *rewriter) elementSection() []byte {
 	for i := range int(n) {
 		kind := c.U32("a kind")
 		if kind&3 == 1 && !r.m.Copied(i) {
-			kind |= 2 // declarative: it is in no instance
+			kind |= 2 // declarative: instances do not hold it
 		}
 		out = append(out, byte(kind))
 		if kind&1 == 0 {
@@ -207,8 +208,8 @@ func (r *rewriter) elementSection() []byte {
 	return out
 }
 
-// codeSection writes all bodies; it comes before the types are written, which
-// it adds to.
+// codeSection writes all bodies. It must run before the type section is
+// written, because it adds types.
 func (r *rewriter) codeSection(added [][]byte) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(r.m.Functions)+len(added)))
 	one := func(body []byte) {
@@ -223,7 +224,7 @@ func (r *rewriter) codeSection(added [][]byte) []byte {
 	return out
 }
 
-// functionNames copies the names of functions under their new indices.
+// functionNames copies the function names with the new indices.
 func (r *rewriter) functionNames() []byte {
 	names := r.m.Source[r.m.Names.Start:r.m.Names.End]
 	if len(names) == 0 {
@@ -246,7 +247,7 @@ func appendName(dst []byte, name string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(name))), name...)
 }
 
-// reference is the global that holds a reference to a function.
+// reference returns the global that holds a reference to a function.
 func (r *rewriter) reference(function uint32) uint32 {
 	return r.stack + 1 + uint32(r.m.ReferenceNumber(function))
 }

@@ -23,7 +23,7 @@ func (m *Module) readGlobals(c *Cursor) {
 	}
 }
 
-// Instructions that may stand in a constant expression.
+// Instructions that constant expressions may contain.
 const (
 	OpEnd       = 0x0b
 	OpGlobalGet = 0x23
@@ -37,8 +37,8 @@ const (
 	OpV128Const = 0x0c
 )
 
-// skipConstant steps over a constant expression, one instruction and its end,
-// and returns the instruction.
+// skipConstant skips a constant expression, which is one instruction and an
+// end, and returns the instruction.
 func (m *Module) skipConstant(c *Cursor) byte {
 	op := c.Byte("an initial value")
 	switch {
@@ -83,9 +83,9 @@ func (m *Module) functionIndex(c *Cursor) uint32 {
 	return index
 }
 
-// readElements walks the segments that fill tables. Bits of a segment's kind:
-// 1 passive or declarative, 2 an explicit table (or declarative), 4 the
-// elements are expressions.
+// readElements reads the element segments. The bits of a segment's kind: 1
+// passive or declarative, 2 explicit table (or declarative), 4 elements are
+// expressions.
 func (m *Module) readElements(c *Cursor) {
 	n := c.count("element segments", maxSegments)
 	sum := 0
@@ -143,7 +143,7 @@ func (m *Module) readCode(c *Cursor) {
 	}
 }
 
-// readBody checks a function's locals and its instructions.
+// readBody checks a function's locals and instructions.
 func (m *Module) readBody(outer *Cursor, body Stretch) {
 	if !outer.OK() {
 		return
@@ -172,7 +172,7 @@ func (m *Module) readData(c *Cursor) {
 	if c.OK() && m.DataCount >= 0 && n != m.DataCount {
 		c.damaged(fmt.Sprintf("%d data segments are announced and %d are there", m.DataCount, n))
 	}
-	alone := m.DataCount < 0 // the engine writes it: see CutData
+	alone := m.DataCount < 0 // the engine writes the data, see CutData
 	for i := 0; i < n && c.OK(); i++ {
 		c.where = fmt.Sprintf("data segment %d", i)
 		kind := c.U32("its kind")

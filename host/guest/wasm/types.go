@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Types of values, as the binary format writes them.
+// Value types, as the binary format encodes them.
 const (
 	TypeI32       = 0x7f
 	TypeI64       = 0x7e
@@ -17,13 +17,14 @@ const (
 	TypeFunction  = 0x60
 )
 
-// The types of numbers in a signature.
+// Numeric types in a Signature.
 const (
 	I32 = "\x7f"
 	I64 = "\x7e"
 )
 
-// Signature is a function type: one byte a value. Two are equal when == says so.
+// Signature is a function type with one byte for each value. Equal signatures
+// compare equal with ==.
 type Signature struct{ Params, Results string }
 
 func (s Signature) String() string {
@@ -99,7 +100,7 @@ func (c *Cursor) valueTypes(one, many string, limit int) string {
 	return string(c.data[start:c.Pos])
 }
 
-// typeIndex reads the index of a function type that the module has.
+// typeIndex reads the index of a function type and checks that it exists.
 func (m *Module) typeIndex(c *Cursor) uint32 {
 	index := c.U32("a type index")
 	if c.OK() && int64(index) >= int64(len(m.Types)) {
@@ -155,7 +156,7 @@ func (m *Module) readTables(c *Cursor) {
 	}
 }
 
-// PageBytes is a page of a memory.
+// PageBytes is the size of a memory page.
 const PageBytes = 1 << 16
 
 func (m *Module) readMemory(c *Cursor) {

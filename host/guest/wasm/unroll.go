@@ -1,19 +1,19 @@
 package wasm
 
-// A loop that is a few instructions long and calls nothing is written several
-// times in a row, so that one look at the fuel serves several turns: the look
-// is as much work as such a turn. All of them are charged first, and what the
-// last of them did not get to is given back where the loop is left, so that
-// the fuel is that of the turns.
+// A loop of a few instructions without calls is unrolled, so that one fuel
+// check serves several iterations; a check is as much work as such an
+// iteration. All copies are charged together in advance. When the loop is left
+// early, the fuel of the iterations that were not run is given back, so that
+// the total charge is exact.
 const (
-	unrolledBytes = 160 // of a loop's instructions when written again
+	unrolledBytes = 160 // maximum bytes of the copies of one loop
 	mostCopies    = 8
-	// mostUnrolled bounds what a function grows by, as compiling takes more than
-	// proportionally long.
+	// mostUnrolled bounds the growth of a function, because compile time grows
+	// more than linearly.
 	mostUnrolled = 4 << 10
 )
 
-// unroll decides on a loop that has ended: f is its frame.
+// unroll decides whether a loop that has ended is unrolled; f is its frame.
 func (p *planner) unroll(f *frame) {
 	header := &p.plan.points[f.header]
 	size := p.where.Pos - f.body
@@ -25,17 +25,17 @@ func (p *planner) unroll(f *frame) {
 	header.copies = copies
 }
 
-// unrolledLoop writes a loop several times: i is its first instruction, which
-// has been read from c.
+// unrolledLoop writes a loop several times. i is its first instruction, which
+// was read from c.
 //
-//	block                      left by those that end the loop
-//	  loop                     where fuel is settled
-//	    loop                   every so many turns: look at the fuel, charge
-//	      block                one turn: a branch to the loop ends it
+//	block                      exits of the loop branch to its end
+//	  loop                     settle pending fuel
+//	    loop                   every few iterations: check the fuel, charge
+//	      block                one iteration: a branch to the loop header ends it
 //	        ...
-//	        give back, br to the outermost
+//	        give back, br to the outermost block
 //	      end
-//	      ...                  the last one branches to the loop itself
+//	      ...                  the last copy branches to the loop itself
 //	    end
 //	  end
 //	end
@@ -83,7 +83,7 @@ func (b *bodyWriter) unrolledLoop(c *Cursor, i *Instruction) {
 	}
 }
 
-// untilEnd writes instructions up to the end of the loop that was opened last.
+// untilEnd writes the instructions up to the end of the innermost open loop.
 func (b *bodyWriter) untilEnd(c *Cursor) {
 	depth := len(b.open)
 	var i Instruction
@@ -97,7 +97,7 @@ func (b *bodyWriter) untilEnd(c *Cursor) {
 	}
 }
 
-// giveBack takes off what was charged for turns that are not made.
+// giveBack refunds the charge for iterations that are not run.
 func (b *bodyWriter) giveBack() {
 	if b.refund > 0 {
 		b.addPending(-b.refund)

@@ -4,25 +4,25 @@ import "fmt"
 
 // uses is what a module's code uses.
 type uses struct {
-	// Bulk are the bulk instructions, and Referenced the functions that code
-	// makes references to, each once; the indices have the places there.
+	// Bulk lists the bulk instructions, and Referenced the functions to which code
+	// creates references, each once. The maps hold their positions.
 	Bulk           []BulkUse
 	bulkIndex      map[BulkUse]int
 	Referenced     []uint32
 	referenceIndex map[uint32]int
 
-	named map[uint32]bool // functions that exports, globals or elements name
+	named map[uint32]bool // functions named by exports, globals or elements
 }
 
-// BulkUse names a bulk instruction, one that does an unbounded amount of work
-// at once, and what it works on.
+// BulkUse identifies a bulk instruction, which does an unbounded amount of
+// work, and its operands.
 type BulkUse struct {
 	Op   byte
 	Sub  uint32
 	A, B uint32
 }
 
-// Bulk reports whether it is a bulk instruction.
+// Bulk reports whether i is a bulk instruction.
 func (i *Instruction) Bulk() bool {
 	if i.Op != OpMisc {
 		return i.Op == OpMemoryGrow
@@ -35,14 +35,14 @@ func (i *Instruction) Bulk() bool {
 }
 
 const (
-	// maxBulkUses bounds the functions that metering adds; each data or element
-	// segment that a module names by an instruction needs one.
+	// maxBulkUses bounds the functions that metering adds. Each data or element
+	// segment that an instruction names needs one.
 	maxBulkUses = 4_096
-	// maxReferenced bounds the functions that code makes references to.
+	// maxReferenced bounds the functions to which code creates references.
 	maxReferenced = 4_096
 )
 
-// use notes what of the module an instruction uses.
+// use records what an instruction uses.
 func (m *Module) use(c *Cursor, i *Instruction) {
 	switch i.Op {
 	case OpRefFunc:
@@ -57,7 +57,7 @@ func (m *Module) use(c *Cursor, i *Instruction) {
 	}
 }
 
-// useBulk notes that code has this bulk instruction.
+// useBulk records a bulk instruction.
 func (m *Module) useBulk(c *Cursor, i *Instruction) {
 	tables := []uint32{}
 	switch i.Sub {
@@ -89,19 +89,20 @@ func (m *Module) useBulk(c *Cursor, i *Instruction) {
 	m.Bulk = append(m.Bulk, use)
 }
 
-// BulkNumber is the number in bulk of an instruction of the module.
+// BulkNumber returns the position of an instruction in Bulk.
 func (m *Module) BulkNumber(i *Instruction) int {
 	return m.bulkIndex[BulkUse{Op: i.Op, Sub: i.Sub, A: i.A, B: i.B}]
 }
 
-// useReference notes that code makes a reference to a function. The runtime
-// makes another one whenever it comes to the instruction, and keeps all of them
-// as long as the instance: a loop of it would take memory for as long as it
-// has fuel. So each instance gets one for each function, in a global that
-// stands in for the instruction.
+// useReference records that code creates a reference to a function (ref.func).
+// The runtime allocates a new reference each time the instruction runs and
+// keeps it as long as the instance, so a loop could take memory as long as it
+// has fuel. Therefore each instance creates one reference for each function, in
+// a global that replaces the instruction.
 //
-// As the format asks, the function is one that the module names outside of its
-// code: the global would name it in any case.
+// As the format requires, the module must name the function outside of its
+// code. The host checks that, because the added global names the function in
+// any case.
 func (m *Module) useReference(c *Cursor, function uint32) {
 	if !m.named[function] {
 		c.Refuse("makes a reference to function %d, which no export, global or element segment names; declare it in an element segment", function)
@@ -121,13 +122,12 @@ func (m *Module) useReference(c *Cursor, function uint32) {
 	m.Referenced = append(m.Referenced, function)
 }
 
-// ReferenceNumber is the number in referenced of a function that code makes a
-// reference to.
+// ReferenceNumber returns the position of a function in Referenced.
 func (m *Module) ReferenceNumber(function uint32) int { return m.referenceIndex[function] }
 
-// nameFunction notes that a function is named outside of code, by an export, a
-// global or an element: it can be reached in another way than by a call of its
-// index, and code may make references to it.
+// nameFunction records that an export, a global or an element names a function.
+// Such a function can be reached other than by a direct call, and code may
+// create references to it.
 func (m *Module) nameFunction(index uint32) {
 	if m.named == nil {
 		m.named = map[uint32]bool{}
@@ -135,5 +135,5 @@ func (m *Module) nameFunction(index uint32) {
 	m.named[index] = true
 }
 
-// IsNamed reports whether nameFunction was told of a function.
+// IsNamed reports whether nameFunction has recorded a function.
 func (m *Module) IsNamed(index uint32) bool { return m.named[index] }

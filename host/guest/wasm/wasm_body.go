@@ -4,19 +4,19 @@ import "fmt"
 
 // Bounds of a function body.
 const (
-	maxNesting     = 10_000 // of blocks; the Go compiler nests one for each call of a function
-	maxLoopNesting = 1_000  // of loops: what compiling them costs grows with the square
+	maxNesting     = 10_000 // nested blocks; the Go compiler nests one for each call in a function
+	maxLoopNesting = 1_000  // nested loops: compile time grows with the square
 )
 
 // bodyCheck checks the instructions of a function: every index that rewriting
-// gives a new meaning to, so that what is not valid does not become so, and
-// the bounds of what compiling takes.
+// changes, so that rewriting cannot make an invalid index valid, and the
+// estimated work of compiling.
 type bodyCheck struct {
 	m         *Module
 	c         *Cursor
 	variables int    // parameters and locals
-	open      []byte // what began the blocks that are open, innermost last
-	loops     int    // of them
+	open      []byte // opcodes that opened the open blocks, innermost last
+	loops     int    // open loops
 	work
 }
 
@@ -58,7 +58,7 @@ func (b *bodyCheck) begin(op byte) {
 	}
 }
 
-// indices refuses an index that names nothing in the module as it came.
+// indices rejects an index that does not exist in the uploaded module.
 func (b *bodyCheck) indices(i *Instruction) {
 	m := b.m
 	bound := -1
@@ -85,7 +85,7 @@ func (b *bodyCheck) indices(i *Instruction) {
 	}
 }
 
-// end adds the function to what compiling the module takes.
+// end adds the function to the work of compiling the module.
 func (b *bodyCheck) end() {
 	if b.m.work += b.work.of(b.variables); b.m.work > maxWork {
 		b.c.Refuse("too many blocks, branches, loops and locals in one function, or in all functions up to here, to be compiled; split the largest functions")

@@ -1,35 +1,35 @@
 package wasm
 
-// Fuel is counted in units of about one simple machine instruction: a tenth to
-// a quarter of a nanosecond. These weights, and those of the functions that
-// stand in for bulk instructions, are in FUEL.md. They follow BenchmarkPrices
-// of package engine: an instruction that computes should take at most four
-// times as long for a unit as an i64.add. Another weight is another price for every guest, so
-// they change with a line in the changelog.
+// A unit of fuel is about one simple machine instruction: 0.1 to 0.25 ns.
+// abi/FUEL.md lists these weights and those of the functions that replace bulk
+// instructions. They are fitted to BenchmarkPrices of package guest: for each
+// unit, a computing instruction should take at most four times as long as an
+// i64.add. Changing a weight changes the price of every guest, so each change
+// is listed in the changelog.
 const (
 	weightPlain    = 1
-	weightCall     = 4  // beyond what the function itself is charged
-	weightIndirect = 16 // a call by a table, which looks at the table and the type
-	weightHost     = 64 // a function of the host: leaving the guest and coming back
-	weightFloat    = 4  // a comparison of floats, or a conversion between them and integers
+	weightCall     = 4  // without the cost of the called function
+	weightIndirect = 16 // a call through a table, with its checks of table and type
+	weightHost     = 64 // a host function: leaving the guest and returning
+	weightFloat    = 4  // a comparison of floats, or a conversion between floats and integers
 	weightDivide   = 8  // division, remainder, square root
 	weightVector   = 2
-	weightLong     = 8 // of vectors: division and what the compiler writes as many instructions
-	weightAccess   = 4 // to memory, which may have to be waited for
-	weightValue    = 1 // a value beyond freeValues that a call, a branch or a block takes along
+	weightLong     = 8 // vector division, and vector instructions that compile to many machine instructions
+	weightAccess   = 4 // memory access, which may have to wait
+	weightValue    = 1 // each value beyond freeValues that a call, branch or block carries
 
-	// freeValues is how many values a call, a branch or a block takes along in
-	// registers, as part of its own weight.
+	// freeValues is how many values a call, branch or block carries in registers
+	// at no extra cost.
 	freeValues = 4
 
-	// LoopWeight is what one pass through a loop's header costs, so that no
-	// loop is free.
+	// LoopWeight is the cost of one pass through a loop header, so that no loop is
+	// free.
 	LoopWeight = 1
 )
 
-// Weight is what an instruction costs by itself, without the values that it
-// takes along. What only shapes the code, or names a value that is already in a
-// register, costs nothing.
+// Weight returns the cost of an instruction without the values that it carries.
+// An instruction that only structures the code, or names a value already in a
+// register, is free.
 func Weight(i *Instruction) uint32 {
 	switch op := i.Op; {
 	case op == OpNop || op == OpBlock || op == OpLoop || op == OpElse || op == OpEnd || op == OpDrop || op == OpLocalGet:
@@ -54,11 +54,11 @@ func Weight(i *Instruction) uint32 {
 	return weightPlain
 }
 
-// carrying is what n values cost that a call, a branch or a block takes along.
+// carrying returns the cost of n values carried by a call, branch or block.
 func carrying(n int) uint32 { return weightValue * uint32(max(0, n-freeValues)) }
 
-// longVector reports whether the vector instruction is a division or a square
-// root, or has no instruction of the machine to itself.
+// longVector reports whether a vector instruction is a division or a square
+// root, or has no single machine instruction.
 func longVector(sub uint32) bool {
 	switch sub {
 	case 0x53, 0x63, 0x83, 0xa3, 0xc3, // any_true, all_true

@@ -1,28 +1,28 @@
 package wasm
 
-// What compiling a function takes grows with more than its size: with the
-// square of its branches, with its loops for each of them, and with the locals
-// that live across them. What is written in a few instructions can so take
-// minutes. The sum over a module's functions is bounded before any is
-// compiled.
+// The effort of compiling a function grows with more than its size: with the
+// square of its branches, with loops times branches, and with branches times
+// the locals that live across them. So a small function can take minutes to
+// compile. The estimated effort of a module's functions is bounded before any
+// is compiled.
 //
-// The weights are fitted to the time that the compiler takes, at about 10 ns a
-// unit of work, where a module of the Go compiler near the largest there may be, of
-// 14 MB and 8,158 functions, has 355 million.
+// The weights are fitted to the time that the compiler takes, at about 10 ns
+// for a unit. A module near the size limit from the Go compiler, with 14 MB and
+// 8,158 functions, has 355 million units.
 const (
 	maxWork = 1_000_000_000 // of all functions of a module
 
-	workLoop     = 100 // of a loop, for each branch
-	workVariable = 40  // of a parameter or local, for each branch
-	workLabel    = 500 // of a label of a br_table
-	sparseLabels = 6   // so many labels of a br_table are as another branch
+	workLoop     = 100 // each loop, for each branch
+	workVariable = 40  // each parameter or local, for each branch
+	workLabel    = 500 // each label of a br_table
+	sparseLabels = 6   // this many labels of a br_table count as one branch
 )
 
-// work counts what compiling a function takes.
+// work counts what determines the effort of compiling a function.
 type work struct {
-	branches int // and blocks
+	branches int // including blocks
 	cycles   int // loops
-	labels   int // of all br_table
+	labels   int // of all br_tables
 }
 
 // add counts an instruction.
@@ -39,8 +39,8 @@ func (w *work) add(i *Instruction) {
 	}
 }
 
-// of is the work of a function with so many parameters and locals. It is below
-// 2^34 for a body of 64 KiB.
+// of returns the work of a function with the given number of parameters and
+// locals. It is below 2^34 for a body of 64 KiB.
 func (w *work) of(variables int) int64 {
 	branches := int64(w.branches + w.labels/sparseLabels)
 	return branches*branches + branches*int64(workLoop*w.cycles+workVariable*variables) + workLabel*int64(w.labels)

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// silent is a Reader that has nothing to say.
+// silent is a Reader that does nothing.
 type silent struct{}
 
 func (silent) Begin(*Module, *Cursor, Function) {}
@@ -22,7 +22,8 @@ func vec(items ...[]byte) []byte {
 	return append(binary.AppendUvarint(nil, uint64(len(items))), slices.Concat(items...)...)
 }
 
-// functions is a module of n functions () -> () with so many locals.
+// functions returns a module with n functions () -> () that have the given
+// number of locals.
 func functions(n, locals int, code []byte) []byte {
 	out := slices.Concat(Magic, Version)
 	section := func(id byte, payload []byte) {
@@ -37,8 +38,9 @@ func functions(n, locals int, code []byte) []byte {
 	return out
 }
 
-// TestWorkIsBounded: what would take minutes to compile is refused before, at
-// the function that is too much, and half of it is not.
+// TestWorkIsBounded checks that a module that would take minutes to compile is
+// rejected at the function that exceeds the bound, and that half of it is
+// accepted.
 func TestWorkIsBounded(t *testing.T) {
 	one := []byte{OpI32Const, 1}
 	nested := func(n int) []byte {
@@ -58,7 +60,7 @@ func TestWorkIsBounded(t *testing.T) {
 		name              string
 		functions, locals int
 		code              []byte
-		where             string // it is refused; "" is admitted
+		where             string // where it is rejected; "" means accepted
 	}{
 		{"ifs in ifs", 10, 0, nested(9_900), ""},
 		{"ifs in ifs in many functions", 200, 0, nested(9_900), "function body 10"},
