@@ -9,24 +9,27 @@ import (
 )
 
 const (
-	// explained bounds how often a module is compared with itself: of a map with
-	// two members every second order is the same.
+	// explained is how often a module is compared with itself. More than once is
+	// needed because, for example, a map with two members iterates in the same
+	// order half of the time.
 	explained = 4
-	// variedSince is the clock of the first instance that is varied.
+	// variedSince is the base of the clocks of varied instances, in unix
+	// nanoseconds.
 	variedSince = int64(1_000_000_000 * time.Second)
 )
 
-// vary has the fold be made with other batches, another clock and other random
-// numbers than where the module serves: a state that depends on one of these
-// comes out otherwise.
+// vary makes the fold use different batches, a different clock and different
+// random numbers than the serving module does, so that a state that depends on
+// one of these comes out different.
 func (f *fold) vary(by uint64) {
 	f.batches = growing
 	f.bounds = f.bounds.Varied(variedSince+int64(by)*int64(time.Hour), by)
 }
 
-// explain looks whether a difference comes of a module that makes two states of
-// the same events. Of the one that is tried that is a fault; where the one that
-// serves does, there is nothing to compare with.
+// explain checks whether a difference is caused by a module that computes two
+// different states from the same events. If that is the tried module, the
+// difference becomes a fault. If it is the serving module, there is nothing to
+// compare with, and the entity is reported as uncompared.
 func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, out *Verified) error {
 	v.close()
 	for _, f := range []*fold{&v.tried, &v.serving} {
@@ -46,8 +49,9 @@ func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journa
 	return nil
 }
 
-// twice compares what one module makes of the same events twice: with batches,
-// a clock and random numbers that differ. says is empty where that is the same.
+// twice compares two replays of the same events with one module, using
+// different batches, clocks and random numbers. says is empty if the states are
+// equal.
 func (v *verifier) twice(ctx context.Context, f *fold, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (says string, err error) {
 	for by := range uint64(explained) {
 		own := &verifier{Options: v.Options, pace: v.pace, shard: v.shard, entityType: v.entityType, kind: v.kind, encoding: v.encoding, alike: true}

@@ -16,48 +16,48 @@ import (
 )
 
 const (
-	// batchBytes is how much of the events a guest gets at once.
+	// batchBytes bounds the bytes of events passed to a guest at once.
 	batchBytes = 128 << 10
-	// handle is the one entity of an instance.
+	// handle is the handle of the only entity in an instance.
 	handle = 1
 )
 
-// fold is the state of an entity by one module, in an instance of its own. It
-// is a folder.
+// fold computes the state of an entity with one module, in its own instance. It
+// implements folder.
 type fold struct {
 	module  *guest.Module
 	digest  journal.Digest
-	use     journal.SnapshotUse // of begin; nil: snapshots of the module alone
+	use     journal.SnapshotUse // snapshots that begin accepts; nil: only the module's own
 	index   uint32
-	states  manifest.States          // versions of those of a durable type, and in snapshots
-	version func(journal.Digest) int // of the states in snapshots that use accepts; nil: all are the module's own
-	bounds  guest.InstanceOptions    // of memory, those of the type
-	most    int64                    // bytes of memory from which on the instance is left; 0: none
+	states  manifest.States          // state versions of a durable type, and of states in snapshots
+	version func(journal.Digest) int // state version of a foreign module's snapshots; nil: the module's own version
+	bounds  guest.InstanceOptions    // memory limits of the type
+	most    int64                    // memory size in bytes from which the instance is replaced; 0: none
 	batches batches
 	loaded  bool
-	input   []byte // of load
+	input   []byte // buffer for Load
 
-	frames []byte // of events that the guest did not get yet
-	added  int    // how many they are
-	room   int    // how many they may be; 0: any
+	frames []byte // event frames not yet passed to the guest
+	added  int    // number of events in frames
+	room   int    // maximum of added; 0: no bound
 	last   journal.Sequence
 
-	mu    sync.Mutex      // held to open and close it, and to interrupt it
-	guest *guest.Instance // nil: none is open
+	mu    sync.Mutex      // protects guest against Interrupt while it is opened or closed
+	guest *guest.Instance // nil: no instance is open
 }
 
-// batches says how many events a guest gets at once. What it makes of them must
-// not depend on that.
+// batches is how many events a guest gets at once. The resulting state must not
+// depend on it.
 type batches uint8
 
 const (
-	full    batches = iota // as many as batchBytes have
-	paced                  // a piece
-	growing                // one, then two, then four, up to a piece
-	single                 // one
+	full    batches = iota // as many as fit into batchBytes
+	paced                  // piece events
+	growing                // 1, 2, 4 and so on, up to piece
+	single                 // one event
 )
 
-// first is how many the first ones are; 0 is any.
+// first returns the size of the first batch; 0 means no bound.
 func (b batches) first() int {
 	switch b {
 	case full:
@@ -68,8 +68,8 @@ func (b batches) first() int {
 	return 1
 }
 
-// bound has the fold go by the type's bounds of memory, as where the module
-// serves: an instance that is nearly full to one is left for another.
+// bound applies the type's memory limits, as for the serving instances. An
+// instance that is nearly full is replaced before the next entity.
 func (f *fold) bound(t *modules.Served) {
 	f.bounds = t.MemoryBounds()
 	for _, bytes := range []int64{t.API.Limits.MemoryBytes, t.API.Limits.TypeMemoryBytes} {
@@ -79,10 +79,11 @@ func (f *fold) bound(t *modules.Served) {
 	}
 }
 
-// errRefused: the guest does not take the snapshot, or makes no initial state.
+// errRefused: the guest rejects the snapshot, or cannot create an initial
+// state.
 var errRefused = errors.New("the module refuses the state")
 
-// guestFails reports that an error is the guest's.
+// guestFails reports whether the guest is responsible for an error.
 func guestFails(err error) bool {
 	var fault *guest.Fault
 	var unread *manifest.UnreadStateError
@@ -95,7 +96,7 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 	if f.loaded {
 		f.loaded = false
 		if f.guest.Drop(handle) != nil || f.most > 0 && f.guest.MemoryBytes() >= f.most {
-			f.close() // for the entity before, which is no matter of this one
+			f.close() // an error of Drop concerns the previous entity only
 		}
 	}
 	if f.guest == nil {
@@ -111,7 +112,7 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 		}
 	}
 	if err := f.states.Check(from.version); err != nil {
-		return err // a guest that is not told of versions would misread it
+		return err // a guest that does not know state versions would misread the state
 	}
 	f.input = abi.AppendSequence(abi.AppendEntityID(f.input[:0], id.ID), uint64(at))
 	if from.state != nil {
@@ -132,11 +133,11 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 	return err
 }
 
-// aside is the handle of a state that is only looked at.
+// aside is the handle of a second state, which is only inspected.
 const aside = handle + 1
 
-// migrate is what the module makes of a state of another version, beside the one
-// that it has. An instance whose guest failed is closed.
+// migrate returns what the module makes of a state of another version, without
+// touching the entity's state. If the guest fails, the instance is closed.
 func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([]byte, error) {
 	if f.guest == nil {
 		return nil, guest.ErrInstanceDead
@@ -161,9 +162,10 @@ func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([
 	return state, err
 }
 
-// begin makes the state that events are applied to, and returns its sequence:
-// of the newest snapshot of the module below a sequence that the guest takes,
-// as a lane does, or the initial one. below 0 is any.
+// begin creates the state that events are applied to and returns its sequence.
+// Like an executor, it uses the newest acceptable snapshot before the sequence
+// below that the guest accepts, or else the initial state. If below is 0, any
+// snapshot will do.
 func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
 	for refused := false; ; refused = true {
 		use := f.use
@@ -198,7 +200,7 @@ func (f *fold) add(_ context.Context, e event) error {
 	return nil
 }
 
-// flush implements folder. An instance whose guest failed is closed.
+// flush implements folder. If the guest fails, the instance is closed.
 func (f *fold) flush() error {
 	if f.added == 0 {
 		return nil
@@ -217,8 +219,8 @@ func (f *fold) flush() error {
 	return err
 }
 
-// snapshot is the state, until the next call of the guest. An instance whose
-// guest failed is closed.
+// snapshot returns the state, valid until the next call of the guest. If the
+// guest fails, the instance is closed.
 func (f *fold) snapshot() ([]byte, error) {
 	if f.guest == nil {
 		return nil, guest.ErrInstanceDead
@@ -230,8 +232,8 @@ func (f *fold) snapshot() ([]byte, error) {
 	return state, err
 }
 
-// spoilt gives the fold up for this entity where its guest failed; other errors
-// are passed on.
+// spoilt closes the fold for this entity and returns nil if the guest failed.
+// It returns all other errors.
 func (f *fold) spoilt(err error) error {
 	if !guestFails(err) {
 		return err

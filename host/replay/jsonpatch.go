@@ -10,28 +10,29 @@ import (
 	"unicode/utf8"
 )
 
-// PatchOp is what an operation does.
+// PatchOp is the kind of an operation.
 type PatchOp string
 
-// The operations that are made.
+// The operations that JSONPatch produces.
 const (
 	PatchAdd     PatchOp = "add"
 	PatchRemove  PatchOp = "remove"
 	PatchReplace PatchOp = "replace"
 )
 
-// PatchOperation is one step of a patch. Each goes by what those before have made.
+// PatchOperation is one step of a patch. It applies to the result of the
+// previous steps.
 type PatchOperation struct {
 	Op   PatchOp
 	Path string // a JSON pointer
-	// Was is what was there, and Is what is there then, as encoding/json decodes
-	// them with UseNumber; of an Add there is no Was, of a Remove no Is.
+	// Was is the old value and Is the new one, as encoding/json decodes them with
+	// UseNumber. An add has no Was, a remove has no Is.
 	Was, Is any
 }
 
-// JSONPatch returns the operations that turn one JSON text into another, at most so
-// many; whole is false where that takes more. Numbers are the same by their
-// value. ok is false where one of the texts is no JSON.
+// JSONPatch returns the operations that turn one JSON text into another, but no
+// more than most. whole is false if more are needed. Numbers are equal if their
+// values are. ok is false if one of the texts is not JSON.
 func JSONPatch(was, is []byte, most int) (patch []PatchOperation, whole, ok bool) {
 	a, ok := parse(was)
 	if !ok {
@@ -56,7 +57,7 @@ func parse(text []byte) (v any, ok bool) {
 type differ struct {
 	patch []PatchOperation
 	most  int
-	more  bool // there is no room for all of it
+	more  bool // the patch is incomplete, because most was reached
 }
 
 func (d *differ) note(o PatchOperation) {
@@ -67,7 +68,7 @@ func (d *differ) note(o PatchOperation) {
 	d.patch = append(d.patch, o)
 }
 
-// values adds what is different at a path.
+// values adds the differences at a path.
 func (d *differ) values(path string, was, is any) {
 	if d.more {
 		return
@@ -91,7 +92,8 @@ func (d *differ) values(path string, was, is any) {
 
 var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// objects goes by the names of members, so that a patch is always the same.
+// objects visits members in the order of their names, so that the patch is
+// deterministic.
 func (d *differ) objects(path string, was, is map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		at := path + "/" + escaper.Replace(name)
@@ -108,8 +110,8 @@ func (d *differ) objects(path string, was, is map[string]any) {
 	}
 }
 
-// lists leaves aside how both begin and end: of what is between, values at one
-// place are compared, and the rest is added or removed.
+// lists skips the common prefix and suffix. In between it compares values at
+// the same index and adds or removes the rest.
 func (d *differ) lists(path string, was, is []any) {
 	begin := 0
 	for begin < min(len(was), len(is)) && equal(was[begin], is[begin]) {
@@ -145,8 +147,9 @@ func equal(a, b any) bool {
 	return a == b
 }
 
-// sameNumber compares two literals that differ: 1.0 and 1 are the same, two
-// integers are not, although a float64 may not tell them apart.
+// sameNumber compares two different literals: 1.0 and 1 are equal. Two
+// different integers are not, even if they convert to the same float64, except
+// for 0 and -0.
 func sameNumber(a, b string) bool {
 	if !strings.ContainsAny(a, ".eE") && !strings.ContainsAny(b, ".eE") {
 		return strings.TrimPrefix(a, "-") == "0" && strings.TrimPrefix(b, "-") == "0"

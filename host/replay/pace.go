@@ -8,28 +8,29 @@ import (
 )
 
 const (
-	// piece is how many events are folded between two looks at the pace: a guest
-	// takes a millisecond for them, or a few.
+	// piece is how many events are replayed between two checks of the pace. A
+	// guest takes one or a few milliseconds for them.
 	piece = 256
-	// entityCosts is how many events an entity counts as besides its own: its
-	// state is loaded, written and compared.
+	// entityCosts is the fixed cost of an entity, in events: its state is loaded,
+	// written and compared.
 	entityCosts = 20
-	// yieldEvery is between two looks at lanes that are busy, and yieldMost how
-	// long they are waited for: a verification goes on, however slowly.
+	// yieldEvery is the pause between two checks whether executors are busy.
+	// yieldMost bounds the total wait, so that a verification makes progress,
+	// however slowly.
 	yieldEvery = 2 * time.Millisecond
 	yieldMost  = 100 * time.Millisecond
 )
 
-// pace holds work beside the lanes back, such as verifications: to so many
-// events a second, and while requests wait for lanes. One goroutine uses it at
-// a time. A nil pace holds nothing back.
+// pace limits background work such as verifications: it bounds the events per
+// second and waits while requests wait for executors. Only one goroutine may
+// use it at a time. A nil pace does not limit anything.
 type pace struct {
-	limit *rate.Limiter // nil: none
+	limit *rate.Limiter // nil: no limit
 	busy  func() bool
-	due   int // events that were folded since it was looked at
+	due   int // events replayed since the last check
 }
 
-// newPace makes the pace of a node; perSecond 0 is any rate.
+// newPace returns the pace of a node. perSecond 0 means no limit on events.
 func newPace(perSecond int, busy func() bool) *pace {
 	p := &pace{busy: busy}
 	if perSecond > 0 {
@@ -38,8 +39,8 @@ func newPace(perSecond int, busy func() bool) *pace {
 	return p
 }
 
-// spend counts events, and waits where they are too many or lanes are busy. It
-// returns the error of a ctx that has ended.
+// spend counts events, and waits if the rate is exceeded or executors are busy.
+// It returns an error if ctx has ended.
 func (p *pace) spend(ctx context.Context, events int) error {
 	if p == nil {
 		return nil
@@ -57,7 +58,7 @@ func (p *pace) spend(ctx context.Context, events int) error {
 	return nil
 }
 
-// yield waits while requests wait for lanes, for so long at most.
+// yield waits while requests wait for executors, up to yieldMost.
 func (p *pace) yield(ctx context.Context) error {
 	for waited := time.Duration(0); waited < yieldMost && p.busy(); waited += yieldEvery {
 		timer := time.NewTimer(yieldEvery)

@@ -1,8 +1,9 @@
-// Package replay computes the state that an entity had at any sequence: the
-// module that decided the event there evolves it from a snapshot of its own, or
-// from the first event. What an entity is now the module that serves its type
-// makes. JSONPatch says how two states differ, as RFC 6902 does. The package starts no
-// goroutine.
+// Package replay computes the state that an entity had at any sequence. The
+// module that decided the event at that sequence replays the events from one of
+// its own snapshots, or from the first event. The newest state is computed by
+// the module that serves the type. The package also verifies modules by
+// replaying entities with two modules, upcasts events for readers, and compares
+// states with JSON patches (RFC 6902). It starts no goroutine.
 package replay
 
 import (
@@ -23,32 +24,32 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options of Replays; all but Rate are required.
+// Options configure Replays. All except Rate are required.
 type Options struct {
 	Machine *eventlog.Machine
 	ShardOf func(sharding.EntityID) sharding.ShardID
 	Types   *modules.Types
 	Modules *modules.Distribution
-	// Rate is how many events a Verify folds in a second; 0 is any number. Busy
-	// reports that requests wait for lanes: a Verify holds back then.
+	// Rate is how many events Verify may replay per second; 0 means no limit. Busy
+	// reports whether requests wait for executors, in which case Verify pauses.
 	Rate int
 	Busy func() bool
 }
 
-// Replays compute states beside the lanes: in an instance of its own, from what
-// is committed, so that it disturbs nobody and may take its time. It is safe
-// for concurrent use.
+// Replays computes states in instances of its own from committed events, so
+// that it does not disturb the executors and may take its time. It is safe for
+// concurrent use.
 type Replays struct {
 	opts      Options
-	slots     chan struct{} // one for each state that is computed
-	verifying chan struct{} // taken by a Verify
-	touching  chan struct{} // one for each Touched
-	pace      *pace         // of what verifies
-	looked    cleanLooks    // of Touched
-	compared  comparisons   // of Truncated
+	slots     chan struct{} // one slot for each state that is being computed
+	verifying chan struct{} // held by a running Verify
+	touching  chan struct{} // one slot for each running Touched
+	pace      *pace         // of verifications
+	looked    cleanLooks    // results of Touched
+	compared  comparisons   // results of Truncated
 }
 
-// New makes Replays.
+// New returns Replays.
 func New(opts Options) *Replays {
 	return &Replays{
 		opts: opts, slots: make(chan struct{}, maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Busy),
@@ -57,16 +58,17 @@ func New(opts Options) *Replays {
 }
 
 const (
-	// maxReplays bounds the states that are computed at a time: each takes a guest
+	// maxReplays bounds the states computed at a time, because each needs a guest
 	// instance.
 	maxReplays = 2
-	// attempts bounds how often the newest state is computed anew.
+	// attempts bounds how often the computation of the newest state is repeated.
 	attempts = 4
 )
 
-// StateAt returns the state of an entity at a sequence, as the module of the
-// event there makes it, or its newest, as the module that serves the type does.
-// It is a *request.GuestFaultError where the module fails.
+// StateAt returns the state of an entity at a sequence, computed by the module
+// of the event there. If at is nil, it returns the newest state, computed by
+// the module that serves the type. If the module fails, the error is a
+// *request.GuestFaultError.
 func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -81,7 +83,7 @@ func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal
 		}
 		state, err := r.compute(ctx, id, at)
 		if at == nil && err != nil && tries < attempts {
-			// Where what the newest state was is cut meanwhile, there is a newer one.
+			// If the history was truncated meanwhile, a newer state exists.
 			if now, failed := r.begins(id); failed == nil && now != begins && ctx.Err() == nil {
 				continue
 			}
@@ -95,8 +97,8 @@ func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal
 	}
 }
 
-// TryNewest is StateAt of the newest state where nobody waits for a slot; ok is
-// false where one does, or where it fails.
+// TryNewest is StateAt of the newest state, but it does not wait for a slot. ok
+// is false if no slot is free or the computation fails.
 func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []byte, ok bool) {
 	select {
 	case r.slots <- struct{}{}:
@@ -108,13 +110,13 @@ func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []
 	return folded.State, err == nil
 }
 
-// begins is the first sequence of an entity that is kept.
+// begins returns the first sequence of an entity that is retained.
 func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 	head, err := r.opts.Machine.Info(r.opts.ShardOf(id), id)
 	return head.FirstSequence(), err
 }
 
-// compute is StateAt with a slot.
+// compute is StateAt for a caller that holds a slot.
 func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error) {
 	t := r.opts.Types.For(id)
 	if t != nil && t.Transient {
@@ -151,21 +153,21 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	return state, err
 }
 
-// replay is one state on its way.
+// replay is the computation of one state.
 type replay struct {
 	Options
 	shard sharding.ShardID
 	id    sharding.EntityID
 	end   journal.Sequence
 
-	serves *modules.Served // the entity; nil: nothing does
-	digest *journal.Digest // of the module that is asked; nil: that of the event at end
+	serves *modules.Served // serves the entity; nil: no module does
+	digest *journal.Digest // of the module to use; nil: the one of the event at end
 	fold   fold
-	ended  bool // the entity was deleted at end
+	ended  bool // the entity is deleted at end
 }
 
-// run finds the module, and lets it evolve the state from a snapshot of its
-// own, or from the first event.
+// run finds the module and lets it replay events from one of its own snapshots,
+// or from the first event.
 func (p *replay) run(ctx context.Context) (Folded, error) {
 	decided, last, err := p.last(ctx)
 	digest := decided
@@ -209,8 +211,9 @@ func (p *replay) run(ctx context.Context) (Folded, error) {
 	return out, err
 }
 
-// last returns the module of the event at the end, and its payload as a state;
-// of an entity without events the module that serves its type.
+// last returns the module of the event at the end, and the event's payload as a
+// state. For an entity without events, it returns the module that serves its
+// type.
 func (p *replay) last(ctx context.Context) (digest journal.Digest, state given, err error) {
 	if p.end == 0 {
 		t := p.Types.For(p.id)
@@ -237,7 +240,7 @@ func (p *replay) last(ctx context.Context) (digest journal.Digest, state given, 
 	return digest, state, errors.Join(err, journal.ErrDamaged)
 }
 
-// live computes the state of an entity that was not deleted at the end.
+// live computes the state of an entity that is not deleted at the end.
 func (p *replay) live(ctx context.Context) error {
 	from, err := p.fold.begin(ctx, p.Machine, p.shard, p.id, p.end+1)
 	if err != nil {
@@ -247,10 +250,10 @@ func (p *replay) live(ctx context.Context) error {
 	return w.read(ctx, p.Machine, p.shard, from, p.end)
 }
 
-// Folded is a state that a module has made of an entity's events.
+// Folded is a state that a module has computed from an entity's events.
 type Folded struct {
 	State    []byte
-	Sequence journal.Sequence // of the last event that is in it
+	Sequence journal.Sequence // of the last event included
 	Module   journal.Digest
-	Deleted  bool // the last event ended the entity's life
+	Deleted  bool // the last event deleted the entity
 }

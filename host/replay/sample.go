@@ -12,14 +12,14 @@ import (
 const (
 	// sampleOf is how many entities of a shard a sample is drawn from.
 	sampleOf = 4 * verifyPage
-	// sampleEvents bounds the history of an entity that is drawn: one with more
-	// is passed over.
+	// sampleEvents bounds the history of a sampled entity. Longer ones are
+	// skipped.
 	sampleEvents = 10_000
 )
 
-// Sample folds a few entities of one shard by a module and tells those on which
-// it fails, and how many there were. What it has found when ctx ends is no
-// error.
+// Sample replays a few entities of one shard with a module. It returns the
+// entities on which the module fails and how many were replayed. If ctx ends
+// early, it returns the results so far without an error.
 func (r *Replays) Sample(ctx context.Context, q modules.FitQuery) (faults []modules.FitFault, entities int, err error) {
 	select {
 	case r.verifying <- struct{}{}:
@@ -48,8 +48,8 @@ func (r *Replays) Sample(ctx context.Context, q modules.FitQuery) (faults []modu
 	return faults, entities, err
 }
 
-// draw draws q.Sample of the first sampleOf entities of the shard, of which
-// each is as likely as any other.
+// draw draws q.Sample of the first sampleOf entities of the shard with equal
+// probability.
 func (v *verifier) draw(ctx context.Context, q modules.FitQuery) (drawn []sharding.EntityID, err error) {
 	seen := 0
 	err = v.each(ctx, func(id sharding.EntityID) error {
@@ -73,7 +73,8 @@ func (v *verifier) draw(ctx context.Context, q modules.FitQuery) (drawn []shardi
 	return drawn, err
 }
 
-// eventType is that of the event of a sequence; empty where it is not there.
+// eventType returns the type of the event at a sequence, or "" if the event
+// cannot be read.
 func (v *verifier) eventType(ctx context.Context, id sharding.EntityID, at journal.Sequence) (name string) {
 	_ = v.Machine.Read(ctx, v.shard, id, at, func(_ journal.Position, r *journal.Record) error {
 		if i := int(at - r.Expected - 1); at > r.Expected && i < len(r.Events) {

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// seats bound what is done at a time: of all entity types, and of one. Who
-// waits gets a seat in the order of coming, and of a type only as many wait
-// with those of other types as may sit: so a slow one keeps nobody else out. It
-// is safe for concurrent use.
+// seats limits how much is done at a time, in total and for each entity type.
+// Callers get seats in the order of arrival. A caller first takes a seat of its
+// type and only then queues with other types, so a slow type cannot keep the
+// others out. It is safe for concurrent use.
 type seats struct {
 	free chan *seat // of all types
-	each int        // of one
+	each int        // seats of each type
 
 	mu    sync.Mutex
-	types map[string]*typeSeats // that somebody has or wants one of
+	types map[string]*typeSeats // types with a user
 }
 
 // seat is what one goroutine works on at a time.
@@ -25,8 +25,8 @@ type typeSeats struct {
 	users int
 }
 
-// newSeats makes seats: so many over all, and so many of a type, each with a
-// pace of its own.
+// newSeats returns seats: all in total, and each for one type. Every seat has
+// its own pace.
 func newSeats(all, each int, busy func() bool) *seats {
 	s := &seats{free: make(chan *seat, all), each: each, types: map[string]*typeSeats{}}
 	for range all {
@@ -35,8 +35,8 @@ func newSeats(all, each int, busy func() bool) *seats {
 	return s
 }
 
-// take waits for a seat, which is given back to give. It returns the error of a
-// ctx that has ended.
+// take waits for a seat, which must be returned with give. It returns an error
+// if ctx ends first.
 func (s *seats) take(ctx context.Context, entityType string) (*seat, error) {
 	own := s.join(entityType)
 	select {
@@ -64,7 +64,7 @@ func (s *seats) give(entityType string, back *seat) {
 	s.quit(entityType)
 }
 
-// join counts a user of a type's seats.
+// join adds a user of a type's seats.
 func (s *seats) join(entityType string) *typeSeats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *seats) join(entityType string) *typeSeats {
 	return own
 }
 
-// quit takes a user back that has given its seat back, if it had one.
+// quit removes a user of a type's seats, which must have returned its seat.
 func (s *seats) quit(entityType string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

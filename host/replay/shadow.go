@@ -18,35 +18,37 @@ import (
 )
 
 const (
-	// shadowTime bounds what one command takes, but for the pace.
+	// shadowTime bounds the time for one command, without the pace.
 	shadowTime = 10 * time.Second
-	// reachTime bounds how long the events before a command are waited for, that
-	// were not committed when it was decided, and reachEvery is between two looks.
+	// reachTime bounds the wait for the events before a command, which may not be
+	// committed yet when the command is decided. reachEvery is the polling
+	// interval.
 	reachTime  = 2 * time.Second
 	reachEvery = 2 * time.Millisecond
-	// shadowEvents is how many events are folded for one command.
+	// shadowEvents bounds the events replayed for one command.
 	shadowEvents = 10_000
-	// shadowIdle is how long an instance stays that gets no commands.
+	// shadowIdle is how long an idle instance is kept.
 	shadowIdle = 10 * time.Second
-	// openTime bounds one attempt to have a module, openAgain is between two, and
-	// openLast is how long what came of one counts: limits may have changed.
+	// openTime bounds one attempt to load a module. openAgain is the pause after a
+	// failed attempt, and openLast the time after which a loaded module is loaded
+	// again, because limits may have changed.
 	openTime  = 30 * time.Second
 	openAgain = 5 * time.Second
 	openLast  = time.Minute
 )
 
 var (
-	// errNotReached: the events before a command are not there.
+	// errNotReached: the events before a command are not committed yet.
 	errNotReached = errors.New("the events before the command are not committed")
-	// errFar: a state would take too many events.
+	// errFar: computing the state would take too many events.
 	errFar = errors.New("there are too many events to fold")
 	// errOther: another leader has written other events meanwhile.
 	errOther = errors.New("the command was decided after other events")
 )
 
-// Shadow has other modules decide the commands that wait for that, beside the
-// lanes, one at a time, until ctx ends. Nothing of what they decide goes
-// anywhere but into the tally of the command's watch.
+// Shadow lets shadow modules decide the queued commands, one at a time and
+// outside of the executors, until ctx ends. The decisions have no effect except
+// that they are counted in the tally of the command's watch.
 func (r *Replays) Shadow(ctx context.Context) {
 	s := &shadower{
 		machine: r.opts.Machine, shardOf: r.opts.ShardOf, beside: r.opts.Types.Beside, now: time.Now,
@@ -55,21 +57,21 @@ func (r *Replays) Shadow(ctx context.Context) {
 	s.run(ctx, r.opts.Types.Shadows().Queue())
 }
 
-// shadower decides commands again, in an instance of its own. It is for one
-// goroutine.
+// shadower decides commands a second time, in its own instance. It belongs to
+// one goroutine.
 type shadower struct {
 	machine *eventlog.Machine
 	shardOf func(sharding.EntityID) sharding.ShardID
-	// beside is how a module would serve a type.
+	// beside returns how a module would serve a type.
 	beside func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error)
 	now    func() time.Time
 	pace   *pace
 
-	watch  *trial.Watch    // that the fold is for; nil: none
-	served *modules.Served // how its module would serve; nil: it cannot be had
-	tried  time.Time       // when it was tried to have it
+	watch  *trial.Watch    // the watch of the fold; nil: none
+	served *modules.Served // how its module would serve the type; nil: it could not be loaded
+	tried  time.Time       // when it was last loaded
 	fold   fold
-	folded uint64 // events, for the last command
+	folded uint64 // events replayed for the last command
 }
 
 func (s *shadower) run(ctx context.Context, from *trial.Queue) {
@@ -89,13 +91,13 @@ func (s *shadower) run(ctx context.Context, from *trial.Queue) {
 	}
 }
 
-// leave gives the instance and the module back.
+// leave releases the instance and the module.
 func (s *shadower) leave() {
 	s.fold.close()
 	s.fold.module, s.fold.most, s.watch, s.served = nil, 0, nil, nil
 }
 
-// one compares a command and counts it.
+// one compares a command and counts the result.
 func (s *shadower) one(ctx context.Context, c *trial.Command) {
 	s.folded = 0
 	if !s.open(ctx, c) {
@@ -113,10 +115,11 @@ func (s *shadower) one(ctx context.Context, c *trial.Command) {
 	default:
 		c.For.Add(e, uint64(c.Fuel), uint64(fuel))
 	}
-	_ = s.pace.spend(ctx, int(s.folded)+entityCosts) // it fails where ctx ends, and so does run
+	_ = s.pace.spend(ctx, int(s.folded)+entityCosts) // it fails only if ctx ends, and then run ends too
 }
 
-// open has the module of a command's watch, or says in its tally why not.
+// open loads the module of a command's watch. If that fails, it returns false
+// and puts the reason into the tally.
 func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 	lasts := openLast
 	if s.served == nil {
@@ -141,9 +144,9 @@ func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 	return true
 }
 
-// asked is what a command's frames say.
+// asked is the content of a command's frames.
 type asked struct {
-	at      journal.Sequence // of the entity's last event before it
+	at      journal.Sequence // of the entity's last event before the command
 	name    string
 	payload []byte
 	source  abi.SourceKind
@@ -176,8 +179,8 @@ func askedBy(frames []byte) (q asked, err error) {
 	}
 }
 
-// compare decides a command by the other module, and says in what that differs.
-// An error says why it cannot.
+// compare lets the shadow module decide a command and returns how the decision
+// differs. An error means that the command cannot be compared.
 func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Example, fuel int64, err error) {
 	q, err := askedBy(c.Input)
 	if err != nil {
@@ -194,7 +197,7 @@ func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Examp
 	calm := context.AfterFunc(ctx, s.fold.interrupt)
 	defer func() {
 		if !calm() {
-			s.fold.close() // what was interrupted is not used again
+			s.fold.close() // an interrupted instance is not used again
 		}
 	}()
 	if err = s.state(ctx, c, q.at); err != nil {
@@ -210,7 +213,7 @@ func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Examp
 	}
 	was, failed := s.parse(c.Entity, c.Output)
 	switch {
-	case err != nil && (c.Failed || failed != nil): // so do both
+	case err != nil && (c.Failed || failed != nil): // both fail, so nothing differs
 	case err != nil:
 		e.In, e.Fault = trial.Fault, err.Error()
 	case c.Failed || failed != nil:
@@ -221,7 +224,8 @@ func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Examp
 	return e, fuel, nil
 }
 
-// refuses says why a node would not give the command to the module.
+// refuses returns the error with which a node would reject the command before
+// calling the module.
 func (s *shadower) refuses(q *asked) error {
 	r := &request.Request{Name: q.name, Payload: q.payload}
 	if q.source == abi.SourceEntity {
@@ -252,8 +256,8 @@ func (s *shadower) reached(ctx context.Context, id sharding.EntityID, at journal
 	}
 }
 
-// state makes the state that a command was decided on, by the other module, as
-// a lane does.
+// state computes the state on which a command was decided, with the shadow
+// module, as an executor does.
 func (s *shadower) state(ctx context.Context, c *trial.Command, at journal.Sequence) error {
 	shard := s.shardOf(c.Entity)
 	if at == 0 {
@@ -280,8 +284,8 @@ func (s *shadower) state(ctx context.Context, c *trial.Command, at journal.Seque
 	return err
 }
 
-// decide gives a command to the other module. An instance whose guest failed is
-// closed.
+// decide lets the shadow module handle a command. If the guest fails, the
+// instance is closed.
 func (s *shadower) decide(ctx context.Context, c *trial.Command) (out *abi.Output, fuel int64, err error) {
 	if s.fold.guest == nil {
 		return nil, 0, guest.ErrInstanceDead
@@ -298,7 +302,7 @@ func (s *shadower) decide(ctx context.Context, c *trial.Command) (out *abi.Outpu
 	return out, fuel, err
 }
 
-// parse reads what a guest answered, as a lane does; it keeps raw.
+// parse parses a guest's answer, as an executor does. It keeps raw.
 func (s *shadower) parse(id sharding.EntityID, raw []byte) (*abi.Output, error) {
 	out := &abi.Output{}
 	if err := abi.ParseOutput(out, raw, s.served.Mode(), s.served.Limits); err != nil {

@@ -15,22 +15,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Stepper folds the history of one entity event by event, without a node, as
-// Verify does: with one module, in an instance of its own. It may take commands
-// on top of that, whose events stay in it. It is for one goroutine; Close ends
-// it.
+// Stepper replays the history of one entity event by event with one module, in
+// its own instance and without a node. It can also handle commands on top of
+// the history; their events affect only the stepper's state. It belongs to one
+// goroutine. The caller must Close it.
 type Stepper struct {
 	fold  fold
 	walk  walk
 	about manifest.EntityType
-	// refuses says why a node would not give a command to the guest.
+	// refuses returns the error with which a node would reject a command.
 	refuses func(*request.Request) error
 	limits  abi.Limits
-	frames  []byte // of a command
+	frames  []byte // buffer for a command's frames
 }
 
-// StepEvent is an event of a history, or the end of a life, as readers of
-// events see it.
+// StepEvent is an event of a history, or its tombstone, as readers of events
+// see it.
 type StepEvent struct {
 	Sequence   uint64
 	RecordedAt int64 // unix nanoseconds
@@ -38,17 +38,17 @@ type StepEvent struct {
 	Payload    []byte
 }
 
-// StepCommand is a command on top of a history.
+// StepCommand is a command to handle on top of a history.
 type StepCommand struct {
 	Name    string
 	Payload []byte
 	ID      string
 	Now     int64  // unix nanoseconds
-	Seed    uint64 // of its random numbers
+	Seed    uint64 // seeds its random numbers
 }
 
-// NewStepper begins with the initial state. lines is told what the guest
-// writes; nil: nobody is.
+// NewStepper returns a Stepper in the initial state. lines receives what the
+// guest writes; nil discards it.
 func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limits abi.Limits, lines func(level abi.LogLevel, text []byte)) (*Stepper, error) {
 	about, index, ok := m.Manifest().Type(id.Type)
 	if !ok {
@@ -67,19 +67,19 @@ func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limi
 	return s, nil
 }
 
-// Begin has it go on from a state that the module has made, or that a durable
-// type was in, at an event. version is that of a durable state, as its event
-// says; 0 is the module's own. The error is that of the guest, which may not
-// take it, or a *manifest.UnreadStateError.
+// Begin replaces the state with one that the module has written, or with a
+// state of a durable type, at the given event. version is the version of a
+// durable state, as its event says; 0 is the module's own. The error is the
+// guest's, if it rejects the state, or a *manifest.UnreadStateError.
 func (s *Stepper) Begin(ctx context.Context, sequence uint64, state []byte, version int) error {
 	s.walk.at = journal.Sequence(sequence)
 	return s.fold.start(ctx, s.walk.id, s.walk.at, given{append([]byte{}, state...), version})
 }
 
-// Close ends it.
+// Close releases the instance.
 func (s *Stepper) Close() { s.fold.close() }
 
-// Step folds the next event.
+// Step applies the next event.
 func (s *Stepper) Step(ctx context.Context, e StepEvent) error {
 	if journal.Sequence(e.Sequence) != s.walk.at+1 {
 		return fmt.Errorf("%w: event %d follows event %d", journal.ErrDamaged, e.Sequence, s.walk.at)
@@ -93,17 +93,17 @@ func (s *Stepper) Step(ctx context.Context, e StepEvent) error {
 	return s.walk.settle(ctx)
 }
 
-// State is the state after the last step.
+// State returns the state after the last step.
 func (s *Stepper) State() ([]byte, error) {
 	state, err := s.fold.snapshot()
 	return bytes.Clone(state), err
 }
 
-// Command gives the guest a command of a client of whom nothing is known, also
-// one that clients may not send. What it decides is in the state from then on,
-// and nowhere else: nothing is sent, and no timer is set. The output is valid
-// until the next call. A command that a node would not give to the guest is
-// refused: request.ErrUnknownCommand, or a *request.InvalidPayloadError.
+// Command lets the guest handle a command of an anonymous client; internal
+// commands are allowed. The decision changes only the stepper's state: nothing
+// is sent, and no timer is set. The output is valid until the next call. If a
+// node would reject the command before calling the guest, the error is
+// request.ErrUnknownCommand or a *request.InvalidPayloadError.
 func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, error) {
 	if s.fold.guest == nil {
 		return nil, guest.ErrInstanceDead
@@ -140,5 +140,5 @@ func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, erro
 	return out, nil
 }
 
-// Sequence is that of the last event.
+// Sequence returns the sequence of the last event.
 func (s *Stepper) Sequence() uint64 { return uint64(s.walk.at) }

@@ -18,27 +18,28 @@ import (
 )
 
 const (
-	// touchedAtOnce bounds the shards whose touched entities are folded at a time.
+	// touchedAtOnce bounds the concurrent calls of Touched.
 	touchedAtOnce = 2
-	// mostTouched bounds the entities of a shard that are folded.
+	// mostTouched bounds the entities of a shard that are replayed.
 	mostTouched = 1 << 18
-	// firstStride is how many entries of a shard are looked at first, from its
-	// end, for the last record of a module that served before; then ever more.
+	// firstStride is the length of the first search step, in log indexes from the
+	// end of the shard's log. The following steps grow.
 	firstStride = 64
-	// leastStride ends the search for it.
+	// leastStride ends the search once the interval is this short.
 	leastStride = 16
-	// mostUnread bounds the rows of one look whose records were cut.
+	// mostUnread bounds the entries with truncated records in one search step.
 	mostUnread = 16
 )
 
-// errPlenty ends the reading of an order.
+// errPlenty ends the reading of a shard's order early.
 var errPlenty = errors.New("that is enough of the order")
 
-// Touched folds, by the module of q, those entities of one shard whose newest
-// event is by none of q.WrittenNotBy: what other modules have written since
-// one of these served last. It tells which of them the module fails on, or of
-// which it does not list a type of those events. Where ctx ends before, it has
-// what was found until then, and is not complete.
+// Touched replays, with the module of q, the entities of one shard whose newest
+// event was written by none of the modules q.WrittenNotBy, that is, the
+// entities written by other modules since one of these last served. It reports
+// the entities on which the module fails, and those with events of types that
+// its manifest does not list. If ctx ends early, the result contains what was
+// found so far and is not complete.
 func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
 	select {
 	case r.touching <- struct{}{}:
@@ -70,24 +71,25 @@ func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.
 	return out, err
 }
 
-// cleanLook is a Touched that found nothing.
+// cleanLook is a query of Touched that found no problem.
 type cleanLook struct {
 	modules.FitQuery
-	end uint64 // the index of the log up to which it has looked
+	end uint64 // log index up to which the query looked
 }
 
-// answers reports whether a query asks for the same, up to the end of the look.
+// answers reports whether the old query answers q for the log up to end.
 func (l *cleanLook) answers(q modules.FitQuery) bool {
 	return l != nil && l.EntityType == q.EntityType && l.Digest == q.Digest && l.First == q.First && l.Within == q.Within && slices.Equal(l.WrittenNotBy, q.WrittenNotBy)
 }
 
-// cleanLooks are the last of each shard. They are safe for concurrent use.
+// cleanLooks holds the last clean query of each shard. It is safe for
+// concurrent use.
 type cleanLooks struct {
 	mu      sync.Mutex
 	byShard map[sharding.ShardID]*cleanLook
 }
 
-// last is nil where there was none.
+// last returns the last clean query of a shard, or nil.
 func (l *cleanLooks) last(shard sharding.ShardID) *cleanLook {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,27 +105,27 @@ func (l *cleanLooks) keep(shard sharding.ShardID, last *cleanLook) {
 	l.byShard[shard] = last
 }
 
-// touched folds the entities of one type and shard by one module.
+// touched replays the entities of one type and shard with one module.
 type touched struct {
 	Options
 	shard      sharding.ShardID
 	entityType string
 	before     []journal.Digest
-	first      meta.Part // that others have served first; zero is all
-	within     meta.Part // and that they serve by now
-	after      uint64    // an index of the log: what is up to it was looked at
-	end        uint64    // and what is up to this one is looked at now
+	first      meta.Part // part that other modules served first; zero means all
+	within     meta.Part // part that they serve now; zero means all
+	after      uint64    // log index up to which entries were checked earlier
+	end        uint64    // log index up to which entries are checked now
 
-	skipsTruncated bool // entities whose first events are gone are for Truncated
+	skipsTruncated bool // leave entities with truncated histories to Truncated
 
 	fold    fold
 	durable bool
-	listed  map[string]bool // types of events; nil: any
-	newest  journal.Digest  // the module of the last record that was folded
-	known   bool            // there was one
+	listed  map[string]bool // listed event types; nil: any
+	newest  journal.Digest  // module of the last replayed record
+	known   bool            // newest is set
 }
 
-// open finds the module.
+// open loads the module.
 func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	served := t.Types.Served(t.entityType)
 	if served == nil {
@@ -148,10 +150,10 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	return nil
 }
 
-// find returns the entities that may be touched: those with records behind the
-// last one that a module wrote that served before. It is found from the end of
-// the shard's order, in ever larger strides, so that it costs what was written
-// since, and not what is stored.
+// find returns the entities that may be touched: those with records after the
+// last record of a module in before. It searches for that record backwards from
+// the end of the shard's order in growing strides, so that the cost depends on
+// what was written since, and not on what is stored.
 func (t *touched) find(ctx context.Context) ([]string, error) {
 	t.end, _ = t.Machine.Applied(t.shard)
 	low, high, past := t.end, t.end, false
@@ -196,15 +198,16 @@ func (t *touched) find(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// outside reports that a row is of an entity that is not of a part.
+// outside reports whether the entity of a row is outside the part.
 func outside(part meta.Part, row *eventlog.OrderRow) bool {
 	return part != (meta.Part{}) && !part.Contains(sharding.EntityID{Type: string(row.Type), ID: string(row.ID)})
 }
 
-// beforeIn reports whether the first record of the type between two indexes, of
-// an entity that others have served from their beginning on, is by a module
-// that served before. One that was cut is passed over, and where nothing is
-// known it is said not to be: more is looked at then.
+// beforeIn reports whether the first readable record between two indexes was
+// written by a module in before. It considers only entities of the type that
+// other modules have served from the beginning of the rollout. Truncated
+// records are skipped. If no record is readable, it returns false, so that the
+// caller checks more.
 func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool, err error) {
 	unread := 0
 	_, err = t.Machine.ReadOrder(ctx, t.shard, after, func(row *eventlog.OrderRow) error {
@@ -215,7 +218,7 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 			return nil
 		}
 		if outside(t.first, row) {
-			return nil // those before may have served it long after others began
+			return nil // modules in before may have served this entity long after the others began
 		}
 		id, at, known := sharding.EntityID{Type: t.entityType, ID: string(row.ID)}, row.At, false
 		err := t.Machine.Read(ctx, t.shard, id, row.First, func(place journal.Position, r *journal.Record) error {
@@ -240,13 +243,13 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 	return found, err
 }
 
-// judge folds one entity, and notes what the module cannot do with it.
+// judge replays one entity and records how the module fails on it.
 func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
 	used := t.fold.guest != nil
 	at, ours, err := t.one(ctx, id, full)
 	var unlisted *unlistedError
 	if used && refuses(err) && !errors.As(err, &unlisted) {
-		// Once more, without what the entities before have left in the instance.
+		// Repeat it in a fresh instance, without leftovers of previous entities.
 		t.fold.close()
 		at, ours, err = t.one(ctx, id, full)
 	}
@@ -260,15 +263,15 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *modules.
 		return errors.Join(err, ctx.Err())
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // a guest whose call was interrupted shows nothing
+		return ctx.Err() // an interrupted guest proves nothing
 	}
 	if !ours {
-		return nil // it failed on what others have written before
+		return nil // it failed on events that modules in before have written
 	}
 	out.Entities++
 	if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
 		if at-1 <= eachEvents {
-			// Once more, event by event: at which does it fail?
+			// Repeat it event by event to find the event on which it fails.
 			t.fold.close()
 			if first, _, again := t.one(ctx, id, single); refuses(again) {
 				at, err = first, again
@@ -279,22 +282,23 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *modules.
 	return ctx.Err()
 }
 
-// unlistedError: the module does not list the type of an event.
+// unlistedError: the module's manifest does not list the type of an event.
 type unlistedError struct{ name string }
 
 func (e *unlistedError) Error() string {
 	return fmt.Sprintf("the module does not list events of type %s", e.name)
 }
 
-// refuses reports that the module cannot do something.
+// refuses reports whether an error means that the module cannot handle the
+// entity.
 func refuses(err error) bool {
 	var unlisted *unlistedError
 	return guestFails(err) || errors.As(err, &unlisted) || errors.Is(err, errCut)
 }
 
-// one folds an entity as a lane does, from the snapshot that the module would
-// load. at is the event that it was at, and ours says whether the newest record
-// is by a module that did not serve before.
+// one replays an entity as an executor does, from the snapshot that the module
+// would load. at is the last event reached. ours reports whether the newest
+// record was written by a module that is not in before.
 func (t *touched) one(ctx context.Context, id sharding.EntityID, b batches) (at journal.Sequence, ours bool, err error) {
 	t.fold.batches = b
 	info, err := t.Machine.Info(t.shard, id)
@@ -314,12 +318,12 @@ func (t *touched) one(ctx context.Context, id sharding.EntityID, b batches) (at 
 	if err == nil && t.known {
 		return w.at, t.others(t.newest), nil
 	}
-	ours, unread := t.ours(ctx, id, info.Sequence) // the newest record was not come to
+	ours, unread := t.ours(ctx, id, info.Sequence) // the newest record was not reached
 	return w.at, ours, cmp.Or(unread, err)
 }
 
-// look refuses an event whose type the module does not list, unless one of
-// those that served before has written it.
+// look rejects an event whose type the module does not list, unless a module in
+// before has written it.
 func (t *touched) look(r *journal.Record, i int) error {
 	if t.newest, t.known = r.Module, true; t.listed != nil && !t.listed[r.Events[i].Type] && t.others(r.Module) {
 		return &unlistedError{r.Events[i].Type}
@@ -327,11 +331,11 @@ func (t *touched) look(r *journal.Record, i int) error {
 	return nil
 }
 
-// others reports that a module did not serve before.
+// others reports whether a module is not in before.
 func (t *touched) others(by journal.Digest) bool { return !slices.Contains(t.before, by) }
 
-// ours reports whether the record of the newest event is by a module that did
-// not serve before.
+// ours reports whether the record of the newest event was written by a module
+// that is not in before.
 func (t *touched) ours(ctx context.Context, id sharding.EntityID, newest journal.Sequence) (ours bool, err error) {
 	err = t.Machine.Read(ctx, t.shard, id, newest, func(_ journal.Position, r *journal.Record) error {
 		ours = t.others(r.Module)
@@ -340,7 +344,8 @@ func (t *touched) ours(ctx context.Context, id sharding.EntityID, newest journal
 	return ours, err
 }
 
-// eventType is that of the event of a sequence; empty where it is not there.
+// eventType returns the type of the event at a sequence, or "" if the event
+// cannot be read.
 func (t *touched) eventType(ctx context.Context, id sharding.EntityID, at journal.Sequence) string {
 	v := verifier{Options: t.Options, shard: t.shard}
 	return v.eventType(ctx, id, at)

@@ -16,21 +16,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// mostTruncated bounds the entities of a shard whose comparison is kept,
+// mostTruncated bounds the entities of a shard whose comparison result is kept,
 // at 40 bytes each.
 const mostTruncated = 1 << 20
 
-// Truncated compares, by the module of q, those entities of one shard whose
-// first events are gone and that the module cannot build from a snapshot of its
-// own: the state that it makes of the snapshot that is left must be the one
-// that the module makes which serves the entity. It looks at every entity of
-// the type, but keeps which it has compared, so that the next look at the same
-// costs a scan of the shard's heads and the entities that were written or have
-// another snapshot since. Where ctx ends before, it has what was found until
-// then, and is not complete; the next look continues.
+// Truncated checks, with the module of q, the entities of one shard whose first
+// events are gone and that the module cannot rebuild from a snapshot of its
+// own. From the snapshot that is left, the module must reach the same state as
+// the module that serves the entity.
 //
-// A paced look takes its turn with verifications, and its time begins then. It
-// ends after an entity, so that each look compares one at least.
+// It scans every entity of the type, but it remembers which ones it has
+// compared. So the next call with the same query costs a scan of the entity
+// rows plus the comparison of entities that were written, or got a new
+// snapshot, since. If ctx ends early, the result contains what was found so far
+// and is not complete; the next call continues.
+//
+// A paced call waits for its turn among verifications, and its budget starts
+// then. It stops only between entities, so that each call compares at least
+// one.
 func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
 	seats, waiting := r.touching, ctx
 	if q.Paced {
@@ -76,10 +79,10 @@ func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out module
 	return out, err
 }
 
-// errEnough ends a look at the entities of a shard.
+// errEnough ends the scan of a shard's entities early.
 var errEnough = errors.New("enough entities were looked at")
 
-// comparison is what was compared with what.
+// comparison identifies which modules were compared on what.
 type comparison struct {
 	shard        sharding.ShardID
 	entityType   string
@@ -90,21 +93,20 @@ type comparison struct {
 	withinPrefix string
 }
 
-// comparedEntities are those that a module makes the same states of, by a hash
-// of the id.
+// comparedEntities holds the compared entities, keyed by a hash of the id.
 type comparedEntities map[uint64]comparedAt
 
-// comparedAt is what an entity was when it was compared. Whatever is written of
-// it later, or another snapshot, changes this.
+// comparedAt identifies what was compared of an entity. Any later write or new
+// snapshot changes it.
 type comparedAt struct {
-	last uint64 // the log index of its last record
+	last uint64 // log index of its last record
 	base journal.Sequence
-	// differs: the module makes another state of it.
+	// differs: the module computes a different state.
 	differs bool
 }
 
 // comparisons keeps the last comparison of each shard. It is safe for
-// concurrent use: a comparison is taken while it is continued.
+// concurrent use: a comparison is taken out while it is being continued.
 type comparisons struct {
 	mu      sync.Mutex
 	seed    maphash.Seed
@@ -141,14 +143,14 @@ type truncated struct {
 	verifier
 	q        modules.FitQuery
 	seed     maphash.Seed
-	loads    journal.SnapshotUse // of the tried module, without last resorts
+	loads    journal.SnapshotUse // what the tried module loads, except as a last resort
 	compared comparedEntities
-	until    time.Time // of a paced look, which ends then
-	looked   bool      // an entity was compared
+	until    time.Time // end of a paced call
+	looked   bool      // at least one entity was compared
 }
 
-// openBoth finds the module, and the one that serves the entities now: the
-// newer one of a rollout if the look is at its part.
+// openBoth loads the tried module and the one that serves the entities now. If
+// the query covers the part of a rollout, that is the newer module.
 func (t *truncated) openBoth(ctx context.Context) error {
 	if err := t.open(ctx, t.q.Digest); err != nil {
 		return err
@@ -173,9 +175,9 @@ func (t *truncated) openBoth(ctx context.Context) error {
 	return nil
 }
 
-// loadsOf accepts the snapshots that the tried module is to load as its own:
-// those of the modules before it if it is compared with all of them, and what
-// it loads already if it serves entities of the type.
+// loadsOf returns which snapshots the tried module is to load as its own: those
+// of all previous modules if q.Snapshots is set, and those it loads already if
+// it serves entities of the type.
 func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 	own := []journal.Digest{t.q.Digest}
 	if t.q.Snapshots {
@@ -187,8 +189,8 @@ func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 	return journal.SnapshotsBy(own...)
 }
 
-// candidates calls visit with the entities of the shard that may have to be
-// compared, by id.
+// candidates calls visit for the entities of the shard that may have to be
+// compared, in the order of their ids.
 func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID) error) error {
 	for after := ""; ; {
 		page, err := t.Machine.Page(t.shard, eventlog.PageQuery{Type: t.entityType, After: after, Limit: verifyPage, Looks: 16 * verifyPage})
@@ -208,15 +210,15 @@ func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID
 	}
 }
 
-// base is the head of an entity and the snapshot that the module would load of
-// it. concerned is false if the module has not to be compared on it.
+// base returns the entity row and the snapshot that the module would load.
+// concerned is false if the module need not be compared on this entity.
 func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventlog.Info, base *journal.Snapshot, concerned bool, err error) {
 	head, err = t.Machine.Info(t.shard, id)
 	if err != nil || head.Deleted || head.Sequence == 0 {
 		return head, nil, false, err
 	}
 	if serves := t.Types.For(id); serves == nil || serves.Digest != t.serving.digest {
-		return head, nil, false, nil // another module serves it, and continues to
+		return head, nil, false, nil // another module serves it, and will continue to
 	}
 	base, err = t.Machine.Snapshot(ctx, t.shard, id, t.loads, head.Sequence+1)
 	if base == nil && err == nil && head.Cut != nil {
@@ -225,8 +227,8 @@ func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventl
 	return head, base, true, err
 }
 
-// present ends the look at an entity of which the module would load a snapshot
-// of another one, because all that came before is gone.
+// present ends the scan at an entity for which the module would have to load a
+// snapshot of another module because the events before it are gone.
 func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
 	head, base, concerned, err := t.base(ctx, id)
 	if err != nil || !concerned || head.Cut == nil || base == nil || base.Module == t.q.Digest {
@@ -236,8 +238,8 @@ func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modu
 	return errEnough
 }
 
-// entity compares one entity, if the module would load a snapshot of another
-// one.
+// entity compares one entity if the module would load a snapshot of another
+// module.
 func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
 	if t.looked && !t.until.IsZero() && time.Now().After(t.until) {
 		return errEnough
@@ -251,7 +253,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	case err != nil:
 		return err
 	case base != nil && base.Module == t.q.Digest:
-		return nil // a snapshot of its own
+		return nil // the module has its own snapshot
 	case base != nil:
 		if now.base = base.Sequence; !slices.Contains(out.SnapshotsOf, base.Module) {
 			out.SnapshotsOf = append(out.SnapshotsOf, base.Module)
@@ -273,7 +275,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	t.looked = true
 	if base == nil {
 		whole, err := t.whole(ctx, id, head.Sequence)
-		if err == nil && whole { // all events since it was deleted last are there
+		if err == nil && whole { // all events since its last deletion exist
 			t.note(hash, now)
 		} else if err == nil {
 			out.Unreadable++
@@ -314,7 +316,7 @@ func (t *truncated) note(hash uint64, now comparedAt) {
 	}
 }
 
-// whole reports that all events of the entity's life are there.
+// whole reports whether all events of the entity's current life exist.
 func (t *truncated) whole(ctx context.Context, id sharding.EntityID, end journal.Sequence) (bool, error) {
 	err := (&walk{id: id, to: nothing{}}).read(ctx, t.Machine, t.shard, 0, end)
 	if errors.Is(err, errCut) {
@@ -323,18 +325,19 @@ func (t *truncated) whole(ctx context.Context, id sharding.EntityID, end journal
 	return err == nil, err
 }
 
-// nothing is a folder that makes no state.
+// nothing is a folder that computes no state.
 type nothing struct{}
 
 func (nothing) start(context.Context, sharding.EntityID, journal.Sequence, given) error { return nil }
 func (nothing) add(context.Context, event) error                                        { return nil }
 func (nothing) flush() error                                                            { return nil }
 
-// compareOne has both modules continue from the snapshot.
+// compareOne lets both modules continue from the snapshot and compares the
+// results.
 func (t *truncated) compareOne(ctx context.Context, id sharding.EntityID, head eventlog.Info, base *journal.Snapshot) (out Verified, err error) {
 	if head.Cut != nil {
 		out, err = t.settled(ctx, id, head.Sequence, base)
-		if errors.Is(err, errCut) { // a newer snapshot has cut what follows
+		if errors.Is(err, errCut) { // a newer snapshot has truncated the following events
 			return Verified{Uncompared: true}, nil
 		}
 		if err == nil && out.Difference != "" && !out.Fault {

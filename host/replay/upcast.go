@@ -19,47 +19,48 @@ import (
 
 const (
 	// maxUpcasting bounds the events that are upcast at a time, and
-	// maxUpcastingOfType those of one type: each takes a guest instance.
+	// maxUpcastingOfType those of one type, because each needs a guest instance.
 	maxUpcasting       = 4
 	maxUpcastingOfType = 2
-	// keptUpcasters is how many instances are kept for the next event.
+	// keptUpcasters is how many idle instances are kept.
 	keptUpcasters = maxUpcasting
-	// fuelOfEvent is the fuel for which an event that is upcast counts as another
-	// one that is folded: a piece of them takes some milliseconds. mostOfEvent is
-	// for how many it counts at most.
+	// fuelOfEvent is the fuel for which an upcast counts as one more replayed
+	// event in the pace: piece of them take some milliseconds. mostOfEvent bounds
+	// the count for one upcast.
 	fuelOfEvent = 20_000
 	mostOfEvent = 10 * piece
-	// keptUpcasts is of how many types and modules it is kept what they upcast.
+	// keptUpcasts bounds the cached descriptions of types and modules.
 	keptUpcasts = 256
 )
 
-// UpcastOptions of Upcasts; all are required.
+// UpcastOptions configure Upcasts. All are required.
 type UpcastOptions struct {
 	Types   *modules.Types
 	Modules *modules.Distribution
-	// ClusterVersion is that of the cluster.
+	// Level returns the cluster version.
 	Level func() sharding.ClusterVersion
-	// Busy reports that requests wait for lanes: what is upcast waits for them.
+	// Busy reports whether requests wait for executors, in which case upcasts
+	// pause.
 	Busy func() bool
 }
 
-// Upcasts make of stored events, for readers, what the modules that serve their
-// entities read them as: each beside the lanes, in instances of their own. It
-// is safe for concurrent use.
+// Upcasts converts stored events for readers into the form that the module
+// serving the entity reads them as. It uses its own instances, outside of the
+// executors. It is safe for concurrent use.
 type Upcasts struct {
 	level  func() sharding.ClusterVersion
 	active func(entityType string) *modules.Served
 	serves func(sharding.EntityID) *modules.Served
 	module func(context.Context, journal.Digest) (*guest.Module, error)
-	seats  *seats // one for each event that is upcast
+	seats  *seats // one for each concurrent upcast
 
 	mu     sync.Mutex
 	about  map[upcasterKey]upcasts
-	idle   []*upcaster // that was used last comes last
+	idle   []*upcaster // least recently used first
 	closed bool
 }
 
-// NewUpcasts makes Upcasts; Close ends them.
+// NewUpcasts returns Upcasts. The caller must Close it.
 func NewUpcasts(opts UpcastOptions) *Upcasts {
 	return &Upcasts{
 		level: opts.Level, active: opts.Types.Served, serves: opts.Types.For,
@@ -70,19 +71,19 @@ func NewUpcasts(opts UpcastOptions) *Upcasts {
 	}
 }
 
-// upcasterKey names a module as it serves a type.
+// upcasterKey identifies a module and a type that it serves.
 type upcasterKey struct {
 	digest     journal.Digest
 	entityType string
 }
 
-// upcasts is what a module says of a type.
+// upcasts describes how a module upcasts the events of a type.
 type upcasts struct {
 	index  uint32
-	old    map[string]string // types of events that it upcasts, and what of
-	most   int               // bytes of a payload
+	old    map[string]string // current type of each older event type
+	most   int               // maximum bytes of a payload
 	json   bool              // payloads are JSON
-	export bool              // it does so for readers
+	export bool              // the module exports the upcast function
 }
 
 // upcaster is an instance that upcasts the events of a type.
@@ -91,9 +92,9 @@ type upcaster struct {
 	guest *guest.Instance
 }
 
-// Check refuses to upcast the events of a type whose module does not do so for
-// readers though it has older forms, and in a cluster that may have nodes that
-// do not know of it.
+// Check returns an error if the events of a type cannot be upcast: if its
+// module has older event forms but does not export the upcast function, or if
+// the cluster version is too old, so that some nodes may not support it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
 	if level := u.level(); level < sharding.VersionUpcasts {
 		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionUpcasts, level)}
@@ -106,8 +107,8 @@ func (u *Upcasts) Check(ctx context.Context, entityType string) error {
 	return err
 }
 
-// of is what a module says of a type; refused where it has older forms, and no
-// export that upcasts them.
+// of returns the upcasts of a module and type. It returns an error if the
+// module has older event forms but does not export the upcast function.
 func (u *Upcasts) of(ctx context.Context, key upcasterKey) (upcasts, error) {
 	u.mu.Lock()
 	about, known := u.about[key]
@@ -146,7 +147,7 @@ func upcastsOf(t *manifest.EntityType) upcasts {
 	}
 	states := t.States()
 	if t.Kind != manifest.DurableState {
-		return about // states of others are in no event
+		return about // states of other types are not in events
 	}
 	for i := range t.ReadsStates {
 		about.old[manifest.StateEvent(t.ReadsStates[i].Version)] = states.Event()
@@ -155,11 +156,11 @@ func upcastsOf(t *manifest.EntityType) upcasts {
 	return about
 }
 
-// Upcast returns the type and the payload of an entity's event in the form of
-// today; those that it has where that is this one. The payload is the caller's.
-// Where ctx ends first it is the error of that, and the guest is ended too. It
-// is a *request.GuestFaultError, which names the event, where the guest fails
-// or makes what is no event of the type.
+// Upcast returns the type and payload of an entity's event in its current form,
+// which is unchanged if the event already has it. The caller owns the payload.
+// If ctx ends first, Upcast interrupts the guest and returns the error of ctx.
+// If the guest fails or returns an invalid event, the error is a
+// *request.GuestFaultError that names the event.
 func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (name string, payload []byte, err error) {
 	s := u.serves(id)
 	if s == nil {
@@ -202,8 +203,8 @@ func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.S
 	return "", nil, &request.GuestFaultError{Message: fmt.Sprintf("event %d (%s) of %s is not upcast: %v", at, e.Type, id, failed)}
 }
 
-// upcast returns the payload of an event as the guest reads it, which must be
-// of the type to, until ctx ends. An instance that has failed is to be closed.
+// upcast returns the payload that the guest makes of an event. The result must
+// have the event type to. If it fails, the instance must be closed.
 func (g *upcaster) upcast(ctx context.Context, about *upcasts, to string, event []byte) ([]byte, error) {
 	interrupted := make(chan struct{})
 	calm := context.AfterFunc(ctx, func() {
@@ -211,7 +212,7 @@ func (g *upcaster) upcast(ctx context.Context, about *upcasts, to string, event 
 		g.guest.Interrupt()
 	})
 	answer, err := g.guest.Upcast(about.index, event)
-	if !calm() { // what was interrupted is not used again
+	if !calm() { // an interrupted instance is not used again
 		<-interrupted
 		return nil, errors.Join(ctx.Err(), err)
 	}
@@ -230,7 +231,7 @@ func (g *upcaster) upcast(ctx context.Context, about *upcasts, to string, event 
 	return bytes.Clone(payload), nil
 }
 
-// take returns an instance that nobody else uses.
+// take returns an idle instance, or creates one.
 func (u *Upcasts) take(ctx context.Context, key upcasterKey, s *modules.Served) (*upcaster, error) {
 	u.mu.Lock()
 	if u.closed {
@@ -256,8 +257,8 @@ func (u *Upcasts) take(ctx context.Context, key upcasterKey, s *modules.Served) 
 	return &upcaster{key, guest}, nil
 }
 
-// put keeps an instance for the next event, in the place of the one that was
-// used longest ago.
+// put keeps an instance for later events and closes the least recently used one
+// if there are too many.
 func (u *Upcasts) put(g *upcaster) {
 	u.mu.Lock()
 	leaves := g
@@ -265,7 +266,7 @@ func (u *Upcasts) put(g *upcaster) {
 		u.idle, leaves = append(u.idle, g), nil
 	}
 	if len(u.idle) > keptUpcasters {
-		leaves = u.idle[0] // in a statement of its own: the next one moves them
+		leaves = u.idle[0] // read it before append shifts the slice
 		u.idle = append(u.idle[:0], u.idle[1:]...)
 	}
 	u.mu.Unlock()
@@ -274,7 +275,7 @@ func (u *Upcasts) put(g *upcaster) {
 	}
 }
 
-// Close ends the instances. Events that are asked for later are not upcast.
+// Close closes the instances. Later upcasts fail.
 func (u *Upcasts) Close(context.Context) error {
 	u.mu.Lock()
 	idle := u.idle

@@ -25,10 +25,11 @@ import (
 const (
 	// verifyPage is how many entities are listed at a time.
 	verifyPage = 512
-	// eachEvents bounds the histories that are searched for the first event that
-	// makes a difference: of longer ones the last is named.
+	// eachEvents bounds the histories that are searched for the first differing
+	// event. For longer ones the last event is reported.
 	eachEvents = 10_000
-	// bindingWait is for a binding that this node has not heard of yet.
+	// bindingWait bounds the wait for a binding that this node has not applied
+	// yet.
 	bindingWait = 10 * time.Second
 	// shownStateBytes is how much of a state a difference shows.
 	shownStateBytes = 160
@@ -37,8 +38,9 @@ const (
 )
 
 // Verify replays entities of one shard with a module and with the one that
-// serves their type, and tells what came of each. One runs at a time on a node;
-// others wait as long as ctx. It ends with the first error of tell.
+// serves their type, and passes each result to tell. Only one Verify runs at a
+// time on a node; others wait until ctx ends. It stops at the first error of
+// tell.
 func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verified) error) error {
 	select {
 	case r.verifying <- struct{}{}:
@@ -55,7 +57,7 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 	if q.Sample == 0 {
 		return v.each(ctx, func(id sharding.EntityID) error { return v.verify(ctx, id, tell) })
 	}
-	// A reservoir: each entity of the shard is as likely as any other.
+	// Reservoir sampling: each entity of the shard is equally likely.
 	sample, seen := make([]sharding.EntityID, 0, min(q.Sample, verifyPage)), 0
 	err := v.each(ctx, func(id sharding.EntityID) error {
 		if seen++; len(sample) < q.Sample {
@@ -71,30 +73,45 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 	return err
 }
 
-// verifier replays entities of one type and shard, one after the other, with
-// two modules at once.
+// verifier replays entities of one type and shard, one at a time, with two
+// modules: the tried one and the one that serves the type. Both must reach the
+// same state.
+//
+// The two replays differ on purpose: the tried module gets the events in other
+// batches and sees another clock and other random numbers, so that a state that
+// depends on one of these shows as a difference. Because a difference alone
+// does not tell which module is to blame, explain then compares each module
+// with itself. If the tried module disagrees with itself, it is at fault; if
+// the serving one does, nothing can be compared.
+//
+// States are compared at the end of a history, because each comparison costs a
+// snapshot of both guests. Only if they differ is the entity replayed again
+// with a comparison after each event, to find the first event that matters.
+// Instances are reused for the next entity, because creating one is expensive.
+// A failure in a reused instance is therefore repeated in a fresh one before it
+// counts.
 type verifier struct {
 	Options
 	shard      sharding.ShardID
 	entityType string
-	pace       *pace       // nil: none
-	revision   uint64      // of the binding that is compared with; 0: any
-	told       func() bool // no further difference is told; nil: all are
-	sameState  bool        // both modules say the same version of the state
-	// snapshotsOf are modules whose snapshots the one that serves loads.
+	pace       *pace       // nil: unlimited
+	revision   uint64      // required revision of the serving binding; 0: any
+	told       func() bool // further differences are not reported; nil: all are
+	sameState  bool        // both modules declare the same state version
+	// snapshotsOf are the modules whose snapshots the serving module loads.
 	snapshotsOf []journal.Digest
 	kind        manifest.Kind
 	encoding    manifest.Encoding
 	served      *modules.Served
 
 	tried, serving fold
-	id             sharding.EntityID // that is replayed
-	stepwise       bool              // the states are compared after each event
+	id             sharding.EntityID // entity being replayed
+	stepwise       bool              // compare the states after each event
 	alike          bool              // both are the same module
-	out            *Verified         // what comes of the entity that is replayed
+	out            *Verified         // result of the current entity
 }
 
-// errDiffers ends the replay of an entity: what differs is noted.
+// errDiffers ends the replay of an entity after a difference was recorded.
 var errDiffers = errors.New("the module differs")
 
 func (v *verifier) close() {
@@ -108,7 +125,7 @@ func (v *verifier) interrupt() {
 	v.serving.interrupt()
 }
 
-// open finds both modules.
+// open loads both modules.
 func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	t, err := v.bound(ctx)
 	if err != nil {
@@ -153,8 +170,8 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	return t.Fits(ctx, v.tried.module)
 }
 
-// bound is the type as it is served here, once this node has heard of the
-// binding that is asked for, or has had the time to.
+// bound returns the type as it is served here. It waits up to bindingWait for
+// the requested revision.
 func (v *verifier) bound(ctx context.Context) (*modules.Served, error) {
 	t := v.Types.Served(v.entityType)
 	if v.revision == 0 || t != nil && t.Revision == v.revision {
@@ -168,7 +185,8 @@ func (v *verifier) bound(ctx context.Context) (*modules.Served, error) {
 	return v.Types.Served(v.entityType), nil
 }
 
-// each calls visit with the entities of the shard that exist, by id.
+// each calls visit for the existing entities of the shard, in the order of
+// their ids.
 func (v *verifier) each(ctx context.Context, visit func(sharding.EntityID) error) error {
 	for after := ""; ; {
 		page, err := v.Machine.Page(v.shard, eventlog.PageQuery{Type: v.entityType, After: after, Limit: verifyPage, Looks: 16 * verifyPage})
@@ -186,7 +204,7 @@ func (v *verifier) each(ctx context.Context, visit func(sharding.EntityID) error
 	}
 }
 
-// verify replays one entity.
+// verify replays one entity and reports the result.
 func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(Verified) error) error {
 	head, err := v.Machine.Info(v.shard, id)
 	if err != nil || head.Sequence == 0 {
@@ -195,7 +213,7 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 	var base *journal.Snapshot
 	out, err := v.settled(ctx, id, head.Sequence, nil)
 	if errors.Is(err, errCut) {
-		// What is left begins with the snapshot that the module that serves loads.
+		// The remaining history begins with a snapshot that the serving module loads.
 		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.served.SnapshotUse, head.Sequence+1); base != nil && err == nil {
 			out, err = v.settled(ctx, id, head.Sequence, base)
 		} else if err == nil {
@@ -203,7 +221,8 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 		}
 	}
 	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents && (v.told == nil || !v.told()) {
-		// Once more, with a look after each event: where does it begin?
+		// Repeat it with a comparison after each event to find where the states
+		// diverge.
 		v.close()
 		if first, again := v.replay(ctx, id, head.Sequence, base, true); again == nil && first.Difference != "" {
 			out = first
@@ -213,7 +232,7 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 		err = v.explain(ctx, id, head.Sequence, base, &out)
 	}
 	if err = errors.Join(err, ctx.Err()); err != nil {
-		return err // a guest whose call was interrupted shows no difference
+		return err // an interrupted guest proves no difference
 	}
 	if v.sameState && out.Difference == "" && !out.Cut && !out.Uncompared {
 		if err := v.snapshots(ctx, id, head.Sequence, &out); err != nil {
@@ -226,8 +245,9 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 	return tell(out)
 }
 
-// snapshots has both modules go on from each snapshot that the one that serves
-// loads, and compares what they come to: the other says that it loads the same.
+// snapshots lets both modules continue from each snapshot that the serving
+// module loads, and compares the results. It matters because a module that
+// declares the same state version loads the same snapshots.
 func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end journal.Sequence, out *Verified) error {
 	for _, module := range slices.Concat(v.snapshotsOf, []journal.Digest{v.serving.digest}) {
 		for below := end + 1; ; {
@@ -252,8 +272,9 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 	return nil
 }
 
-// settled is replay, without what the entities before have left in the
-// instances: where a module fails that has had others, it has another go.
+// settled is replay, without leftovers of previous entities: if a module fails
+// in an instance that has held other entities, the replay is repeated in fresh
+// instances.
 func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (Verified, error) {
 	tried, serving := v.tried.guest != nil, v.serving.guest != nil
 	out, err := v.replay(ctx, id, end, base, false)
@@ -264,10 +285,10 @@ func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journa
 	return out, err
 }
 
-// replay lets both modules evolve the entity's state up to a sequence, from the
-// base or from the first event, and compares what they come to: after each
-// event, or in the end. It is errCut where the first events of a life are not
-// there.
+// replay lets both modules compute the entity's state up to a sequence, from
+// base or from the first event, and compares the results at the end or, if
+// stepwise, after each event. The error is errCut if the first events of a life
+// are missing.
 func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, stepwise bool) (Verified, error) {
 	var out Verified
 	v.out, v.stepwise = &out, stepwise
@@ -281,7 +302,7 @@ func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal
 	return out, err
 }
 
-// through is replay, until something differs.
+// through is replay up to the first difference.
 func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, base *journal.Snapshot) error {
 	if err := v.pace.spend(ctx, entityCosts); err != nil {
 		return err
@@ -308,11 +329,11 @@ func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, b
 	return v.reload(ctx, w.id, w.at)
 }
 
-// unknownVersion is of states in the snapshots of a module that was removed.
+// unknownVersion is the state version of snapshots of a removed module.
 const unknownVersion = -1
 
-// versionOf is the version of the states in a module's snapshots; 0 if it does
-// not matter.
+// versionOf returns the version of the states in a module's snapshots, or 0 if
+// it does not matter.
 func (v *verifier) versionOf(ctx context.Context, digest journal.Digest) (int, error) {
 	if v.kind != manifest.EventSourced || !v.tried.states.Migrates() && !v.serving.states.Migrates() {
 		return 0, nil
@@ -332,8 +353,8 @@ func (v *verifier) versionOf(ctx context.Context, digest journal.Digest) (int, e
 	return states.Version(), nil
 }
 
-// migrates reports that the tried module reads the states of the one that
-// serves as those of an earlier version.
+// migrates reports whether the tried module reads the serving module's states
+// as an earlier version.
 func (v *verifier) migrates() (from int, ok bool) {
 	from = v.serving.states.Version()
 	ok = v.kind == manifest.EventSourced && v.tried.states.Migrates() && v.tried.states.Given(from) != 0 && v.tried.states.Check(from) == nil
@@ -345,12 +366,13 @@ func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.S
 	if err := v.tried.start(ctx, id, at, v.givenTo(&v.tried, from)); err != nil {
 		return v.differs(at, err)
 	}
-	// What the serving module cannot do is no fault of the other.
+	// A failure of the serving module is not a fault of the tried one.
 	return v.serving.spoilt(v.serving.start(ctx, id, at, v.givenTo(&v.serving, from)))
 }
 
-// givenTo is a state as a module is given it. One whose event-sourced type lists
-// no versions gets states as they are: that it reads them is compared.
+// givenTo returns a state as a module gets it. An event-sourced type that lists
+// no versions gets states without one, and the comparison shows whether it
+// reads them.
 func (v *verifier) givenTo(f *fold, from given) given {
 	if v.kind == manifest.EventSourced && !f.states.Migrates() {
 		from.version = 0
@@ -391,9 +413,10 @@ func (v *verifier) flush() error {
 	return v.serving.spoilt(v.serving.flush())
 }
 
-// compare looks whether both states are the same. If the tried module migrates
-// those of the one that serves, its state must be what it makes of that one's:
-// to evolve and then migrate comes to the same as to migrate and then evolve.
+// compare compares the two states. If the tried module migrates states of the
+// serving module, it compares the tried state with the migrated serving state:
+// replaying and then migrating must give the same result as migrating and then
+// replaying.
 func (v *verifier) compare(at journal.Sequence) error {
 	if !v.serving.loaded {
 		return nil
@@ -427,8 +450,8 @@ func (v *verifier) compare(at journal.Sequence) error {
 	return nil
 }
 
-// reload has the module write its state twice, and load what it wrote: the
-// bytes must be the same.
+// reload lets the module write its state twice and load what it wrote. All the
+// bytes must be equal.
 func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.Sequence) error {
 	made, err := v.tried.snapshot()
 	if err != nil {
@@ -455,13 +478,15 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 	return nil
 }
 
-// fault notes what the module breaks or cannot do, whatever the other makes.
+// fault records that the tried module violates a rule or fails, independently
+// of the other one.
 func (v *verifier) fault(at journal.Sequence, what string) error {
 	v.out.At, v.out.Fault, v.out.Difference = at, true, what
 	return errDiffers
 }
 
-// differs notes what the module cannot do; other errors are passed on.
+// differs records a failure of the tried module's guest. It returns all other
+// errors.
 func (v *verifier) differs(at journal.Sequence, err error) error {
 	if !guestFails(err) {
 		return err
@@ -469,13 +494,13 @@ func (v *verifier) differs(at journal.Sequence, err error) error {
 	return v.fault(at, withWords(err))
 }
 
-// maxWords bounds what a difference quotes of what a guest wrote.
+// maxWords bounds the guest output quoted in a difference, in bytes.
 const maxWords = 512
 
-// withWords is the text of a failure and the end of what the guest wrote in the
-// call that failed, such as the text of a panic: "trap: unreachable" alone
-// explains nothing. Whoever verifies sees the states themselves, so this is
-// not subject to expose-guest-errors.
+// withWords returns the text of a failure with the end of what the guest wrote
+// in the failed call, such as the text of a panic, because "trap: unreachable"
+// alone explains nothing. It ignores expose-guest-errors, because callers of a
+// verification see the states themselves anyway.
 func withWords(err error) string {
 	var w interface{ LastWords() string }
 	if !errors.As(err, &w) || strings.Contains(err.Error(), w.LastWords()) {
@@ -488,7 +513,8 @@ func withWords(err error) string {
 	return err.Error() + "; the guest wrote: " + words
 }
 
-// patchOf is what turns one state into another, as far as it is told.
+// patchOf returns the operations that turn one state into another, within the
+// bounds.
 func patchOf(was, is []byte) (patch []PatchOperation, cut bool) {
 	patch, whole, _ := JSONPatch(was, is, maxPatch)
 	bytes := 0
@@ -501,7 +527,8 @@ func patchOf(was, is []byte) (patch []PatchOperation, cut bool) {
 	return patch, !whole
 }
 
-// same compares two states: as JSON values where they are, else as bytes.
+// same compares two states: as JSON values if the type uses JSON, otherwise as
+// bytes.
 func (v *verifier) same(a, b []byte) bool {
 	return same(a, b, v.encoding == manifest.JSON)
 }
@@ -523,7 +550,7 @@ func canonical(state []byte) ([]byte, bool) {
 	return text, err == nil
 }
 
-// shown is a state for people: as JSON text, or quoted.
+// shown formats a state for people: as JSON text, or quoted.
 func (v *verifier) shown(state []byte) string {
 	cut := state[:min(len(state), shownStateBytes)]
 	text := fmt.Sprintf("%q", cut)
@@ -536,38 +563,38 @@ func (v *verifier) shown(state []byte) string {
 	return text
 }
 
-// VerifyRequest says what to replay with which module.
+// VerifyRequest selects the entities and the module of a Verify.
 type VerifyRequest struct {
 	Shard      sharding.ShardID
 	EntityType string
 	Digest     journal.Digest
-	// Sample entities are drawn by Draw, a random number below its argument; 0
-	// is all of them.
+	// Sample is the number of entities to draw, or 0 for all. Draw returns a
+	// random number below its argument.
 	Sample int
 	Draw   func(below int) int
-	// Revision is that of the binding that is compared with; 0: the one that
-	// serves.
+	// Revision is the required revision of the serving binding; 0 accepts the
+	// current one.
 	Revision uint64
-	// Told, where it is set, reports that no further difference is told: where one
-	// begins is looked for no more.
+	// Told, if set, reports whether further differences will not be shown; then
+	// Verify does not search for where they begin.
 	Told func() bool
 }
 
-// Verified is what came of one entity.
+// Verified is the result for one entity.
 type Verified struct {
 	EntityID string
 	Events   uint64
-	// Cut: it was not replayed, because its first events were cut. Uncompared:
-	// the module that serves the type could not replay it.
+	// Cut: the entity was not replayed, because its first events are gone.
+	// Uncompared: the module that serves the type could not replay it.
 	Cut, Uncompared bool
-	// Difference is empty where the module agrees with the one that serves the
-	// type; At is the event at which it shows. Fault says that the module failed.
+	// Difference is empty if both modules agree; At is the event at which they
+	// diverge. Fault reports that the tried module failed.
 	Difference string
 	At         journal.Sequence
 	Fault      bool
-	EventType  string // of a fault, where it is one event's
-	// Patch turns the state by the module that serves into the other, where both
-	// are JSON; PatchCut says that it is longer than that.
+	EventType  string // of a fault, if it concerns one event
+	// Patch turns the serving module's state into the other one, if both are JSON.
+	// PatchCut reports that the patch is incomplete.
 	Patch    []PatchOperation
 	PatchCut bool
 }

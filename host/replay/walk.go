@@ -11,31 +11,31 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// folder makes a state of a history: what begins it, and each event in its
-// turn.
+// folder computes a state from a history: from an initial state and the events
+// in order.
 type folder interface {
-	// start makes the state of a sequence: the one given, or the initial one where
-	// that has no bytes. Events that were added and not flushed are forgotten.
+	// start sets the state at a sequence: the given one, or the initial one if it
+	// has no bytes. Events that were added and not flushed are discarded.
 	start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error
-	// add takes the next event, whose payload it does not keep. The guest may get
-	// it later.
+	// add takes the next event and does not keep its payload. The guest may get
+	// the event later.
 	add(ctx context.Context, e event) error
-	// flush has the guest get what was added.
+	// flush passes the added events to the guest.
 	flush() error
 }
 
-// given is a state that a folder begins with: nil bytes are none.
+// given is a state that a folder begins with. nil bytes mean none.
 type given struct {
 	state   []byte
-	version int // of a durable type's; 0: the module's own
+	version int // state version; 0: the module's own
 }
 
-// givenBy is the durable state of an event.
+// givenBy returns the durable state in an event.
 func givenBy(eventType string, state []byte) given {
 	return given{state, manifest.StateEventVersion(eventType)}
 }
 
-// event is one of a history, or the end of a life.
+// event is an event of a history.
 type event struct {
 	sequence   journal.Sequence
 	recordedAt int64 // unix nanoseconds
@@ -44,31 +44,33 @@ type event struct {
 }
 
 var (
-	// errDone ends the reading of a history.
+	// errDone ends the reading of a history early.
 	errDone = errors.New("the state is there")
-	// errCut: of the life that the state belongs to not all events are
-	// there, and no snapshot before it.
+	// errCut: some events of the current life are gone, and there is no snapshot
+	// before the first remaining one.
 	errCut = errors.New("the events of the state were cut")
 )
 
-// walk takes the history of one entity to a folder, event by event. It is the
-// only way through a history: what differs is who folds, and what is looked at.
+// walk passes the history of one entity to a folder, event by event. All
+// reading of histories goes through it; callers differ only in the folder and
+// in look.
 type walk struct {
 	id      sharding.EntityID
 	to      folder
-	durable bool // an event is the whole state: the last one alone is folded
-	// look, where it is set, sees each event before it is folded.
+	durable bool // an event holds the whole state, so only the last one is used
+	// look, if set, sees each event before it is added.
 	look func(r *journal.Record, i int) error
 
-	at     journal.Sequence // of the last event that was taken
-	events uint64           // that were taken
-	state  given            // of a durable type, not yet folded
-	held   bool             // there is one
+	at     journal.Sequence // sequence of the last event taken
+	events uint64           // number of events taken
+	state  given            // of a durable type, not yet passed to the folder
+	held   bool             // state is set
 }
 
-// read folds the events after from up to end, which were committed. Where the
-// first of them were cut, those of a life that begins after the cut are all
-// there; else it is errCut.
+// read passes the committed events after from, up to end, to the folder. If the
+// first of them were truncated, it continues with the first life that begins
+// after the truncation, because all events of that are there. If there is none,
+// the error is errCut.
 func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, from, end journal.Sequence) error {
 	if w.at = from; from >= end {
 		return nil
@@ -76,7 +78,7 @@ func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.Sha
 	if w.durable {
 		from = end - 1
 	}
-	missing := false // the first events of the life that is read
+	missing := false // the first events of the current life
 	records := func(_ journal.Position, r *journal.Record) error {
 		for i := range r.Events {
 			sequence := r.Expected + journal.Sequence(i) + 1
@@ -106,7 +108,7 @@ func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.Sha
 	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
 		missing = true
 		err = m.Read(ctx, shard, w.id, cut.First, records)
-		missing = missing || errors.As(err, &cut) // more was cut meanwhile
+		missing = missing || errors.As(err, &cut) // more was truncated meanwhile
 	}
 	switch {
 	case missing && (err == nil || errors.Is(err, errDone) || errors.As(err, new(*journal.CutError))):
@@ -117,7 +119,7 @@ func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.Sha
 	return w.settle(ctx)
 }
 
-// take folds the next event, sooner or later.
+// take passes the next event to the folder, at the latest at settle.
 func (w *walk) take(ctx context.Context, e event) error {
 	w.at = e.sequence
 	w.events++
@@ -128,7 +130,7 @@ func (w *walk) take(ctx context.Context, e event) error {
 	return w.to.add(ctx, e)
 }
 
-// endLife begins with the initial state behind a tombstone.
+// endLife starts from the initial state after a tombstone.
 func (w *walk) endLife(ctx context.Context, at journal.Sequence) error {
 	if err := w.settle(ctx); err != nil {
 		return err
@@ -137,7 +139,7 @@ func (w *walk) endLife(ctx context.Context, at journal.Sequence) error {
 	return w.to.start(ctx, w.id, at, given{})
 }
 
-// settle has the folder be at the last event.
+// settle brings the folder to the last event.
 func (w *walk) settle(ctx context.Context) error {
 	if !w.held {
 		return w.to.flush()
