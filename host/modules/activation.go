@@ -7,52 +7,53 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Stored tells whether there are entities of a type, those that are deleted
-// aside, once the logs of all shards have the fence, a revision of the bindings.
+// Stored reports whether a type has entities that are not deleted, judged by
+// the logs of all shards once they have reached fence, a revision of the
+// bindings.
 type Stored func(ctx context.Context, fence uint64) (bool, error)
 
-// Activation has a module serve an entity type.
+// Activation makes a module serve an entity type.
 type Activation struct {
 	EntityType string
 	Digest     journal.Digest
-	Limits     *Limits // nil: as they are
-	By         string  // who has it done, KIND:NAME
-	ForcedBy   string  // who has it done although the module does not fit, or empty
-	// Stored is asked where the module keeps states in another way than the one
-	// that serves; nil: that is not looked at.
+	Limits     *Limits // nil: unchanged
+	By         string  // who requested it, KIND:NAME
+	ForcedBy   string  // who forced it although the module is not compatible, or empty
+	// Stored is called if the module stores states in a different form than the
+	// serving one. nil skips that check.
 	Stored Stored
 	Allow  Allow
 	Truncated
-	// RestoredBinding are modules of which another cluster has proved that the module
-	// reads their snapshots, where the entities come from there.
+	// Restored are modules for which another cluster has proved that this module
+	// reads their snapshots, if the entities are imported from that cluster.
 	Restored meta.RestoredBinding
 }
 
-// Activated is what an activation led to.
+// Activated is the result of an activation.
 type Activated struct {
 	Revision  uint64
-	Verifying bool // the module serves once it is compared with truncated histories
+	Verifying bool // the module serves after it was compared on truncated histories
 }
 
-// Truncated says what a module that takes the place of another one does on
-// entities whose first events are gone. The zero value does not look at them:
-// the module loads none of the snapshots that are left of them then.
+// Truncated says how a module that replaces another one is checked on entities
+// whose first events are gone. The zero value skips the check; then the module
+// does not load the remaining snapshots of these entities.
 type Truncated struct {
-	Prove  bool // compare them before and while the type is held
-	Later  bool // of an activation: if there are such entities, the cluster proves the module after the call
-	Accept bool // another state than before is meant
-	Force  bool // the module serves all the same, and loads none of these snapshots
-	// Remark gets what a caller is told of it; nil: nobody is.
+	Prove  bool // compare them, before and while the type is write-paused
+	Later  bool // for an activation: if such entities exist, prove the module after the call
+	Accept bool // differing states are intended
+	Force  bool // activate without a proof; the module then loads none of these snapshots
+	// Remark receives warnings for the caller; nil discards them.
 	Remark func(string)
 }
 
-// Rebinding is a module that is to serve an entity type.
+// Rebinding is a module that is about to serve an entity type.
 type Rebinding struct {
 	EntityType string
-	Owner      string   // the subject that the type belongs to; empty for nobody
-	Types      []string // all that the module serves
+	Owner      string   // subject that owns the type; empty for none
+	Types      []string // all types of the module
 }
 
-// Allow says whether that may be, and to whom the type belongs from then on.
-// Nil allows it to everybody, and leaves the owner.
+// Allow decides whether the rebinding is permitted, and returns the type's new
+// owner. A nil Allow permits everything and keeps the owner.
 type Allow func(ctx context.Context, r Rebinding) (owner string, err error)

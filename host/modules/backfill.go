@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// copyPeriod is how often a node looks whether it has every module.
+	// copyPeriod is how often a node checks whether it has every module.
 	copyPeriod = 10 * time.Second
-	// copyTime bounds the fetching of one.
+	// copyTime bounds the fetching of one module.
 	copyTime = 30 * time.Second
-	// minCopyPause and maxCopyPause lie between attempts to fetch a module that
-	// no other node gave.
+	// minCopyPause and maxCopyPause bound the pause between attempts to fetch a
+	// module that no other node provided.
 	minCopyPause = 10 * time.Second
 	maxCopyPause = 10 * time.Minute
 )
 
-// backfill keeps a copy of every module of the cluster on this node, those
-// that no type is bound to as well: events were decided by them, and they would
-// be lost with the last of the nodes that they were uploaded to. One is fetched
-// at a time, in the background.
+// backfill keeps a copy of every module of the cluster on this node, including
+// modules without a bound type: they decided stored events, and would be lost
+// with the last node that they were uploaded to. It fetches one module at a
+// time in the background.
 type backfill struct {
 	modules func() []meta.Module
-	here    func(journal.Digest) bool // whole; it reads the module
+	here    func(journal.Digest) bool // exists and is intact; it reads the module
 	fetch   func(context.Context, journal.Digest) error
-	full    func() bool // the disk is
+	full    func() bool // the disk is full
 	sweep   func(ctx context.Context) (removed []journal.Digest)
 
-	seen    map[journal.Digest]bool // here since the start
+	seen    map[journal.Digest]bool // found here since the start
 	missing map[journal.Digest]missing
 }
 
@@ -40,7 +40,7 @@ type missing struct {
 	pause time.Duration
 }
 
-// run copies what this node lacks until ctx ends.
+// run copies missing modules to this node until ctx ends.
 func (d *Distribution) run(ctx context.Context) {
 	missing := backfill{
 		modules: func() []meta.Module { return d.view().Modules() },
@@ -77,7 +77,7 @@ func (b *backfill) run(ctx context.Context) {
 	}
 }
 
-// pass looks at all modules once.
+// pass checks all modules once.
 func (b *backfill) pass(ctx context.Context) {
 	for _, m := range b.modules() {
 		digest := journal.Digest(m.Digest)

@@ -10,8 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Changes returns the last changes of what serves a type, oldest first, by all
-// that was decided before. It fails with request.ErrUnknownType.
+// Changes returns the latest changes of the modules that serve a type, oldest
+// first. It waits until this node has applied all earlier metadata decisions.
+// It fails with request.ErrUnknownType.
 func (s *Service) Changes(ctx context.Context, entityType string) (out []BindingChange, err error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return nil, err
@@ -30,7 +31,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Binding
 	return out, nil
 }
 
-// by has a command keep who has it done, where the cluster keeps that.
+// by adds who requested a command, if the cluster version stores that.
 func by(view *meta.View, who string, command []byte) []byte {
 	if who == "" || view.ClusterVersion() < sharding.VersionChanges {
 		return command
@@ -38,13 +39,13 @@ func by(view *meta.View, who string, command []byte) []byte {
 	return meta.WithPrincipal(command, who)
 }
 
-// BindingChange is one change of what serves an entity type.
+// BindingChange is one change of the module that serves an entity type.
 type BindingChange struct {
 	Revision uint64
 	At       time.Time
-	Kind     string // as meta.ChangeKind
+	Kind     string // a meta.ChangeKind
 	Digest   journal.Digest
-	By       string // empty where that is not known
+	By       string // empty if not known
 	Forced   bool
 	TookBack uint64
 	meta.Part

@@ -15,8 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Counts tells other nodes what the two modules did here of each type that two
-// serve, and what another one decides too.
+// Counts returns, for other nodes, what this node counted for each of the
+// types: the counts of both modules during a rollout, and the comparisons of a
+// shadow module.
 func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err error) {
 	if len(entityTypes) > meta.MaxTypesPerModule {
 		return nil, fmt.Errorf("%w: counts of %d types", peer.ErrRefused, len(entityTypes))
@@ -26,7 +27,7 @@ func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err erro
 		if s := t.Served(name); s.canary() != nil {
 			window, older := s.Counts.Since()
 			same, newer := s.newer.Counts.Since()
-			if same == window { // the bindings do not move just now
+			if same == window { // false while the bindings are changing
 				c.Window, c.Older, c.Newer = window, counted(&older), counted(&newer)
 			}
 		}
@@ -41,7 +42,7 @@ func counted(c *trial.Counts) *peerv1.ModuleCounts {
 	return &peerv1.ModuleCounts{Commands: c.Commands, Rejections: c.Rejections, Faults: c.Faults, Took: c.Took[:]}
 }
 
-// EachCanary calls do with the types that two modules serve here.
+// EachCanary calls do for the types that two modules serve here.
 func (t *Types) EachCanary(do func(entityType string, older, newer *trial.Counter)) {
 	for name, s := range *t.types.Load() {
 		if s.newer != nil {
@@ -50,12 +51,13 @@ func (t *Types) EachCanary(do func(entityType string, older, newer *trial.Counte
 	}
 }
 
-// versions are what two modules did of a type, on all nodes.
+// versions are the counts of both modules of a type, over all nodes.
 type versions struct{ older, newer trial.Counts }
 
-// counts are what the modules of rollouts that go together did since those
-// began, on this node and on those that are up; silent of these did not say.
-// What nodes counted that have stopped since is lost.
+// counts returns the counts of both modules since the rollouts began, for
+// rollouts that go together. It covers this node and the other running nodes;
+// silent is how many of these did not answer. Counts of nodes that have stopped
+// since are lost.
 func (r *Rollouts) counts(ctx context.Context, going []meta.Binding) (by map[string]*versions, silent int, err error) {
 	by = map[string]*versions{}
 	windows := map[string]uint64{}
@@ -72,8 +74,9 @@ func (r *Rollouts) counts(ctx context.Context, going []meta.Binding) (by map[str
 	return by, silent, err
 }
 
-// ask gathers what this node and those that are up have counted; silent of
-// these did not say. What came is returned with an error too.
+// ask collects the counts of this node and of the running nodes; silent is how
+// many of these did not answer. It also returns the received counts with an
+// error.
 func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1.TypeCounts, silent int, err error) {
 	if all, err = r.types.Counts(entityTypes); err != nil {
 		return nil, 0, err
@@ -102,7 +105,8 @@ func addCounted(to *trial.Counts, c *peerv1.ModuleCounts) {
 	to.Add(&one)
 }
 
-// broken says which rule of rollouts that go together is broken, and why.
+// broken returns the first broken rule of rollouts that go together, and why it
+// is broken. why is empty if no rule is.
 func broken(going []meta.Binding, by map[string]*versions) (rule trial.Rule, why string, err error) {
 	rules, err := trial.ParseRules(going[0].Rollout.Rules)
 	if err != nil {

@@ -21,27 +21,28 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Distribution has the cluster's modules where they are needed: on a majority of
-// the nodes before they are acknowledged, and in the end on all. Its methods are
-// safe for concurrent use, and wait for other nodes as long as ctx allows.
+// Distribution brings the cluster's modules to the nodes: to a majority before
+// an upload is acknowledged, and eventually to all. Its methods are safe for
+// concurrent use, and wait for other nodes until ctx ends.
 type Distribution struct {
 	self   sharding.NodeID
 	view   func() *meta.View        // of the metadata
-	others func() []sharding.NodeID // the members that are up and heard, without this node
+	others func() []sharding.NodeID // the other members that are up and alive
 	peers  *peer.Peers
 	files  *guest.Registry // of this node
-	trust  *signing.Trust  // whose signatures count here
-	// catchUp waits for the metadata that is committed by now.
+	trust  *signing.Trust  // the signatures that this node trusts
+	// catchUp waits until all currently committed metadata is applied.
 	catchUp      func(context.Context) error
-	full         func() bool                  // the disk is: no copy is made
-	now          func() time.Time             // by which files are old
-	unknownSince map[journal.Digest]time.Time // of files, as sweep saw it
+	full         func() bool                  // the disk is full: nothing is copied
+	now          func() time.Time             // to determine the age of files
+	unknownSince map[journal.Digest]time.Time // when sweep first saw a file without a module in the metadata
 	logger       *slog.Logger
 }
 
-// Spread stores a module that is here on other nodes, and returns when a
-// majority of those that hold data has it: one that is acknowledged outlives
-// any minority. Proxies come and go, and are not counted.
+// Spread stores a module that is on this node on other nodes. It returns when a
+// majority of the nodes with data has it, so that an acknowledged module
+// survives the loss of any minority. Proxies do not count, because they come
+// and go.
 func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
 	others := d.others()
 	var to []sharding.NodeID
@@ -66,13 +67,13 @@ func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm [
 	return nil
 }
 
-// tally is what came of a call to several nodes.
+// tally is the result of calls to several nodes.
 type tally struct {
 	succeeded int
 	err       error // joined
 }
 
-// each calls nodes at once and waits for all.
+// each calls nodes concurrently and waits for all.
 func (d *Distribution) each(nodes []sharding.NodeID, call func(sharding.NodeID) error) tally {
 	errs := make([]error, len(nodes))
 	var calls sync.WaitGroup
@@ -89,8 +90,8 @@ func (d *Distribution) each(nodes []sharding.NodeID, call func(sharding.NodeID) 
 	return t
 }
 
-// Fetch gets a module that is not here from a node that has it: from holder
-// first, where that is given.
+// Fetch copies a module that is missing here from another node, from holder
+// first if it is given.
 func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
 	if d.files.Check(digest) == nil {
 		return nil
@@ -112,7 +113,7 @@ func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder 
 	return fmt.Errorf("fetch module %s: %w", digest, errors.Join(append(errs, request.ErrModuleNotLoaded)...))
 }
 
-// Module returns a compiled module, fetched first where it is not here.
+// Module returns a compiled module and fetches it first if it is missing here.
 func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	m, err := d.files.Module(ctx, digest)
 	var damaged *guest.DamagedModuleError
@@ -125,9 +126,9 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 	return d.files.Module(ctx, digest)
 }
 
-// ToRun is Module for one that is to be run on entities before it serves them,
-// or beside the module that does: it is refused if this node asks for signatures
-// and that of the module does not count. What serves is judged by Types.
+// ToRun is Module for a module that is run on entities before it serves them,
+// or alongside the serving module. It fails if this node requires signatures
+// and does not trust the module's. For modules that serve, Types checks that.
 func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	if err := d.signedHere(ctx, digest); err != nil {
 		return nil, err
@@ -135,19 +136,19 @@ func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder 
 	return d.Module(ctx, digest, holder)
 }
 
-// Prepare answers another node that is about to activate a module.
+// Prepare implements the request of another node that is about to activate a
+// module.
 func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error {
 	_, err := d.ToRun(ctx, digest, holder)
 	return err
 }
 
-// PrepareEverywhere returns when every node that can be reached has the module
-// compiled.
+// PrepareEverywhere returns when every reachable node has compiled the module.
 func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Digest) error {
 	done := d.each(d.others(), func(node sharding.NodeID) error {
 		err := d.peers.Prepare(ctx, node, peer.Digest(digest), d.self)
 		if err != nil && !d.peers.Heard(node) {
-			return nil // it went away meanwhile
+			return nil // it failed meanwhile
 		}
 		return err
 	})
@@ -160,7 +161,7 @@ func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Dig
 	return nil
 }
 
-// PrepareToRun is PrepareEverywhere for a module that this node runs first.
+// PrepareToRun is PrepareEverywhere, but loads the module on this node first.
 func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) error {
 	if _, err := d.ToRun(ctx, digest, ""); err != nil {
 		return err
@@ -168,13 +169,13 @@ func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) 
 	return d.PrepareEverywhere(ctx, digest)
 }
 
-// ServedEverywhere returns when every node that can be reached serves the
-// bindings up to the revision.
+// ServedEverywhere returns when every reachable node serves the bindings up to
+// the revision.
 func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
 	done := d.each(d.others(), func(node sharding.NodeID) error {
 		err := d.peers.AwaitBindings(ctx, node, revision)
 		if err != nil && !d.peers.Heard(node) {
-			return nil // it went away meanwhile
+			return nil // it failed meanwhile
 		}
 		return err
 	})

@@ -8,49 +8,52 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// FitQuery says what to compare with which module.
+// FitQuery selects the entities and the module of a compatibility check.
 type FitQuery struct {
 	Shard      sharding.ShardID
 	EntityType string
 	Digest     journal.Digest
-	Sample     int                 // entities that are replayed at most
+	Sample     int                 // maximum number of replayed entities
 	Draw       func(below int) int // a random number
-	Budget     time.Duration       // for the events, and for the sample
-	// PresenceOnly asks for Fit.Present alone; Digest is not looked at.
+	Budget     time.Duration       // for the events, and again for the sample
+	// PresenceOnly requests only Fit.Present. Digest is ignored.
 	PresenceOnly bool
-	// WrittenNotBy: all entities whose newest event is by none of these modules,
-	// in the place of a sample.
+	// WrittenNotBy selects all entities whose newest event was written by none of
+	// these modules, instead of a sample.
 	WrittenNotBy []journal.Digest
-	// First is the part of the type that others than these have served at first,
-	// and Within the one that they serve by now; zero where it was all.
+	// First is the part of the type that other modules than these served first,
+	// and Within the part that they serve now. Zero means all.
 	First, Within meta.Part
-	// Truncated: only entities whose first events are gone and of which the module
-	// has no snapshot of its own, all of them: what it makes of the one that is
-	// left is compared with what the module makes that serves the entity. With
-	// WrittenNotBy they are left out in the place of that. Snapshots: it is to
-	// load all snapshots of that one, so entities with all their events are
-	// compared too. Within is the part of a rollout that goes back.
+	// Truncated selects all entities whose first events are gone and of which the
+	// module has no snapshot of its own. From the remaining snapshot, the module's
+	// state is compared with that of the module that serves the entity. Together
+	// with WrittenNotBy, Truncated instead leaves these entities out. Snapshots
+	// says that the module will load all snapshots of the serving module, so that
+	// entities with all their events are compared too. Within is then the part of
+	// a rollout that is taken back.
 	Truncated, Snapshots bool
-	// Of Truncated: Paced holds the replay back, as a verification is, and looks at
-	// a shard until all of it was compared or something does not fit. Accept has
-	// entities of which the module makes another state compared once. With
-	// PresenceOnly it is asked whether there is one such entity.
+	// These apply to Truncated. Paced limits the rate as for a verification, and
+	// works on a shard until everything was compared or an incompatibility was
+	// found. Accept means that an entity with a differing state is compared only
+	// once. With PresenceOnly, the query asks whether such an entity exists.
 	Paced, Accept bool
-	// Fence: once the log of the shard has this revision of the bindings.
+	// Fence delays the check until the shard's log has reached this revision of
+	// the bindings.
 	Fence uint64
 }
 
-// Fit is what does not fit.
+// Fit is the result of a compatibility check.
 type Fit struct {
 	Missing  []MissingEvents // by type
 	Faults   []FitFault
-	Failing  int  // entities of faults, also of those beyond them
-	Entities int  // that were replayed
-	Complete bool // all stored events were looked at
-	Present  bool // there are entities, those that are deleted aside
-	// Of FitQuery.Truncated: entities of which the module makes another state, the
-	// first of them, the modules whose snapshots stand for those that were looked
-	// at, and how many the module that serves cannot read either.
+	Failing  int  // number of failing entities, including those not in Faults
+	Entities int  // number of replayed entities
+	Complete bool // all stored events were checked
+	Present  bool // entities exist that are not deleted
+	// Results of FitQuery.Truncated: the number of entities with a differing state
+	// and the first of them, the modules whose snapshots the checked entities
+	// begin with, and the number of entities that the serving module cannot read
+	// either.
 	Differing   int
 	Differences []FitFault
 	SnapshotsOf []journal.Digest
@@ -63,7 +66,7 @@ type MissingEvents struct {
 	Count     uint64
 }
 
-// FitFault is an entity that the module fails on.
+// FitFault is an entity on which the module fails.
 type FitFault struct {
 	EntityID  string
 	At        journal.Sequence
@@ -71,6 +74,6 @@ type FitFault struct {
 	Message   string
 }
 
-// MaxFitFaults bounds the faults that an answer has, and MaxFitMissing the types of
-// events that it names.
+// MaxFitFaults bounds the faults in an answer, and MaxFitMissing the event
+// types.
 const MaxFitFaults, MaxFitMissing = 100, 1024

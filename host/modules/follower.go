@@ -9,29 +9,30 @@ import (
 )
 
 const (
-	// maxFollowers bounds those of a node.
+	// maxFollowers bounds the followers of a node.
 	maxFollowers = 64
-	// batchLines and batchBytes bound what a follower gets at once.
+	// batchLines and batchBytes bound what one Read returns.
 	batchLines = 256
 	batchBytes = 64 << 10
 )
 
-// ErrManyFollowers: a node has as many followers as it may. Retry when one has
-// left.
+// ErrManyFollowers: the node has the maximum number of followers. Retry after
+// one has closed.
 var ErrManyFollowers = errors.New("the node has as many followers of lines as it may")
 
-// LineFollower reads the lines of a type, or of one entity. It is for one
+// LineFollower reads the lines of a type or of one entity. It belongs to one
 // goroutine.
 type LineFollower struct {
 	lines *GuestLines
 	of    sharding.EntityID
 	wake  chan struct{}
-	at    uint64 // the next line that is looked at
-	seen  uint64 // the number of the last one of the type
+	at    uint64 // index of the next line to check
+	seen  uint64 // number of the last line of the type that was seen
 }
 
-// Follow begins with the oldest line that is kept; without an id it is about
-// all entities of the type. It fails with ErrManyFollowers. Close ends it.
+// Follow returns a follower that begins with the oldest retained line. If of
+// has no id, it follows all entities of the type. It fails with
+// ErrManyFollowers. The caller must Close the follower.
 func (l *GuestLines) Follow(of sharding.EntityID) (*LineFollower, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,19 +56,19 @@ func (l *GuestLines) Follow(of sharding.EntityID) (*LineFollower, error) {
 	return f, nil
 }
 
-// Close lets another one follow.
+// Close makes room for another follower.
 func (f *LineFollower) Close() {
 	f.lines.mu.Lock()
 	defer f.lines.mu.Unlock()
 	delete(f.lines.followers, f)
 }
 
-// Wake gets a value when there may be more to read.
+// Wake returns a channel that receives a value when there may be more to read.
 func (f *LineFollower) Wake() <-chan struct{} { return f.wake }
 
-// Read returns the next lines, at most 64 KiB of them, and how many of the type
-// are lost since the reading before: they were overwritten, or never kept.
-// Where it returns nothing there is nothing more yet.
+// Read returns the next lines, at most 64 KiB, and how many lines of the type
+// were lost since the previous Read, because they were overwritten or
+// rate-limited. It returns nothing if there are no new lines.
 func (f *LineFollower) Read() (lines []GuestLine, lost uint64) {
 	l := f.lines
 	l.mu.Lock()

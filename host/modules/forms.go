@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// inputsOf is what a type may be asked, by its manifest. A schema that does not
-// compile holds nothing, and unread is told: a module that was stored by an
-// earlier release may have anything there, and what a module has as a
-// description need not be one that nodes can check.
+// inputsOf returns the commands and queries that a type accepts, by its
+// manifest. A schema that does not compile is ignored and reported to unread.
+// Such schemas exist because earlier releases stored any schema, and because a
+// valid schema need not be one that nodes can enforce.
 func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name string, err error)) entity.TypeInputs {
 	in := entity.TypeInputs{Commands: names(about.Commands), Queries: names(about.Queries)}
 	if about.Encoding != manifest.JSON {
@@ -37,16 +37,16 @@ func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name
 	return in
 }
 
-// RefusalsOf says why a type with that manifest would not take a command, also
-// one that clients may not send: request.ErrUnknownCommand or a
-// *request.InvalidPayloadError, or nil. Schemas that do not compile hold
-// nothing.
+// RefusalsOf returns a function that checks whether a type with this manifest
+// accepts a command. It returns request.ErrUnknownCommand, a
+// *request.InvalidPayloadError or nil. Internal commands are accepted. Schemas
+// that do not compile are ignored.
 func RefusalsOf(m *manifest.Manifest, about *manifest.EntityType) func(*request.Request) error {
 	t := entity.Type{TypeInputs: inputsOf(m, about, func(string, error) {})}
 	return t.RefusesCommand
 }
 
-// inputs are those of a type that is served, with its settings.
+// inputs returns the inputs of a served type, taking its settings into account.
 func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.TypeInputs {
 	name, checked := about.Name, !about.Unchecked
 	in := inputsOf(m, about, func(what string, err error) {
@@ -54,8 +54,8 @@ func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.
 			t.logger.Warn("payloads are not checked: the schema is none that nodes keep to", "entity_type", name, "name", what, "error", err)
 		}
 	})
-	// Nodes of the release before check nothing, and could not carry what is
-	// refused.
+	// Nodes of the previous release do not validate, and could not transport the
+	// rejection.
 	in.Forms.Checked = func() bool {
 		return t.metadata.View().ClusterVersion() >= sharding.VersionSchemas && t.settings.Checked(name, checked)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// moduleGuest lets lanes drive an engine's instance.
+// moduleGuest adapts an instance of the engine to entity.Guest for executors.
 type moduleGuest struct {
 	*guest.Instance
 	faults *faultCounts
@@ -24,7 +24,7 @@ type moduleGuest struct {
 
 	lines  *GuestLines
 	module journal.Digest
-	about  sharding.EntityID // that is visited; of a guest that has just started its type
+	about  sharding.EntityID // entity being called; without an id while the guest starts
 
 	profiles *profiles
 	shadows  *trial.Watches
@@ -36,15 +36,15 @@ func (g *moduleGuest) About(e sharding.EntityID) {
 	g.Sample(g.profiles.taken(e.Type))
 }
 
-// entity names the entity that the guest is called for.
+// entity returns the entity that the guest is called for.
 func (g *moduleGuest) entity() (entityType, id string) { return g.about.Type, g.about.ID }
 
-// line keeps what the guest writes.
+// line stores a line that the guest writes.
 func (g *moduleGuest) line(level abi.LogLevel, text []byte) {
 	g.lines.Add(g.about, g.module, LineLevel(min(max(level, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
 }
 
-// instantiate makes an instance for entities of a type.
+// instantiate creates an instance for entities of a type.
 func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.InstanceOptions, module journal.Digest, entityType string) (entity.Guest, error) {
 	g := &moduleGuest{faults: &t.faults, lines: t.lines, module: module, about: sharding.EntityID{Type: entityType}, profiles: &t.profiles, shadows: t.settings.Shadows}
 	opts.Lines, opts.About = g.line, g.entity
@@ -57,7 +57,7 @@ func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.Ins
 	return g, nil
 }
 
-// env is what the engine gives the guest, within the call's own budget.
+// env returns the engine's environment for a call and sets the call's budget.
 func (g *moduleGuest) env(env entity.Env) guest.Env {
 	if env.Fuel != g.fuel {
 		g.fuel = env.Fuel
@@ -67,7 +67,7 @@ func (g *moduleGuest) env(env entity.Env) guest.Env {
 }
 
 func (g *moduleGuest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
-	if g.about.ID == "" { // the first visit has begun before there was a guest
+	if g.about.ID == "" { // the first guest call began before the guest existed
 		frames := abi.NewReader(frames)
 		if f, ok, err := frames.Next(); ok && err == nil && f.Kind == abi.InEntityID {
 			g.about.ID = string(f.Body)
@@ -104,8 +104,8 @@ func (g *moduleGuest) Handle(handle uint64, frames []byte, env entity.Env) ([]by
 	return out, g.ended(err)
 }
 
-// offer has another module decide the command too, beside the lanes. A call
-// that was cut off shows nothing.
+// offer queues a command for the shadow module, which decides it outside of the
+// executors. An aborted call is not offered, because it proves nothing.
 func (g *moduleGuest) offer(w *trial.Watch, frames, out []byte, env entity.Env, err error) {
 	if errors.Is(err, guest.ErrDeadline) || errors.Is(err, guest.ErrInterrupted) {
 		return
@@ -113,7 +113,7 @@ func (g *moduleGuest) offer(w *trial.Watch, frames, out []byte, env entity.Env, 
 	w.Offer(trial.Command{Entity: g.about, Input: frames, Output: out, Failed: err != nil, Now: env.Now, Seed: env.Seed, Fuel: g.Fuel()})
 }
 
-// rejects reports that what a guest answered refuses a command.
+// rejects reports whether a guest's answer rejects the command.
 func rejects(out []byte) bool {
 	for frames := abi.NewReader(out); ; {
 		switch f, ok, err := frames.Next(); {
@@ -130,8 +130,8 @@ func (g *moduleGuest) Query(handle uint64, frames []byte, env entity.Env) ([]byt
 	return out, g.ended(err)
 }
 
-// ended counts a fault of the guest, and says in the lanes' words that a call
-// was cut off.
+// ended counts a fault of the guest, and converts the errors of aborted calls
+// to those that executors expect.
 func (g *moduleGuest) ended(err error) error {
 	if err == nil {
 		return nil
@@ -154,7 +154,7 @@ func (g *moduleGuest) ended(err error) error {
 	return err
 }
 
-// faultCounts are a node's guest faults by kind.
+// faultCounts counts a node's guest faults by kind.
 type faultCounts [guest.FaultKinds]atomic.Uint64
 
 func (f *faultCounts) count(err error) {

@@ -14,27 +14,27 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// holdTime bounds the look at a type that is held. The coordinator ends holds
-// that last longer than twice as long.
+// holdTime bounds a check that runs while a type is write-paused. The metadata
+// leader ends pauses that last longer than twice that time.
 const holdTime = 15 * time.Second
 
-// holds keep the entities of types from leaving records while they are looked
-// at, until the types are bound in another way. They are for one goroutine.
+// holds pauses the writes of types while their entities are checked, until the
+// types are bound to a different module. It belongs to one goroutine.
 type holds struct {
 	*Service
 	held []heldType
 }
 
-// heldType is a type whose entities leave no records since a revision. If it is
-// not known whether it is held, at is 0 and over the revision it was served
-// under.
+// heldType is a type that is write-paused since the revision at. If it is not
+// known whether the pause took effect, at is 0. over is the revision under
+// which the type was served.
 type heldType struct {
 	name     string
 	over, at uint64
 }
 
-// hold holds a type that is served under the revision over, and returns the one
-// since which it is held.
+// hold pauses the writes of a type that is served under the revision over, and
+// returns the revision of the pause.
 func (h *holds) hold(ctx context.Context, entityType string, over uint64) (uint64, error) {
 	res, unknown, err := h.repeat(ctx, meta.PauseTypeWrites(entityType, over))
 	if err == nil || unknown {
@@ -43,9 +43,10 @@ func (h *holds) hold(ctx context.Context, entityType string, over uint64) (uint6
 	return res.Revision, err
 }
 
-// repeat carries out a command that has the same effect if it is carried out
-// twice, so that a change of the metadata's leader does not end what it is a
-// part of. If it fails, unknown says that it may have taken effect.
+// repeat executes an idempotent command and repeats it if the outcome is
+// unknown, so that a leader change of the metadata does not abort the whole
+// operation. If repeat fails, unknown reports that the command may have taken
+// effect.
 func (s *Service) repeat(ctx context.Context, command []byte) (res meta.Result, unknown bool, err error) {
 	for {
 		res, err = s.metadata.Do(ctx, command)
@@ -57,15 +58,15 @@ func (s *Service) repeat(ctx context.Context, command []byte) (res meta.Result, 
 		case errors.Is(err, cluster.ErrUnknownOutcome):
 			unknown = true
 		case unknown && (errors.As(err, &elsewhere) || errors.Is(err, peer.ErrUnavailable)):
-			err = fmt.Errorf("%w: %v", cluster.ErrUnknownOutcome, err) // of the attempt before
+			err = fmt.Errorf("%w: %v", cluster.ErrUnknownOutcome, err) // of the previous attempt
 		}
 		return res, unknown, err
 	}
 }
 
-// release ends the holds if err says that nothing was bound. It waits for a
-// leader of the metadata longer than callers do, because commands wait as long
-// as a type is held. What it does not come to is the coordinator's.
+// release ends the pauses if err reports that nothing was bound. It waits for a
+// metadata leader longer than callers do, because commands wait while a type is
+// paused. If it fails, the metadata leader ends the pauses later.
 func (h *holds) release(ctx context.Context, err error) {
 	if err == nil || len(h.held) == 0 {
 		return
@@ -94,15 +95,16 @@ func (h *holds) releaseOne(ctx context.Context, t heldType) error {
 	return err
 }
 
-// heldSince is a hold of a type, and when the runner saw it first.
+// heldSince is a write pause of a type, and when the runner first saw it.
 type heldSince struct {
 	revision uint64
 	at       time.Time
 }
 
-// releaseOverdue ends the holds of types that have lasted for long: whoever
-// holds one ends it by itself, unless it has stopped. What that one would bind
-// later is refused then, for the type is served under another revision.
+// releaseOverdue ends write pauses that have lasted too long. The holder of a
+// pause ends it itself unless it has stopped. If it tries to bind a module
+// later, the metadata rejects that, because the type is then served under a
+// different revision.
 func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 	for _, b := range r.overdue(view) {
 		releasing, cancel := context.WithTimeout(ctx, lookTime)
@@ -112,7 +114,7 @@ func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 	}
 }
 
-// overdue are the bindings whose hold this node has seen for long.
+// overdue returns the bindings whose pause this node has seen for too long.
 func (r *Rollouts) overdue(view *meta.View) (all []meta.Binding) {
 	for _, b := range view.Bindings() {
 		since := r.held[b.EntityType]

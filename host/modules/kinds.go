@@ -16,13 +16,13 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// replaceTries bounds how often an activation looks again because another one
-// came between.
+// replaceTries bounds how often an operation is repeated because of a
+// concurrent change.
 const replaceTries = 4
 
-// replace has the module serve in the place of the one that does, once it is
-// known to fit what is stored. It names the revision that it has looked at, so
-// that no other is bound meanwhile unseen.
+// replace makes the module serve instead of the current one, once it is known
+// to be compatible with the stored entities. The command names the revision
+// that was checked, so that a concurrent change makes it fail.
 func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (Activated, error) {
 	for try := 1; ; try++ {
 		if err := s.metadata.CatchUp(ctx); err != nil {
@@ -72,7 +72,8 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 	}
 }
 
-// refused is what callers are told of a command that does not fit the metadata.
+// refused converts an error of the metadata about a conflicting command for
+// callers.
 func refused(err error) error {
 	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
 		return &status.RefusedError{Reason: err.Error()}
@@ -83,8 +84,8 @@ func refused(err error) error {
 	return err
 }
 
-// order is the command that binds in the place of b, which is the zero Binding
-// for a type that nothing serves.
+// order returns the command that replaces the binding b. b is the zero Binding
+// if nothing serves the type.
 func order(view *meta.View, b meta.Binding, a Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
@@ -99,25 +100,25 @@ func order(view *meta.View, b meta.Binding, a Activation) []byte {
 	}
 }
 
-// kinds are the types of which a module says that they are kept in another way
-// than the one that serves them has it: it would read the last event of an
-// entity as a state, a state as an event, or payloads that are no JSON. Where
-// none are stored it may serve them.
+// kinds are the types that the module declares with a different kind or
+// encoding than the serving module. It would misread the last event of an
+// entity as a state, a state as an event, or payloads that are not JSON. It may
+// serve such a type only if the type has no entities.
 type kinds struct {
 	holds
 	module *guest.Module
 	others []otherKind
 }
 
-// otherKind is one of them.
+// otherKind is one of these types.
 type otherKind struct {
 	meta.Binding
 	was, next *manifest.EntityType
 	stored    Stored
 }
 
-// look refuses a type that is kept in another way and has entities, and takes
-// one that has none in.
+// look rejects a type with a different kind or encoding if it has entities. If
+// it has none, look records the type for lookAgain.
 func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 	if stored == nil || b.Digest == meta.Digest(k.module.Digest()) {
 		return nil
@@ -129,7 +130,7 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 	was, _, one := now.Manifest().Type(b.EntityType)
 	next, _, other := k.module.Manifest().Type(b.EntityType)
 	if !one || !other || was.Kind == next.Kind && was.Encoding == next.Encoding || was.Kind == manifest.Transient {
-		return nil // of a transient type nothing is stored
+		return nil // transient types store nothing
 	}
 	o := otherKind{Binding: b, was: was, next: next, stored: stored}
 	if err := o.empty(ctx, 0); err != nil {
@@ -139,10 +140,9 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 	return nil
 }
 
-// lookAgain holds these types and looks at them again, when no entity of theirs
-// can come to be: one may have been made after the first look, and is not to be
-// made after this one. What is bound then over the revision that was looked at
-// ends the holds.
+// lookAgain pauses the writes of these types and checks them again, because an
+// entity may have been created after the first check. Binding over the checked
+// revision ends the pauses.
 func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	if view.ClusterVersion() < sharding.VersionWritePauses {
 		return nil
@@ -162,8 +162,8 @@ func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	return nil
 }
 
-// empty refuses a type that has entities, by what the logs of all shards have
-// when they have the fence.
+// empty returns an error if the type has entities, judged by the logs of all
+// shards once they have reached fence.
 func (o *otherKind) empty(ctx context.Context, fence uint64) error {
 	found, err := o.stored(ctx, fence)
 	if err != nil {

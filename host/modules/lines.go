@@ -10,25 +10,26 @@ import (
 )
 
 const (
-	// maxLines and maxBytes bound what a node keeps: the oldest make room.
+	// maxLines and maxBytes bound what a node keeps. The oldest lines are
+	// overwritten.
 	maxLines = 4096
 	maxBytes = 1 << 20
 	// maxTypes bounds the types whose lines are kept.
 	maxTypes = 4096
-	// bytesPerSecond is what the guests of a type have kept in a second, and burst
-	// what adds up of it; lineBytes is a line's own share. Who writes more does
-	// not push the lines of others out.
+	// bytesPerSecond limits the lines kept of a type's guests, and burst is the
+	// maximum they may save up, in bytes; lineBytes is the overhead charged for
+	// each line. The limit keeps one type from pushing out the lines of others.
 	bytesPerSecond = 64 << 10
 	burst          = 256 << 10
 	lineBytes      = 128
 	perByte        = int64(time.Second) / bytesPerSecond
 )
 
-// LineLevel says what a line is.
+// LineLevel is the level of a line.
 type LineLevel uint8
 
-// The levels of lines: those of a guest's log, in which what it writes to
-// standard output and error is Info, and the end of a call that failed.
+// The levels of lines: those of a guest's log, LineInfo for standard output and
+// error, and LineFault for the end of a failed call.
 const (
 	LineDebug LineLevel = iota
 	LineInfo
@@ -37,48 +38,48 @@ const (
 	LineFault
 )
 
-// String is the level's name.
+// String returns the name of the level.
 func (l LineLevel) String() string {
 	return [...]string{"debug", "info", "warn", "error", "fault"}[min(l, LineFault)]
 }
 
-// GuestLine is a line as a follower gets it. Its text is what the guest wrote: it is
-// hostile, and may hold what the guest was given.
+// GuestLine is a line as a follower gets it. The guest wrote the text: it is
+// hostile, and may contain the guest's input.
 type GuestLine struct {
 	At     time.Time
-	Entity sharding.EntityID // without an id where no entity was called
+	Entity sharding.EntityID // without an id if no entity was called
 	Module journal.Digest
 	Level  LineLevel
 	Text   string
 }
 
-// GuestLines are those of a node. The zero value is ready, and is safe for
-// concurrent use.
+// GuestLines keeps the newest lines of a node. The zero value is ready for use
+// and safe for concurrent use.
 type GuestLines struct {
-	// Now is time.Now where it is nil.
+	// Now replaces time.Now in tests.
 	Now func() time.Time
 
 	mu        sync.Mutex
 	types     map[string]*source
-	ring      []entry // made with the first line
+	ring      []entry // allocated with the first line
 	text      []byte
-	first     uint64 // the oldest line that is kept
+	first     uint64 // index of the oldest line
 	next      uint64
-	free      int // where in text the next line goes
+	free      int // offset in text of the next line
 	followers map[*LineFollower]struct{}
 }
 
-// source counts the lines of a type, those that are not kept too.
+// source counts the lines of a type, including those that are not kept.
 type source struct {
 	name  string
 	count uint64
-	paid  int64 // when all that was kept is paid for, unix nanoseconds
+	paid  int64 // when all kept lines are paid for, unix nanoseconds
 }
 
-// entry is a line that is kept: id and text lie in Lines.text.
+// entry is a kept line; id and text are in GuestLines.text.
 type entry struct {
 	of       *source
-	number   uint64 // among those of its type
+	number   uint64 // among the lines of its type
 	at       int64
 	module   journal.Digest
 	level    LineLevel
@@ -86,8 +87,8 @@ type entry struct {
 	id, text int // bytes
 }
 
-// Add keeps a line of an entity, or counts it where its type writes too much.
-// It keeps none of its arguments.
+// Add stores a line of an entity, or only counts it if its type exceeds the
+// rate. It keeps none of its arguments.
 func (l *GuestLines) Add(e sharding.EntityID, module journal.Digest, level LineLevel, text []byte) {
 	now := time.Now()
 	if l.Now != nil {
@@ -120,7 +121,7 @@ func (l *GuestLines) Add(e sharding.EntityID, module journal.Digest, level LineL
 	}
 }
 
-// take pays for a line of n bytes.
+// take charges a line of n bytes. It returns false if the rate is exceeded.
 func (s *source) take(now int64, n int) bool {
 	from := max(s.paid, now)
 	if from > now+2*burst*perByte {
@@ -140,7 +141,7 @@ func (l *GuestLines) keep(e entry, id string, text []byte) {
 	}
 	e.id, e.text = len(id), len(text)
 	n := e.id + e.text
-	if l.free+n > len(l.text) { // a line lies in one piece
+	if l.free+n > len(l.text) { // a line must be contiguous
 		for l.first < l.next && l.oldest().start >= l.free {
 			l.first++
 		}

@@ -10,53 +10,54 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Type is what the server needs to know of an entity type.
+// Type is what the server needs to know about an entity type.
 type Type struct {
 	Encoding request.Encoding
-	Module   journal.Digest // that serves the type
+	Module   journal.Digest // the serving module
 	Revision uint64         // of the binding
-	Limits   Limits         // of the type's own
-	ForcedBy string         // who bound it although it did not fit what was stored
-	// Sends and AcceptsFrom are the types that its entities may send to, and take
-	// messages from, as abi.MatchesType reads them.
+	Limits   Limits         // of the type
+	ForcedBy string         // who bound it although it was not compatible with stored entities
+	// Sends and AcceptsFrom are the types to which its entities may send and from
+	// which they accept messages, as abi.MatchesType interprets them.
 	Sends, AcceptsFrom []string
-	// IsForeign reports that another type is another owner's, so that the type
-	// takes its messages only if AcceptsFrom names it; nil for none.
+	// IsForeign reports whether another type has a different owner, so that the
+	// type accepts its messages only if AcceptsFrom names it. nil means that no
+	// type is foreign.
 	IsForeign func(entityType string) bool
 }
 
-// Limits are what a type is held to below what the nodes allow; 0 is what they
-// allow.
+// Limits bound a type below the limits of the nodes. 0 selects the node's
+// limit.
 type Limits struct {
 	CommandFuel, QueryFuel            int64 // units of fuel
-	MaxEvents, EventBytes, ReplyBytes int64 // of a command, of an event, of a reply
-	MemoryBytes, TypeMemoryBytes      int64 // of an instance, of all on a node
+	MaxEvents, EventBytes, ReplyBytes int64 // per command, bytes per event, bytes per reply
+	MemoryBytes, TypeMemoryBytes      int64 // of an instance, of all instances on a node
 	RatePerSecond                     int64 // commands on a node
-	FuelPerSecond, BytesPerSecond     int64 // of commands on a node: units of fuel, bytes of records
+	FuelPerSecond, BytesPerSecond     int64 // on a node: units of fuel, bytes of records
 }
 
-// Quotas are what uploads are held to.
+// Quotas limit uploads.
 type Quotas struct {
 	Used, Most Amounts
-	Retention  time.Duration // of what nothing needs; 0 is for ever
+	Retention  time.Duration // how long unneeded modules stay; 0: forever
 }
 
-// Amounts are of the modules of the cluster.
+// Amounts count modules of the cluster.
 type Amounts struct {
 	Modules int
 	Bytes   int64
-	OfOne   int // of one uploader
-	// BytesOfOne are those of the modules of one uploader.
+	OfOne   int // modules of one uploader
+	// BytesOfOne is the size of one uploader's modules.
 	BytesOfOne int64
 }
 
-// Upload is a module on its way into the cluster.
+// Upload is a module to be uploaded.
 type Upload struct {
 	Wasm      []byte
-	Signature []byte // of the module; empty is none
-	By        string // the subject that uploads it; empty: nobody is asked
-	// Resign says whether the uploader may put its signature in the place of
-	// another one, of a module that describes these types; nil allows it.
+	Signature []byte // of the module; may be empty
+	By        string // the uploading subject; empty if the node does not authenticate
+	// Resign checks whether the uploader may replace the existing signature of a
+	// module with these types. nil permits it.
 	Resign func(ctx context.Context, entityTypes []string) error
 }
 
@@ -68,27 +69,28 @@ type Module struct {
 	SizeBytes   int64
 	UploadedAt  time.Time
 	EntityTypes []string
-	Manifest    json.RawMessage   // as the module gave it
-	Owners      map[string]string // subjects, by those types of it that are served
-	// Verified is what came of verifying it, by those types of it that are served.
+	Manifest    json.RawMessage   // as the module provides it
+	Owners      map[string]string // owners of its served types
+	// Verified holds the verification results, by served type.
 	Verified map[string]VerifyResult
 	Parts    []ServedPart
-	// SignedBy is the name of the key that has signed it, or SignatureFault why
-	// its signature does not count here.
+	// SignedBy is the name of the key that signed the module. If the signature is
+	// not trusted here, SignatureFault is the reason instead.
 	SignedBy, SignatureFault string
-	// UnusedSince is zero where something needs it, or that is not known yet.
+	// UnusedSince is zero if the module is needed, or if that is not known yet.
 	UnusedSince time.Time
 }
 
-// ServedPart is what a module does of an entity type that another one serves: it is
-// on its way to serve it, or decides a share of its commands too.
+// ServedPart is what a module does for an entity type that another module
+// serves: it is rolled out, or it decides a share of the commands as a shadow.
 type ServedPart struct {
 	EntityType string
-	Rollout    *meta.Rollout // nil: it decides
-	Share      uint32        // of the commands that it decides
+	Rollout    *meta.Rollout // nil: the module is a shadow
+	Share      uint32        // share of the commands it decides as a shadow
 }
 
-// PartsOf are those of a module that has the entity types, in their order.
+// PartsOf returns the parts of a module with the given entity types, in their
+// order.
 func PartsOf(view *meta.View, digest meta.Digest, entityTypes []string) (out []ServedPart) {
 	for _, name := range entityTypes {
 		b, _ := view.Binding(name)

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are the parts that Modules work with. All are required.
+// Options configure Modules. All are required.
 type Options struct {
 	Self     sharding.NodeID
 	Shards   uint32 // data shards
@@ -21,15 +21,15 @@ type Options struct {
 	Files    *guest.Registry // of this node
 	Metadata *cluster.Metadata
 	Peers    *peer.Peers
-	Others   func() []sharding.NodeID // the members that are up and heard, without this node
-	ReadOnly func() bool              // the disk is: no copy is made
+	Others   func() []sharding.NodeID // the other members that are up and alive
+	ReadOnly func() bool              // the disk is full: nothing is copied
 	CaughtUp func() bool              // with the metadata that the cluster had at the start
-	Trust    *signing.Trust           // whose signatures count on this node
-	Lines    *GuestLines              // get what guests write
+	Trust    *signing.Trust           // the signatures that this node trusts
+	Lines    *GuestLines              // receives what guests write
 	Logger   *slog.Logger
 }
 
-// Modules are what a node has to do with modules, by subject.
+// Modules are the parts of a node that manage modules.
 type Modules struct {
 	Service      *Service
 	Rollouts     *Rollouts
@@ -40,8 +40,8 @@ type Modules struct {
 	Keys         *ShardKeys
 }
 
-// New makes the parts. It takes none of the options over: whoever opened them
-// closes them, after Run has returned.
+// New creates the parts. The caller keeps the ownership of the options and
+// closes them after Run has returned.
 func New(o Options) *Modules {
 	m := &Modules{Settings: newSettings(), Keys: newShardKeys(o.Shards, o.Metadata.View)}
 	m.Distribution = &Distribution{
@@ -57,15 +57,16 @@ func New(o Options) *Modules {
 	return m
 }
 
-// Looking says how entities are looked at in all shards. It comes before Run.
+// Looking sets how entities are checked in all shards. It must be called before
+// Run.
 func (m *Modules) Looking(look Look) { m.Service.look = look }
 
-// Moved has types called whenever later bindings are served, and settings when
-// those of types have changed. It comes before Run.
+// Moved sets callbacks: types is called when newer bindings are served, and
+// settings when settings of types have changed. It must be called before Run.
 func (m *Modules) Moved(types, settings func()) { m.Types.moved, m.Settings.moved = types, settings }
 
-// Run keeps types and settings up to the metadata, and copies the modules that
-// this node lacks, until ctx ends.
+// Run keeps types and settings in sync with the metadata, copies missing
+// modules to this node and drives rollouts, until ctx ends.
 func (m *Modules) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { m.Types.run(ctx) })

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Owner is the subject that a type belongs to, empty for nobody, by all that
-// was decided before. It fails with request.ErrUnknownType where nothing
-// serves the type.
+// Owner returns the subject that owns a type, or "" for none. It waits until
+// this node has applied all earlier metadata decisions. It fails with
+// request.ErrUnknownType if nothing serves the type.
 func (s *Service) Owner(ctx context.Context, entityType string) (string, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return "", err
@@ -26,8 +26,7 @@ func (s *Service) Owner(ctx context.Context, entityType string) (string, error) 
 	return b.Owner, nil
 }
 
-// SetOwner gives a type another owner, or none, once allow has nothing
-// against it.
+// SetOwner changes or removes the owner of a type, if allow permits it.
 func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error {
 	for try := 1; ; try++ {
 		was, err := s.Owner(ctx, entityType)
@@ -50,13 +49,14 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 	}
 }
 
-// foreignTo says which types are foreign to a type.
+// foreignTo returns a function that reports which types are foreign to a type.
 func (t *Types) foreignTo(to string) func(entityType string) bool {
 	return func(entityType string) bool { return t.metadata.View().IsForeign(to, entityType) }
 }
 
-// owned asks whether the module may serve b's type, which is entityType, and
-// has the command that makes it so keep or take the type's owner.
+// owned checks whether the module may serve b's type, which is entityType. The
+// returned function adds the resulting owner to the command that binds the
+// module.
 func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
 	o, err := ownership(ctx, view, b, entityType, digest, allow)
 	return func(command []byte) []byte {
@@ -67,7 +67,8 @@ func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType stri
 	}, err
 }
 
-// ownership asks whether the module may serve b's type; nil leaves the owner.
+// ownership checks whether the module may serve b's type and returns the change
+// of its owner; nil keeps the owner.
 func ownership(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (*meta.Ownership, error) {
 	if allow == nil {
 		return nil, nil

@@ -14,16 +14,16 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// mostProfiles bounds the entity types that are measured at a time.
+// mostProfiles bounds the entity types that are profiled at a time.
 const mostProfiles = 4
 
-// profiles are those that are being taken, by entity type.
+// profiles are the running profiles, by entity type.
 type profiles struct {
-	mu sync.Mutex // of changes
+	mu sync.Mutex // serializes changes
 	of atomic.Pointer[map[string]*guest.Profile]
 }
 
-// taken is the profile that is being taken of a type; nil for none.
+// taken returns the running profile of a type, or nil.
 func (p *profiles) taken(entityType string) *guest.Profile {
 	if of := p.of.Load(); of != nil {
 		return (*of)[entityType]
@@ -31,7 +31,7 @@ func (p *profiles) taken(entityType string) *guest.Profile {
 	return nil
 }
 
-// change adds a type's profile, or takes it away.
+// change adds the profile of a type, or removes it if to is nil.
 func (p *profiles) change(entityType string, to *guest.Profile) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +52,8 @@ func (p *profiles) change(entityType string, to *guest.Profile) error {
 	return nil
 }
 
-// Profile says where the guests of lanes spend their fuel for the entities of a
-// type, from now on for so long. It fails when ctx ends before.
+// Profile samples, for the given duration, where the guests of executors spend
+// their fuel for entities of a type. It fails if ctx ends before.
 func (t *Types) Profile(ctx context.Context, entityType string, long time.Duration) ([]GuestStack, error) {
 	p := guest.NewProfile(rand.Uint64())
 	if err := t.profiles.change(entityType, p); err != nil {
@@ -75,12 +75,12 @@ func (t *Types) Profile(ctx context.Context, entityType string, long time.Durati
 	return out, nil
 }
 
-// GuestStack is what guests have spent in one function, called by certain others.
+// GuestStack is the fuel spent under one call stack.
 type GuestStack struct {
-	Functions []string // the one that spends first
+	Functions []string // innermost first
 	Samples   int64
 	Fuel      int64
 }
 
-// ErrProfiling: what is asked for is being measured for somebody else.
+// ErrProfiling: too many profiles are running, or one of this type is.
 var ErrProfiling = status.New(connect.CodeResourceExhausted, "as many profiles of that are being taken as may be: wait until one has ended")

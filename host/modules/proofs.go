@@ -16,37 +16,40 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A module that takes the place of another one on a type with truncated
-// histories must read the snapshots that are all that is left of them. Whether
-// it does is compared on every such entity, twice: first while commands run, as
-// long as that takes, and then while the type is held, for what has changed
-// since. The second result is put into the metadata under the revision that
-// serves, and the binding made over that revision takes the list of modules
-// from it. Without that record the module loads none of these snapshots, and
-// the entities fail with request.ErrCut: nothing of them is lost.
+// Proofs for truncated histories.
+//
+// If the first events of an entity are gone, only its snapshots are left. A
+// module that replaces another one on such a type must be able to read the
+// other module's snapshots. That is proved by comparing both modules on every
+// such entity, twice: first while commands run, for as long as it takes, and
+// then for what has changed since, while the type is write-paused. The second
+// result is recorded in the metadata under the serving revision, and a binding
+// over that revision takes the list of readable modules from it. Without that
+// record the new module loads none of these snapshots, and the entities fail
+// with request.ErrCut; no data is lost.
 
-// shownProofs is how many entities a refusal names.
+// shownProofs is how many entities an error names.
 const shownProofs = 16
 
-// proof has the cluster record whose snapshots a module loads in the place of
-// the one that serves a type.
+// proof proves and records whose snapshots a module can load when it replaces
+// the module that serves a type.
 type proof struct {
 	*Service
 	b      meta.Binding
 	digest journal.Digest
-	accept bool // another state than before is meant
-	force  bool // without a proof the module serves all the same
+	accept bool // differing states are intended
+	force  bool // activate the module even without a proof
 	by     string
 	remark func(string)
-	always bool // the result is recorded even if no snapshots are named
+	always bool // record the result even if it lists no snapshots
 
-	needed    bool // the second look is to be made
-	snapshots bool // all snapshots of the serving module are to be loaded
+	needed    bool // the second comparison must be made
+	snapshots bool // the module is to load all snapshots of the serving module
 	forcedBy  string
 }
 
-// proving makes the first look. It refuses a module that fails on an entity or
-// makes another state of one.
+// proving makes the first comparison. It returns an error if the module fails
+// on an entity or computes a different state.
 func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, p proof) (*proof, error) {
 	p.Service, p.b, p.digest = s, b, m.Digest()
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
@@ -65,8 +68,8 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 	return &p, nil
 }
 
-// comparable reports that another module than m serves b's type, and that both
-// make states of its events.
+// comparable reports whether a module other than m serves b's type and both are
+// event-sourced with the same encoding, so that their states can be compared.
 func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Module) (bool, error) {
 	if s.look == nil || b.Digest == meta.Digest(m.Digest()) {
 		return false, nil
@@ -80,7 +83,7 @@ func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Modul
 	return one && other && was.Kind == manifest.EventSourced && next.Kind == manifest.EventSourced && was.Encoding == next.Encoding, nil
 }
 
-// retains reports that snapshots of the type truncate histories.
+// retains reports whether snapshots of the type truncate histories.
 func (s *Service) retains(entityType string) bool {
 	t := s.types.Served(entityType)
 	if t == nil {
@@ -96,12 +99,13 @@ func (s *Service) retains(entityType string) bool {
 	return false
 }
 
-// leaderPatience is how long a comparison waits for shards without a leader.
+// leaderPatience bounds how long a comparison waits for shards without a
+// leader.
 const leaderPatience = 5 * time.Second
 
-// compare looks at all shards, and refuses what was not looked at whole, and
-// what does not fit unless that is forced. Shards that elect a leader are looked
-// at again; one that has taken the time for a look is not.
+// compare compares all shards. It returns an error if some could not be
+// compared, or if the module is not compatible and that is not forced. Shards
+// without a leader are compared again for up to leaderPatience.
 func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
 	began := time.Now()
 	for {
@@ -121,7 +125,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 		switch {
 		case refused == nil:
 			return found, nil
-		case p.snapshots: // those that have all events are replayed from them
+		case p.snapshots: // entities with all their events are replayed from these
 			p.snapshots = false
 		case !p.force:
 			return nil, refused
@@ -141,7 +145,8 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 	}
 }
 
-// refusal is nil where the module reads the states of all that was compared.
+// refusal returns the reason to reject the module, or nil if it reads the
+// states of all compared entities.
 func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 	about := map[string]string{"entityType": p.b.EntityType}
 	refuse := func(name, format string, args ...any) *status.RefusedError {
@@ -170,10 +175,10 @@ func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 	return nil
 }
 
-// proofs are those of types that go together.
+// proofs are the proofs of types that go together.
 type proofs []*proof
 
-// proveAll makes the first look at each type.
+// proveAll makes the first comparison for each type.
 func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *guest.Module, t Truncated, by string) (all proofs, err error) {
 	if !t.Prove {
 		return nil, nil
@@ -188,7 +193,7 @@ func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *guest.M
 	return all, nil
 }
 
-// last makes the second look at each type. It says who forces one.
+// last makes the second comparison for each type. It returns who forced one.
 func (all proofs) last(ctx context.Context, h *holds, view *meta.View) (forcedBy string, err error) {
 	for _, p := range all {
 		by, err := p.last(ctx, h, view)
@@ -200,8 +205,8 @@ func (all proofs) last(ctx context.Context, h *holds, view *meta.View) (forcedBy
 	return forcedBy, nil
 }
 
-// last makes the second look, while the type is held, and records what it has
-// found. It says who forces the module without a proof.
+// last makes the second comparison, while the type is write-paused, and records
+// the result. It returns who forced the module without a proof.
 func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy string, err error) {
 	holdable := view.ClusterVersion() >= sharding.VersionWritePauses && !p.b.Rollout.IsActive() || view.ClusterVersion() >= sharding.VersionSnapshotProofs
 	if !p.needed || !holdable {
@@ -223,7 +228,7 @@ func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy s
 	return "", p.record(ctx, view, found)
 }
 
-// record has the metadata keep what was found while the type is held.
+// record stores the result in the metadata while the type is write-paused.
 func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.FitResponse) error {
 	v, ok := view.VerificationResult(p.b.EntityType, meta.Digest(p.digest))
 	if !ok || v.Revision != p.b.Revision {

@@ -8,30 +8,31 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Bounds of the modules that are remembered as refused.
+// Bounds of the remembered rejections.
 const (
 	refusedFor  = time.Hour
 	maxRefusals = 1024
 )
 
-// refusals are modules that were refused for what they are. Finding out can
-// cost a compilation of a minute, and one is made at a time: a module that comes
-// again is refused at once, for an hour. A release that takes it starts anew. It
-// is safe for concurrent use.
+// refusals remembers modules that were rejected for their content. To find that
+// out can cost a compilation of a minute, and only one runs at a time, so a
+// module that is uploaded again is rejected at once for an hour. The list is in
+// memory only, so it is empty after an upgrade to a release that accepts the
+// module. It is safe for concurrent use.
 type refusals struct {
 	mu    sync.Mutex
 	by    map[journal.Digest]*list.Element
-	order list.List // of *refusal, the oldest in front
+	order list.List // of *refusal, oldest first
 }
 
-// refusal is why a module was refused, and until when nobody tries it again.
+// refusal is why a module was rejected and until when it is not tried again.
 type refusal struct {
 	digest journal.Digest
 	reason string
 	until  time.Time
 }
 
-// find returns why a module was refused, if it was lately.
+// find returns why a module was recently rejected, if it was.
 func (r *refusals) find(digest journal.Digest, now time.Time) (reason string, refused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,8 +42,7 @@ func (r *refusals) find(digest journal.Digest, now time.Time) (reason string, re
 	return "", false
 }
 
-// note notes that a module is refused. Beyond maxRefusals the oldest are
-// forgotten.
+// note records a rejection. Beyond maxRefusals the oldest entries are dropped.
 func (r *refusals) note(digest journal.Digest, reason string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

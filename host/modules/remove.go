@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// quotaError says that there is no room for another module.
+// quotaError reports that a quota leaves no room for the module.
 type quotaError struct{ text string }
 
 func (e *quotaError) Error() string {
@@ -21,7 +21,8 @@ func (e *quotaError) Error() string {
 // Code implements status.Coded.
 func (e *quotaError) Code() connect.Code { return connect.CodeResourceExhausted }
 
-// Quotas are those of uploads; by is whose uploads are counted.
+// Quotas returns the quotas and the current use; by is the uploader whose
+// modules are counted.
 func (s *Service) Quotas(by string) Quotas {
 	view := s.metadata.View()
 	return Quotas{
@@ -29,8 +30,9 @@ func (s *Service) Quotas(by string) Quotas {
 	}
 }
 
-// Remove has a module forgotten, once allow has nothing against it for the
-// types that it has. It is a *status.RefusedError where something needs the module.
+// Remove removes a module from the metadata, if allow permits it for the
+// module's types. It fails with a *status.RefusedError if the module is still
+// needed.
 func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error {
 	m, err := s.known(ctx, digest)
 	if err != nil {
@@ -46,6 +48,6 @@ func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(
 	if err != nil {
 		return err
 	}
-	// Whoever asks this node next is told so.
+	// The next request to this node must see the removal.
 	return s.metadata.CatchUp(ctx)
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollback takes back what Activate did, for all types that went from the one
-// module to the other. The module before is prepared as one that is activated;
-// then t.Check looks at what it is to read, and the types go back at once.
+// Rollback reverts an activation, for all types that switched from the one
+// module to the other. It prepares the previous module like one that is
+// activated. Then t.Check checks what it will read, and all the types switch
+// back at once.
 func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	entityType, revision := t.EntityType, t.Revision
 	if err := s.metadata.CatchUp(ctx); err != nil {
@@ -91,11 +92,11 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	return now, refused(err)
 }
 
-// lastLook looks at types that are to go back twice: at all that was written,
-// while more is, and then, while they are held, at what came to it meanwhile:
-// an entity that is written after the last look would be read unseen. A type
-// that is forced at the first look is not held for it. forcedBy is who forces
-// one.
+// lastLook checks types that are about to go back twice: first all that was
+// written, while writes continue, and then, while the types are write-paused,
+// what was written since. Without the pause, an entity written after the last
+// check would be read unchecked. A type whose first check is forced is not
+// paused. forcedBy is who forced one.
 func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
 	if check == nil {
 		return "", nil
@@ -135,8 +136,8 @@ func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []met
 	return forcedBy, nil
 }
 
-// takeBackable refuses a module that does not start, or would read what is
-// stored in another way.
+// takeBackable returns an error if the module does not start, or would misread
+// stored entities.
 func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t TakeBack) error {
 	for _, g := range going {
 		if err := fits(ctx, kept.module, g.Limits); err != nil {
@@ -153,8 +154,8 @@ func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t Take
 	return nil
 }
 
-// together are the bindings of other types that go back with b: those that the
-// same module serves, and that the same one served before.
+// together returns the bindings of the other types that go back with b: those
+// with the same serving module and the same previous module.
 func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
 	for _, o := range view.Bindings() {
 		if o.EntityType != b.EntityType && o.Digest == b.Digest && len(o.History) > 0 && o.History[len(o.History)-1].Digest == b.History[len(b.History)-1].Digest {
@@ -164,8 +165,8 @@ func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
 	return out
 }
 
-// before are the modules whose events are known to the one that b goes back to:
-// itself, and those that served before it and have not since.
+// before returns the modules whose events the module that b goes back to knows:
+// itself, and those that served before it but not since.
 func before(b meta.Binding) (out []journal.Digest) {
 	to := b.History[len(b.History)-1]
 	since := map[meta.Digest]bool{b.Digest: true}
@@ -183,7 +184,7 @@ func before(b meta.Binding) (out []journal.Digest) {
 	return out
 }
 
-// back is the module that serves the type when the revision was taken back.
+// back returns the module that serves the type after the revision was reverted.
 func back(b meta.Binding, revision uint64) journal.Digest {
 	if n := len(b.History); n > 0 && b.TookBack != revision {
 		return journal.Digest(b.History[n-1].Digest)
@@ -191,38 +192,38 @@ func back(b meta.Binding, revision uint64) journal.Digest {
 	return journal.Digest(b.Digest)
 }
 
-// TakeBack has the module serve an entity type that did before.
+// TakeBack requests that the previous module serves an entity type again.
 type TakeBack struct {
 	EntityType string
-	Revision   uint64                         // that is taken back; 0: the one that serves
-	By         string                         // as of an Activation
-	Stored     func(entityType string) Stored // as of an Activation
+	Revision   uint64                         // the reverted revision; 0: the serving one
+	By         string                         // as in an Activation
+	Stored     func(entityType string) Stored // as in an Activation
 	Allow      Allow
-	// Check is asked for each type that goes back, once every node has the module:
-	// it refuses, or says who forces it. Where it does neither it is asked again
-	// while the type's entities leave no records. Nil: nothing is looked at.
+	// Check is called for each type that goes back, once every node has the
+	// module. It returns an error, or who forced the check. If it returns neither,
+	// it is called again while the type is write-paused. nil skips the check.
 	Check func(ctx context.Context, t RollbackType) (forcedBy string, err error)
 	Truncated
 }
 
-// Rollback is what a rollback led to.
+// Rollback is the result of a rollback.
 type Rollback struct {
-	Digest   journal.Digest // of the module that serves
-	Revision uint64         // it serves under
-	Types    []string       // all that went back, by name
+	Digest   journal.Digest // of the serving module
+	Revision uint64         // of the binding
+	Types    []string       // all types that went back, sorted
 }
 
-// RollbackType is one that is to be served by a module that did before.
+// RollbackType is a type that goes back to its previous module.
 type RollbackType struct {
 	Name   string
-	Digest journal.Digest // of the module
+	Digest journal.Digest // of the previous module
 	// Before are the modules whose events it knows: itself, and those that served
-	// before it and not since.
+	// before it but not since.
 	Before []journal.Digest
-	// First is the part of it that the module of now has served at first; zero is
-	// all.
+	// First is the part of the type that the current module served first; zero
+	// means all.
 	First meta.Part
-	// Fence is the revision since when its entities leave no records, once a look
-	// has passed it while they did; 0 before.
+	// Fence is the revision of the write pause, once a first check has passed; 0
+	// before.
 	Fence uint64
 }

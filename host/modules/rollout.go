@@ -20,20 +20,31 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollouts have modules serve a part of their types. Whoever is asked says in
-// the metadata what is to be; the node that leads the metadata shard takes
-// entities back, so that this goes on where one stops.
+// Rollouts let modules serve a part of their types. A caller records the
+// intended state in the metadata. The node that leads the metadata shard moves
+// entities back and takes further steps, so that a rollout continues if a node
+// stops.
+//
+// An abort must not leave entities that the older module cannot read, so it has
+// two stages. In the state aborting, the newer module still serves its part,
+// and the runner checks with the older module what the newer one has written.
+// In the state held, the part is write-paused while the runner checks what was
+// written since. Then the entities go back to the older module, except those on
+// which it fails. If there are any, they stay with the newer module, and the
+// rollout ends in the state aborted. If a check cannot be completed in the
+// state held, the rollout returns to aborting, so that commands do not wait. A
+// forced abort skips the checks.
 type Rollouts struct {
 	*Service
 	now func() time.Time
-	// Of the runner, by type.
+	// State of the runner, by type.
 	late    map[string]retry
-	watched map[string]time.Time // when rules were looked at last
+	watched map[string]time.Time // when rules were last checked
 	held    map[string]heldSince
 }
 
-// Begin returns once every node that is up serves the part. A module that does
-// not fit is a *status.RefusedError.
+// Begin returns once every node that is up serves the part. If the module is
+// not compatible, the error is a *status.RefusedError.
 func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 	if _, err := r.known(ctx, b.Digest); err != nil {
 		return 0, err
@@ -51,7 +62,7 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 		if err != nil {
 			return err
 		}
-		// Before the module is run on any entity: see Allow.
+		// Check this before the module runs on any entity: see Allow.
 		for _, g := range going {
 			if _, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow)); err != nil {
 				return err
@@ -95,8 +106,8 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 	return revision, err
 }
 
-// again tries on views that have all that was decided before, as long as others
-// come between.
+// again calls try with an up-to-date view, and repeats that if a concurrent
+// change makes try fail.
 func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error {
 	for n := 1; ; n++ {
 		if err := r.metadata.CatchUp(ctx); err != nil {
@@ -112,8 +123,8 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 	}
 }
 
-// begins are the bindings of the types that go together when the module begins
-// to serve a part of one: those that it has, and that the same module serves.
+// begins returns the bindings that go together when the module begins to serve
+// a part of a type: all types that it has and that the same module serves.
 func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.Binding, err error) {
 	b, bound := view.Binding(entityType)
 	digest := meta.Digest(m.Digest())
@@ -140,7 +151,7 @@ func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.B
 	return going, nil
 }
 
-// sharing are the bindings of the types whose rollout is b's, by name.
+// sharing returns the bindings of the types that share b's rollout, by name.
 func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
 	for _, name := range b.Rollout.Types {
 		if o, _ := view.Binding(name); o.Rollout != nil && o.Rollout.Digest == b.Rollout.Digest {
@@ -150,8 +161,8 @@ func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
 	return going
 }
 
-// alike refuses a module that keeps a type in another way than the one that
-// serves it: its entities could not go back.
+// alike returns an error if the module declares a type differently from the
+// module that serves it, because its entities could not go back.
 func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) error {
 	older, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
@@ -173,9 +184,9 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) er
 	return nil
 }
 
-// begun is the revision under which the module is on its way already, at one of
-// the shares that it is to have, and with those after it to come: a call that
-// is made again changes nothing, and no pause begins anew.
+// begun returns the revision of a rollout that already matches the request: it
+// is at one of the requested shares and has the remaining steps. So a repeated
+// call changes nothing and restarts no pause.
 func begun(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
 	shares := append([]uint32{b.Share}, b.Steps...)
 	for _, g := range going {
@@ -191,8 +202,8 @@ func begun(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
 	return revision, true
 }
 
-// begin is how one type of those that go together begins, or goes on with a
-// larger part.
+// begin returns the first rollout state of one of the types that go together,
+// or the state with a larger part if a rollout is active.
 func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *guest.Module, b RolloutBegin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
 	next.Steps, next.Pause, next.Rules = b.Steps, int64(b.Pause), b.Rules
@@ -222,8 +233,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
 }
 
-// servedPart names a part for people: in percent of the entities, as it is
-// asked for.
+// servedPart formats a part for people, in percent of the entities.
 func servedPart(p meta.Part) string {
 	percent := sharding.Percent(p.Share) + " of the entities"
 	switch {
@@ -235,8 +245,8 @@ func servedPart(p meta.Part) string {
 	return fmt.Sprintf("%s and those with the prefix %q", percent, p.Prefix)
 }
 
-// puts is the command that puts rollouts now. The next steps of those that are
-// to go on by themselves are due a pause from now.
+// puts returns the command that stores rollouts now. If a rollout proceeds
+// automatically, its next step is due after its pause.
 func (r *Rollouts) puts(kind meta.ChangeKind, puts []meta.PutRollout) []byte {
 	at := r.now().UnixNano()
 	for _, p := range puts {
@@ -266,7 +276,8 @@ func allowing(allow AllowRollout) Allow {
 	}
 }
 
-// State is that of a type's rollout. It fails with request.ErrUnknownType.
+// State returns the state of a type's rollout. It fails with
+// request.ErrUnknownType.
 func (r *Rollouts) State(ctx context.Context, entityType string) (out RolloutState, err error) {
 	if err := r.metadata.CatchUp(ctx); err != nil {
 		return out, err
@@ -304,7 +315,8 @@ func (r *Rollouts) state(entityType string) (RolloutState, error) {
 	return out, nil
 }
 
-// Change returns what came of the order, when that is over.
+// Change carries out the order and returns the resulting state. For an abort,
+// it waits until the entities have gone back.
 func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, error) {
 	err := r.again(ctx, func(view *meta.View) (err error) {
 		b, bound := view.Binding(o.EntityType)
@@ -329,7 +341,7 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 			}
 		}
 		if len(puts) == 0 {
-			return nil // it is as asked
+			return nil // it is already as requested
 		}
 		kind, held := meta.ChangeKind(""), holds{Service: r.Service}
 		if !b.Rollout.IsServing() { // an abort, which needs no module
@@ -374,8 +386,8 @@ func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bo
 	return r.proveAll(ctx, going, m, Truncated{Prove: true, Accept: going[0].Rollout.Accept, Force: force}, by)
 }
 
-// over answers an order about a type that one module serves: it was carried out
-// before, or there is nothing to carry out.
+// over handles an order for a type that one module serves: it was carried out
+// before, or there is nothing to do.
 func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
 	log := b.ChangeLog()
 	last := log[len(log)-1].Kind
@@ -388,7 +400,7 @@ func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
 	return nil
 }
 
-// ordered is what an order makes of one type's rollout; change is false where
+// ordered returns what an order makes of one type's rollout. change is false if
 // it is so already.
 func ordered(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
 	next := *g.Rollout
@@ -436,7 +448,7 @@ func refuseIf(goesBack bool, g meta.Binding) error {
 	return nil
 }
 
-// back waits until the entities of a type have gone back, or some stay.
+// back waits until the entities of a type have gone back, or some must stay.
 func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, error) {
 	for {
 		changed := r.metadata.Changed()
@@ -458,10 +470,11 @@ func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, e
 	}
 }
 
-// refusedRollout says why a rollout cannot be as things are.
+// refusedRollout returns the error for a rollout that is not possible now.
 func refusedRollout(format string, args ...any) error {
 	return &status.RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// ErrRolloutGoesOn: the call's time was over before the entities had gone back.
+// ErrRolloutGoesOn: the call's deadline passed before the entities had gone
+// back.
 var ErrRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are on their way back to the older module, and that goes on; 'hostd module rollout TYPE' shows it")

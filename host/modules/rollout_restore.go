@@ -9,11 +9,12 @@ import (
 )
 
 // Restore begins the rollout that a type had in another cluster, with the same
-// part and the same entities that stay, and returns it as it is here; nil where
-// there is nothing left of it. It takes no step by itself: one that was under
-// way is paused. A type that has a rollout keeps that. It returns once every
-// node that is up serves the type so. proved are the modules whose snapshots
-// its module was proved to read there.
+// part and the same entities that stay, and returns it as stored here; nil if
+// nothing is left of it. It does not proceed automatically: an active rollout
+// is restored as paused. A type that already has a rollout keeps it. Restore
+// returns once every node that is up serves the type accordingly. proved are
+// the modules whose snapshots its module was proved to read in the other
+// cluster.
 func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error) {
 	next, kind, left := restored(was)
 	if !left {
@@ -40,8 +41,8 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 	return b.Rollout, nil
 }
 
-// restored is how a rollout of another cluster begins, and the kind of that
-// change; left is false where its module serves no entity any more.
+// restored returns the first state of a rollout of another cluster and the kind
+// of that change. left is false if its module no longer serves any entity.
 func restored(was meta.Rollout) (next meta.Rollout, kind meta.ChangeKind, left bool) {
 	next = was
 	next.First, next.Began, next.Snapshots, next.DueAt, next.BackForcedBy = next.Part, 0, nil, 0, ""

@@ -15,34 +15,34 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Look folds entities, those that others than q.WrittenNotBy have written, in
-// all shards.
+// Look runs a compatibility check on entities in all shards.
 type Look func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error)
 
 const (
-	// idlePause is between two looks at whether this node leads.
+	// idlePause is the interval of checks whether this node leads.
 	idlePause = time.Second
-	// advanceTime bounds one attempt to bring a rollout on, and lookTime the look
-	// at one shard of it.
+	// advanceTime bounds one attempt to advance a rollout, and lookTime the check
+	// of one shard.
 	advanceTime = 40 * time.Second
 	lookTime    = 10 * time.Second
-	// watchPause is between two looks at what the modules of a rollout do, and
-	// countTime bounds one.
+	// watchPause is the interval of checks of a rollout's rules, and countTime
+	// bounds the collection of counts.
 	watchPause = time.Second
 	countTime  = 5 * time.Second
-	// Pauses between attempts that came to nothing.
+	// Pauses between failed attempts.
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
 )
 
-// retry is when a rollout is looked at again that could not be brought on.
+// retry is when a rollout that could not be advanced is tried again.
 type retry struct {
 	at    time.Time
 	pause time.Duration
 }
 
-// run brings rollouts on while this node leads the metadata shard, until ctx
-// ends. What another node that led before has done is in the metadata.
+// run advances rollouts while this node leads the metadata shard, until ctx
+// ends. All its state is in the metadata, so a new leader continues where the
+// previous one stopped.
 func (r *Rollouts) run(ctx context.Context) {
 	for {
 		changed := r.metadata.Changed()
@@ -58,7 +58,7 @@ func (r *Rollouts) run(ctx context.Context) {
 	}
 }
 
-// pass looks at each rollout once.
+// pass checks each rollout once.
 func (r *Rollouts) pass(ctx context.Context) {
 	view := r.metadata.View()
 	r.releaseOverdue(ctx, view)
@@ -91,8 +91,8 @@ func (r *Rollouts) pass(ctx context.Context) {
 	})
 }
 
-// due reports that something is to be done about a type's rollout now: of those
-// that go together the first stands for all.
+// due reports whether a type's rollout needs work now. For rollouts that go
+// together, only the first type returns true.
 func (r *Rollouts) due(view *meta.View, b meta.Binding) bool {
 	w := b.Rollout
 	if w == nil || sharing(view, b)[0].EntityType != b.EntityType || r.now().Before(r.late[b.EntityType].at) {
@@ -102,12 +102,12 @@ func (r *Rollouts) due(view *meta.View, b meta.Binding) bool {
 	return watched || r.stepDue(w) || w.State == meta.RolloutAborting || w.State == meta.RolloutHeld
 }
 
-// stepDue reports that the next step of a rollout is to be taken.
+// stepDue reports whether the next step of a rollout must be taken.
 func (r *Rollouts) stepDue(w *meta.Rollout) bool {
 	return w.State == meta.RolloutRunning && len(w.Steps) > 0 && w.DueAt > 0 && w.DueAt <= r.now().UnixNano()
 }
 
-// advance takes a rollout one step on.
+// advance advances a rollout by one step.
 func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding) error {
 	going := sharing(view, b)
 	switch b.Rollout.State {
@@ -115,7 +115,7 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 		return r.takeBack(ctx, view, going)
 	case meta.RolloutRunning:
 		due := r.stepDue(b.Rollout)
-		if due { // what takes long comes before the look at the rules
+		if due { // slow work comes before the check of the rules
 			if err := r.modules.PrepareEverywhere(ctx, journal.Digest(b.Rollout.Digest)); err != nil {
 				return err
 			}
@@ -125,7 +125,8 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 		}
 		return r.step(ctx, view, going)
 	}
-	// A look while they still write: what cannot be looked at now is not held up.
+	// Check while writes continue, so that an attempt that must fail does not
+	// delay commands.
 	if b.Rollout.BackForcedBy == "" {
 		if _, err := r.failing(ctx, going, 0); err != nil {
 			return err
@@ -136,8 +137,8 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 	})
 }
 
-// watch has rollouts that go together aborted where a rule of theirs is broken.
-// No step is taken that was not looked at before.
+// watch aborts rollouts that go together if one of their rules is broken. It
+// runs before each step.
 func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Binding) (aborts bool, err error) {
 	of := going[0]
 	if of.Rollout.Rules == "" {
@@ -150,7 +151,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 	if by == nil {
 		return false, err
 	}
-	// What others say less does not mend a rule that is broken.
+	// Counts missing from other nodes cannot repair a broken rule.
 	rule, why, fault := broken(going, by)
 	if fault != nil || why == "" {
 		return false, errors.Join(err, fault)
@@ -163,8 +164,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 	})
 }
 
-// step takes the next step of a rollout that is due, which every node is ready
-// for.
+// step takes a due step of a rollout. Every node has the module ready.
 func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) (err error) {
 	share, held := going[0].Rollout.Steps[0], holds{Service: r.Service}
 	proved, err := r.proveRest(ctx, going, false, going[0].Rollout.By)
@@ -190,7 +190,8 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 	})
 }
 
-// refuse pauses a rollout whose next step the module does not fit.
+// refuse pauses a rollout whose module is not compatible with the entities of
+// the next step.
 func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, refused *status.RefusedError) error {
 	held.release(ctx, refused)
 	held.held = nil
@@ -206,8 +207,9 @@ func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, r
 	return r.put(ctx, view, sharing(view, b), "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
 }
 
-// takeBack gives entities back that are held, but for those that the older
-// module fails on. Where not all can be looked at they go on.
+// takeBack gives write-paused entities back to the older module, except those
+// on which the older module fails. If not all entities can be checked, it ends
+// the write pause and tries again later.
 func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.Binding) error {
 	forced := going[0].Rollout.BackForcedBy
 	stays := map[string][]string{}
@@ -259,8 +261,8 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 	})
 }
 
-// failing folds by the older modules what the newer one has written, once the
-// logs of all shards have the fence.
+// failing replays, with the older modules, the entities that the newer module
+// has written, once the logs of all shards have reached fence.
 func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint64) (map[string]*modulev1.FitResponse, error) {
 	if fence > 0 {
 		if err := r.modules.ServedEverywhere(ctx, fence); err != nil {
@@ -289,10 +291,10 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 	return out, nil
 }
 
-// truncated adds to what was found the entities whose first events are gone and
-// of which the older module makes another state than the newer one, or none.
-// Once nothing is written any more, it has recorded whose snapshots the older
-// one reads of the others.
+// truncated adds the entities whose first events are gone and of which the
+// older module computes a different state than the newer one, or none. If
+// writes are paused, it also records whose snapshots the older module reads for
+// the others.
 func (r *Rollouts) truncated(ctx context.Context, g meta.Binding, q FitQuery, found *modulev1.FitResponse) error {
 	cut, err := r.look(ctx, q)
 	if err != nil {
@@ -311,8 +313,8 @@ func (r *Rollouts) truncated(ctx context.Context, g meta.Binding, q FitQuery, fo
 	return p.record(ctx, r.metadata.View(), cut)
 }
 
-// olderThan are the modules whose events the one that serves the type knows:
-// itself, and those that served before it but the newer.
+// olderThan returns the modules whose events the serving module knows: itself,
+// and those that served before it, except the newer one.
 func olderThan(b meta.Binding) []journal.Digest {
 	out := []journal.Digest{journal.Digest(b.Digest)}
 	for _, h := range b.History {
@@ -323,16 +325,16 @@ func olderThan(b meta.Binding) []journal.Digest {
 	return out
 }
 
-// following is a rollout in its next state.
+// following returns a rollout in its next state.
 func following(g meta.Binding, state meta.RolloutState, note string) meta.PutRollout {
 	next := *g.Rollout
 	next.State, next.Note = state, note
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 }
 
-// put has the metadata take the next states of the types that go together, in
-// the name of who asked for it. Where another came between nothing is done: it
-// is looked at again.
+// put stores the next states of the types that go together, in the name of the
+// principal that requested the rollout. It fails if there was a concurrent
+// change; the runner then checks again.
 func (r *Rollouts) put(ctx context.Context, view *meta.View, going []meta.Binding, kind meta.ChangeKind, next func(meta.Binding) meta.PutRollout) error {
 	puts := make([]meta.PutRollout, len(going))
 	for i, g := range going {

@@ -10,33 +10,34 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// RolloutPlan is which part a module serves, and the larger ones that follow.
+// RolloutPlan is the part that a module serves, and the growing shares that
+// follow.
 type RolloutPlan struct {
 	meta.Part
-	Steps []uint32      // shares of sharding.Buckets, rising
-	Pause time.Duration // before each of them; 0 without any
+	Steps []uint32      // shares of sharding.Buckets, increasing
+	Pause time.Duration // before each step; 0 if there are none
 	Rules string        // see trial.ParseRules
 }
 
-// RolloutBegin is a module that is to serve a part of a type.
+// RolloutBegin requests that a module serves a part of a type.
 type RolloutBegin struct {
 	EntityType string
 	Digest     journal.Digest
 	RolloutPlan
-	By string // who has it done, KIND:NAME
-	// Check looks at how the module fits a type, once all that go together are
-	// known; it refuses, or says who forces it. Nil: nothing is looked at.
+	By string // who requested it, KIND:NAME
+	// Check checks whether the module is compatible with a type, once all types
+	// that go together are known. It returns an error, or who forced the check.
+	// nil skips it.
 	Check func(ctx context.Context, entityType string) (forcedBy string, err error)
 	Allow AllowRollout
 	Truncated
 }
 
-// AllowRollout says whether the module, which has these types, may serve this one, and
-// to whom the type belongs from then on. Nil allows it to everybody, and leaves
-// the owner.
+// AllowRollout decides whether a module with these types may serve the type,
+// and returns the type's new owner. nil permits everything and keeps the owner.
 type AllowRollout func(ctx context.Context, entityType, owner string, types []string) (string, error)
 
-// RolloutOrder is what is to become of a rollout.
+// RolloutOrder requests a change of a rollout.
 type RolloutOrder struct {
 	EntityType string
 	Action     modulev1.ChangeRolloutRequest_Action
@@ -45,30 +46,30 @@ type RolloutOrder struct {
 	Allow      AllowRollout
 }
 
-// RolloutState is that of a type.
+// RolloutState is the state of a type's rollout.
 type RolloutState struct {
 	EntityType string
-	Older      journal.Digest // what serves the other entities
+	Older      journal.Digest // module that serves the other entities
 	Revision   uint64         // of the binding
-	// Rollout is nil where one module serves all.
+	// Rollout is nil if one module serves all entities.
 	*meta.Rollout
-	Counts *RolloutCounts // nil where they are not known
-	// Aborted is how the last rollout ended, where that was what happened last.
+	Counts *RolloutCounts // nil if not known
+	// Aborted is how the last rollout ended, if an abort was the last change.
 	Aborted *meta.BindingChange
-	Shadow  *ShadowReport // nil where no other module decides too
+	Shadow  *ShadowReport // nil without a shadow module
 }
 
-// ShadowReport is of a module that decides a share of a type's commands too, and how
-// that compares with what came of them. Silent nodes did not say what they
-// compared.
+// ShadowReport describes a shadow module of a type and how its decisions
+// compare with those of the serving module. Silent is the number of nodes that
+// did not answer.
 type ShadowReport struct {
 	trial.Wish
 	trial.Sum
 	Silent int
 }
 
-// RolloutCounts are what the two modules of a rollout did since it began. Silent nodes
-// did not say what they counted.
+// RolloutCounts are the counts of both modules since a rollout began. Silent is
+// the number of nodes that did not answer.
 type RolloutCounts struct {
 	Older, Newer trial.Counts
 	Silent       int

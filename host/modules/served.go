@@ -16,19 +16,20 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Served is an entity type that this node serves, as the lanes and as the
-// server know it.
+// Served is an entity type that this node serves, as executors and the server
+// see it.
 type Served struct {
 	entity.Type
 	API Type
 
-	bounds guest.InstanceOptions // of memory
-	newer  *Served               // of Canary; nil where that has no Type
+	bounds guest.InstanceOptions // memory limits
+	newer  *Served               // of Canary; nil if Canary has no Type
 }
 
-// serve is how a binding is served, by what was made for it before where that
-// is the same. Where the module of its rollout cannot be had, the entities of
-// that are not served; it is returned with the error.
+// serve returns how a binding is served, and reuses the previous result where
+// nothing changed. If the module of its rollout cannot be loaded, the entities
+// of the rollout's part are not served, and the result is returned together
+// with the error.
 func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {
 	if was != nil && was.Revision == b.Revision && was.Muted == (b.PausedSince != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.IsServing() && (was.Canary == nil || was.newer != nil) {
 		return was, nil
@@ -54,7 +55,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 		}
 	}
 	if was == nil {
-		was = s // its bounds are those of the type
+		was = s // s has the memory limits of the type
 	}
 	n, err := t.made(ctx, b, meta.Bound{Digest: r.Digest, Revision: b.Revision, ForcedBy: r.ForcedBy, Snapshots: r.Snapshots, Truncated: b.RolloutTruncatedModules()}, was)
 	if err != nil {
@@ -67,8 +68,8 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	return s, nil
 }
 
-// made is how a module serves b's type: as was does, or the newer one of that,
-// but for the revision, where that is the same.
+// made returns how a module serves b's type. It reuses was, or the newer one of
+// was, with a new revision, if everything else is equal.
 func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
 		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Of, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.OfTruncated, digests(by.Truncated)) {
@@ -87,11 +88,11 @@ func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Se
 	return t.load(ctx, b, bounds)
 }
 
-// Newer is how the newer module of a rollout serves its part of the type; nil
-// where there is none, or it cannot be had.
+// Newer returns how the newer module of a rollout serves its part of the type.
+// It is nil without a rollout, or if the module cannot be loaded.
 func (s *Served) Newer() *Served { return s.newer }
 
-// canary is the newer one, nil for none.
+// canary returns the newer one, or nil.
 func (s *Served) canary() *Served {
 	if s == nil {
 		return nil
@@ -134,9 +135,9 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 	return s, nil
 }
 
-// stateVersions are those of the states in the snapshots of other modules that a
-// type's module loads; nil if it reads one version alone. Only the manifests
-// have them.
+// stateVersions returns the state versions in the snapshots of other modules
+// that a type's module loads, or nil if the module reads only one version. Only
+// the manifests contain them.
 func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.Digest]int, error) {
 	if b.Durable || !b.States.Migrates() {
 		return nil, nil
@@ -144,7 +145,7 @@ func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.
 	out := map[journal.Digest]int{}
 	for _, digest := range slices.Concat(b.Snapshots.Of, b.Snapshots.OfTruncated) {
 		if _, known := t.metadata.View().Module(meta.Digest(digest)); !known {
-			continue // it was removed before the cluster kept such modules
+			continue // it was removed by an earlier release, which did not keep such modules
 		}
 		m, err := t.modules.Module(ctx, digest, "")
 		if err != nil {
@@ -176,7 +177,7 @@ func names(list []manifest.Named) map[string]bool {
 	return out
 }
 
-// internal are the names of a list's internal commands.
+// internal returns the names of the internal commands in a list.
 func internal(list []manifest.Named) map[string]bool {
 	out := map[string]bool{}
 	for _, n := range list {
@@ -187,7 +188,7 @@ func internal(list []manifest.Named) map[string]bool {
 	return out
 }
 
-// limit holds the type to its own limits where they are below the node's.
+// limit applies the type's own limits if they are below the node's.
 func (s *Served) limit(node abi.Limits, own meta.Limits) {
 	s.CommandFuel = min(own.CommandFuel, int64(node.CommandFuel))
 	s.QueryFuel = min(own.QueryFuel, int64(node.QueryFuel))
@@ -204,7 +205,7 @@ func (s *Served) limit(node abi.Limits, own meta.Limits) {
 	s.FuelBudget, s.BytesBudget = entity.NewBudget(own.FuelPerSecond), entity.NewBudget(own.BytesPerSecond)
 }
 
-// memoryBounds are what a type's instances on this node are made with.
+// memoryBounds returns the options of a type's instances on this node.
 func memoryBounds(own meta.Limits) guest.InstanceOptions {
 	opts := guest.InstanceOptions{MemoryBytes: own.MemoryBytes}
 	if own.TypeMemoryBytes > 0 {
@@ -213,20 +214,22 @@ func memoryBounds(own meta.Limits) guest.InstanceOptions {
 	return opts
 }
 
-// MemoryBounds are what an instance beside those that serve the type is made
-// with: the same bounds, and none of the memory that those share.
+// MemoryBounds returns the options of an instance outside of the executors: it
+// has the same limits, but does not share the memory budget of the serving
+// instances.
 func (s *Served) MemoryBounds() guest.InstanceOptions {
 	return memoryBounds(meta.Limits(s.API.Limits))
 }
 
-// Fits refuses a module that does not start within the type's bounds of memory.
+// Fits returns an error if a module does not start within the type's memory
+// limits.
 func (s *Served) Fits(ctx context.Context, m *guest.Module) error {
 	return fits(ctx, m, meta.Limits(s.API.Limits))
 }
 
-// boundMemory gives a type with bounds of memory instances of its own, and has
-// entities go elsewhere before one of them is full to its bound: a guest may
-// not survive that.
+// boundMemory gives a type with memory limits its own instances. Entities move
+// to another instance before one reaches its limit, because a guest may not
+// survive that.
 func (s *Served) boundMemory(m *guest.Module, b guest.InstanceOptions) {
 	s.OwnInstances = b.MemoryBytes > 0 || b.Memory != nil
 	s.FullAt = b.MemoryBytes * 3 / 4

@@ -20,21 +20,21 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Service stores the cluster's modules and binds entity types to them, from
-// whichever node is asked. It is safe for concurrent use.
+// Service stores the cluster's modules and binds entity types to them, on any
+// node. It is safe for concurrent use.
 type Service struct {
 	engine   *guest.Engine
 	files    *guest.Registry
 	modules  *Distribution
 	types    *Types
 	metadata *cluster.Metadata
-	readOnly func() bool // the disk is
+	readOnly func() bool // the disk is full
 	caughtUp func() bool // with the metadata that the cluster had at the start
 	refused  refusals
 	look     Look // set before Run
 }
 
-// Upload keeps a module that was not refused lately, and is not now.
+// Upload stores a module, unless it was rejected within the last hour.
 func (s *Service) Upload(ctx context.Context, u Upload) (Module, error) {
 	digest := journal.Digest(sha256.Sum256(u.Wasm))
 	if reason, ok := s.refused.find(digest, time.Now()); ok {
@@ -48,8 +48,8 @@ func (s *Service) Upload(ctx context.Context, u Upload) (Module, error) {
 	return m, err
 }
 
-// keep keeps a module that compiles and describes itself: its bytes in the
-// registries of a majority of the nodes first, then what it is in the metadata.
+// keep stores a module that compiles and describes itself: first its bytes on a
+// majority of the nodes, then its description in the metadata.
 func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	wasm := u.Wasm
 	if s.readOnly() {
@@ -116,7 +116,8 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	return s.Get(ctx, digest)
 }
 
-// invalidModule tells the uploader's faults from the node's.
+// invalidModule distinguishes faults of the uploaded module from faults of the
+// node.
 func invalidModule(err error) error {
 	var refused *guest.AdmissionError
 	var fault *guest.Fault
@@ -159,9 +160,9 @@ func (s *Service) describe(m meta.Module) Module {
 	return out
 }
 
-// known is a module of the metadata. That there is none is said only by a node
-// that has caught up: what was just stored is applied where it was decided, and
-// maybe not here yet.
+// known returns a module of the metadata. It reports a module as unknown only
+// after this node has caught up, because a module that was just stored may not
+// be applied here yet.
 func (s *Service) known(ctx context.Context, digest journal.Digest) (meta.Module, error) {
 	m, ok := s.metadata.View().Module(meta.Digest(digest))
 	if ok {
@@ -176,7 +177,7 @@ func (s *Service) known(ctx context.Context, digest journal.Digest) (meta.Module
 	return m, nil
 }
 
-// Get describes one, or fails with request.ErrUnknownModule.
+// Get describes a module. It fails with request.ErrUnknownModule.
 func (s *Service) Get(ctx context.Context, digest journal.Digest) (Module, error) {
 	m, err := s.known(ctx, digest)
 	if err != nil {
@@ -193,9 +194,9 @@ func (s *Service) Get(ctx context.Context, digest journal.Digest) (Module, error
 	return out, nil
 }
 
-// Download writes a module's bytes to w in pieces of at most 64 KiB, or fails
-// with request.ErrUnknownModule before the first. After another error w has a
-// part of them.
+// Download writes a module's bytes to w in pieces of at most 64 KiB. If the
+// module is unknown, it fails with request.ErrUnknownModule before the first
+// piece. After other errors w may have received a part of the bytes.
 func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writer) error {
 	if _, err := s.known(ctx, digest); err != nil {
 		return err
@@ -206,8 +207,8 @@ func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writ
 	return s.files.Copy(w, digest)
 }
 
-// fits makes an instance under a type's limits of memory: a module that cannot
-// even start under them would never serve.
+// fits creates an instance under a type's memory limits, because a module that
+// cannot start under them would never serve.
 func fits(ctx context.Context, m *guest.Module, l meta.Limits) error {
 	if l.MemoryBytes == 0 && l.TypeMemoryBytes == 0 {
 		return nil
@@ -219,11 +220,11 @@ func fits(ctx context.Context, m *guest.Module, l meta.Limits) error {
 	return g.Close()
 }
 
-// Activate binds the type to the module once every node that can be reached has
-// it compiled, and returns when all of them serve it. A node that
-// cannot be reached catches up before it serves: a shard that it comes to lead
-// knows the revision that its commands ran under. If the proof of the module may
-// be made later, and is needed, the activation is kept as a rollout instead.
+// Activate binds the type to the module after every reachable node has compiled
+// it, and returns when all of these serve it. An unreachable node catches up
+// before it serves: a shard that it starts to lead knows the revision under
+// which its commands ran. If the module needs a proof and the caller lets the
+// cluster make it later, the activation is stored as a rollout instead.
 func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error) {
 	if _, err := s.known(ctx, a.Digest); err != nil {
 		return Activated{}, err
@@ -249,8 +250,9 @@ func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error)
 	return s.replace(ctx, m, a)
 }
 
-// rebind has every node that can be reached fetch and compile the module, has
-// the order bind a type to it, and returns when all of them serve it.
+// rebind lets every reachable node fetch and compile the module, executes the
+// command that order returns, and returns when all these nodes serve the
+// result.
 func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(context.Context) ([]byte, error)) (uint64, error) {
 	if err := s.modules.signedHere(ctx, digest); err != nil {
 		return 0, err
@@ -262,11 +264,11 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	if err != nil {
 		return 0, err
 	}
-	res, _, err := s.repeat(ctx, command) // of what is bound so already, it says the revision
+	res, _, err := s.repeat(ctx, command) // for an unchanged binding, it returns the existing revision
 	if err != nil {
 		return 0, err
 	}
-	// What was bound is applied where it was decided, and maybe not here yet.
+	// The binding was applied where it was decided, and maybe not here yet.
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return 0, err
 	}
@@ -276,8 +278,9 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	return res.Revision, s.modules.ServedEverywhere(ctx, res.Revision)
 }
 
-// Lookup says "unknown" only once this node has all the metadata that was
-// committed before the question. It waits no longer than two readings take.
+// Lookup returns the served type. It reports a type as unknown only after this
+// node has applied all metadata that was committed before the call. It waits at
+// most as long as two ReadIndex requests take.
 func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 	if t := s.types.Served(entityType); t != nil {
 		return t.API, nil
@@ -297,7 +300,7 @@ func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 	return Type{}, request.ErrUnknownType
 }
 
-// Names lists the types that modules serve.
+// Names returns the types that modules serve.
 func (s *Service) Names() (names []string) {
 	for _, b := range s.metadata.View().Bindings() {
 		names = append(names, b.EntityType)

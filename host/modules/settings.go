@@ -20,22 +20,23 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Settings whose keys are entity.TYPE.NAME are about an entity type, and take
-// the place of what its module says. The names:
+// Settings with keys of the form entity.TYPE.NAME apply to an entity type and
+// override its module's manifest. The names:
 //
 //	passivate-after    how long an entity may be idle before it leaves memory,
 //	                   such as 90s or 30m, or never
-//	retain-events      which events stay when a snapshot is taken: the last so
-//	                   many, or snapshots or all
-//	retain-snapshots   how many snapshots of an entity stay
-//	suspended          true: commands of callers are refused, messages and timers wait
-//	validate           on or off: whether payloads are held to the schemas
-//	require-verify     off, sample or all: what of the entities is to be verified
-//	                   with a module before it serves
-//	shadow             DIGEST PERCENT%: another module that decides a share of
-//	                   the commands too, whose decisions are compared
+//	retain-events      how many of the latest events are kept when a snapshot is
+//	                   taken, or snapshots or all
+//	retain-snapshots   how many snapshots of an entity are kept
+//	suspended          true: commands of callers are rejected, messages and timers
+//	                   wait
+//	validate           on or off: whether payloads are validated by the schemas
+//	require-verify     off, sample or all: which entities must be verified with a
+//	                   module before it serves
+//	shadow             DIGEST PERCENT%: a shadow module that also decides a share
+//	                   of the commands, so that its decisions are compared
 //	max-timers         how many timers an entity may have, 10,000 unless set
-//	value.NAME         what guests of the type read under the name
+//	value.NAME         a value that guests of the type read by its name
 const (
 	settingPrefix       = "entity."
 	passivateName       = "passivate-after"
@@ -48,29 +49,30 @@ const (
 	maxTimersName       = "max-timers"
 	valuePrefix         = "value."
 
-	// leastTimers and mostTimers bound what max-timers may be.
+	// leastTimers and mostTimers bound max-timers.
 	leastTimers = 256
 	mostTimers  = 1_000_000
 
 	neverIdle       = "never"
 	retainAll       = "all"
 	retainSnapshots = "snapshots"
-	// shortestIdle is how fine a lane knows when an entity was last asked for.
+	// shortestIdle is the resolution with which an executor tracks the last use of
+	// an entity.
 	shortestIdle = 100 * time.Millisecond
 )
 
 // overrides are the settings of one entity type.
 type overrides struct {
-	idle      time.Duration // 0: not set; negative is never
+	idle      time.Duration // 0: not set; negative: never
 	retention entity.RetentionOverride
 	suspended bool
 	timers    int    // 0: not set
-	validate  string // "on", "off" or not set
-	values    string // that guests read, as abi.AppendSetting has them
+	validate  string // "on", "off" or "" if not set
+	values    string // that guests read, encoded by abi.AppendSetting
 	shadow    trial.Wish
 }
 
-// set takes one setting in.
+// set parses and stores one setting.
 func (o *overrides) set(name, value string) (err error) {
 	if named, ok := strings.CutPrefix(name, valuePrefix); ok {
 		return o.setValue(named, value)
@@ -95,7 +97,7 @@ func (o *overrides) set(name, value string) (err error) {
 		if o.validate = value; value != "on" && value != "off" {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
 		}
-	case requireVerifyName: // is looked up where a module is to serve
+	case requireVerifyName: // read by requiredBy when a module is activated
 		if !VerifyRequired(value).Known() {
 			err = fmt.Errorf("%.32q is none of off, sample and all", value)
 		}
@@ -113,7 +115,7 @@ const (
 	maxValueBytes = 1 << 10
 )
 
-// setValue takes a value in that guests read.
+// setValue stores a value that guests read.
 func (o *overrides) setValue(name, value string) error {
 	switch {
 	case name == "" || len(name) > maxValueName:
@@ -129,13 +131,13 @@ func (o *overrides) setValue(name, value string) error {
 	return nil
 }
 
-// Settings are the settings about entity types, as this node knows them.
+// Settings are the settings of entity types that this node has applied.
 type Settings struct {
-	// Shadows are what other modules decide too because of them.
+	// Shadows are the watches of the shadow settings.
 	Shadows *trial.Watches
 
 	of    atomic.Pointer[map[string]overrides]
-	moved func() // told when they have changed
+	moved func() // called after a change
 }
 
 func newSettings() *Settings {
@@ -144,18 +146,19 @@ func newSettings() *Settings {
 	return t
 }
 
-// IdleAfter returns the idle time that is set for a type; negative is never.
+// IdleAfter returns the idle time set for a type; negative means never. ok is
+// false if none is set.
 func (t *Settings) IdleAfter(entityType string) (time.Duration, bool) {
 	d := (*t.of.Load())[entityType].idle
 	return d, d != 0
 }
 
-// RetentionOverride returns what is set of how much a type's entities keep.
+// RetentionOverride returns the retention set for a type's entities.
 func (t *Settings) RetentionOverride(entityType string) entity.RetentionOverride {
 	return (*t.of.Load())[entityType].retention
 }
 
-// Suspended reports that a type is suspended.
+// Suspended reports whether a type is suspended.
 func (t *Settings) Suspended(entityType string) bool {
 	return (*t.of.Load())[entityType].suspended
 }
@@ -168,8 +171,8 @@ func (t *Settings) MaxTimers(entityType string) int {
 	return entity.DefaultMaxTimers
 }
 
-// Checked reports that a type's payloads are held to its schemas; checked is
-// what its module says.
+// Checked reports whether a type's payloads are validated. checked is the
+// default of its module.
 func (t *Settings) Checked(entityType string, checked bool) bool {
 	switch (*t.of.Load())[entityType].validate {
 	case "on":
@@ -180,12 +183,12 @@ func (t *Settings) Checked(entityType string, checked bool) bool {
 	return checked
 }
 
-// Values are what guests of a type read of its settings, as a frame has them.
+// Values returns the values that guests of a type read, encoded as in a frame.
 func (t *Settings) Values(entityType string) string {
 	return (*t.of.Load())[entityType].values
 }
 
-// learn takes the settings of a view.
+// learn applies the settings of a view.
 func (t *Settings) learn(view *meta.View) {
 	next := make(map[string]overrides)
 	for _, key := range view.SettingKeys() {
@@ -194,10 +197,10 @@ func (t *Settings) learn(view *meta.View) {
 			continue
 		}
 		if s, ok := view.Setting(key); ok {
-			// One that a newer release knows, and this one does not, leaves the others.
+			// Ignore a setting that only a newer release knows.
 			if o := next[entityType]; o.set(name, string(s.Value)) == nil {
 				if name == shadowName {
-					o.shadow.Revision = s.Revision // put again, it begins anew
+					o.shadow.Revision = s.Revision // storing it again restarts the comparison
 				}
 				next[entityType] = o
 			}
@@ -227,7 +230,7 @@ func parseIdle(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// parseRetention returns a retention as snapshots carry it.
+// parseRetention returns a retention in the form that snapshots carry.
 func parseRetention(text string) (uint64, error) {
 	switch text {
 	case retainAll:
@@ -250,8 +253,8 @@ func parseCount(text string, most int) (int, error) {
 	return n, nil
 }
 
-// CheckSetting refuses a setting about entity types, or about modules, that
-// says nothing. An empty value deletes one, whatever it was.
+// CheckSetting returns an error if a setting of entity types or modules is
+// invalid. An empty value deletes a setting and is always valid.
 func CheckSetting(key, value string) error {
 	if value == "" {
 		return nil
@@ -261,13 +264,13 @@ func CheckSetting(key, value string) error {
 	}
 	entityType, name, ok := TypeSetting(key)
 	if !ok || (sharding.EntityID{Type: entityType, ID: "x"}).Validate() != nil {
-		name = "" // that is none of them
+		name = "" // an invalid key
 	}
 	return new(overrides).set(name, value)
 }
 
-// CheckShadow refuses a setting by which a module is to decide too that the
-// cluster does not have, that does not serve the type, or that serves it now.
+// CheckShadow returns an error if the module of a shadow setting is not in the
+// cluster, does not have the type, or already serves it.
 func CheckShadow(view *meta.View, key, value string) error {
 	entityType, name, ok := TypeSetting(key)
 	if !ok || value == "" || name != shadowName {
@@ -289,9 +292,10 @@ func CheckShadow(view *meta.View, key, value string) error {
 	return nil
 }
 
-// CheckRoom refuses a value that guests are to read where those of its type in
-// the view have no room for it. Two that are put at once may pass it together:
-// then guests do not read the last ones, by their names.
+// CheckRoom returns an error if a value that guests read exceeds the room left
+// by the type's other values in the view. Two concurrent changes may pass
+// together and exceed it; then guests do not see the last ones in the order of
+// their names.
 func CheckRoom(view *meta.View, key, value string) error {
 	entityType, name, ok := TypeSetting(key)
 	if !ok || value == "" || !strings.HasPrefix(name, valuePrefix) {
@@ -309,7 +313,7 @@ func CheckRoom(view *meta.View, key, value string) error {
 	return o.set(name, value)
 }
 
-// run keeps the settings up to the metadata until ctx ends.
+// run keeps the settings in sync with the metadata until ctx ends.
 func (t *Settings) run(ctx context.Context, m *cluster.Metadata) {
 	var seen uint64
 	for {
@@ -326,7 +330,7 @@ func (t *Settings) run(ctx context.Context, m *cluster.Metadata) {
 	}
 }
 
-// TypeSetting returns what a setting's key is about: entity.TYPE.NAME.
+// TypeSetting splits the key entity.TYPE.NAME.
 func TypeSetting(key string) (entityType, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, settingPrefix)
 	if !ok {

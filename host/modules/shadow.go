@@ -13,12 +13,12 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Shadows are what other modules decide too on this node.
+// Shadows returns the watches of this node's shadow modules.
 func (t *Types) Shadows() *trial.Watches { return t.settings.Shadows }
 
-// Beside is how a module would serve a type that this node serves, by the
-// type's limits. It is refused where its signature does not count here, and
-// where it keeps the type in another way than the one that serves.
+// Beside returns how a module would serve a type that this node serves, under
+// the type's limits. It fails if the module's signature is not trusted here, or
+// if the module declares a different kind or encoding than the serving one.
 func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Digest) (*Served, *guest.Module, error) {
 	served := t.Served(entityType)
 	b, bound := t.metadata.View().Binding(entityType)
@@ -43,7 +43,8 @@ func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Di
 	return next, m, nil
 }
 
-// shadowCounts are what is compared here of a type; nil where nothing is.
+// shadowCounts returns this node's comparison for a type, or nil if there is
+// none.
 func (t *Types) shadowCounts(entityType string) *peerv1.ShadowCounts {
 	w := t.settings.Shadows.Of(entityType)
 	if w == nil {
@@ -70,8 +71,9 @@ func shadowSum(entityType string, c *peerv1.ShadowCounts) *trial.Sum {
 	return s
 }
 
-// shadow is what another module decides too of a type on all nodes that are up,
-// nil where none does. What nodes counted that have stopped since is lost.
+// shadow returns the comparison for a type's shadow module over all nodes that
+// are up, or nil if there is none. Counts of nodes that have stopped since are
+// lost.
 func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport {
 	s, set := meta.ShadowOf(r.metadata.View(), entityType)
 	if !set {
@@ -82,7 +84,7 @@ func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport 
 	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
 		out.Note = "the module serves the type by now: there is nothing to compare"
 	}
-	all, silent, _ := r.ask(ctx, []string{entityType}) // who did not say is counted
+	all, silent, _ := r.ask(ctx, []string{entityType}) // nodes without an answer are counted as silent
 	out.Silent = silent
 	for _, c := range all {
 		if theirs := c.GetShadow(); c.GetEntityType() == entityType && theirs.GetRevision() == wish.Revision && theirs != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// ShardKeys maps entities to shards by the rules that the metadata holds. A
-// rule that it has learned stays: rules never change, and the metadata may be
-// behind for a while when its replica is renewed. It is safe for concurrent use
-// and does not block.
+// ShardKeys maps entities to shards by the rules in the metadata. Rules never
+// change, so a learned rule is kept even while the metadata is behind because
+// its replica is being replaced. It is safe for concurrent use and does not
+// block.
 type ShardKeys struct {
 	shards uint32
 	view   func() *meta.View
 
-	mu    sync.Mutex // of changes to rules
+	mu    sync.Mutex // serializes changes of rules
 	rules atomic.Pointer[map[string]sharding.KeyRule]
 }
 
@@ -41,8 +41,9 @@ func (k *ShardKeys) Locate(e sharding.EntityID) (sharding.ShardID, bool) {
 	return rule.ShardOf(e, k.shards), true
 }
 
-// Prefix returns the shard of all entities of a type whose ids begin so, where
-// that is one: the prefix holds the whole key.
+// Prefix returns the shard of all entities of a type whose ids begin with
+// idPrefix. ok is false unless the prefix contains the whole shard key, so that
+// there is only one shard.
 func (k *ShardKeys) Prefix(entityType, idPrefix string) (sharding.ShardID, bool) {
 	rule, known := (*k.rules.Load())[entityType]
 	if !known || rule.Until == "" || strings.Index(idPrefix, rule.Until) < 1 {
@@ -51,7 +52,7 @@ func (k *ShardKeys) Prefix(entityType, idPrefix string) (sharding.ShardID, bool)
 	return rule.ShardOf(sharding.EntityID{Type: entityType, ID: idPrefix}, k.shards), true
 }
 
-// learn takes over the rules of the types that are bound.
+// learn adds the rules of bound types.
 func (k *ShardKeys) learn(view *meta.View) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// signatureError says that a node asks for signatures and that the one of a
-// module does not count there.
+// signatureError reports that a node requires signatures and does not trust the
+// one of a module.
 type signatureError struct {
 	reason signing.Reason
 	text   string
@@ -37,15 +37,15 @@ func (e *signatureError) Detail() proto.Message {
 	return &errdetails.ErrorInfo{Reason: string(e.reason), Domain: "hostd"}
 }
 
-// Unwrap returns the error by which another node tells of it.
+// Unwrap returns the error by which peers recognize the reason.
 func (e *signatureError) Unwrap() error { return peerErrors[e.reason] }
 
 var peerErrors = map[signing.Reason]error{
 	signing.Missing: peer.ErrSignatureMissing, signing.Untrusted: peer.ErrSignatureUntrusted, signing.Bad: peer.ErrSignatureBad,
 }
 
-// fromPeer is the signatureError of a node that was asked; nil of any other
-// error.
+// fromPeer returns the signatureError reported by another node, or nil for any
+// other error.
 func fromPeer(err error) error {
 	for _, reason := range signing.Reasons {
 		if errors.Is(err, peerErrors[reason]) {
@@ -55,13 +55,13 @@ func fromPeer(err error) error {
 	return nil
 }
 
-// statement is what a module's signature is of.
+// statement returns what the signature of a module signs.
 func statement(m meta.Module) signing.Statement {
 	return signing.Statement{Digest: m.Digest, Name: m.Name, Version: m.Version}
 }
 
-// judge returns the name of the key that has signed a module, and why its
-// signature does not count: one of the two.
+// judge returns the name of the key that signed a module, or the reason why the
+// signature is not trusted.
 func judge(keys *signing.Keys, m meta.Module) (by string, fault signing.Reason) {
 	by, err := keys.Judge(statement(m), m.Signature)
 	var e *signing.Error
@@ -75,8 +75,9 @@ func notSigned(e *signing.Error) error {
 	return &signatureError{e.Reason, e.Error() + ": hostd module sign signs one, and hostd module push --signature brings the signature"}
 }
 
-// signed refuses a module that is not signed as this node asks for: nil, or a
-// *signatureError. Where the node only warns, its log has it.
+// signed returns a *signatureError if this node requires signatures and does
+// not trust the module's. If the node only warns, it logs the reason and
+// returns nil.
 func (d *Distribution) signed(m meta.Module) error {
 	if d.trust.Mode() == signing.Off {
 		return nil
@@ -93,8 +94,8 @@ func (d *Distribution) signed(m meta.Module) error {
 	return nil
 }
 
-// signedHere is signed of a module of the metadata. That a signature does not
-// count is said only of one that was looked up in what is committed by now.
+// signedHere is signed for a module in the metadata. It rejects a signature
+// only after this node has applied all committed metadata.
 func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) error {
 	if d.trust.Mode() == signing.Off {
 		return nil
@@ -111,8 +112,8 @@ func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) er
 	return d.signed(m)
 }
 
-// possible refuses an upload whose signature cannot be kept, or cannot count
-// whatever the module says of itself: before it is compiled.
+// possible rejects an upload before it is compiled if its signature cannot be
+// stored, or cannot be trusted whatever the module contains.
 func (s *Service) possible(u Upload) error {
 	view := s.metadata.View()
 	if level := view.ClusterVersion(); len(u.Signature) > 0 && level < sharding.VersionSignatures {
@@ -133,12 +134,12 @@ func (s *Service) possible(u Upload) error {
 	return nil
 }
 
-// better is the signature that an upload leaves a module with: what it brings,
-// unless that does not count here and the one of before does.
+// better returns the signature that a module has after an upload: the new one,
+// unless it is not trusted here and the existing one is.
 func (s *Service) better(m meta.Module, brought []byte) []byte {
 	before, known := s.metadata.View().Module(m.Digest)
 	if !known || len(before.Signature) == 0 || len(brought) == 0 {
-		return append(brought, before.Signature...) // one of them is none
+		return append(brought, before.Signature...) // one of them is empty
 	}
 	keys := s.modules.trust.Keys()
 	m.Signature = brought
@@ -150,24 +151,24 @@ func (s *Service) better(m meta.Module, brought []byte) []byte {
 	return brought
 }
 
-// Unsigned is an entity type whose module has no signature that counts on this
-// node.
+// Unsigned is an entity type whose module has no signature that this node
+// trusts.
 type Unsigned struct {
 	EntityType string
 	Digest     journal.Digest
 	Reason     signing.Reason
-	Refused    bool // the type is not served for that
+	Refused    bool // the type is therefore not served
 }
 
-// verdicts are what was made of the signatures of all bound modules.
+// verdicts are the results of checking the signatures of all bound modules.
 type verdicts struct {
 	keys       *signing.Keys
 	signatures map[string]string // by entity type
 	unsigned   map[string]Unsigned
 }
 
-// checkSignatures judges the modules of all bindings with the keys of now. The
-// log tells of those that are new.
+// checkSignatures checks the modules of all bindings with the current keys. It
+// logs new problems.
 func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 	trust := t.modules.trust
 	if trust.Mode() == signing.Off {
@@ -196,8 +197,8 @@ func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 	return out
 }
 
-// resigned reports that bound modules are to be judged anew: the node trusts
-// other keys, or somebody has signed a module meanwhile.
+// resigned reports whether bound modules must be checked again, because the
+// trusted keys have changed or a module got a different signature.
 func (t *Types) resigned(view *meta.View) bool {
 	if t.modules.trust.Mode() == signing.Off {
 		return false
@@ -214,8 +215,8 @@ func (t *Types) resigned(view *meta.View) bool {
 	return false
 }
 
-// Unsigned returns the entity types whose modules have no signature that counts
-// on this node, by name; none where it does not ask for signatures.
+// Unsigned returns the entity types whose modules have no signature that this
+// node trusts, by name. It returns none if the node does not check signatures.
 func (t *Types) Unsigned() []Unsigned {
 	all := t.verdicts.Load().unsigned
 	out := make([]Unsigned, 0, len(all))

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// takes refuses a module that nobody can serve by what its manifest says, or
-// not yet.
+// takes rejects a module whose manifest has invalid schemas, or which needs a
+// higher cluster version.
 func (s *Service) takes(m *manifest.Manifest) error {
 	if err := guest.CheckSchemas(m); errors.Is(err, manifest.ErrInvalid) {
 		return &request.InvalidModuleError{Reason: "module refused: " + err.Error()}
@@ -22,8 +22,9 @@ func (s *Service) takes(m *manifest.Manifest) error {
 	return s.speaks(m)
 }
 
-// speaks refuses a module whose manifest asks for what nodes of an earlier
-// release would pass over: they would serve it, and keep none of it.
+// speaks rejects a module whose manifest needs a higher cluster version. Nodes
+// of an earlier release would ignore these parts of the manifest and serve it
+// wrongly.
 func (s *Service) speaks(m *manifest.Manifest) error {
 	return speaks(s.metadata.View().ClusterVersion(), m)
 }
@@ -45,10 +46,12 @@ func speaks(level sharding.ClusterVersion, m *manifest.Manifest) error {
 	return nil
 }
 
-// earlierBytes is the largest manifest that nodes of an earlier release read.
+// earlierBytes is the maximum size of a manifest that nodes of an earlier
+// release read.
 const earlierBytes = 64 << 10
 
-// asks is the level that a cluster needs to keep what a type's manifest says.
+// asks returns the cluster version that a type's manifest requires, and what
+// requires it.
 func asks(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
 	for i := range t.Commands {
 		if t.Commands[i].Internal {

@@ -8,16 +8,16 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// removeAfter is how long the file of a module that the metadata does not know
-// stays: after it was put here last, and after this node saw first that it is
-// not known. An upload spreads the file first, and then makes the module known:
-// it takes minutes at most. Where metadata was lost, it leaves those who mend
-// it the time to save the files.
+// removeAfter is how long the file of a module that is not in the metadata
+// stays, counted both from its last upload to this node and from when this node
+// first saw that it is unknown. An upload distributes the file first and then
+// adds the module to the metadata, which takes minutes at most. If metadata was
+// lost, the delay gives operators time to save the files.
 const removeAfter = time.Hour
 
-// sweep deletes the files of modules that the metadata does not know: those
-// that were removed from it, and what an upload has left that was refused or
-// cut off. It returns which. It is for one goroutine.
+// sweep deletes the files of modules that are not in the metadata: removed
+// modules, and leftovers of rejected or aborted uploads. It returns the deleted
+// ones. It belongs to one goroutine.
 func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 	here, err := d.files.List()
 	if err != nil {
@@ -28,7 +28,7 @@ func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 		d.unknownSince = nil
 		return nil
 	}
-	// What is not known may be news that has not come here yet.
+	// An unknown module may be new and not applied here yet.
 	caught, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
 	if d.catchUp(caught) != nil {
@@ -50,7 +50,7 @@ func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 	return removed
 }
 
-// unknown are those that the metadata does not know.
+// unknown returns the digests that are not in the metadata.
 func (d *Distribution) unknown(here []journal.Digest) (out []journal.Digest) {
 	view := d.view()
 	for _, digest := range here {
@@ -61,7 +61,8 @@ func (d *Distribution) unknown(here []journal.Digest) (out []journal.Digest) {
 	return out
 }
 
-// remove deletes the file of a module that was put last before a time.
+// remove deletes the file of a module whose last upload was before the given
+// time.
 func (d *Distribution) remove(digest journal.Digest, before time.Time) bool {
 	gone, err := d.files.RemoveOlder(digest, before)
 	if err != nil {

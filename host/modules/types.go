@@ -17,7 +17,7 @@ import (
 )
 
 // Types are the entity types that this node can serve: the metadata's bindings,
-// each with its module compiled. Look-ups never block.
+// each with its compiled module. Lookups never block.
 type Types struct {
 	metadata *cluster.Metadata
 	keys     *ShardKeys
@@ -29,16 +29,16 @@ type Types struct {
 	faults   faultCounts
 	profiles profiles
 
-	moved     func() // told when reached has risen
+	moved     func() // called when reached increases
 	types     atomic.Pointer[map[string]*Served]
-	autostart atomic.Pointer[[]string] // the types of these that remember their entities
-	revision  atomic.Uint64            // every binding up to it is served
-	reached   atomic.Uint64            // no binding before it is served in the place of a later one
+	autostart atomic.Pointer[[]string] // always-on types in types
+	revision  atomic.Uint64            // all bindings up to it are served
+	reached   atomic.Uint64            // no binding older than it is served instead of a newer one
 	failing   atomic.Bool              // a module could not be loaded, and is tried again
 	verdicts  atomic.Pointer[verdicts] // of signatures
-	turn      chan struct{}            // held by the one refresh at a time
+	turn      chan struct{}            // semaphore: only one Refresh runs at a time
 	mu        sync.Mutex               // guards changed
-	changed   chan struct{}            // closed and made anew after a refresh
+	changed   chan struct{}            // closed and replaced after a refresh
 }
 
 func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, lines *GuestLines, logger *slog.Logger) *Types {
@@ -60,7 +60,7 @@ func (t *Types) Lookup(entityType string) *entity.Type {
 	return nil
 }
 
-// Remembered names the types whose entities stay in memory.
+// Remembered returns the always-on types, whose entities stay in memory.
 func (t *Types) Remembered() []string { return *t.autostart.Load() }
 
 // Singletons returns the entities of singleton types that belong to a shard.
@@ -76,12 +76,12 @@ func (t *Types) Singletons(shard sharding.ShardID) (ids []sharding.EntityID) {
 	return ids
 }
 
-// Served returns a type that this node serves, nil for any other.
+// Served returns a type that this node serves, or nil.
 func (t *Types) Served(entityType string) *Served {
 	return (*t.types.Load())[entityType]
 }
 
-// For returns what serves an entity here, nil where nothing does.
+// For returns how this node serves an entity, or nil if it does not.
 func (t *Types) For(id sharding.EntityID) *Served {
 	s := t.Served(id.Type)
 	if s == nil || s.Canary == nil || !s.Canary.Serves(id) {
@@ -90,12 +90,13 @@ func (t *Types) For(id sharding.EntityID) *Served {
 	return s.newer
 }
 
-// Refresh makes the look-up table equal to the metadata, fetching and compiling
-// what is new; others wait for their turn meanwhile, as long as ctx lasts. A
-// type whose module cannot be had is not served, not by its former module
-// either, and holds up no other; the first such fault is returned after
-// everything else is done. Nor is one served whose module is not signed as the
-// node asks for; that is no fault: another attempt does not mend it.
+// Refresh updates the lookup table to the current metadata, and fetches and
+// compiles new modules. Concurrent calls wait for each other until ctx ends. If
+// the module of a type cannot be loaded, the type is not served, not even by
+// its previous module, and the other types are not affected; the first such
+// error is returned at the end. A type whose module lacks a required signature
+// is not served either, but that is not an error, because another attempt would
+// not help.
 func (t *Types) Refresh(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
@@ -108,9 +109,9 @@ func (t *Types) Refresh(ctx context.Context) error {
 	var first error
 	view := t.metadata.View()
 	if view.Revision() < t.revision.Load() {
-		return nil // the metadata replica was renewed and is not there yet
+		return nil // the metadata replica was replaced and has not caught up yet
 	}
-	t.keys.learn(view) // before a type is served, its entities have their shards
+	t.keys.learn(view) // the shards of its entities must be known before a type is served
 	unsigned := t.checkSignatures(view)
 	for _, binding := range view.Bindings() {
 		if unsigned[binding.EntityType].Refused {
@@ -146,14 +147,14 @@ func (t *Types) Refresh(ctx context.Context) error {
 	return first
 }
 
-// Reached is the revision before which no binding is served in the place of a
-// later one.
+// Reached returns the revision up to which no older binding is served instead
+// of a newer one.
 func (t *Types) Reached() uint64 { return t.reached.Load() }
 
-// Failing reports that a module could not be loaded, and is tried again.
+// Failing reports whether a module could not be loaded and is tried again.
 func (t *Types) Failing() bool { return t.failing.Load() }
 
-// Faults is how many calls of guests have failed by a kind of fault.
+// Faults returns the number of failed guest calls with a kind of fault.
 func (t *Types) Faults(kind guest.FaultKind) uint64 { return t.faults[kind].Load() }
 
 func (t *Types) announce() {
@@ -183,7 +184,7 @@ func (t *Types) Await(ctx context.Context, revision uint64) error {
 // run refreshes after each change of the metadata until ctx ends.
 func (t *Types) run(ctx context.Context) {
 	var seen uint64
-	var again <-chan time.Time // after a failure: what was missing may be there later
+	var again <-chan time.Time // set after a failure, because a missing module may become available
 	pause := minLoadPause
 	for {
 		changed, trust := t.metadata.Changed(), t.modules.trust.Changed()

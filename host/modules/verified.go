@@ -12,9 +12,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Verified returns what a type asks for before the module serves it, and what
-// came of verifying it, by all that was decided before. It fails with
-// request.ErrUnknownType where nothing serves the type.
+// Verified returns which verification a type requires before the module serves
+// it, and the module's verification result. It waits until this node has
+// applied all earlier metadata decisions. It fails with request.ErrUnknownType
+// if nothing serves the type.
 func (s *Service) Verified(ctx context.Context, entityType string, digest journal.Digest) (KeptVerification, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return KeptVerification{}, err
@@ -31,8 +32,9 @@ func (s *Service) Verified(ctx context.Context, entityType string, digest journa
 	return kept, nil
 }
 
-// KeepVerified keeps what came of a verification. It is a *status.RefusedError where
-// the type is served under another revision, or the cluster keeps none yet.
+// KeepVerified stores a verification result. The error is a
+// *status.RefusedError if the type is served under a different revision, or if
+// the cluster version is too old to store results.
 func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyResult) error {
 	snapshots, err := s.sameSnapshots(ctx, entityType, r)
 	if err != nil {
@@ -48,16 +50,16 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyR
 	return err
 }
 
-// sameSnapshots reports that a module which was verified may load the snapshots
-// of the one that served as its own: both say the same version of the state,
-// and all entities and their snapshots were replayed without a difference.
+// sameSnapshots reports whether a verified module may load the snapshots of the
+// serving module as its own: both declare the same state version, and all
+// entities and their snapshots were replayed without a difference.
 func (s *Service) sameSnapshots(ctx context.Context, entityType string, r VerifyResult) (bool, error) {
 	if !r.All || r.Differences+r.Faults+r.Uncompared+r.Cut > 0 {
 		return false, nil
 	}
 	b, bound := s.metadata.View().Binding(entityType)
 	if !bound || b.Revision != r.Revision {
-		return false, nil // it is refused where it is kept
+		return false, nil // KeepVerified's command will be rejected
 	}
 	m, err := s.modules.Module(ctx, r.Digest, "")
 	if err != nil {
@@ -70,8 +72,8 @@ func (s *Service) sameSnapshots(ctx context.Context, entityType string, r Verify
 	return manifest.SameState(m.Manifest(), served.Manifest(), entityType), nil
 }
 
-// requiredBy is what the settings ask for before another module serves a type.
-// A value that this release does not know asks for all that there is.
+// requiredBy returns which verification the settings require before another
+// module serves a type. A value that this release does not know counts as all.
 func requiredBy(view *meta.View, entityType string) VerifyRequired {
 	s, ok := view.Setting(settingPrefix + entityType + "." + requireVerifyName)
 	if !ok {

@@ -8,44 +8,45 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// VerifyRequired is what a type asks for before another module serves it.
+// VerifyRequired is the verification that a type requires before another module
+// serves it.
 type VerifyRequired string
 
-// What a type may ask for.
+// Values of VerifyRequired.
 const (
-	VerifyOff    VerifyRequired = "off"    // nothing; the zero value is the same
-	VerifySample VerifyRequired = "sample" // that some entities were replayed, or all
-	VerifyAll    VerifyRequired = "all"    // that all were
+	VerifyOff    VerifyRequired = "off"    // none; also the zero value
+	VerifySample VerifyRequired = "sample" // a sample of the entities, or all
+	VerifyAll    VerifyRequired = "all"    // all entities
 )
 
-// Known reports whether it is one of those.
+// Known reports whether r is one of these values.
 func (r VerifyRequired) Known() bool { return r == VerifyOff || r == VerifySample || r == VerifyAll }
 
-// VerifyResult is what came of replaying entities with a module and with the one that
-// served their type, under the binding's revision then.
+// VerifyResult is the result of replaying entities with a module and with the
+// module that served their type under the given revision.
 type VerifyResult struct {
 	Digest   journal.Digest
 	Revision uint64
 	At       time.Time
-	By       string // who had it done; empty where nodes ask nobody
-	All      bool   // every entity, rather than a sample
-	Entities uint64 // that were replayed
+	By       string // who requested it; empty if nodes do not authenticate
+	All      bool   // every entity instead of a sample
+	Entities uint64 // replayed entities
 	Events   uint64
-	// Of the entities, those of which the module makes another state, those on
-	// which it fails, and those of which there was nothing to compare with.
+	// Entities of which the module computes a different state, on which it fails,
+	// and which could not be compared.
 	Differences, Faults, Uncompared uint64
-	Cut                             uint64 // entities that were not replayed
+	Cut                             uint64 // entities that were not replayed, because their first events are gone
 }
 
-// KeptVerification is what is kept of a type and a module.
+// KeptVerification is what the metadata holds about a type and a module.
 type KeptVerification struct {
 	Required VerifyRequired
-	Revision uint64        // that serves the type
+	Revision uint64        // under which the type is served
 	Result   *VerifyResult // nil: the module was not verified
 }
 
-// Refusal says why the module may not serve the type, nil where it may. accept
-// takes other states for what is meant.
+// Refusal returns why the module may not serve the type, or nil if it may. If
+// accept is true, differing states are intended.
 func (k KeptVerification) Refusal(entityType string, accept bool) *status.RefusedError {
 	r := k.Result
 	if k.Required == VerifyOff || k.Required == "" {

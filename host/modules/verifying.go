@@ -17,36 +17,42 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// An activation that needs a proof, see proofs.go, is kept in the metadata as a
-// rollout in the state verifying, and the call that asked for it returns. The
+// Verifying activations.
+//
+// An activation that needs a proof, see proofs.go, is stored in the metadata as
+// a rollout in the state verifying, and the call that requested it returns. The
 // node that leads the metadata makes the proof in three stages:
 //
-//  1. It has the nodes that lead the shards compare all entities concerned,
-//     paced, until none is left. That takes as long as it takes. They keep which
-//     entities they have compared, so that a new leader of the metadata begins
-//     the stage again at the price of a scan.
-//  2. It repeats that for what was written meanwhile, until a look is short.
-//  3. It holds the type, looks once more, has the metadata keep the proof, and
+//  1. It lets the leaders of the shards compare all affected entities at a
+//     limited rate, until none is left, however long that takes. They remember
+//     which entities they have compared, so a new metadata leader repeats the
+//     stage at the cost of a scan.
+//  2. It repeats that for entities written meanwhile, until one pass is short.
+//  3. It pauses the type's writes, compares once more, records the proof, and
 //     binds the module, all within holdTime.
 //
-// The metadata refuses to bind the module without the third stage. If the module
-// does not fit, the rollout becomes refused, with the reason in its note.
+// The metadata rejects binding the module without the third stage. If the
+// module is not compatible, the rollout becomes refused, with the reason in its
+// note.
 
 const (
-	// pacedSlice bounds a paced look at all shards; another one continues it.
+	// pacedSlice bounds one paced comparison of all shards. The next one continues
+	// it.
 	pacedSlice = 10 * time.Minute
-	// shortLook is what a look takes that the held one may follow, and pacedLooks
-	// is after how many it follows although they take longer.
+	// shortLook is the duration of a pass after which the comparison under a write
+	// pause may follow. After pacedLooks passes it follows even if they take
+	// longer.
 	shortLook  = 5 * time.Second
 	pacedLooks = 8
-	// heldTries is how many held looks may fail before the module is refused, and
-	// heldPause is the least pause after one, because commands waited for it.
+	// heldTries is how many comparisons under a write pause may fail before the
+	// module is refused. heldPause is the minimum time between them, because
+	// commands wait during each.
 	heldTries = 5
 	heldPause = 30 * time.Second
 )
 
-// verify keeps an activation to be verified, if that is needed and may be done
-// later. kept is false if the module may be bound now.
+// verify stores an activation for verification if it needs a proof that may be
+// made later. kept is false if the module may be bound now.
 func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m *guest.Module, a Activation) (now Activated, kept bool, err error) {
 	if b.Rollout.IsVerifying() && b.Digest != meta.Digest(a.Digest) {
 		if !a.Later || !sameActivation(b.Rollout, a) {
@@ -54,7 +60,8 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m
 		}
 		return Activated{Revision: b.Revision, Verifying: true}, true, nil
 	}
-	// Entities that stay with the module of an earlier rollout are in its place.
+	// With entities that stay with the module of an earlier rollout, the rollout's
+	// slot is taken.
 	if !a.Prove || !a.Later || view.ClusterVersion() < sharding.VersionVerifyingRollouts || b.Rollout.IsServing() {
 		return now, false, nil
 	}
@@ -85,7 +92,8 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m
 	return now, err == nil, err
 }
 
-// sameActivation reports that a call asks for what is verified already.
+// sameActivation reports whether a call requests the activation that is being
+// verified.
 func sameActivation(r *meta.Rollout, a Activation) bool {
 	same := r.Digest == meta.Digest(a.Digest) && r.Accept == a.Accept && r.Force == a.Force
 	if r.Limits == nil || a.Limits == nil {
@@ -94,12 +102,14 @@ func sameActivation(r *meta.Rollout, a Activation) bool {
 	return same && *r.Limits == meta.Limits(*a.Limits)
 }
 
-// verifies refuses another change of a type while a module is verified for it.
+// verifies returns the error for other changes of a type while a module is
+// verified.
 func verifies(b meta.Binding) error {
 	return refusedRollout("module %.12s is being verified for %s and serves it then: wait, or abort that with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
-// unserved is what an order makes of a rollout whose module serves nothing.
+// unserved returns what an order makes of a rollout whose module serves
+// nothing.
 func unserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
 	switch {
 	case o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT:
@@ -116,21 +126,21 @@ func (r *Rollouts) Served(ctx context.Context, revision uint64) error {
 	return r.modules.ServedEverywhere(ctx, revision)
 }
 
-// preparer has all nodes that can be reached compile a module.
+// preparer lets all reachable nodes compile a module.
 type preparer interface {
 	PrepareToRun(ctx context.Context, digest journal.Digest) error
 }
 
-// verifications bring the activations that are verified to their end, one at a
-// time. They are for one goroutine, which is not the one of Rollouts: a
-// comparison takes long, and entities that are held wait for the other.
+// verifications carry out the stored activations, one at a time. They belong to
+// one goroutine. It is not the one of Rollouts, because a comparison takes long
+// and write-paused entities wait for Rollouts.
 type verifications struct {
 	*Service
 	rollouts *Rollouts
 	nodes    preparer
 	now      func() time.Time
 	late     map[string]retry // by type
-	tries    map[string]int   // held looks that have failed, by type
+	tries    map[string]int   // failed comparisons under a write pause, by type
 }
 
 // run verifies while this node leads the metadata shard, until ctx ends.
@@ -149,9 +159,9 @@ func (v *verifications) run(ctx context.Context) {
 	}
 }
 
-// pass brings on the activation that was asked for first, of those that have
-// not just failed. Nodes keep one comparison a shard, so two at a time would
-// begin again and again.
+// pass advances the oldest activation that has not just failed. It handles one
+// at a time because nodes remember one comparison per shard, so two would
+// discard each other's progress.
 func (v *verifications) pass(ctx context.Context) {
 	view := v.metadata.View()
 	b, found := v.next(view)
@@ -181,7 +191,7 @@ func (v *verifications) pass(ctx context.Context) {
 	maps.DeleteFunc(v.tries, func(name string, _ int) bool { return over(name) })
 }
 
-// next is the binding whose module is to be verified now.
+// next returns the binding whose module is to be verified now.
 func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
 	for _, b := range view.Bindings() {
 		if b.Rollout.IsVerifying() && !v.now().Before(v.late[b.EntityType].at) && (!found || b.Rollout.Began < first.Rollout.Began) {
@@ -191,14 +201,15 @@ func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
 	return first, found
 }
 
-// current reports that the module of b is still to be verified, by this node.
+// current reports whether this node must still verify the module of b.
 func (v *verifications) current(b meta.Binding) bool {
 	_, leads := v.metadata.Leads()
 	now, _ := v.metadata.View().Binding(b.EntityType)
 	return leads && now.Rollout.IsVerifying() && now.Rollout.Began == b.Rollout.Began
 }
 
-// while is ctx until current is false. The caller calls done.
+// while returns a context that is cancelled when current becomes false. The
+// caller must call done.
 func (v *verifications) while(ctx context.Context, b meta.Binding) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -237,7 +248,7 @@ func (v *verifications) advance(ctx context.Context, b meta.Binding) error {
 	return v.decide(deciding, p, refused)
 }
 
-// compare makes the looks while commands run.
+// compare makes the comparisons while commands run.
 func (v *verifications) compare(ctx context.Context, b meta.Binding) (*proof, error) {
 	p := &proof{Service: v.Service, b: b, digest: journal.Digest(b.Rollout.Digest), accept: b.Rollout.Accept, by: b.Rollout.By, needed: true, always: true}
 	if err := v.prepare(ctx, p.digest); err != nil {
@@ -254,7 +265,7 @@ func (v *verifications) compare(ctx context.Context, b meta.Binding) (*proof, er
 			break
 		}
 	}
-	return p, v.prepare(ctx, p.digest) // nodes that have joined since
+	return p, v.prepare(ctx, p.digest) // for nodes that have joined since
 }
 
 func (v *verifications) prepare(ctx context.Context, digest journal.Digest) error {
@@ -263,15 +274,16 @@ func (v *verifications) prepare(ctx context.Context, digest journal.Digest) erro
 	return v.nodes.PrepareToRun(ctx, digest)
 }
 
-// lastChange is the revision of the last change that b's log has: since then
-// the same module has served.
+// lastChange returns the revision of the last entry of b's change log. The same
+// module has served since then.
 func lastChange(b meta.Binding) uint64 {
 	log := b.ChangeLog()
 	return log[len(log)-1].Revision
 }
 
-// paced looks at all entities concerned, at the pace of verifications. It
-// refuses a module that does not fit, and fails if not all could be looked at.
+// paced compares all affected entities at the pace of verifications. It returns
+// an error if the module is not compatible or not all entities could be
+// compared.
 func (p *proof) paced(ctx context.Context) error {
 	for {
 		slice, cancel := context.WithTimeout(ctx, pacedSlice)
@@ -288,7 +300,7 @@ func (p *proof) paced(ctx context.Context) error {
 		switch refused := p.refusal(found); {
 		case refused == nil:
 			return nil
-		case p.snapshots: // those that have all events are replayed from them
+		case p.snapshots: // entities with all their events are replayed from these
 			p.snapshots = false
 		default:
 			return refused
@@ -296,8 +308,8 @@ func (p *proof) paced(ctx context.Context) error {
 	}
 }
 
-// refusedFault is the refusal of a module that does not fit; nil if err is
-// something else.
+// refusedFault returns the rejection of an incompatible module, or nil for any
+// other error.
 func refusedFault(err error) *status.RefusedError {
 	if refused := (*status.RefusedError)(nil); errors.As(err, &refused) && refused.Name == status.RefusedFault {
 		return refused
@@ -305,7 +317,8 @@ func refusedFault(err error) *status.RefusedError {
 	return nil
 }
 
-// decide makes the held look and binds the module, or refuses it.
+// decide makes the comparison under a write pause and binds or refuses the
+// module.
 func (v *verifications) decide(ctx context.Context, p *proof, refused *status.RefusedError) (err error) {
 	if err := v.metadata.CatchUp(ctx); err != nil {
 		return err
@@ -336,8 +349,8 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 	return v.rollouts.put(ctx, view, []meta.Binding{p.b}, kind, func(meta.Binding) meta.PutRollout { return put })
 }
 
-// lastLook makes the held look. One that fails time and again refuses the
-// module, because commands wait for each.
+// lastLook makes the comparison under a write pause. If it fails heldTries
+// times, the module is refused, because commands wait during each attempt.
 func (v *verifications) lastLook(ctx context.Context, p *proof, held *holds, view *meta.View) (*status.RefusedError, error) {
 	_, err := p.last(ctx, held, view)
 	refused := refusedFault(err)
@@ -345,7 +358,7 @@ func (v *verifications) lastLook(ctx context.Context, p *proof, held *holds, vie
 		return refused, nil
 	}
 	if len(held.held) == 0 {
-		return nil, err // nothing has waited
+		return nil, err // nothing was paused
 	}
 	v.tries[p.b.EntityType]++
 	if v.tries[p.b.EntityType] < heldTries {
@@ -357,7 +370,7 @@ func (v *verifications) lastLook(ctx context.Context, p *proof, held *holds, vie
 	}, nil
 }
 
-// noteOf is a refusal as a rollout keeps it.
+// noteOf returns a rejection as the note of a rollout.
 func noteOf(refused *status.RefusedError) string {
 	note := strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {

@@ -6,28 +6,28 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// Difference is in what two decisions differ, a set.
+// Difference is a set of the aspects in which two decisions differ.
 type Difference uint8
 
-// What decisions differ in.
+// Aspects of a decision.
 const (
-	Rejection Difference = 1 << iota // one rejects, or with another code
-	Events                           // or the state of a type that keeps its latest
+	Rejection Difference = 1 << iota // only one rejects, or the codes differ
+	Events                           // including the state of a durable type
 	Reply
-	Messages // sends and timers
-	End      // the entity leaves memory, or is deleted
-	Fault    // the other module failed
+	Messages // sent messages and timers
+	End      // the entity passivates or is deleted
+	Fault    // the shadow module failed
 )
 
 var differences = []string{"rejection", "events", "reply", "messages", "end", "fault"}
 
-// Kinds is how many there are.
+// Kinds is the number of aspects.
 const Kinds = 6
 
-// Kind is the one of a number below Kinds.
+// Kind returns the aspect with a number below Kinds.
 func Kind(n int) Difference { return 1 << n }
 
-// Names are the words for a set.
+// Names returns the names of the aspects in a set.
 func (d Difference) Names() (names []string) {
 	for i, name := range differences {
 		if d&(1<<i) != 0 {
@@ -37,8 +37,8 @@ func (d Difference) Names() (names []string) {
 	return names
 }
 
-// Compare says in what two decisions differ. same says whether two payloads
-// mean the same; messages of rejections are for people, and are not compared.
+// Compare returns how two decisions differ. same reports whether two payloads
+// are equivalent. The texts of rejections are for people and are not compared.
 func Compare(was, is *abi.Output, same func(a, b []byte) bool) (d Difference) {
 	if was.Rejected || is.Rejected {
 		if was.Rejected != is.Rejected || !bytes.Equal(was.Reject.Code, is.Reject.Code) {

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Counts are what one module did of the commands of a type.
+// Counts are what one module did with the commands of a type.
 type Counts struct {
-	Commands   uint64 // given to a guest, whatever came of them
-	Rejections uint64 // of these, refused by it
-	Faults     uint64 // calls of all kinds that failed by the guest's fault
-	Nanos      uint64 // that guests took for the commands
-	// Took is how many commands took how long, see Bound.
+	Commands   uint64 // given to a guest, with any outcome
+	Rejections uint64 // commands that the guest rejected
+	Faults     uint64 // failed guest calls of all kinds, if the guest was at fault
+	Nanos      uint64 // time that guests took for the commands
+	// Took counts commands by duration, see BucketBound.
 	Took [Buckets]uint64
 }
 
-// Times are told apart in buckets: those below 2^firstBit ns, then steps
-// to each doubling, and the last is for all that is longer.
+// Durations are counted in buckets: one below 2^firstBit ns, then steps for
+// each doubling, and a last one for all longer durations.
 const (
 	firstBit = 10
 	lastBit  = 36 // 69 s
 	stepBits = 2
 	steps    = 1 << stepBits
 
-	// Buckets is how many there are.
+	// Buckets is the number of buckets.
 	Buckets = (lastBit-firstBit+1)*steps + 1
 )
 
-// bucket is where a time is counted.
+// bucket returns the bucket of a duration.
 func bucket(d time.Duration) int {
 	n := uint64(max(0, d))
 	bit := bits.Len64(n) - 1
@@ -40,14 +40,14 @@ func bucket(d time.Duration) int {
 	return min(Buckets-1, 1+(bit-firstBit)*steps+within)
 }
 
-// BucketBound is below what the times of a bucket are; those of the next one begin
-// with it. The last one has none.
+// BucketBound returns the exclusive upper bound of a bucket, which is the lower
+// bound of the next one. The last bucket has no upper bound.
 func BucketBound(bucket int) time.Duration {
 	n := bucket / steps
 	return time.Duration(steps+bucket%steps) << (firstBit + n - stepBits)
 }
 
-// Add adds what others counted.
+// Add adds other counts.
 func (c *Counts) Add(o *Counts) {
 	c.Commands += o.Commands
 	c.Rejections += o.Rejections
@@ -58,7 +58,7 @@ func (c *Counts) Add(o *Counts) {
 	}
 }
 
-// since is what was counted after base.
+// since returns the counts after base.
 func (c Counts) since(base *Counts) Counts {
 	c.Commands -= base.Commands
 	c.Rejections -= base.Rejections
@@ -70,8 +70,8 @@ func (c Counts) since(base *Counts) Counts {
 	return c
 }
 
-// P99 is what 99 of 100 commands take at most, up to a quarter too long; 0 of
-// none.
+// P99 returns an upper bound for the 99th percentile of the durations, at most
+// a quarter too high. It returns 0 if there are none.
 func (c *Counts) P99() time.Duration {
 	var all, below uint64
 	for _, n := range c.Took {
@@ -88,7 +88,7 @@ func (c *Counts) P99() time.Duration {
 	return BucketBound(Buckets - 1)
 }
 
-// slower is how many commands took so long or longer for certain.
+// slower returns how many commands certainly took at least the given time.
 func (c *Counts) slower(than time.Duration) (slower uint64) {
 	for i := 1; i < Buckets; i++ {
 		if BucketBound(i-1) >= than {
@@ -98,23 +98,24 @@ func (c *Counts) slower(than time.Duration) (slower uint64) {
 	return slower
 }
 
-// Counter counts for one module and type, while it is watched. Its methods are
-// safe for concurrent use, and those that count do nothing on nil.
+// Counter counts for one module and type while it is watched. Its methods are
+// safe for concurrent use. Watched, Command and Fault do nothing on a nil
+// Counter.
 type Counter struct {
 	watched                             atomic.Bool
 	commands, rejections, faults, nanos atomic.Uint64
 	took                                [Buckets]atomic.Uint64
 
-	mu     sync.Mutex // guards what follows
-	window uint64     // 0: nobody watches
-	base   Counts     // at its beginning
+	mu     sync.Mutex // guards window and base
+	window uint64     // 0: not watched
+	base   Counts     // counts at the beginning of the window
 }
 
-// Watched reports whether commands are to be counted.
+// Watched reports whether commands must be counted.
 func (c *Counter) Watched() bool { return c != nil && c.watched.Load() }
 
-// Watch begins a window, where it is another one than before; 0 ends what there
-// is.
+// Watch begins a window if it differs from the current one. 0 ends the current
+// window.
 func (c *Counter) Watch(window uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +125,7 @@ func (c *Counter) Watch(window uint64) {
 	}
 }
 
-// Command counts one that was given to a guest.
+// Command counts a command that was given to a guest.
 func (c *Counter) Command(took time.Duration, rejected bool) {
 	if !c.Watched() {
 		return
@@ -137,14 +138,14 @@ func (c *Counter) Command(took time.Duration, rejected bool) {
 	c.took[bucket(took)].Add(1)
 }
 
-// Fault counts a call that failed by the guest's fault.
+// Fault counts a call that failed because of the guest.
 func (c *Counter) Fault() {
 	if c.Watched() {
 		c.faults.Add(1)
 	}
 }
 
-// Total is what was counted in all windows.
+// Total returns the counts of all windows.
 func (c *Counter) Total() Counts { return c.total() }
 
 func (c *Counter) total() Counts {
@@ -155,7 +156,8 @@ func (c *Counter) total() Counts {
 	return out
 }
 
-// Since is the window and what was counted in it; 0 where nobody watches.
+// Since returns the current window and its counts. The window is 0 if nobody
+// watches.
 func (c *Counter) Since() (window uint64, counts Counts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package trial compares what another module does with what the one that serves
-// does. A canary serves a share of a type's entities, and its counts of commands,
-// rejections, faults and durations are judged by rules. A shadow decides on copies
-// of commands, and what it puts out goes nowhere else.
+// Package trial compares a new module of a type with the serving one. A canary
+// serves a share of the type's entities, and rules limit its rejections, faults
+// and durations. A shadow decides on copies of commands, and its output has no
+// other effect.
 //
 // The package runs no guest and starts no goroutine.
 package trial

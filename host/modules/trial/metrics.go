@@ -2,10 +2,10 @@ package trial
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Collector tells what the two modules of each type did that has two. It is a
-// prometheus.Collector.
+// Collector exports the counts of both modules of each type in a rollout. It
+// implements prometheus.Collector.
 type Collector struct {
-	// Each is called with the types that two modules serve here.
+	// Each calls its argument for the types that two modules serve here.
 	Each func(func(entityType string, older, newer *Counter))
 }
 
@@ -16,7 +16,8 @@ var (
 	commandTook     = histogram("hostd_rollout_command_seconds", "Time that guests took for commands of types that two modules serve, by module.", []string{"entity_type", "version"})
 )
 
-// exportedOctaves is how many doublings of a time are one bucket of the metric.
+// exportedOctaves is how many doublings of a duration one bucket of the metric
+// spans.
 const exportedOctaves = 2
 
 func histogram(name, help string, labels []string) *prometheus.Desc {

@@ -8,28 +8,28 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Bounds of a Queue.
+// Bounds of a Queue: commands, and bytes of them.
 const (
 	maxWaiting      = 256
 	maxWaitingBytes = 8 << 20
 )
 
-// Command is a copy of one that a guest has decided.
+// Command is a copy of a command that a guest has decided.
 type Command struct {
-	For    *Watch // why it is compared
+	For    *Watch // the watch that compares it
 	Entity sharding.EntityID
-	Input  []byte // frames that the guest got
-	Output []byte // and those that it answered, where Failed is not set
+	Input  []byte // input frames of the guest
+	Output []byte // output frames of the guest, unless Failed
 	Failed bool
-	Now    int64 // as in the guest's environment
+	Now    int64 // unix nanoseconds, from the guest's environment
 	Seed   uint64
-	Fuel   int64 // that it cost
+	Fuel   int64 // that the guest spent
 }
 
 func (c *Command) bytes() int { return len(c.Input) + len(c.Output) + len(c.Entity.ID) }
 
-// Queue holds the commands that wait to be compared, up to maxWaiting and
-// maxWaitingBytes; more are dropped. It is safe for concurrent use.
+// Queue holds the commands that wait to be compared. It drops commands beyond
+// maxWaiting or maxWaitingBytes. It is safe for concurrent use.
 type Queue struct {
 	dropped atomic.Uint64
 	waiting chan Command
@@ -38,11 +38,11 @@ type Queue struct {
 	bytes int
 }
 
-// NewQueue returns one in which nothing waits.
+// NewQueue returns an empty queue.
 func NewQueue() *Queue { return &Queue{waiting: make(chan Command, maxWaiting)} }
 
-// Offer copies a command into the queue, or drops it, and says whether it
-// waits now. It does not block, and leaves the command's slices to the caller.
+// Offer copies a command into the queue and returns true, or drops it. It does
+// not block and does not keep the command's slices.
 func (q *Queue) Offer(c Command) bool {
 	size := c.bytes()
 	q.mu.Lock()
@@ -60,14 +60,15 @@ func (q *Queue) Offer(c Command) bool {
 	select {
 	case q.waiting <- c:
 		return true
-	default: // another one came between
+	default: // a concurrent Offer filled the queue
 		q.gone(size)
 		q.dropped.Add(1)
 		return false
 	}
 }
 
-// Take returns the command that waits longest, which is the caller's then.
+// Take waits for the oldest command and returns it. The caller owns it. The
+// error is that of ctx.
 func (q *Queue) Take(ctx context.Context) (Command, error) {
 	select {
 	case c := <-q.waiting:
@@ -84,9 +85,9 @@ func (q *Queue) gone(size int) {
 	q.mu.Unlock()
 }
 
-// Dropped is how many there was no room for.
+// Dropped returns the number of dropped commands.
 func (q *Queue) Dropped() uint64 { return q.dropped.Load() }
 
-// Taken reports whether a command belongs to the share of all, of 10,000, that
-// is compared. seed is that of its random numbers.
+// Taken reports whether a command belongs to the compared share, in units of
+// 1/sharding.Buckets. seed is the seed of the command's random numbers.
 func Taken(seed uint64, share uint32) bool { return seed%sharding.Buckets < uint64(share) }

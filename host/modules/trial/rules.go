@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// MinCommands is from how many commands of each of the modules on a rule with
-	// a percentage counts, and MinTimes likewise one of their times.
+	// MinCommands is the number of commands that both modules must have decided
+	// before a rule with a percentage applies. MinTimes is the same for rules
+	// about durations.
 	MinCommands = 100
 	MinTimes    = 1000
 
-	// MaxRules is how many there are of a rollout at most, and MaxRulesBytes how
-	// long their text is.
+	// MaxRules and MaxRulesBytes bound the rules of a rollout.
 	MaxRules      = 8
 	MaxRulesBytes = 256
 )
 
-// Rule says when a module goes back.
+// Rule is a condition under which a rollout is aborted.
 type Rule struct {
 	text    string
 	of      string // subject
-	count   uint64 // above which it is, where nothing below is set
+	count   uint64 // upper limit, if share and longest are not used
 	share   float64
-	shares  bool          // share is of the commands
-	more    bool          // share is more than of the older module's
-	longest time.Duration // of p99
+	shares  bool          // the limit is a percentage
+	more    bool          // share is relative to the older module
+	longest time.Duration // upper limit of p99
 }
 
 // Subjects of rules.
@@ -40,10 +40,10 @@ const (
 
 func (r Rule) String() string { return r.text }
 
-// ParseRules reads rules with commas between: SUBJECT>VALUE. The subjects are faults
-// and rejections, whose value is a count, a percentage of the commands of the
-// newer module, 5%, or one more than of the older module's, +20%; and p99,
-// whose value is a time, 20ms, or +50%. An empty text has no rules.
+// ParseRules parses comma-separated rules of the form SUBJECT>VALUE. For the
+// subjects faults and rejections, VALUE is a count, a percentage of the newer
+// module's commands (5%), or an increase over the older module (+20%). For p99,
+// VALUE is a duration (20ms) or an increase (+50%). An empty text has no rules.
 func ParseRules(text string) (rules []Rule, err error) {
 	if text == "" {
 		return nil, nil
@@ -89,8 +89,8 @@ func parse(text string) (r Rule, err error) {
 	return r, nil
 }
 
-// Broken says why a module is to go back, by what it and the older one did;
-// empty where it is not.
+// Broken returns why the rule is broken, judged by the counts of both modules,
+// or "" if it is not.
 func (r Rule) Broken(older, newer *Counts) string {
 	if r.of == p99 {
 		return r.slow(older, newer)
@@ -112,7 +112,7 @@ func (r Rule) Broken(older, newer *Counts) string {
 	return fmt.Sprintf("%s: %d %s with %d commands, and %d with %d of the older module", r.text, is, r.of, newer.Commands, was, older.Commands)
 }
 
-// slow is Broken of times.
+// slow is Broken for durations.
 func (r Rule) slow(older, newer *Counts) string {
 	longest := r.longest
 	if newer.Commands < MinTimes || r.more && older.Commands < MinTimes {
@@ -128,8 +128,9 @@ func (r Rule) slow(older, newer *Counts) string {
 	return fmt.Sprintf("%s: %d of %d commands took %v or longer, and 99 of 100 up to %v with the older module", r.text, slower, newer.Commands, longest, older.P99())
 }
 
-// beyond reports that there are more than were to be expected, and by more than
-// chance has it: three times the square root of that.
+// beyond reports whether n exceeds the expected number by more than chance
+// explains: by three standard deviations, which are square roots of the
+// expected number.
 func beyond(n uint64, expected float64) bool {
 	return float64(n) > expected+3*math.Sqrt(expected)
 }

@@ -9,41 +9,41 @@ import (
 )
 
 const (
-	// maxExamples is how many commands are named that differ.
+	// maxExamples bounds the differing commands that are listed.
 	maxExamples = 20
-	// maxText bounds what is told of a fault, in bytes.
+	// maxText bounds the text of a fault, in bytes.
 	maxText = 512
 )
 
-// Example is a command on which the two modules decided otherwise.
+// Example is a command on which the two modules decided differently.
 type Example struct {
 	Entity   sharding.EntityID
-	Sequence journal.Sequence // of the entity's last event before it
+	Sequence journal.Sequence // of the entity's last event before the command
 	Command  string
 	In       Difference
-	Fault    string // of the other module, its beginning; empty for none
+	Fault    string // beginning of the shadow module's fault; empty for none
 }
 
-// Tally sums what was compared. It is safe for concurrent use.
+// Tally sums comparisons. It is safe for concurrent use.
 type Tally struct {
 	mu  sync.Mutex
 	sum Sum
 }
 
-// Sum is what was compared of a type.
+// Sum is the result of the comparisons of a type.
 type Sum struct {
 	Compared uint64
-	By       [Kinds]uint64 // how many differ, by the bits of Difference
-	Differ   uint64        // in anything
-	Dropped  uint64        // there was no room for
-	Passed   uint64        // passed over: there was no state in time, or it would cost too much
-	Fuel     uint64        // of the module that serves, for what was compared
-	Other    uint64        // of the other one
+	By       [Kinds]uint64 // differing commands by aspect, in the order of the bits of Difference
+	Differ   uint64        // commands that differ in any aspect
+	Dropped  uint64        // dropped because the queue was full
+	Passed   uint64        // skipped: the state was not available in time, or would cost too much
+	Fuel     uint64        // of the serving module, for the compared commands
+	Other    uint64        // of the shadow module
 	Examples []Example     // the first ones, at most maxExamples
-	Note     string        // why nothing is compared just now; empty where it is
+	Note     string        // why nothing is compared at the moment; empty if comparing works
 }
 
-// Add counts a command that was compared: e says in what it differs.
+// Add counts a compared command. e.In is how it differs.
 func (t *Tally) Add(e Example, fuel, other uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *Tally) Add(e Example, fuel, other uint64) {
 	}
 }
 
-// Drop counts a command that there was no room for.
+// Drop counts a command that the full queue dropped.
 func (t *Tally) Drop() {
 	t.mu.Lock()
 	t.sum.Dropped++
@@ -79,7 +79,7 @@ func (t *Tally) Pass() {
 	t.mu.Unlock()
 }
 
-// Note says why nothing is compared; an empty text says that it is again.
+// Note sets why nothing is compared. An empty text clears it.
 func (t *Tally) Note(text string) {
 	t.mu.Lock()
 	t.sum.Note = short(text)
@@ -90,7 +90,7 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 }
 
-// Add adds what another node has counted.
+// Add adds the sum of another node.
 func (s *Sum) Add(o *Sum) {
 	s.Compared += o.Compared
 	s.Differ += o.Differ
@@ -107,7 +107,7 @@ func (s *Sum) Add(o *Sum) {
 	}
 }
 
-// Sum is what was counted; its examples are not modified afterwards.
+// Sum returns the current sum. Its examples are not modified afterwards.
 func (t *Tally) Sum() Sum {
 	t.mu.Lock()
 	defer t.mu.Unlock()

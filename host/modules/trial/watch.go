@@ -7,23 +7,23 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Wish is that a module decides a share of a type's commands beside the one
-// that serves it. The zero value is none.
+// Wish is the setting that lets a shadow module decide a share of a type's
+// commands. The zero value means none.
 type Wish struct {
 	Digest   journal.Digest
-	Share    uint32 // of sharding.Buckets
-	Revision uint64 // of the setting that says so
+	Share    uint32 // in units of 1/sharding.Buckets
+	Revision uint64 // of the setting
 }
 
-// ParseWish reads what a setting says: a digest, in hex, and a percentage from 0.01
-// to 100.
+// ParseWish parses a shadow setting: a digest in hex, and a percentage from
+// 0.01 to 100.
 func ParseWish(text string) (Wish, error) {
 	digest, share, err := meta.ParseShadow(text)
 	return Wish{Digest: journal.Digest(digest), Share: share}, err
 }
 
-// Watch is what one node compares because of a wish, and what came of it. It is
-// safe for concurrent use.
+// Watch compares commands on one node because of a wish, and holds the results.
+// It is safe for concurrent use.
 type Watch struct {
 	Wish
 	Tally
@@ -31,15 +31,15 @@ type Watch struct {
 	ended atomic.Bool
 }
 
-// Takes reports whether a command that a module has decided is to be offered;
-// seed is that of its random numbers. It is called by lanes, and a nil Watch
-// takes none.
+// Takes reports whether a command that the module by has decided must be
+// offered. seed is the seed of the command's random numbers. Executors call it.
+// A nil Watch takes none.
 func (w *Watch) Takes(by journal.Digest, seed uint64) bool {
 	return w != nil && Taken(seed, w.Share) && by != w.Digest
 }
 
-// Offer has a command be compared, or counts that there is no room. It does not
-// block, and keeps none of the command's slices.
+// Offer queues a command for comparison, or counts it as dropped. It does not
+// block and does not keep the command's slices.
 func (w *Watch) Offer(c Command) {
 	c.For = w
 	if !w.queue.Offer(c) {
@@ -47,19 +47,19 @@ func (w *Watch) Offer(c Command) {
 	}
 }
 
-// Ended reports that nobody wants it any more.
+// Ended reports whether the wish of the watch no longer exists.
 func (w *Watch) Ended() bool { return w.ended.Load() }
 
-// Watches are those of a node. They are safe for concurrent use.
+// Watches are the watches of a node. They are safe for concurrent use.
 type Watches struct {
 	queue *Queue
 	of    atomic.Pointer[map[string]*Watch] // by entity type; nil: none
 }
 
-// NewWatches returns none.
+// NewWatches returns an empty set.
 func NewWatches() *Watches { return &Watches{queue: NewQueue()} }
 
-// Of is that of an entity type; nil for none.
+// Of returns the watch of an entity type, or nil.
 func (w *Watches) Of(entityType string) *Watch {
 	if of := w.of.Load(); of != nil {
 		return (*of)[entityType]
@@ -67,11 +67,11 @@ func (w *Watches) Of(entityType string) *Watch {
 	return nil
 }
 
-// Queue is what waits to be compared, of all types.
+// Queue returns the queue of commands to compare, of all types.
 func (w *Watches) Queue() *Queue { return w.queue }
 
-// Learn has these be the wishes, by entity type. What was counted for one that
-// is as before goes on. It is for one goroutine.
+// Learn sets the wishes, by entity type. An unchanged wish keeps its counts. It
+// must be called from one goroutine.
 func (w *Watches) Learn(wishes map[string]Wish) {
 	next := make(map[string]*Watch, len(wishes))
 	for name, wish := range wishes {
