@@ -1,10 +1,10 @@
-// Package signing says who has signed a module: the bytes that are signed and
-// the signature ([FORMAT.md]), the file with the keys that a node trusts, and
-// what is wrong with a signature that does not count.
+// Package signing verifies who signed a module. It defines the signed bytes and
+// the signature ([FORMAT.md]) and the file with the keys that a node trusts,
+// and it reports why a signature is not trusted.
 //
-// It never decides what comes of a module that nobody has signed, and knows
-// nothing of where modules are kept. The package owns no goroutine: Trust.Run
-// takes the caller's.
+// It does not decide what happens to modules that are not signed, and does not
+// know where modules are stored. The package owns no goroutine: Trust.Run runs
+// in the caller's.
 //
 // [FORMAT.md]: https://github.com/hostd/hostd/blob/main/host/signing/FORMAT.md
 package signing

@@ -21,7 +21,7 @@ type Keys struct {
 	names map[[ed25519.PublicKeySize]byte]string
 }
 
-// Line is the line of a module-trust-file for a key.
+// Line returns the line of a module-trust-file for a key.
 func Line(name string, key ed25519.PublicKey) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -29,11 +29,12 @@ func Line(name string, key ed25519.PublicKey) (string, error) {
 	return name + ":" + base64.StdEncoding.EncodeToString(key), nil
 }
 
-// ParseKeys reads the lines of a module-trust-file, name:key, where key is the
-// base64 of 32 bytes. Empty lines and those that begin with # say nothing; a
-// file of no keys has one of the latter, since one that is empty may not be
-// written yet. A name may have several keys. One wrong line makes the whole
-// file wrong; the error names its number and nothing of its text.
+// ParseKeys parses the lines of a module-trust-file, which have the form
+// name:key, where key is the base64 encoding of 32 bytes. It ignores empty
+// lines and comment lines, which begin with #. An empty file is an error,
+// because it may be only partly written; a file without keys must contain a
+// comment. A name may have several keys. One invalid line makes the whole file
+// invalid. The error contains the number of the line but not its text.
 func ParseKeys(text []byte) (*Keys, error) {
 	if len(text) > maxFileBytes {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxFileBytes)
@@ -80,7 +81,7 @@ func parseLine(line string) (key [ed25519.PublicKeySize]byte, name string, err e
 	return [ed25519.PublicKeySize]byte(decoded), name, nil
 }
 
-// checkName holds names of keys to [A-Za-z0-9._-].
+// checkName restricts names of keys to [A-Za-z0-9._-].
 func checkName(name string) error {
 	if name == "" || len(name) > maxNameBytes {
 		return fmt.Errorf("the name of a key has 1 to %d bytes", maxNameBytes)
@@ -95,8 +96,8 @@ func checkName(name string) error {
 }
 
 // Judge returns the name of the key that has signed a module, or an *Error. It
-// looks at the signature before it looks who made it: of one that does not fit
-// the module nobody is named.
+// verifies the signature before it looks up the key, so an invalid signature is
+// never attributed to anyone.
 func (k *Keys) Judge(s Statement, signature []byte) (by string, err error) {
 	if len(signature) == 0 {
 		return "", &Error{Missing}
@@ -111,8 +112,9 @@ func (k *Keys) Judge(s Statement, signature []byte) (by string, err error) {
 	return by, nil
 }
 
-// Possible says of a signature alone, before it is known what the module says
-// of itself, that it cannot count: nil, or an *Error.
+// Possible reports whether a signature could be trusted before the module's
+// name and version are known. It returns nil, or an *Error if the signature
+// cannot be trusted.
 func (k *Keys) Possible(signature []byte) error {
 	if len(signature) == 0 {
 		return &Error{Missing}
@@ -127,20 +129,20 @@ func (k *Keys) Possible(signature []byte) error {
 	return nil
 }
 
-// Reason says why a signature does not count. It is part of the API.
+// Reason is why a signature is not trusted. Reasons are part of the API.
 type Reason string
 
 // The reasons.
 const (
 	Missing   Reason = "SIGNATURE_MISSING"
-	Untrusted Reason = "SIGNATURE_UNTRUSTED" // of a key that the node does not trust
-	Bad       Reason = "SIGNATURE_BAD"       // of another module, or no signature
+	Untrusted Reason = "SIGNATURE_UNTRUSTED" // by a key that the node does not trust
+	Bad       Reason = "SIGNATURE_BAD"       // of something else, or not a signature
 )
 
-// Reasons are all of them.
+// Reasons lists all reasons.
 var Reasons = [...]Reason{Missing, Untrusted, Bad}
 
-// Error says that a module's signature does not count on this node.
+// Error reports that a module's signature is not trusted on this node.
 type Error struct{ Reason Reason }
 
 func (e *Error) Error() string {

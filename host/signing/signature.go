@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// Statement is what a signature is of: the bytes of a module, and the name and
-// the version that it gives itself.
+// Statement is what a signature signs: the digest of a module's bytes, and the
+// module's name and version.
 type Statement struct {
 	Digest        [sha256.Size]byte
 	Name, Version string
 }
 
-// domain begins everything that is signed, so that a signature of something
-// else is none of a module.
+// domain is the prefix of all signed messages, so that a signature of something
+// else is never a valid signature of a module.
 const domain = "hostd-module-v1\x00"
 
-// message is the bytes that are signed. Texts have their lengths before them:
-// of two statements the bytes differ.
+// message returns the signed bytes. Texts are preceded by their lengths, so
+// that two different statements always have different bytes.
 func (s Statement) message() []byte {
 	out := append([]byte(domain), s.Digest[:]...)
 	for _, text := range []string{s.Name, s.Version} {
@@ -34,8 +34,8 @@ func (s Statement) message() []byte {
 	return out
 }
 
-// The bytes of a signature: the version, the public key, and the signature of
-// ed25519.
+// The bytes of a signature: the version, the public key, and the ed25519
+// signature.
 const (
 	signatureVersion = 1
 	// SignatureBytes is the length of a signature.
@@ -48,8 +48,8 @@ func Sign(s Statement, key ed25519.PrivateKey) []byte {
 	return append(out, ed25519.Sign(key, s.message())...)
 }
 
-// split returns the parts of a signature; ok is false where it is none of this
-// version.
+// split returns the parts of a signature. ok is false if it is not a signature
+// of this version.
 func split(signature []byte) (key ed25519.PublicKey, signed []byte, ok bool) {
 	if len(signature) != SignatureBytes || signature[0] != signatureVersion {
 		return nil, nil, false
@@ -57,10 +57,10 @@ func split(signature []byte) (key ed25519.PublicKey, signed []byte, ok bool) {
 	return ed25519.PublicKey(signature[1 : 1+ed25519.PublicKeySize]), signature[1+ed25519.PublicKeySize:], true
 }
 
-// Text is a signature as files have it: base64, and a line break.
+// Text returns a signature as stored in files: base64 and a line break.
 func Text(signature []byte) string { return base64.StdEncoding.EncodeToString(signature) + "\n" }
 
-// ParseText reads what Text writes.
+// ParseText parses the result of Text.
 func ParseText(text []byte) ([]byte, error) {
 	signature, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
 	if err != nil {
@@ -75,8 +75,8 @@ func ParseText(text []byte) ([]byte, error) {
 // keyBlock is the type of the PEM block of a private key.
 const keyBlock = "PRIVATE KEY"
 
-// KeyText is a private key as files have it: PKCS #8 in PEM, as other tools
-// write it too.
+// KeyText returns a private key as stored in files: PKCS #8 in PEM, which other
+// tools also use.
 func KeyText(key ed25519.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -85,7 +85,8 @@ func KeyText(key ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-// ParseKey reads what KeyText writes. The error tells nothing of the text.
+// ParseKey parses the result of KeyText. The error contains nothing of the
+// text.
 func ParseKey(text []byte) (ed25519.PrivateKey, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != keyBlock || strings.TrimSpace(string(rest)) != "" {

@@ -19,7 +19,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata/golden.txt from what the code does")
 
-// keyOf is always the same key for a number.
+// keyOf returns the same key for the same number.
 func keyOf(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
 }
@@ -32,7 +32,7 @@ func statement(name, version string) Statement {
 	return s
 }
 
-// trusting are keys by name, the nth of keyOf(n).
+// trusting returns trusted keys; the nth name has the key keyOf(n).
 func trusting(t *testing.T, names ...string) *Keys {
 	t.Helper()
 	text := "# keys\n"
@@ -91,7 +91,7 @@ func TestJudge(t *testing.T) {
 	tampered[SignatureBytes-1] ^= 1
 	later := Sign(s, keyOf(0))
 	later[0]++
-	// The key of one that is trusted before the signature of another.
+	// The key of a trusted signer with the signature of a different one.
 	borrowed := append(Sign(s, keyOf(0))[:1+ed25519.PublicKeySize:1+ed25519.PublicKeySize], Sign(s, keyOf(5))[1+ed25519.PublicKeySize:]...)
 	for name, c := range map[string]struct {
 		signature []byte
@@ -190,8 +190,8 @@ func TestTrustFile(t *testing.T) {
 	}
 }
 
-// TestTrustKeepsTheOldKeys: a file that is wrong, or away, leaves the keys that
-// were read before, and one that is right again takes their place.
+// TestTrustKeepsTheOldKeys checks that an invalid or missing file leaves the
+// previous keys in place, and that a valid file replaces them.
 func TestTrustKeepsTheOldKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust")
 	write := func(text string) {
@@ -226,7 +226,7 @@ func TestTrustKeepsTheOldKeys(t *testing.T) {
 		write(bad)
 		changed := trust.Changed()
 		trust.read()
-		trust.read() // a change counts at the second look
+		trust.read() // a change takes effect at the second look
 		select {
 		case <-changed:
 			t.Errorf("%q changes the keys", bad)
@@ -272,7 +272,7 @@ func FuzzParseKeys(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was read is what its lines say, and nothing beside it.
+		// The keys match the lines of the file exactly.
 		var again strings.Builder
 		again.WriteString("#\n")
 		for key, name := range k.names {

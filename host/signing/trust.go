@@ -12,37 +12,38 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// Mode says what a node makes of signatures.
+// Mode is what a node does with signatures.
 type Mode string
 
 // The modes.
 const (
-	Off     Mode = "off"     // they are kept, and change nothing
-	Warn    Mode = "warn"    // a module whose signature does not count is told of
-	Require Mode = "require" // and neither taken nor served
+	Off     Mode = "off"     // signatures are stored but not checked
+	Warn    Mode = "warn"    // modules with untrusted signatures are logged
+	Require Mode = "require" // they are neither accepted nor served
 )
 
-// Options of a Trust.
+// Options configure a Trust.
 type Options struct {
 	Mode Mode
-	// File has the keys that the node trusts; empty: it trusts none.
+	// File contains the keys that the node trusts. If it is empty, the node trusts
+	// no key.
 	File       string
 	Logger     *slog.Logger          // required
-	Registerer prometheus.Registerer // gets the metrics; nil drops them
+	Registerer prometheus.Registerer // receives the metrics; nil discards them
 }
 
-// Trust is whose signatures count on a node. It is safe for concurrent use.
+// Trust holds the keys that a node trusts. It is safe for concurrent use.
 type Trust struct {
 	opts     Options
 	failures prometheus.Counter
-	file     *files.Watched // nil: none
+	file     *files.Watched // nil without a file
 	keys     atomic.Pointer[Keys]
 	reload   chan struct{} // one slot
 	mu       sync.Mutex    // guards changed
-	changed  chan struct{} // closed and made anew with each change of keys
+	changed  chan struct{} // closed and replaced whenever the keys change
 }
 
-// Open reads the file, and fails where it is wrong.
+// Open reads the file. It returns an error if the file is invalid.
 func Open(o Options) (*Trust, error) {
 	t := &Trust{opts: o, reload: make(chan struct{}, 1), changed: make(chan struct{})}
 	t.failures = prometheus.NewCounter(prometheus.CounterOpts{
@@ -66,11 +67,11 @@ func Open(o Options) (*Trust, error) {
 	return t, err
 }
 
-// Mode is what the node makes of signatures.
+// Mode returns what the node does with signatures.
 func (t *Trust) Mode() Mode { return t.opts.Mode }
 
-// Keys are the keys that the node trusts now. The result is another one after
-// each change, and the same one until then.
+// Keys returns the currently trusted keys. The pointer changes exactly when the
+// keys change.
 func (t *Trust) Keys() *Keys { return t.keys.Load() }
 
 // Judge returns the name of the key that has signed a module, or an *Error.
@@ -78,14 +79,14 @@ func (t *Trust) Judge(s Statement, signature []byte) (by string, err error) {
 	return t.Keys().Judge(s, signature)
 }
 
-// Changed returns a channel that is closed when the keys are others.
+// Changed returns a channel that is closed when the keys change.
 func (t *Trust) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.changed
 }
 
-// Reload has Run read the file again, whether or not it looks changed.
+// Reload makes Run read the file again, even if it does not look changed.
 func (t *Trust) Reload() {
 	select {
 	case t.reload <- struct{}{}:
@@ -93,13 +94,14 @@ func (t *Trust) Reload() {
 	}
 }
 
-// How often Run looks at the file: whether it has changed, and at its text.
+// Run checks every lookEvery whether the file has changed, and reads its
+// content every readEvery checks.
 const (
 	lookEvery = time.Second
 	readEvery = 30
 )
 
-// Run keeps the keys up to the file until ctx ends.
+// Run keeps the keys in sync with the file until ctx ends.
 func (t *Trust) Run(ctx context.Context) {
 	if t.file == nil {
 		<-ctx.Done()
@@ -122,8 +124,8 @@ func (t *Trust) Run(ctx context.Context) {
 	}
 }
 
-// read reads the file. One that cannot be read or is wrong leaves the keys that
-// were known before; the log tells of it once.
+// read reads the file. If it cannot be read or is invalid, the previous keys
+// stay in place, and the error is logged once.
 func (t *Trust) read() {
 	changed, err := t.file.Read()
 	if err != nil {
