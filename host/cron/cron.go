@@ -1,10 +1,11 @@
-// Package cron says when a repeating timer is due: it reads cron expressions
-// and periods, and finds the next tick after a time in a time zone.
+// Package cron computes when a repeating timer is due. It parses cron
+// expressions and periods, and finds the next tick after a given time in a time
+// zone.
 //
-// The rules of the zones are those of the database that the program holds.
+// The rules of the time zones come from a database embedded in the program.
 //
-// It is pure: it reads no clock, starts no goroutine and stores nothing. It
-// never decides what becomes of a tick that was missed.
+// The package reads no clock, starts no goroutine and stores nothing. It does
+// not decide what happens to missed ticks.
 package cron
 
 import (
@@ -15,25 +16,27 @@ import (
 )
 
 const (
-	// MaxExpressionBytes bounds an expression, MaxZoneBytes a zone's name.
+	// MaxExpressionBytes bounds an expression, and MaxZoneBytes the name of a
+	// zone.
 	MaxExpressionBytes = 255
 	MaxZoneBytes       = 64
 	// MinPeriod and MaxPeriod bound the period of "@every".
 	MinPeriod = 100 * time.Millisecond
 	MaxPeriod = 10 * 366 * 24 * time.Hour
-	// maxYears is how far ahead a tick is looked for: 29 February is up to 8
-	// years away.
+	// maxYears is how many years Next searches. 29 February can be up to 8 years
+	// away.
 	maxYears = 9
 )
 
 var (
-	// ErrExpression: an expression that is none, or that never comes.
+	// ErrExpression: the expression is invalid, or it never ticks.
 	ErrExpression = errors.New("not a schedule")
-	// ErrZone: a time zone that is not known.
+	// ErrZone: the time zone is unknown.
 	ErrZone = errors.New("unknown time zone")
 )
 
-// Schedule is when something is due again and again. It is immutable.
+// Schedule is the times of a repeating timer. It is immutable, except that
+// AtLeast changes it.
 type Schedule struct {
 	period time.Duration // of @every; 0 for a cron expression
 	zone   *time.Location
@@ -43,15 +46,16 @@ type Schedule struct {
 	anyHour                                bool
 }
 
-// set is the numbers that a field allows.
+// set is the set of numbers that a field allows, as a bitmap.
 type set uint64
 
 func (s set) has(n int) bool { return s>>uint(n)&1 != 0 }
 
-// Parse reads an expression: "@every" and a duration as time.ParseDuration
-// reads it, one of @yearly, @annually, @monthly, @weekly, @daily, @midnight
-// and @hourly, or five fields: minute, hour, day of the month, month, day of
-// the week. zone is as Zone takes it. Errors are ErrExpression or ErrZone.
+// Parse parses an expression. It is "@every" with a duration as for
+// time.ParseDuration, one of @yearly, @annually, @monthly, @weekly, @daily,
+// @midnight and @hourly, or five fields: minute, hour, day of the month, month,
+// day of the week. zone is a name as for Zone. Errors wrap ErrExpression or
+// ErrZone.
 func Parse(expression, zone string) (*Schedule, error) {
 	if len(expression) > MaxExpressionBytes {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrExpression, MaxExpressionBytes)
@@ -77,7 +81,7 @@ func Parse(expression, zone string) (*Schedule, error) {
 	return s, nil
 }
 
-// AtLeast makes the period of an "@every" no shorter than least.
+// AtLeast raises the period of an "@every" schedule to least, if it is shorter.
 func (s *Schedule) AtLeast(least time.Duration) *Schedule {
 	if s.period > 0 {
 		s.period = max(s.period, least)
@@ -85,8 +89,8 @@ func (s *Schedule) AtLeast(least time.Duration) *Schedule {
 	return s
 }
 
-// Next is the first tick after a time; false when none comes within the years
-// that are looked at. A period counts from that time.
+// Next returns the first tick after a time. It returns false if there is none
+// within maxYears. The period of an "@every" schedule counts from after.
 func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	if s.period > 0 {
 		return after.Add(s.period), true
@@ -94,8 +98,9 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	return s.tick(after)
 }
 
-// Skip is the first tick after a time on the grid that due stands on: the tick
-// that follows when all up to that time are left out.
+// Skip returns the first tick after a time, as if due and all missed ticks up
+// to that time were skipped. The ticks of an "@every" schedule are at due plus
+// multiples of the period. If due is after that time, it is the result.
 func (s *Schedule) Skip(due, after time.Time) (time.Time, bool) {
 	if s.period == 0 {
 		return s.tick(after)

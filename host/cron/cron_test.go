@@ -18,8 +18,7 @@ func must(t *testing.T, expression, zone string) *Schedule {
 	return s
 }
 
-// modelNext finds the next tick by looking at every minute, knowing nothing but
-// what the wall clock shows.
+// modelNext finds the next tick by checking every minute of the wall clock.
 func modelNext(s *Schedule, after, end time.Time) (time.Time, bool) {
 	named := func(c civil) bool {
 		day, weekday := s.days.has(c.day), s.weekdays.has(int(c.time().Weekday()))
@@ -38,7 +37,7 @@ func modelNext(s *Schedule, after, end time.Time) (time.Time, bool) {
 			}
 			continue
 		}
-		shown := false // before, in the last day
+		shown := false // the wall clock showed c within the last three hours
 		for back := time.Minute; back <= 3*time.Hour && named(c); back += time.Minute {
 			shown = shown || wall(at.Add(-back)) == c
 		}
@@ -54,8 +53,8 @@ func modelNext(s *Schedule, after, end time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// TestNextAgreesWithModel walks random expressions over the days at which zones
-// change, and over the ends of months.
+// TestNextAgreesWithModel compares Next with the model for random expressions,
+// around changes of the offset of time zones and around ends of months.
 func TestNextAgreesWithModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	around := map[string][]string{
@@ -116,13 +115,13 @@ func TestNextAgreesWithModel(t *testing.T) {
 	}
 }
 
-// TestDaylightSaving says in examples what a gap and an overlap do.
+// TestDaylightSaving shows the effect of gaps and overlaps by examples.
 func TestDaylightSaving(t *testing.T) {
 	for _, c := range []struct{ expression, after, want string }{
-		{"30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z 2026-03-30T00:30:00Z"},                      // in the gap: when it ends
-		{"30 2 * * *", "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z 2026-10-26T01:30:00Z"},                      // twice on the clock: once
-		{"30 * * * *", "2026-03-29T00:00:00Z", "2026-03-29T00:30:00Z 2026-03-29T01:30:00Z"},                      // a rhythm goes on
-		{"30 * * * *", "2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z 2026-10-25T01:30:00Z 2026-10-25T02:30:00Z"}, // the same
+		{"30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z 2026-03-30T00:30:00Z"},                      // in the gap: ticks when the gap ends
+		{"30 2 * * *", "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z 2026-10-26T01:30:00Z"},                      // shown twice: ticks once
+		{"30 * * * *", "2026-03-29T00:00:00Z", "2026-03-29T00:30:00Z 2026-03-29T01:30:00Z"},                      // a rhythm continues
+		{"30 * * * *", "2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z 2026-10-25T01:30:00Z 2026-10-25T02:30:00Z"}, // a rhythm continues
 	} {
 		s := must(t, c.expression, "Europe/Berlin")
 		at, err := time.Parse(time.RFC3339, c.after)
@@ -170,8 +169,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted ticks, forward, at a minute that it names or at
-// the end of a gap.
+// FuzzParse checks that an accepted expression ticks in the future and that
+// Next and Skip agree.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"*/5 * * * *", "0 3 * * mon-fri", "@every 1h", "@yearly", "0 0 29 2 *", "1-5/2,7 1,2 * jan sun"} {
 		f.Add(seed, "Europe/Berlin", int64(1_774_700_000))

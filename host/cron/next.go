@@ -2,15 +2,18 @@ package cron
 
 import "time"
 
-// A cron expression names times of a wall clock, which a zone moves forward
-// over a gap, or back over an hour that then comes twice. What is done then
-// depends on the hour field, as in Vixie's cron. Where it begins with a star
-// the expression is taken for a rhythm: it ticks whenever the wall clock shows
-// such a time, so not in a gap, and twice in an overlap. Else it is taken for
-// an appointment: it ticks once in an overlap, the first time, and where one
-// or more fall into a gap it ticks once, when the gap ends.
+// Daylight saving time.
+//
+// A cron expression names times of a wall clock. A time zone may move the clock
+// forward, which leaves a gap, or back, so that an hour occurs twice (an
+// overlap). What happens then depends on the hour field, as in Vixie cron. If
+// the field begins with a star, the expression counts as a rhythm: it ticks
+// whenever the wall clock shows a matching time, which means not in a gap and
+// twice in an overlap. Otherwise it counts as an appointment: it ticks once in
+// an overlap, at the first time, and if one or more ticks fall into a gap, it
+// ticks once when the gap ends.
 
-// civil is a minute of a wall clock, in no zone.
+// civil is a minute of a wall clock, without a time zone.
 type civil struct{ year, month, day, hour, minute int }
 
 func civilOf(t time.Time) civil {
@@ -18,13 +21,13 @@ func civilOf(t time.Time) civil {
 	return civil{y, int(m), d, t.Hour(), t.Minute()}
 }
 
-// time is the wall clock's time as if it were of UTC.
+// time returns the wall clock time as if it were in UTC.
 func (c civil) time() time.Time {
 	return time.Date(c.year, time.Month(c.month), c.day, c.hour, c.minute, 0, 0, time.UTC)
 }
 
-// match is the first minute of the expression from c on; false when none comes
-// for years.
+// match returns the first minute at or after c that matches the expression, or
+// false if there is none within maxYears.
 func (s *Schedule) match(c civil) (civil, bool) {
 	for end := c.year + maxYears; c.year <= end; {
 		switch {
@@ -39,12 +42,13 @@ func (s *Schedule) match(c civil) (civil, bool) {
 		default:
 			return c, true
 		}
-		c = civilOf(c.time()) // what is over its end goes on in the next
+		c = civilOf(c.time()) // normalize overflowing fields
 	}
 	return c, false
 }
 
-// onDay: with both days given, either will do.
+// onDay reports whether the day matches. If both the day of the month and the
+// day of the week are restricted, either may match.
 func (s *Schedule) onDay(c civil) bool {
 	day, weekday := s.days.has(c.day), s.weekdays.has(int(c.time().Weekday()))
 	if s.anyDay || s.anyWeekday {
@@ -53,9 +57,9 @@ func (s *Schedule) onDay(c civil) bool {
 	return day || weekday
 }
 
-// stretch is a time in which a zone's offset from UTC is the same.
+// stretch is a period during which a zone's offset from UTC is constant.
 type stretch struct {
-	start, end time.Time // end excluded; zero where there is none
+	start, end time.Time // end is exclusive; zero if unbounded
 	offset     time.Duration
 }
 
@@ -66,7 +70,7 @@ func (s *Schedule) stretchAt(t time.Time) stretch {
 	return stretch{start, end, time.Duration(offset) * time.Second}
 }
 
-// tick goes through the stretches after a time.
+// tick searches the stretches after a time.
 func (s *Schedule) tick(after time.Time) (time.Time, bool) {
 	from := after.Truncate(time.Minute).Add(time.Minute)
 	for limit := from.AddDate(maxYears, 0, 0); from.Before(limit); {
@@ -97,7 +101,7 @@ func (s *Schedule) tick(after time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// before is the stretch before another one, if there is one.
+// before returns the stretch before now, if there is one.
 func (s *Schedule) before(now stretch) (stretch, bool) {
 	if now.start.IsZero() {
 		return stretch{}, false
@@ -105,8 +109,8 @@ func (s *Schedule) before(now stretch) (stretch, bool) {
 	return s.stretchAt(now.start.Add(-time.Nanosecond)), true
 }
 
-// inGap reports that the expression names a minute that the wall clock passes
-// over when the stretch begins.
+// inGap reports whether the expression names a minute that the wall clock skips
+// when the stretch begins.
 func (s *Schedule) inGap(now stretch) bool {
 	old, ok := s.before(now)
 	if !ok || old.offset >= now.offset {
@@ -116,8 +120,8 @@ func (s *Schedule) inGap(now stretch) bool {
 	return ok && c.time().Before(now.start.Add(now.offset))
 }
 
-// repeats reports that the wall clock has shown the minute before, in the
-// stretch before this one.
+// repeats reports whether the wall clock has already shown the minute c in the
+// previous stretch.
 func (s *Schedule) repeats(now stretch, c civil) bool {
 	old, ok := s.before(now)
 	return ok && old.offset > now.offset && c.time().Add(-old.offset).Before(now.start)

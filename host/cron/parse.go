@@ -17,14 +17,15 @@ var (
 	dayNames   = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 )
 
-// field is the numbers and names that one field of an expression may have.
+// field describes the numbers and names that are allowed in a field of an
+// expression.
 type field struct {
 	noun      string
 	low, high int
 	names     []string // of low, low+1, ...
 }
 
-// fields reads the five fields. Sunday is 0, and 7 too.
+// fields parses the five fields. Sunday is 0 or 7.
 func (s *Schedule) fields(expression string) (err error) {
 	if full := short[expression]; full != "" {
 		expression = full
@@ -51,7 +52,8 @@ func (s *Schedule) fields(expression string) (err error) {
 	return nil
 }
 
-// parse reads a list of ranges: "*", "a", "a-b", each with "/step" or not.
+// parse parses a comma-separated list of "*", "a" or "a-b", each with an
+// optional "/step".
 func (f *field) parse(text string) (all set, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		low, high, step := f.low, f.high, 1
@@ -85,7 +87,7 @@ func (f *field) parse(text string) (all set, err error) {
 	return all, nil
 }
 
-// value reads one number or name.
+// value parses one number or name.
 func (f *field) value(text string) (int, error) {
 	for i, name := range f.names {
 		if strings.EqualFold(text, name) {
@@ -101,7 +103,7 @@ func (f *field) value(text string) (int, error) {
 
 var errNumber = errors.New("not a number")
 
-// number reads up to three digits, and nothing else.
+// number parses one to three digits and nothing else.
 func number(text string) (int, error) {
 	if len(text) == 0 || len(text) > 3 || strings.Trim(text, "0123456789") != "" {
 		return 0, errNumber

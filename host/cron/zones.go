@@ -16,11 +16,11 @@ import (
 //go:embed zoneinfo.zip
 var zoneinfo string
 
-// zoneFiles are the files of the database by the names of their zones.
+// zoneFiles returns the files of the database by zone name.
 var zoneFiles = sync.OnceValue(func() map[string]*zip.File {
 	archive, err := zip.NewReader(strings.NewReader(zoneinfo), int64(len(zoneinfo)))
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // impossible: the archive is part of the program
 	}
 	files := make(map[string]*zip.File, len(archive.File))
 	for _, f := range archive.File {
@@ -29,14 +29,14 @@ var zoneFiles = sync.OnceValue(func() map[string]*zip.File {
 	return files
 })
 
-// zones are those that were asked for and exist, of which there are some
-// hundreds: *time.Location by name.
+// zones caches the *time.Location of every requested zone by name. Only
+// existing zones are added, of which there are some hundreds.
 var zones sync.Map
 
-// Zone finds a time zone by its IANA name; empty is UTC. It knows those of the
-// database that the program holds and no others, so that all nodes of a release
-// accept the same names: time.LoadLocation would read the files of the machine,
-// and those that ZONEINFO names. The error is ErrZone.
+// Zone returns a time zone by its IANA name; "" is UTC. It knows only the zones
+// in the embedded database, so that all nodes of a release accept the same
+// names: time.LoadLocation would read files of the machine, and those named by
+// ZONEINFO. The error wraps ErrZone.
 func Zone(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestZonesAreNotOfTheMachine: what the machine has as zones, by its files, its
-// ZONEINFO or its TZ, is none.
+// TestZonesAreNotOfTheMachine checks that zones that exist only on the machine,
+// in its files, in ZONEINFO or in TZ, are not found.
 func TestZonesAreNotOfTheMachine(t *testing.T) {
 	f, err := zoneFiles()["Europe/Berlin"].Open()
 	if err != nil {
@@ -44,7 +44,7 @@ func TestZonesAreNotOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestEveryZoneOfTheDatabase: all of them can be loaded.
+// TestEveryZoneOfTheDatabase checks that all zones can be loaded.
 func TestEveryZoneOfTheDatabase(t *testing.T) {
 	for name := range zoneFiles() {
 		if loc, err := Zone(name); err != nil || loc.String() != name {
