@@ -13,7 +13,8 @@ func memoryBounds(min, max uint64) []byte { return cat([]byte{1}, uleb(min), ule
 
 func tableOf(bounds []byte) []byte { return cat([]byte{typeFuncref}, bounds) }
 
-// TestRefusedModules names the first fault of each kind of bad module.
+// TestRefusedModules checks which fault is reported for each kind of invalid
+// module.
 func TestRefusedModules(t *testing.T) {
 	anyType := asmSection(sectionType, vec(asmType(sig("", ""))))
 	withImport := func(module, name string, s signature) *testGuest {
@@ -39,7 +40,7 @@ func TestRefusedModules(t *testing.T) {
 	tests := []struct {
 		name   string
 		wasm   []byte
-		where  string // "" is admitted
+		where  string // "" means admitted
 		reason string
 	}{
 		{"empty", nil, "header", "not a WebAssembly module"},
@@ -152,8 +153,8 @@ func TestModuleSizeLimit(t *testing.T) {
 	}
 }
 
-// TestCompileRefuses are modules whose shape is right and whose code or
-// manifest is not.
+// TestCompileRefuses checks modules of a valid shape with invalid code or an
+// invalid manifest.
 func TestCompileRefuses(t *testing.T) {
 	body := func(export string, code []byte) []byte {
 		return (&testGuest{bodies: map[string][]byte{export: code}}).build()
@@ -199,10 +200,10 @@ func TestCompileRefuses(t *testing.T) {
 }
 
 // TestMissingMaximaAreWritten checks that neither memory nor table can grow
-// beyond the node's bounds when the module declares no maximum.
+// beyond the node's limits if the module declares no maximum.
 func TestMissingMaximaAreWritten(t *testing.T) {
 	grow := cat(i32c(0x7fff), op(opMemoryGrow, []byte{0}), op(opDrop),
-		op(0xd0, []byte{typeFuncref}), i32c(1<<20), []byte{0xfc, 15, 0}, op(opI64Extend)) // table.grow gives -1
+		op(0xd0, []byte{typeFuncref}), i32c(1<<20), []byte{0xfc, 15, 0}, op(opI64Extend)) // table.grow returns -1
 	guest := &testGuest{
 		tables: [][]byte{tableOf([]byte{0, 4})},
 		bodies: map[string][]byte{abi.ExportHandle: cat(stateAddress(), grow, op(opI64Store, aligned(3)), stateSpan())},
@@ -234,7 +235,7 @@ func TestMissingMaximaAreWritten(t *testing.T) {
 }
 
 // TestNamesSurvive checks that function names are kept for traps, and that
-// nothing else of the custom sections is.
+// nothing else of the custom sections is kept.
 func TestNamesSurvive(t *testing.T) {
 	names := vec(cat(uleb(8), text("forget_it")))
 	guest := &testGuest{

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// A small assembler: tests put modules together byte by byte, so that each
-// wrong one is wrong in exactly one place.
+// A small assembler. Tests assemble modules byte by byte, so that each invalid
+// module is invalid in exactly one place.
 
 func uleb(value uint64) []byte { return binary.AppendUvarint(nil, value) }
 
@@ -43,7 +43,7 @@ func asmType(s signature) []byte {
 	return cat([]byte{typeFunction}, text(s.Params), text(s.Results))
 }
 
-// asmBody is a function body: groups of locals, code and its end.
+// asmBody returns a function body: groups of locals, the code and its end.
 func asmBody(locals []byte, code ...[]byte) []byte {
 	if locals == nil {
 		locals = []byte{0}
@@ -71,10 +71,10 @@ func aligned(a byte) []byte { return []byte{a, 0} } // alignment and offset of a
 
 func spanc(address, length uint32) []byte { return i64c(int64(abi.PackSpan(address, length))) }
 
-// Where the test guest keeps things.
+// Addresses in the memory of the test guest.
 const (
 	manifestAt = 64
-	statesAt   = 8 << 10 // an u64 a handle, 512 of them
+	statesAt   = 8 << 10 // an u64 for each of 512 handles
 	logTextAt  = 4 << 10
 	scratchAt  = 5 << 10
 	bufferAt   = 16 << 10
@@ -85,25 +85,26 @@ const testManifest = `{"abi":1,"name":"test","version":"1.0.0","entityTypes":[{"
 // imported is a function that a test guest imports.
 type imported struct{ module, name string }
 
-// testGuest is a whole guest whose state is one u64 an entity: the sum of the
-// lengths of the inputs of apply and handle. Its fields replace parts of it.
+// testGuest is a complete guest. The state of an entity is one u64: the sum of
+// the lengths of the inputs of apply and handle. The fields replace parts of
+// the guest.
 type testGuest struct {
 	imports  []imported
 	wanted   []signature
 	bodies   map[string][]byte // code by export, without its end
 	locals   map[string][]byte
-	omit     string // an export
+	omit     string // an export to leave out
 	rename   map[string]string
 	types    map[string]signature
 	memory   []byte   // bounds; default 24 pages and no maximum
 	tables   [][]byte // element type and bounds
 	globals  [][]byte
-	exports  [][]byte // more of them
+	exports  [][]byte // additional exports
 	manifest string
 	start    []byte
 	data     [][]byte
-	custom   [][]byte // whole sections, at the end
-	helpers  []helper // more functions, after the contract's
+	custom   [][]byte // whole sections, at the end of the module
+	helpers  []helper // additional functions, after the contract's
 }
 
 type helper struct {
@@ -111,18 +112,18 @@ type helper struct {
 	locals, code []byte
 }
 
-// address of the state of the handle in local 0
+// stateAddress computes the address of the state of the handle in local 0.
 func stateAddress() []byte {
 	return cat(get(0), op(opI32WrapI64), i32c(8), op(opI32Mul), i32c(statesAt), op(opI32Add))
 }
 
-// addLength adds the length in local 1 to the state of local 0.
+// addLength adds the length in local 1 to the state of the handle in local 0.
 func addLength() []byte {
 	return cat(stateAddress(), stateAddress(), op(opI64Load, aligned(3)),
 		get(1), op(opI64Extend), op(opI64Add), op(opI64Store, aligned(3)))
 }
 
-// stateSpan is the span of the state of the handle in local 0.
+// stateSpan computes the span of the state of the handle in local 0.
 func stateSpan() []byte {
 	return cat(stateAddress(), op(opI64Extend), i64c(32), op(0x86), i64c(8), op(opI64Add))
 }
@@ -158,8 +159,8 @@ func (t *testGuest) text() string {
 	return testManifest
 }
 
-// contractIndex is the function index of an export: behind the imports, in
-// the order of contract.
+// contractIndex returns the function index of an export. The functions of
+// contract follow the imports, in order.
 func (t *testGuest) contractIndex(export string) uint64 {
 	for i, required := range contract {
 		if required.Name == export {
@@ -169,7 +170,7 @@ func (t *testGuest) contractIndex(export string) uint64 {
 	panic("no such export: " + export)
 }
 
-// helperIndex is the function index of a helper.
+// helperIndex returns the function index of a helper.
 func (t *testGuest) helperIndex(i int) uint64 {
 	return uint64(len(t.imports) + len(contract) + i)
 }
@@ -229,7 +230,7 @@ func (t *testGuest) build() []byte {
 	return asmModule(sections...)
 }
 
-// importing adds an import of the list and returns the guest.
+// importing adds an import of an offered function and returns the guest.
 func (t *testGuest) importing(module, name string) *testGuest {
 	s, ok := importable(module, name)
 	if !ok {
@@ -240,7 +241,7 @@ func (t *testGuest) importing(module, name string) *testGuest {
 	return t
 }
 
-// cursorAt reads a module from a position on.
+// cursorAt returns a cursor over a module, from a position on.
 func cursorAt(code []byte, at int) *cursor {
 	c := wasm.NewCursor(code)
 	c.Pos = at

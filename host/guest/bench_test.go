@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// BenchmarkHandle is the cost of a command beyond what the guest does: its
-// body is a dozen instructions.
+// BenchmarkHandle measures the cost of a command apart from the guest's work:
+// its body has a dozen instructions.
 func BenchmarkHandle(b *testing.B) {
 	g := start(b, Options{}, &testGuest{})
 	frames := make([]byte, 150)
@@ -31,7 +31,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkHostCall is a handle that asks for the time 100 times.
+// BenchmarkHostCall measures a command that asks for the time 100 times.
 func BenchmarkHostCall(b *testing.B) {
 	code := []byte{}
 	for range 100 {
@@ -61,7 +61,7 @@ func BenchmarkInstantiate(b *testing.B) {
 	}
 }
 
-// TestCallsDoNotAllocate holds the hot path to no allocation at all.
+// TestCallsDoNotAllocate checks that the hot path does not allocate.
 func TestCallsDoNotAllocate(t *testing.T) {
 	g := start(t, Options{}, (&testGuest{bodies: map[string][]byte{
 		abi.ExportQuery: cat(call(0), op(opDrop), stateSpan())}}).importing("hostd", "now"))

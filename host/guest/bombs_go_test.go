@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestGoBombs sets off what a guest in Go can do with its runtime: goroutines
-// that spin and are left behind, blocking for ever, and taking all memory,
-// stack, events and reply there is. Each call ends, and nothing is left.
+// TestGoBombs triggers what a guest in Go can do with its runtime: leave
+// spinning goroutines behind, block forever, and use all the memory, stack,
+// events and reply that there is. Each call must end, and nothing may be left.
 func TestGoBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: builds a guest in Go")
@@ -34,7 +34,7 @@ func TestGoBombs(t *testing.T) {
 	m := mustCompile(t, e, wasm)
 	for _, bomb := range []struct {
 		commands []string
-		kind     FaultKind // of the end of the last of them
+		kind     FaultKind // how the last command ends
 	}{
 		{[]string{"loop"}, FaultFuel},
 		{[]string{"goroutines"}, FaultFuel},

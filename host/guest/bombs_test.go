@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestBombs sets each hostile module of testdata/bombs.txt off, compiled and
-// interpreted: it is refused, or its call ends with the fault that is written
-// there, and nothing of it is left.
+// TestBombs runs each hostile module of testdata/bombs.txt, compiled and
+// interpreted. It must be rejected, or its call must end with the fault given
+// there, and nothing of it may be left.
 func TestBombs(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	defer func() {
@@ -38,7 +38,7 @@ func TestBombs(t *testing.T) {
 				opts.Limits.StartFuel /= 100
 				opts.Limits.LoadFuel /= 20
 				opts.Limits.EventFuel /= 20
-				if opts.Interpreter { // slower by so much
+				if opts.Interpreter { // because it is that much slower
 					opts.Limits.StartFuel /= 100
 					opts.Limits.LoadFuel /= 100
 					opts.Limits.EventFuel /= 100
@@ -46,7 +46,7 @@ func TestBombs(t *testing.T) {
 					opts.Limits.QueryFuel /= 200
 				}
 				bomb.check(t, bomb.setOff(t, newEngine(t, opts), wasm))
-				if most := 2 * (bomb.limits.LogLines + 1); lines.n > most { // of two calls, each with a line that says what is left out
+				if most := 2 * (bomb.limits.LogLines + 1); lines.n > most { // for two calls, each with a line about dropped lines
 					t.Errorf("%d lines are in the log, want at most %d", lines.n, most)
 				}
 			})
@@ -54,7 +54,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// lineCount is a log that counts its lines.
+// lineCount is a log handler that counts its lines.
 type lineCount struct {
 	slog.Handler
 	n int
@@ -80,7 +80,7 @@ func (b *bomb) setOff(t *testing.T, e *Engine, wasm []byte) error {
 	switch b.call {
 	case abi.ExportHandle:
 		var out []byte
-		if out, err = g.Handle(0, nil, Env{}); err == nil { // as a lane takes it
+		if out, err = g.Handle(0, nil, Env{}); err == nil { // as an executor does
 			if bad := abi.ParseOutput(new(abi.Output), out, abi.HandleEvents, &b.limits); bad != nil {
 				err = g.Condemn(b.call, bad)
 			}

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestEveryDamageToTheCacheIsSeen flips bits all over a cached module: what is
-// damaged is compiled again, and never run. The runtime's own checksum is of
-// the code alone, not of where its functions begin.
+// TestEveryDamageToTheCacheIsSeen flips bits all over a cached module. A
+// damaged file must be compiled again and never be run. The runtime's own
+// checksum covers only the code, not where its functions begin.
 func TestEveryDamageToTheCacheIsSeen(t *testing.T) {
 	dir := t.TempDir()
 	wasm := (&testGuest{}).build()
@@ -48,8 +48,8 @@ func TestEveryDamageToTheCacheIsSeen(t *testing.T) {
 	}
 }
 
-// TestUnknownCacheFilesAreRemoved: code that the cache has no checksum of is
-// not run either.
+// TestUnknownCacheFilesAreRemoved checks that code without a seal in the cache
+// is not run either.
 func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	mustCompile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())
@@ -72,8 +72,8 @@ func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestForeignCacheFilesAreRemoved: what was compiled and sealed with another
-// key is not used, and neither is what passed its trial elsewhere.
+// TestForeignCacheFilesAreRemoved checks that neither code sealed with a
+// different key is used, nor the record that a module passed its trial.
 func TestForeignCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	mine, other := []byte("mine"), []byte("other")

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestMain makes the test binary its own child process, in which it compiles
-// or misbehaves.
+// TestMain makes the test binary its own child process, which compiles or
+// misbehaves.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
@@ -115,8 +115,8 @@ func TestChildRefuses(t *testing.T) {
 	}
 }
 
-// TestInterruptedCompilationLeavesNothing: what a killed compiler was writing
-// is removed when the cache is next opened.
+// TestInterruptedCompilationLeavesNothing checks that opening the cache removes
+// the temporary files of a killed compiler.
 func TestInterruptedCompilationLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	mustCompile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime is the time that this thread has had a processor.
+// threadTime returns the CPU time of this thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -28,13 +28,14 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// stretches is a counter of fuel that times how long a guest runs between two
-// looks of the host at it: while it runs nothing can stop it.
+// stretches is a fuel counter that measures how long a guest runs between two
+// accesses of the host to its fuel. Nothing can stop the guest during that
+// time.
 type stretches struct {
 	api.MutableGlobal
 	began time.Duration
 	took  []time.Duration
-	until time.Duration // by when the guest is interrupted
+	until time.Duration // when the guest is interrupted
 	guest *Instance
 }
 
@@ -56,9 +57,9 @@ func (s *stretches) Get() uint64 {
 	return s.MutableGlobal.Get()
 }
 
-// BenchmarkSlice is how long guests of each kind run before they can be stopped,
-// in time of their thread, which the machine's other work is no part of: a
-// collection waits for no more than the longest.
+// BenchmarkSlice measures how long guests of each kind run before they can be
+// stopped, in CPU time of their thread, so that other load on the machine does
+// not matter. A garbage collection waits no longer than the maximum.
 func BenchmarkSlice(b *testing.B) {
 	for _, h := range hogs() {
 		b.Run(h.name, func(b *testing.B) {
@@ -84,14 +85,15 @@ func BenchmarkSlice(b *testing.B) {
 	}
 }
 
-// BenchmarkCollection is how long collections wait for all goroutines to stop
-// while guests of a kind run on every processor, and, by turns with it, while
-// loops of the host do, which can be stopped anywhere: so that what the
-// machine's other work does to both is the same. ms-more is what the guests'
-// worst is above the worst beside loops of the host, over-15ms how many waits
-// of how many were longer. A wait goes on while the thread of the guest has no
-// processor: ms-off is how long the threads of this process waited for one
-// beside the guests, in sum, and ms-stolen what the machine's host took.
+// BenchmarkCollection measures how long garbage collections wait for all
+// goroutines to stop while guests of a kind run on every processor. It
+// alternates that with loops of the host, which can be stopped anywhere, so
+// that other load on the machine affects both equally. ms-more is how much
+// longer the guests' worst wait is than the worst wait with loops of the host.
+// over-15ms is how many waits were longer than 15 ms, and of how many. A wait
+// continues while the thread of the guest has no processor: ms-off is how long
+// the threads of this process waited for a processor next to the guests, in
+// total, and ms-stolen is the time that the machine's hypervisor took.
 func BenchmarkCollection(b *testing.B) {
 	for _, h := range hogs() {
 		b.Run(h.name, func(b *testing.B) {
@@ -114,8 +116,8 @@ func BenchmarkCollection(b *testing.B) {
 	}
 }
 
-// compareCollections times collections beside loops of the host and beside
-// those that start begins.
+// compareCollections measures collections with loops of the host and with those
+// that start begins.
 func compareCollections(b *testing.B, start func() (stop func())) {
 	var host, guest waits
 	for b.Loop() {
@@ -136,10 +138,10 @@ func compareCollections(b *testing.B, start func() (stop func())) {
 	b.ReportMetric(guest.stolen.Seconds()*1e3, "ms-stolen")
 }
 
-// hostLoop is a loop of the host.
+// hostLoop runs an empty loop of the host.
 func hostLoop() (stop func()) { return hostWork(func() {}) }
 
-// hostWork does something again and again.
+// hostWork calls work in a loop.
 func hostWork(work func()) (stop func()) {
 	var end atomic.Bool
 	var looping sync.WaitGroup
@@ -154,13 +156,13 @@ func hostWork(work func()) (stop func()) {
 	}
 }
 
-// waits are how long collections waited for all goroutines to stop.
+// waits records how long collections waited for all goroutines to stop.
 type waits struct {
 	metrics.Float64Histogram
 	off, stolen time.Duration
 }
 
-// collect collects while something runs on each processor.
+// collect runs collections while a loop runs on each processor.
 func (w *waits) collect(start func() (stop func())) {
 	var stops []func()
 	for range runtime.GOMAXPROCS(0) {
@@ -184,7 +186,8 @@ func (w *waits) collect(start func() (stop func())) {
 	}
 }
 
-// quantile is the upper bound, in seconds, of the bucket that it falls into.
+// quantile returns the upper bound, in seconds, of the bucket with the
+// q-quantile.
 func (w *waits) quantile(q float64) float64 {
 	total := uint64(0)
 	for _, n := range w.Counts {
@@ -199,7 +202,8 @@ func (w *waits) quantile(q float64) float64 {
 	return math.Inf(1)
 }
 
-// over counts the waits that were longer than so many seconds, and all of them.
+// over returns how many waits were longer than the given seconds, and how many
+// there are.
 func (w *waits) over(seconds float64) (over, of uint64) {
 	for i, n := range w.Counts {
 		if of += n; w.Buckets[i] >= seconds {
@@ -209,8 +213,8 @@ func (w *waits) over(seconds float64) (over, of uint64) {
 	return over, of
 }
 
-// offProcessor is how long the threads of this process have waited for a
-// processor, in sum.
+// offProcessor returns how long the threads of this process have waited for a
+// processor, in total.
 func offProcessor() (sum time.Duration) {
 	names, err := filepath.Glob("/proc/self/task/*/schedstat")
 	if err != nil {
@@ -218,7 +222,7 @@ func offProcessor() (sum time.Duration) {
 	}
 	for _, name := range names {
 		text, err := os.ReadFile(name)
-		if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 { // or the thread has ended
+		if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 { // otherwise the thread has ended
 			n, _ := strconv.ParseInt(fields[1], 10, 64)
 			sum += time.Duration(n)
 		}
@@ -226,7 +230,8 @@ func offProcessor() (sum time.Duration) {
 	return sum
 }
 
-// stolenTime is how long the processors of this machine were not there for it.
+// stolenTime returns the processor time that the hypervisor took from this
+// machine.
 func stolenTime() time.Duration {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

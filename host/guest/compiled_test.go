@@ -30,8 +30,8 @@ func openCompiling(t *testing.T, opts Options) *Registry {
 	return r
 }
 
-// guest reads a whole guest from the test data: the smallest module of the
-// contract, whose only entity type has no state.
+// guest returns a complete guest from the test data: the smallest module that
+// satisfies the contract. Its only entity type has no state.
 func guest(t *testing.T) []byte {
 	t.Helper()
 	wasm, err := os.ReadFile(filepath.Join("testdata", "smallest.wasm"))
@@ -119,8 +119,8 @@ func TestFailuresAreNotRemembered(t *testing.T) {
 	}
 }
 
-// TestWaiterOutlivesTheCompilersContext is the case in which the caller who
-// compiles gives up: the next one carries on instead of failing with it.
+// TestWaiterOutlivesTheCompilersContext checks that when the caller that
+// compiles gives up, the next one continues instead of failing too.
 func TestWaiterOutlivesTheCompilersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Registry{compiled: map[journal.Digest]*compilation{}, dir: t.TempDir()}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestVariedInstancesDiffer checks that the variation reaches the guest.
+// TestVariedInstancesDiffer checks that the guest observes the variation.
 func TestVariedInstancesDiffer(t *testing.T) {
 	e := newEngine(t, Options{})
 	for name, m := range map[string]*Module{

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestJoinedSegmentOutsideMemoryIsRefused: joining must not make a module
-// start that would not.
+// TestJoinedSegmentOutsideMemoryIsRefused checks that joining segments does not
+// make an invalid module start.
 func TestJoinedSegmentOutsideMemoryIsRefused(t *testing.T) {
 	guest := &testGuest{data: [][]byte{
 		cat([]byte{0}, i32c(24*pageBytes-2), []byte{opEnd}, text("a")),

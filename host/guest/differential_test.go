@@ -16,7 +16,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "of the schemas that are drawn; 0 draws one")
 
-// generator draws schemas and values that have to do with each other.
+// generator generates random schemas and related values.
 type generator struct{ *rand.Rand }
 
 var memberNames = []string{"a", "b", "c", "dé", "e f"}
@@ -153,7 +153,7 @@ func (g generator) schema(depth int) any {
 	return s
 }
 
-// compare has the walker and the library judge the same text.
+// compare validates the same text with the walker and the library.
 func compare(t *testing.T, schemaText, text []byte, mine *schema.Schema, theirs *jsonschema.Schema) {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -166,7 +166,7 @@ func compare(t *testing.T, schemaText, text []byte, mine *schema.Schema, theirs 
 	}
 }
 
-// both compiles a schema twice; nil for one that the walker refuses.
+// both compiles a schema twice. It returns nil for one that the walker rejects.
 func both(t *testing.T, text []byte) (*schema.Schema, *jsonschema.Schema) {
 	t.Helper()
 	mine, err := schema.Compile(text, nil)
@@ -188,7 +188,7 @@ func both(t *testing.T, text []byte) (*schema.Schema, *jsonschema.Schema) {
 	return mine, theirs
 }
 
-// TestWalkerAgreesWithTheLibrary draws schemas, and values for each.
+// TestWalkerAgreesWithTheLibrary tests random schemas with random values.
 func TestWalkerAgreesWithTheLibrary(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -223,7 +223,7 @@ func TestWalkerAgreesWithTheLibrary(t *testing.T) {
 	}
 }
 
-// FuzzWalkerAgreesWithTheLibrary takes schemas from anywhere.
+// FuzzWalkerAgreesWithTheLibrary tests arbitrary schemas.
 func FuzzWalkerAgreesWithTheLibrary(f *testing.F) {
 	f.Add(`{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`, `{"a":1}`)
 	f.Add(`{"items":{"anyOf":[{"$ref":"#"},{"type":"string"}]}}`, `[["a"],1]`)
@@ -238,7 +238,7 @@ func FuzzWalkerAgreesWithTheLibrary(f *testing.F) {
 		}
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(schemaText))
 		if err != nil || meta.Validate(doc) != nil {
-			return // the walker looks at what it needs alone
+			return // the walker checks only what it needs
 		}
 		if mine, theirs := both(t, []byte(schemaText)); mine != nil {
 			compare(t, []byte(schemaText), []byte(text), mine, theirs)
@@ -246,9 +246,9 @@ func FuzzWalkerAgreesWithTheLibrary(f *testing.F) {
 	})
 }
 
-// alike reports that the library and the walker read a text alike: no member is
-// there twice, no number is beyond what both have exactly, and there are no
-// escapes that one of them reads in another way.
+// alike reports whether the library and the walker parse a text equally: it has
+// no duplicate members, no numbers that only one of them represents exactly,
+// and no escapes that they decode differently.
 func alike(text string) bool {
 	var v any
 	d := json.NewDecoder(strings.NewReader(text))

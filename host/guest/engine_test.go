@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// newEngine makes an engine that must be closed without anything left open.
+// newEngine creates an engine that must be closed with nothing left open.
 func newEngine(t testing.TB, opts Options) *Engine {
 	t.Helper()
 	e, err := New(t.Context(), opts)
@@ -62,7 +62,7 @@ func instantiate(t testing.TB, m *Module) *Instance {
 	return g
 }
 
-// start is an instance of a test guest with entity 0 loaded.
+// start returns an instance of a test guest with entity 0 loaded.
 func start(t testing.TB, opts Options, guest *testGuest) *Instance {
 	t.Helper()
 	g := instantiate(t, mustCompile(t, newEngine(t, opts), guest.build()))
@@ -300,7 +300,7 @@ func TestCompilationCache(t *testing.T) {
 		t.Errorf("the cache directory has mode %v", info.Mode())
 	}
 
-	compileOnce("") // a hit: the file is neither written again nor joined by another
+	compileOnce("") // a hit: the file is not written again, and no other file is added
 	again, err := os.Stat(first[0])
 	if err != nil || !os.SameFile(written, again) || len(files()) != 1 {
 		t.Errorf("the second compilation wrote the cache again: %v, %v", files(), err)

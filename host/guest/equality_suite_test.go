@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/abi/abitest"
 )
 
-// transcript keeps the sum of all that the instances of a module answer to the
+// transcript keeps a digest of all the answers of a module's instances to the
 // conformance suite.
 type transcript struct {
 	manifest []byte
@@ -28,14 +28,14 @@ func (r *transcript) Open(ctx context.Context, seed uint64) (abitest.Instance, e
 	return noted{g, r}, err
 }
 
-// note adds an outcome; it gives both back.
+// note adds an outcome and returns it.
 func (r *transcript) note(out []byte, err error) ([]byte, error) {
 	fmt.Fprintf(r.sum, "%d %x %v\n", r.calls, out, err)
 	r.calls++
 	return out, err
 }
 
-// noted is an instance whose answers are kept.
+// noted is an instance whose answers are recorded.
 type noted struct {
 	g *Instance
 	r *transcript
@@ -69,13 +69,13 @@ func (n noted) Drop(handle uint64) error {
 
 func (n noted) Close() error {
 	if n.g.module.compiled == nil {
-		return nil // as it came: closed with the test
+		return nil // not metered: closed with the test
 	}
 	return n.g.Close()
 }
 
-// suite runs the conformance suite on a module of an engine, as it came or
-// metered, and returns the report and the sum of the answers.
+// suite runs the conformance suite on a module, unmodified or metered, and
+// returns the report and the digest of the answers.
 func suite(t *testing.T, e *Engine, wasm []byte, metered bool) (report string, sum []byte) {
 	t.Helper()
 	m := mustCompile(t, e, wasm)
@@ -108,11 +108,11 @@ func suite(t *testing.T, e *Engine, wasm []byte, metered bool) (report string, s
 	return got.String(), r.sum.Sum(nil)
 }
 
-// TestSuiteIsTheSame runs the conformance suite on guests as they came and
-// metered, each compiled and interpreted: the report and every answer to every
-// call are the same. An interpreted guest in Go takes a second to start, and
-// the suite starts some twenty: the commands of TestMeteredGuestsAreTheSame
-// stand for that one.
+// TestSuiteIsTheSame runs the conformance suite on unmodified and metered
+// guests, each compiled and interpreted. The report and every answer must be
+// equal. A guest in Go is only compiled, because an interpreted one takes a
+// second to start, and the suite starts some twenty;
+// TestMeteredGuestsAreTheSame covers it.
 func TestSuiteIsTheSame(t *testing.T) {
 	for _, name := range equalGuests[1:] {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// counterOf stands in for the counters of a module that is not metered.
+// counterOf replaces the counters of a module that is not metered.
 type counterOf struct {
 	api.MutableGlobal
 	value uint64
@@ -25,7 +25,7 @@ type counterOf struct {
 func (c *counterOf) Get() uint64  { return c.value }
 func (c *counterOf) Set(v uint64) { c.value = v }
 
-// asItCame is an instance of a module that nothing was done to.
+// asItCame returns an instance of an unmodified module.
 func asItCame(t testing.TB, e *Engine, wasm []byte) *Instance {
 	t.Helper()
 	compiled, err := e.runtime.CompileModule(t.Context(), wasm)
@@ -36,7 +36,7 @@ func asItCame(t testing.TB, e *Engine, wasm []byte) *Instance {
 	return plainInstance(t, e, compiled)
 }
 
-// plainInstance is an instance of code that is not metered.
+// plainInstance returns an instance of code that is not metered.
 func plainInstance(t testing.TB, e *Engine, compiled wazero.CompiledModule) *Instance {
 	t.Helper()
 	memory := &linearMemory{budget: new(memoryBudget)} // bounds of buffers are checked against its length
@@ -63,8 +63,8 @@ func plainInstance(t testing.TB, e *Engine, compiled wazero.CompiledModule) *Ins
 	return g
 }
 
-// outcomes runs random commands, queries, loads and snapshots on a few
-// entities and returns everything the guest answers.
+// outcomes runs random commands, queries, loads and snapshots on a few entities
+// and returns everything that the guest answers.
 func outcomes(t testing.TB, g *Instance, seed uint64, commands int) (all [][]byte, fuel int64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -116,8 +116,8 @@ func outcomes(t testing.TB, g *Instance, seed uint64, commands int) (all [][]byt
 	return all, fuel
 }
 
-// equalGuests are the guests whose metered forms are held against them as they
-// came: one put together byte by byte, those in other languages, and Go.
+// equalGuests are the guests whose metered and unmodified forms are compared:
+// one that is assembled byte by byte, and guests in other languages and in Go.
 var equalGuests = []string{"assembled", "counter-c", "counter-rust", "counter-as", "counter"}
 
 func equalGuest(t testing.TB, name string) []byte {
@@ -135,11 +135,11 @@ func equalGuest(t testing.TB, name string) []byte {
 	return testkit.BuildExample(t, name)
 }
 
-// TestMeteredGuestsAreTheSame runs 10,000 random commands on a guest as it
-// came and on the metered one, each compiled and interpreted: every answer is
-// the same, and the metered ones spend the same fuel. (A guest in Go is not
-// interpreted as it came.) The counters written from the contract alone answer
-// alike, too.
+// TestMeteredGuestsAreTheSame runs 10,000 random commands on an unmodified
+// guest and on the metered one, each compiled and interpreted. All answers must
+// be equal, and the metered ones must spend the same fuel. (An unmodified guest
+// in Go is not interpreted.) The counters written from the contract alone must
+// answer alike, too.
 func TestMeteredGuestsAreTheSame(t *testing.T) {
 	commands := 10_000
 	if testing.Short() {
@@ -159,7 +159,7 @@ func TestMeteredGuestsAreTheSame(t *testing.T) {
 					}
 				}
 			}
-			if name != "counter" { // which takes seconds; metered, it is interpreted too
+			if name != "counter" { // that would take seconds; the metered one is interpreted too
 				interpreted, _ := outcomes(t, asItCame(t, newEngine(t, Options{Interpreter: true}), wasm), seed, commands)
 				compare("interpreted", want, interpreted)
 			}
@@ -183,7 +183,8 @@ func TestMeteredGuestsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestMeteredKernelsAreTheSame: the loops of each language give the same.
+// TestMeteredKernelsAreTheSame compares the results of the loops of each
+// language.
 func TestMeteredKernelsAreTheSame(t *testing.T) {
 	for _, language := range kernelLanguages {
 		t.Run(language, func(t *testing.T) {
@@ -210,8 +211,8 @@ func TestMeteredKernelsAreTheSame(t *testing.T) {
 	}
 }
 
-// BenchmarkCommands is what metering costs a command, by turns as
-// BenchmarkKernels does, and a call that does nothing.
+// BenchmarkCommands measures the cost of metering for a command, alternating as
+// BenchmarkKernels does, and for a call that does nothing.
 func BenchmarkCommands(b *testing.B) {
 	for _, name := range []string{"empty", "counter-c", "counter-rust", "counter-as", "counter"} {
 		b.Run(name, func(b *testing.B) {

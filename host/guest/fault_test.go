@@ -9,8 +9,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestFaults makes a guest break the contract in each way and checks that the
-// fault is told by kind, says nothing of the host and leaves the instance dead.
+// TestFaults makes a guest violate the contract in each way. It checks that the
+// fault has the right kind, reveals nothing about the host and leaves the
+// instance dead.
 func TestFaults(t *testing.T) {
 	replacing := func(export string, code []byte) *testGuest {
 		return &testGuest{bodies: map[string][]byte{export: code}}
@@ -123,8 +124,8 @@ func TestCondemn(t *testing.T) {
 	}
 }
 
-// TestMemoryGrowBeyondCap checks that a guest sees a failed memory.grow at the
-// instance's limit and goes on.
+// TestMemoryGrowBeyondCap checks that a guest sees memory.grow fail at the
+// instance's limit and continues.
 func TestMemoryGrowBeyondCap(t *testing.T) {
 	grow := func(pages int32) []byte {
 		return cat(stateAddress(), i32c(pages), op(opMemoryGrow, []byte{0}), op(opI64Extend), op(opI64Store, aligned(3)))
@@ -153,7 +154,7 @@ func TestMemoryGrowBeyondCap(t *testing.T) {
 	})
 }
 
-// TestMemoryStaysPutAndZero checks that growing keeps what is there and that
+// TestMemoryStaysPutAndZero checks that growing preserves the content and that
 // new pages are zero up to the last byte.
 func TestMemoryStaysPutAndZero(t *testing.T) {
 	g := start(t, Options{}, &testGuest{bodies: map[string][]byte{

@@ -16,8 +16,8 @@ func endless() *testGuest {
 	return &testGuest{bodies: map[string][]byte{abi.ExportHandle: loop, abi.ExportApply: loop}}
 }
 
-// spin is a guest whose commands take a turn of a loop for each byte of input,
-// and whose events do 1000 turns each, for 23 bytes of input.
+// spin is a guest whose commands run one iteration of a loop for each byte of
+// input, and whose events run 1000 iterations for each 23 bytes of input.
 func spin() *testGuest {
 	turns := func(each int32, perByte int32) []byte {
 		return cat(get(1), i32c(each), op(opI32Mul), i32c(perByte), op(opI32DivS), op(opLocalSet, uleb(1)),
@@ -48,7 +48,7 @@ func TestFuelIsWhatACallCosts(t *testing.T) {
 				t.Errorf("on another instance it spent %d, %v, want %d", other.Fuel(), err, first)
 			}
 		}
-		// 1,000,000 turns are many slices.
+		// 1,000,000 iterations take many slices.
 		long := spent(1_000_000)
 		perTurn := (long - first) / (1_000_000 - 4000)
 		if perTurn < 4 || perTurn > 6 || (long-first)%(1_000_000-4000) != 0 {
@@ -57,8 +57,8 @@ func TestFuelIsWhatACallCosts(t *testing.T) {
 	})
 }
 
-// TestBudget finds the budget at which a command just passes: one unit less
-// and it does not.
+// TestBudget checks that a command succeeds with the exact fuel it needs and
+// fails with one unit less.
 func TestBudget(t *testing.T) {
 	frames := make([]byte, 200_000)
 	g := start(t, Options{}, spin())
@@ -82,8 +82,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBatchesDecideNothing: a history that can be applied event by event can
-// be applied in one batch, and one event that spends too much cannot.
+// TestBatchesDecideNothing checks that a history that can be applied event by
+// event can be applied in one batch, and that one event that spends too much
+// cannot.
 func TestBatchesDecideNothing(t *testing.T) {
 	event := abi.AppendInputEvent(nil, 1, 2, "", nil)
 	if len(event) != 23 {
@@ -106,12 +107,12 @@ func TestBatchesDecideNothing(t *testing.T) {
 	}
 }
 
-// unlimited is a budget no test uses up.
+// unlimited is a budget that no test uses up.
 const unlimited = 1 << 60
 
-// TestCollectorPassesEndlessLoops: while guests loop on every processor the
-// collector still runs, which needs every goroutine to stop; and Interrupt
-// ends the loops.
+// TestCollectorPassesEndlessLoops checks that the garbage collector, which must
+// stop every goroutine, still runs while guests loop on every processor, and
+// that Interrupt ends the loops.
 func TestCollectorPassesEndlessLoops(t *testing.T) {
 	var looping sync.WaitGroup
 	var guests []*Instance
@@ -143,7 +144,7 @@ func TestDeadline(t *testing.T) {
 	if _, err := g.Handle(0, nil, Env{Deadline: time.Now().Add(5 * time.Millisecond)}); err != ErrDeadline {
 		t.Errorf("handle ended with %v", err)
 	}
-	// A deadline is of one call, and of no apply.
+	// A deadline applies to one call only, and not to Apply.
 	g = start(t, Options{}, spin())
 	if _, err := g.Handle(0, []byte("x"), Env{Deadline: time.Unix(1, 0)}); err != nil {
 		t.Errorf("a short call did not end: %v", err)
@@ -153,11 +154,11 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestCopiesInChunks compares bulk operations over many chunks with what they
-// must do, overlapping both ways.
+// TestCopiesInChunks checks the results of bulk operations over many chunks,
+// with overlaps in both directions.
 func TestCopiesInChunks(t *testing.T) {
 	const n = 3*bulkChunk + 12345
-	fill := func(at int32) []byte { // byte i of n is i*7>>3, by stores of the handle's own
+	fill := func(at int32) []byte { // byte i of n is i*7>>3, written by the command itself
 		return cat(i32c(0), op(opLocalSet, uleb(2)), op(opLoop, []byte{blockVoid}),
 			i32c(at), get(2), op(opI32Add), get(2), i32c(7), op(opI32Mul), i32c(3), op(opI32ShrU), op(0x3a, aligned(0)),
 			get(2), i32c(1), op(opI32Add), op(opLocalTee, uleb(2)), i32c(n), op(opI32LtU), op(opBrIf, uleb(0)), []byte{opEnd})
@@ -179,8 +180,8 @@ func TestCopiesInChunks(t *testing.T) {
 	}
 }
 
-// TestHostWorkIsCharged: what a function of the host reads or writes is part
-// of a call's fuel.
+// TestHostWorkIsCharged checks that what a host function reads or writes is
+// charged to the call.
 func TestHostWorkIsCharged(t *testing.T) {
 	for name, charged := range map[string]func(bytes int32) *testGuest{
 		"log": func(bytes int32) *testGuest {
@@ -204,8 +205,8 @@ func TestHostWorkIsCharged(t *testing.T) {
 	}
 }
 
-// TestLongCallsTakeTurns: more calls that never end than there are turns all
-// come to the end of their budget, and every turn is given back.
+// TestLongCallsTakeTurns checks that more endless calls than there are slots
+// all reach the end of their budget, and that every slot is released.
 func TestLongCallsTakeTurns(t *testing.T) {
 	e := newEngine(t, Options{})
 	m := mustCompile(t, e, endless().build())
@@ -226,8 +227,8 @@ func TestLongCallsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLongCallsSaySo: a call tells once, on its way, that it is long; one that
-// is short, and an apply, do not.
+// TestLongCallsSaySo checks that a long call calls Env.Long once while it runs,
+// and that short calls and Apply do not.
 func TestLongCallsSaySo(t *testing.T) {
 	g := start(t, Options{}, spin())
 	g.SetBudgets(Budgets{Event: unlimited})

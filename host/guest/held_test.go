@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// elementsSection puts an element section into a module, before its code.
+// elementsSection inserts an element section into a module, before its code.
 func elementsSection(wasm []byte, segments ...[]byte) []byte {
 	c := cursorAt(wasm, 8)
 	for {
@@ -22,7 +22,7 @@ func elementsSection(wasm []byte, segments ...[]byte) []byte {
 	}
 }
 
-// functionElements are n elements, each a reference to function 0.
+// functionElements returns n elements, each a reference to function 0.
 func functionElements(n int) []byte { return cat(uleb(uint64(n)), make([]byte, n)) }
 
 func passive(n int) []byte     { return cat([]byte{1, 0}, functionElements(n)) }
@@ -32,7 +32,7 @@ func expressions(n int) []byte {
 	return cat([]byte{5, typeFuncref}, uleb(uint64(n)), bytes.Repeat([]byte{opRefFunc, 0, opEnd}, n))
 }
 
-// initializing is a guest whose query names every one of n segments.
+// initializing is a guest whose query names each of n segments.
 func initializing(n int, tables ...[]byte) *testGuest {
 	code := []byte{}
 	for i := range n {
@@ -41,7 +41,7 @@ func initializing(n int, tables ...[]byte) *testGuest {
 	return &testGuest{tables: tables, bodies: map[string][]byte{abi.ExportQuery: cat(code, i64c(0))}}
 }
 
-// TestElementsAreBounded: over all segments, whatever kind they are of.
+// TestElementsAreBounded checks the bound over all segments, of whatever kind.
 func TestElementsAreBounded(t *testing.T) {
 	wasm := (&testGuest{tables: [][]byte{tableOf(memoryBounds(1, 65536))}}).build()
 	for name, segment := range map[string]func(int) []byte{"passive": passive, "declarative": declarative, "active": active, "expressions": expressions} {
@@ -57,8 +57,9 @@ func TestElementsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnusedElementsAreInNoInstance: segments that no instruction copies from
-// cost an instance nothing, those that are copied from arrive whole.
+// TestUnusedElementsAreInNoInstance checks that a segment from which no
+// instruction copies costs an instance nothing, and that other segments arrive
+// complete.
 func TestUnusedElementsAreInNoInstance(t *testing.T) {
 	guest := initializing(2, tableOf(memoryBounds(8, 8)))
 	m, fault := admit(elementsSection(guest.build(), passive(4), expressions(4), passive(60_000)), abi.DefaultLimits())
@@ -75,8 +76,8 @@ func TestUnusedElementsAreInNoInstance(t *testing.T) {
 	}
 }
 
-// TestReferencesByCode: code that makes references to functions in a loop
-// gets the same ones again, calls through them, and takes no memory.
+// TestReferencesByCode checks that code that creates references to functions in
+// a loop gets the same ones again, can call through them, and takes no memory.
 func TestReferencesByCode(t *testing.T) {
 	loop := cat(i32c(0), op(opRefFunc, uleb(8)), op(opTableSet, uleb(0)),
 		get(1), i32c(1), op(opI32Sub), op(opLocalTee, uleb(1)), op(opBrIf, uleb(0)))
@@ -106,7 +107,7 @@ func TestReferencesByCode(t *testing.T) {
 	})
 }
 
-// declarative8 declares hostd_drop, which the code refers to.
+// declarative8 declares hostd_drop, to which the code refers.
 func declarative8(t *testing.T, guest *testGuest) []byte {
 	t.Helper()
 	if guest.contractIndex(abi.ExportDrop) != 8 {
@@ -115,7 +116,7 @@ func declarative8(t *testing.T, guest *testGuest) []byte {
 	return []byte{3, 0, 1, 8}
 }
 
-// liveHeap is what is left of the heap by a collection.
+// liveHeap returns the heap bytes that remain after a garbage collection.
 func liveHeap() int64 {
 	var s runtime.MemStats
 	for range 3 {
@@ -125,8 +126,8 @@ func liveHeap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// TestInstancesTakeWhatIsCharged: fifty instances of a module whose parts are
-// as many as admission takes hold no more than the budget is charged.
+// TestInstancesTakeWhatIsCharged checks that fifty instances of a module with
+// as many parts as admission allows hold no more than the budget is charged.
 func TestInstancesTakeWhatIsCharged(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures memory, of which the race detector takes more")
@@ -188,7 +189,7 @@ func TestInstancesTakeWhatIsCharged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEngine(t, Options{Interpreter: testing.Short()})
 			m := mustCompile(t, e, c.wasm)
-			instantiate(t, m) // what the first alone makes
+			instantiate(t, m) // allocates what only the first instance allocates
 			before, charged := liveHeap(), e.Usage()
 			const instances = 50
 			all := make([]*Instance, instances)
@@ -209,8 +210,8 @@ func TestInstancesTakeWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: names of functions that are larger than any toolchain
-// makes them are left out, as those that are malformed.
+// TestNamesAreBounded checks that function names larger than any toolchain
+// produces are dropped, as malformed ones are.
 func TestNamesAreBounded(t *testing.T) {
 	named := func(size int) []byte {
 		var names [][]byte

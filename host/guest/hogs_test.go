@@ -13,13 +13,13 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// hog is a guest that keeps a processor for as long as it can in a way of its
-// own. Its calls end by themselves, by a fault or not at all.
+// hog is a guest that occupies a processor as long as it can, in a particular
+// way. Its calls return, fault or never end.
 type hog struct {
 	name    string
 	guest   *testGuest
-	prepare func(*Instance) error // before the first call; nil is none
-	call    func(*Instance) error // nil is a command
+	prepare func(*Instance) error // before the first call; may be nil
+	call    func(*Instance) error // nil calls a command
 }
 
 const (
@@ -37,9 +37,9 @@ func forever(code ...[]byte) []byte {
 
 func times(n int, code []byte) []byte { return slices.Repeat(code, n) }
 
-// strewn has each line of 32 MiB of memory name another one, so that who
-// follows them comes to all of them and never to a neighbour: each load waits
-// for the one before it, and for memory. It runs as an apply.
+// strewn makes each cache line in 32 MiB of memory name another line, so that
+// following them visits all of them and never an adjacent one: each load waits
+// for the previous one and for memory. It runs as an apply.
 func strewn() []byte {
 	return cat(op(opLoop, []byte{blockVoid}),
 		get(1), i32c(lineSize), op(opI32Mul),
@@ -50,7 +50,7 @@ func strewn() []byte {
 
 func prepared(g *Instance) error { return g.Apply(0, nil) }
 
-// follow follows n lines, from the one that global 0 names.
+// follow follows n lines, beginning with the one that global 0 names.
 func follow(n int) []byte {
 	return cat(op(0x23, uleb(0)), times(n, op(opI32Load, aligned(2))), op(0x24, uleb(0)))
 }
@@ -68,15 +68,15 @@ func strewnHog(name string, handle []byte, helpers ...[]byte) hog {
 	return hog{name: name, guest: guest, prepare: prepared}
 }
 
-// hidden takes the helpers out of the exports, so that their callers may pay
+// hidden removes the helpers from the exports, so that their callers may pay
 // for them.
 func (h hog) hidden() hog {
 	h.guest.exports = nil
 	return h
 }
 
-// recursion calls itself as deep as its stack allows and follows n lines on
-// the way back out of each call.
+// recursion calls itself as deep as its stack allows and follows n lines on the
+// way back from each call.
 func recursion(name string, n int) hog {
 	h := strewnHog(name, nil, cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
 		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), follow(n)))
@@ -88,8 +88,8 @@ func recursion(name string, n int) hog {
 	return h
 }
 
-// recursionBetween is a recursion that comes back out of its calls through
-// code: what the helpers are is function 10 and so on.
+// recursionBetween is a recursion that executes code on the way back from its
+// calls. The helpers are function 10 and so on.
 func recursionBetween(name string, code []byte, helpers ...[]byte) hog {
 	h := strewnHog(name, nil, append([][]byte{cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
 		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), code)}, helpers...)...).hidden()
@@ -101,8 +101,8 @@ func recursionBetween(name string, code []byte, helpers ...[]byte) hog {
 	return h
 }
 
-// tableHog is a hog with a table full of its function fn, of the type of the
-// same number.
+// tableHog is a hog with a table full of its function fn. The type of that
+// function has the same number.
 func tableHog(h hog, elements int32, fn uint64) hog {
 	h.guest.tables = [][]byte{tableOf(memoryBounds(uint64(elements), 1<<16))}
 	h.guest.bodies[abi.ExportQuery] = cat(i32c(0), op(opRefFunc, uleb(fn)), i32c(elements), misc(miscTableFill, 0), i64c(0))
@@ -117,7 +117,7 @@ func tableHog(h hog, elements int32, fn uint64) hog {
 	return h
 }
 
-// hogs are all of them.
+// hogs returns all hogs.
 func hogs() []hog {
 	handle := func(name string, code []byte) hog {
 		return hog{name: name, guest: &testGuest{memory: memoryBounds(hogPages, 1024), bodies: map[string][]byte{abi.ExportHandle: code}}}
@@ -184,8 +184,8 @@ func growingHog() hog {
 		i32c(1), op(opMemoryGrow, []byte{0}), i32c(1), op(opI32Add), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opUnreachable), []byte{opEnd})}}}
 }
 
-// hostHogs keep the host at work: with its functions, and with spans as long
-// as they may be.
+// hostHogs returns the hogs that occupy the host: with its functions, and with
+// spans of the maximum length.
 func hostHogs() []hog {
 	limits := abi.DefaultLimits()
 	import1 := func(name, module, function string, code []byte) hog {
@@ -214,9 +214,9 @@ func hostHogs() []hog {
 	}
 }
 
-// runs calls the hog's guest until stopped says so or a call ends with
-// ErrInterrupted, in another instance after each fault. opened gets each
-// instance before its first call.
+// runs calls the hog's guest until stopped returns true or a call ends with
+// ErrInterrupted. After a fault it continues with a new instance. opened gets
+// each instance before its first call.
 func (h hog) runs(m *Module, opened func(*Instance), stopped func() bool) error {
 	for !stopped() {
 		g, err := m.Instantiate(context.Background())
@@ -246,7 +246,7 @@ func (h hog) runs(m *Module, opened func(*Instance), stopped func() bool) error 
 	return nil
 }
 
-// hogging runs the hog on a goroutine of its own until stop.
+// hogging runs the hog on its own goroutine until stop.
 func hogging(t testing.TB, h hog, m *Module) (stop func()) {
 	var mu sync.Mutex
 	var current *Instance
@@ -284,7 +284,7 @@ func hogging(t testing.TB, h hog, m *Module) (stop func()) {
 	}
 }
 
-// kernelLoop is an endless loop over a kernel of a language, or nil where its
+// kernelLoop returns an endless loop over a kernel of a language, or nil if its
 // compiler is not installed.
 func kernelLoop(t testing.TB, language, program string) (run func() (stop func())) {
 	if _, err := exec.LookPath(program); err != nil {

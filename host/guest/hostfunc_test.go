@@ -27,9 +27,9 @@ func TestHostFunctionsAreTheContracts(t *testing.T) {
 	}
 }
 
-// FuzzHostFunctions calls every function a guest can reach with any pointers
-// and lengths: none may write outside the guest's memory or end in any way
-// but a result or a fault of the guest.
+// FuzzHostFunctions calls every function a guest can call with any pointers and
+// lengths. None may write outside the guest's memory, or end other than with a
+// result or a fault of the guest.
 func FuzzHostFunctions(f *testing.F) {
 	word := func(values ...uint64) (out []byte) {
 		for _, v := range values {

@@ -16,11 +16,12 @@ import (
 type hostileModule struct {
 	name  string
 	wasm  []byte
-	where string // of the refusal; "" is accepted; "trial" and "manifest" come from the child
-	text  string // in its reason
+	where string // where it is rejected; "" is accepted; "trial" and "manifest" come from the child
+	text  string // in the reason
 }
 
-// coded are modules whose hostd_drop has code that admission names.
+// coded returns modules whose hostd_drop has code that admission rejects by
+// name.
 func coded() (out []hostileModule) {
 	for _, c := range []struct {
 		name string
@@ -46,7 +47,7 @@ func coded() (out []hostileModule) {
 	return out
 }
 
-// unshapely are modules that are refused for their sections.
+// unshapely returns modules that are rejected because of their sections.
 func unshapely() []hostileModule {
 	importing := func(kind byte, bounds ...byte) []byte {
 		return asmModule(asmSection(sectionImport, vec(cat(text("env"), text("x"), []byte{kind}, bounds))))
@@ -77,7 +78,8 @@ func unshapely() []hostileModule {
 	}
 }
 
-// heavy are modules that would take long to compile, or much to hold.
+// heavy returns modules that would take long to compile, or much memory to
+// hold.
 func heavy() []hostileModule {
 	void := []byte{blockVoid}
 	ifs := cat(bytes.Repeat(cat(i32c(1), op(opIf, void)), 9_900), bytes.Repeat([]byte{opEnd}, 9_900))
@@ -126,7 +128,7 @@ func heavy() []hostileModule {
 	}
 }
 
-// misplaced are modules whose data lies where it should not.
+// misplaced returns modules whose data is at invalid or unusual addresses.
 func misplaced() []hostileModule {
 	at := func(offset int32, size int) *testGuest {
 		return &testGuest{data: [][]byte{cat([]byte{0}, i32c(offset), []byte{opEnd}, text(strings.Repeat("x", size)))}}
@@ -156,7 +158,7 @@ func misplaced() []hostileModule {
 	}
 }
 
-// describing are modules whose hostd_describe is at fault.
+// describing returns modules whose hostd_describe is at fault.
 func describing() []hostileModule {
 	body := func(code []byte) []byte {
 		return (&testGuest{bodies: map[string][]byte{abi.ExportDescribe: code}}).build()
@@ -170,10 +172,10 @@ func describing() []hostileModule {
 	}
 }
 
-// TestHostileModules: each module made to do harm is refused by name before it
-// is compiled, is refused by its trial in the child, or is accepted and can be
-// called. A neighbour in the same engine is served after each, and nothing of
-// those that were refused is left.
+// TestHostileModules checks that each harmful module is rejected with its name
+// before it is compiled, is rejected by its trial in the child, or is accepted
+// and can be called. After each, another guest in the same engine must still
+// answer, and nothing of the rejected ones may be left.
 func TestHostileModules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: modules are compiled and called one after the other")
@@ -212,7 +214,7 @@ func TestHostileModules(t *testing.T) {
 	}
 }
 
-// callOnce makes an instance of a module, calls it and closes both.
+// callOnce creates an instance of a module, calls it and closes both.
 func callOnce(t *testing.T, m *Module) {
 	t.Helper()
 	g, err := m.Instantiate(t.Context())
@@ -227,8 +229,8 @@ func callOnce(t *testing.T, m *Module) {
 	}
 }
 
-// TestHostileNamesAreContained: a function's name with escapes and a newline
-// is quoted, or told as it is, in no more than a line.
+// TestHostileNamesAreContained checks that a function name with escapes and a
+// newline does not break out of a single line of text.
 func TestHostileNamesAreContained(t *testing.T) {
 	names := vec(cat(uleb(8), text("a\x1b[31m\nlevel=ERROR msg=forged")))
 	guest := &testGuest{
@@ -245,10 +247,10 @@ func TestHostileNamesAreContained(t *testing.T) {
 type hostileCall struct {
 	name string
 	wasm []byte
-	ends string // the kind of the fault; "" is an answer
+	ends string // kind of the fault; "" is an answer
 }
 
-// calls are guests that call what they should not, or for ever.
+// calls returns guests that make forbidden calls or never end.
 func calls() []hostileCall {
 	void := []byte{blockVoid}
 	handling := func(code ...[]byte) *testGuest {
@@ -289,9 +291,9 @@ func calls() []hostileCall {
 	}
 }
 
-// TestHostileCalls: a call that does harm is answered or ends as a fault. A
-// neighbour in the same engine is served after each, and nothing of the guest
-// is left when it is closed.
+// TestHostileCalls checks that a harmful call is answered or ends with a fault.
+// After each, another guest in the same engine must still answer, and nothing
+// of the closed guest may be left.
 func TestHostileCalls(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		opts.Limits = abi.DefaultLimits()

@@ -12,19 +12,18 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// hostileEnd is the end of the memory of the guests here.
+// hostileEnd is the end of the guests' memory in these tests.
 const hostileEnd = 24 * pageBytes
 
-// hostileNumbers are pointers and lengths that a guest made to do harm would
-// try, and some that are in order.
+// hostileNumbers are pointers and lengths that a harmful guest might try, and
+// some valid ones.
 var hostileNumbers = []uint32{
 	0, 1, 7, 8, 64, scratchAt, bufferAt, 1 << 16, 1<<20 - 1, 1 << 20, 1<<20 + 1, hostileEnd - 8, hostileEnd - 7, hostileEnd - 1, hostileEnd, hostileEnd + 1,
 	2 << 20, 2<<20 + 1, 64 << 20, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32 - 8, math.MaxUint32 - 7, math.MaxUint32 - 1, math.MaxUint32,
 }
 
-// obedient is a guest that answers with the span in its input, gives as its
-// snapshot the span that it was told in the last events, and moves its buffer
-// by as much as they say.
+// obedient is a guest that answers with the span in its input. Its snapshot is
+// the span in its last events, and they also move its buffer.
 func obedient() *testGuest {
 	word := func(at int32) []byte { return cat(i32c(at), op(opI64Load, aligned(3))) }
 	return &testGuest{bodies: map[string][]byte{
@@ -36,9 +35,9 @@ func obedient() *testGuest {
 	}}
 }
 
-// TestHostileSpans lets a guest answer every call that returns a span, or an
-// address, with hostile ones: it gets its bytes where they lie in its memory
-// and are not too many, and is a fault everywhere else.
+// TestHostileSpans lets a guest answer every call that returns a span or an
+// address with hostile values. If the span lies inside its memory and is not
+// too long, the bytes are returned; otherwise the call is a fault.
 func TestHostileSpans(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		m := mustCompile(t, newEngine(t, opts), obedient().build())
@@ -83,7 +82,7 @@ func TestHostileSpans(t *testing.T) {
 			}
 		}
 		for _, address := range hostileNumbers {
-			const need = 5000 // and so a buffer of 8192
+			const need = 5000 // so the buffer has 8192
 			in := address != 0 && uint64(address)+8192 <= hostileEnd
 			_, err := onNew(t, m, func(g *Instance) ([]byte, error) {
 				move := binary.LittleEndian.AppendUint64(nil, uint64(address-bufferAt))
@@ -100,7 +99,7 @@ func TestHostileSpans(t *testing.T) {
 	})
 }
 
-// onNew calls a new instance, which a fault kills, and copies what it gives.
+// onNew calls a new instance, because a fault kills it, and copies the result.
 func onNew(t *testing.T, m *Module, call func(*Instance) ([]byte, error)) ([]byte, error) {
 	t.Helper()
 	g, err := m.Instantiate(t.Context())
@@ -112,9 +111,9 @@ func onNew(t *testing.T, m *Module, call func(*Instance) ([]byte, error)) ([]byt
 	return bytes.Clone(out), err
 }
 
-// TestHostileArguments calls every function of the host from a guest with
-// hostile pointers and lengths, read from its input: each call ends with a
-// result or a fault of the guest, and what is open goes on.
+// TestHostileArguments calls every host function from a guest with hostile
+// pointers and lengths from its input. Each call must end with a result or a
+// fault of the guest, and other instances must continue to work.
 func TestHostileArguments(t *testing.T) {
 	combinations := 400
 	if testing.Short() {

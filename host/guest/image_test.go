@@ -22,9 +22,9 @@ const (
 )
 
 // initialized is a guest whose _initialize grows its memory, writes to it, and
-// sets globals of each kind of number. Its queries answer 8 bytes at the address
-// that is the length of their input; its commands write that length over all
-// that it has written.
+// sets globals of each numeric type. A query answers 8 bytes at the address
+// given by the length of its input. A command writes that length over
+// everything that it has written.
 func initialized(more ...[]byte) *testGuest {
 	global := func(kind byte, initial []byte) []byte { return cat([]byte{kind, 1}, initial, []byte{opEnd}) }
 	fill := func(local uint64, value []byte) []byte {
@@ -64,7 +64,7 @@ func withImage(t *testing.T, e *Engine, guest *testGuest) *Module {
 	return m
 }
 
-// byHand is an instance that runs its _initialize.
+// byHand returns an instance that runs its _initialize.
 func byHand(t *testing.T, m *Module) *Instance {
 	t.Helper()
 	image := m.image
@@ -73,7 +73,7 @@ func byHand(t *testing.T, m *Module) *Instance {
 	return instantiate(t, m)
 }
 
-// stateOf is all that calls of a guest can see of its past.
+// stateOf returns everything that calls of a guest can observe of its past.
 func stateOf(t *testing.T, g *Instance) string {
 	t.Helper()
 	memory, ok := g.guest.Memory().Read(0, g.guest.Memory().Size())
@@ -119,8 +119,8 @@ func TestInstanceFromImageIsAsInitialized(t *testing.T) {
 	})
 }
 
-// TestInstancesFromImageShareNothing: what one writes is in no other, whether
-// made before or after.
+// TestInstancesFromImageShareNothing checks that what one instance writes is
+// not in any other, whether created before or after.
 func TestInstancesFromImageShareNothing(t *testing.T) {
 	m := withImage(t, newEngine(t, Options{}), initialized())
 	before, writer := instantiate(t, m), instantiate(t, m)
@@ -148,8 +148,8 @@ func TestInstancesFromImageShareNothing(t *testing.T) {
 	}
 }
 
-// TestModulesWithoutImage: where something cannot be copied, or nothing would be
-// saved, each instance runs its _initialize.
+// TestModulesWithoutImage checks that each instance runs its _initialize if
+// something cannot be copied, or if an image would save nothing.
 func TestModulesWithoutImage(t *testing.T) {
 	table := func(g *testGuest) *testGuest {
 		g.tables = [][]byte{tableOf(memoryBounds(4, 8))}
@@ -193,8 +193,9 @@ func TestModulesWithoutImage(t *testing.T) {
 	}
 }
 
-// TestImageIsLeftWhereItWouldShow: an instance with less memory than the image,
-// or with other constants for what _initialize asks for, runs it.
+// TestImageIsLeftWhereItWouldShow checks that an instance runs its _initialize
+// if it has less memory than the image, or different constants for what
+// _initialize may ask for.
 func TestImageIsLeftWhereItWouldShow(t *testing.T) {
 	guest := initialized()
 	guest.importing(abi.ImportWASI, "random_get")
@@ -227,8 +228,8 @@ func TestImageIsLeftWhereItWouldShow(t *testing.T) {
 	}
 }
 
-// TestImagesAreGivenBack: a module has one file for all its instances, and
-// nothing of it is left once it is closed.
+// TestImagesAreGivenBack checks that a module has one file for all its
+// instances, and that nothing of it is left once it is closed.
 func TestImagesAreGivenBack(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")

@@ -30,11 +30,11 @@ var kernelLanguages = []string{"c", "rust", "assemblyscript", "go"}
 
 var kernelNames = []string{"spin", "sum", "fib", "sieve", "machine"}
 
-// kernel is a module with kernels, as it came or metered.
+// kernel is a module with kernels, unmodified or metered.
 type kernel struct {
 	guest    api.Module
 	instance *Instance
-	meter    *account // nil as it came
+	meter    *account // nil if unmodified
 	ctx      context.Context
 }
 
@@ -95,9 +95,9 @@ func (k *kernel) run(t testing.TB, name string, params ...uint64) (result uint64
 	return uint64(uint32(stack[0])), fuel
 }
 
-// shifted is the module with some code that never runs at the head of its first
-// function, which moves all others: where a loop of a few instructions lies in
-// a line of the cache decides up to a third of its time.
+// shifted inserts some code that never runs at the start of the first function,
+// which moves all others. The position of a short loop within a cache line
+// decides up to a third of its time.
 func shifted(code []byte, by int) []byte {
 	filling := cat(op(opMemorySize, []byte{0}), op(opI32Eqz), op(opIf, []byte{blockVoid}))
 	for i := range int32(by) {
@@ -132,13 +132,13 @@ func shifted(code []byte, by int) []byte {
 	return out
 }
 
-// shifts is how many places each kernel is measured at.
+// shifts is the number of positions at which each kernel is measured.
 const shifts = 9
 
-// BenchmarkKernels is what metering costs: each tight loop as it came and
-// metered, by turns, the quickest of each at each of several places, the medians
-// of those against each other, and the nanoseconds that a unit of fuel stands
-// for. At its end it prints the ratios as a table.
+// BenchmarkKernels measures the cost of metering. It runs each tight loop
+// unmodified and metered, alternately, takes the fastest run of each at each of
+// several positions, and compares the medians of these. It also reports the
+// nanoseconds per unit of fuel. At its end it prints the ratios as a table.
 func BenchmarkKernels(b *testing.B) {
 	table := "metered over plain"
 	for _, name := range kernelNames {

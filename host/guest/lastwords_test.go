@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestLastWords: a fault tells what the guest wrote in the call that failed,
-// and nothing of the calls before; its text has that only where callers are
-// told.
+// TestLastWords checks that a fault contains what the guest wrote in the failed
+// call and nothing of previous calls, and that the error text includes it only
+// if TellFaults is set.
 func TestLastWords(t *testing.T) {
 	const message = "panic: \x1b[2Jno\x00 room\n\xff"
 	guest := func() *testGuest {
@@ -49,8 +49,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestLastWordsAreErrorsToo: what a guest logs as an error before it fails is
-// told, and lines of other levels are not.
+// TestLastWordsAreErrorsToo checks that a fault includes what the guest logged
+// as an error before it failed, and not log lines of other levels.
 func TestLastWordsAreErrorsToo(t *testing.T) {
 	const message = "apply: no such event"
 	for level, want := range map[abi.LogLevel]string{abi.LogDebug: "", abi.LogWarn: "", abi.LogError: message, abi.LogError + 1: message} {
@@ -64,8 +64,8 @@ func TestLastWordsAreErrorsToo(t *testing.T) {
 	}
 }
 
-// TestLastWordsAreTheLast: however much is written, and in which pieces, its
-// end is kept.
+// TestLastWordsAreTheLast checks that the end of the output is kept, however
+// much is written and in whichever pieces.
 func TestLastWordsAreTheLast(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789abcdef"), maxWords/4)
 	for _, piece := range []int{1, 7, maxWords - 1, maxWords, maxWords + 1, 3 * maxWords, len(all)} {

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestLogRate: a burst is logged, to the byte, then what a second allows; the
-// rest is counted.
+// TestLogRate checks that a burst is logged, to the byte, and then what the
+// rate allows per second, and that the rest is counted.
 func TestLogRate(t *testing.T) {
 	var dropped atomic.Uint64
 	r := &logRate{dropped: &dropped}
@@ -43,8 +43,8 @@ func TestLogRate(t *testing.T) {
 	}
 }
 
-// TestGuestLogIsHeldToItsRate: what guests log in many calls stays within the
-// burst, the lines that say what was dropped among it.
+// TestGuestLogIsHeldToItsRate checks that what guests log in many calls stays
+// within the burst, including the lines about dropped lines.
 func TestGuestLogIsHeldToItsRate(t *testing.T) {
 	var log bytes.Buffer
 	var dropped atomic.Uint64

@@ -8,15 +8,15 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// growing is a guest whose commands grow memory by a page and whose reply is
-// what memory.grow gave.
+// growing is a guest whose commands grow memory by a page and reply with the
+// result of memory.grow.
 func growing(tables ...[]byte) *testGuest {
 	return &testGuest{tables: tables, bodies: map[string][]byte{abi.ExportHandle: cat(
 		stateAddress(), i32c(1), op(opMemoryGrow, []byte{0}), op(opI64Extend), op(opI64Store, aligned(3)), stateSpan())}}
 }
 
-// grow lets a guest grow until it is refused and returns by how many pages it
-// grew.
+// grow lets a guest grow until that fails, and returns the number of added
+// pages.
 func grow(t *testing.T, g *Instance) (pages int) {
 	t.Helper()
 	for {
@@ -50,7 +50,8 @@ func TestInstanceMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestUsage follows what instances hold, with tables that grow and that do not.
+// TestUsage checks the usage of instances, with tables that grow and that do
+// not.
 func TestUsage(t *testing.T) {
 	growsTable := cat(op(opRefNull, []byte{typeFuncref}), i32c(1), []byte{opMisc, miscTableGrow, 0}, op(opI64Extend))
 	fixed, growable := growing(tableOf(memoryBounds(100, 1000))), growing(tableOf(memoryBounds(100, 1000)))
@@ -72,8 +73,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestNodeMemory: instances and their growth come out of one budget, and what
-// is closed is given back to it.
+// TestNodeMemory checks that instances and their growth are charged to one
+// budget, and that closing returns the memory to it.
 func TestNodeMemory(t *testing.T) {
 	const one = 24*pageBytes + instanceBytes
 	e := newEngine(t, Options{MemoryBytes: 2*one + 5*pageBytes})
@@ -98,9 +99,9 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryBudgetOfSome: instances that share a budget hold no more together
-// than it allows, others are not charged to it, and what they held is given
-// back whole.
+// TestMemoryBudgetOfSome checks that instances that share a budget hold no more
+// together than it allows, that others are not charged to it, and that it gets
+// back everything.
 func TestMemoryBudgetOfSome(t *testing.T) {
 	e := newEngine(t, Options{})
 	m := mustCompile(t, e, growing().build())

@@ -54,10 +54,10 @@ func mutate(random *rand.Rand, valid []byte) []byte {
 	return wasm
 }
 
-// TestMutatedModules compiles 8,000 damaged modules and runs what compiles:
-// whatever they hold, they are refused, or their calls end, by themselves as
-// those of the module as it came do, or stopped. The process goes on, a
-// neighbour answers, and nothing is left of them.
+// TestMutatedModules compiles 8,000 damaged modules and runs those that
+// compile. Each must be rejected, or its calls must end, either as those of the
+// unmetered module do or because metering stops them. The process survives,
+// another guest still answers, and nothing is left.
 func TestMutatedModules(t *testing.T) {
 	bases := [][]byte{wideGuest().build(), equalGuest(t, "assembled")}
 	e := newEngine(t, Options{})
@@ -111,13 +111,13 @@ func TestMutatedModules(t *testing.T) {
 	}
 }
 
-// compareMutated calls a metered module, and the module as it came where the
-// metered one ended by itself, which says that this one will too. It is false
-// when metering had to stop the guest.
+// compareMutated calls a metered module, and also the unmetered one if the
+// metered one ended by itself, because then the unmetered one ends too. It
+// returns false if metering had to stop the guest.
 func compareMutated(t *testing.T, m *Module, wasm []byte) bool {
 	metered, err := m.Instantiate(t.Context())
 	if err != nil {
-		return true // such as data that lies outside memory
+		return true // for example, because data lies outside memory
 	}
 	defer metered.Close()
 	got := outcomeOf(metered)
@@ -130,7 +130,7 @@ func compareMutated(t *testing.T, m *Module, wasm []byte) bool {
 	return true
 }
 
-// outcomeOf is what the calls of a guest give, as text.
+// outcomeOf returns the results of a guest's calls as text.
 func outcomeOf(g *Instance) string {
 	g.SetBudgets(Budgets{Command: 1 << 20, Query: 1 << 20, Event: 1 << 20, Load: 1 << 20})
 	var all strings.Builder
@@ -154,9 +154,9 @@ func outcomeOf(g *Instance) string {
 	return all.String()
 }
 
-// TestValidatorPanicIsContained is code that calls a function of a type that
-// does not exist, over which the runtime's validator panics. Admission refuses
-// it; the panics not known yet are contained.
+// TestValidatorPanicIsContained uses code that calls a function with a
+// nonexistent type, which makes the runtime's validator panic. Admission
+// rejects it, and unknown panics of this kind are recovered.
 func TestValidatorPanicIsContained(t *testing.T) {
 	wasm := asmModule(asmSection(sectionType, vec(asmType(sig("", "")))), asmSection(sectionFunction, vec(uleb(0), uleb(5))),
 		asmSection(sectionMemory, vec([]byte{0, 1})), asmSection(sectionCode, vec(asmBody(nil, call(1)), asmBody(nil))))
@@ -171,8 +171,8 @@ func TestValidatorPanicIsContained(t *testing.T) {
 	}
 }
 
-// TestDeepNesting compiles functions of nested blocks up to the bound on a
-// function's size; they are neither a panic nor an endless compilation.
+// TestDeepNesting compiles functions of nested blocks up to the maximum size of
+// a function. That must neither panic nor take forever.
 func TestDeepNesting(t *testing.T) {
 	depth := 2_000
 	if !testing.Short() {

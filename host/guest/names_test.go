@@ -4,7 +4,7 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// The format's names, short.
+// Short names for names of the format.
 const (
 	blockVoid        = wasm.BlockVoid
 	kindFunction     = wasm.KindFunction
@@ -93,20 +93,20 @@ type (
 
 func sig(params, results string) signature { return signature{Params: params, Results: results} }
 
-// Of floats and division, in programs.
+// Instructions of floats and division, for programs.
 const (
 	opF64Sqrt = 0x9f
 	opI32DivS = 0x6d
 )
 
-// What metering and the charge of an instance are held to.
+// The expected constants of metering and of the charge of an instance.
 const (
 	bulkChunk      = 256 << 10 // bytes that are copied at once
 	weightHost     = 64
 	weightCall     = 4
 	weightAccess   = 4
-	longStretch    = 16_000 // units that are charged at once before a look
-	workAccess     = 256    // bytes of the frame for an access to memory on credit
+	longStretch    = 16_000 // units that are charged at once before a check
+	workAccess     = 256    // bytes of the frame for a memory access on credit
 	mostCredit     = 768    // bytes
 	stackBytes     = wasm.StackBytes
 	elementBytes   = 8

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkNeighbour is a command of one guest while others loop on as many
-// goroutines as there are processors.
+// BenchmarkNeighbour measures a command of one guest while others loop on the
+// given number of goroutines.
 func BenchmarkNeighbour(b *testing.B) {
 	for _, loops := range []int{0, 1, runtime.GOMAXPROCS(0), 8} {
 		b.Run(map[bool]string{true: "alone", false: "beside-loops"}[loops == 0]+"-"+string(rune('0'+loops)), func(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkNeighbour(b *testing.B) {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(began))
-				runtime.Gosched() // as a lane that waits for its next command
+				runtime.Gosched() // as an executor that waits for its next command
 			}
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)*99/100]), "ns-p99")

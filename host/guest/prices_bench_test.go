@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// priced is an instruction whose price is measured: code takes params from the
-// stack and leaves a result. The types of values are one byte each: i and l are i32
+// priced is an instruction whose cost is measured: code takes params from the
+// stack and leaves a result. Types of values are one byte each: i and l are i32
 // and i64, f and d are f32 and f64, v is a vector.
 type priced struct {
 	name   string
@@ -22,7 +22,7 @@ type priced struct {
 	result byte
 }
 
-// numeric lists the instructions that compute with numbers and vectors alone.
+// numeric lists the instructions that only compute with numbers and vectors.
 func numeric() (all []priced) {
 	add := func(prefix byte, from, to int, params string, result byte, operands ...byte) {
 		for sub := from; sub <= to; sub++ {
@@ -89,8 +89,8 @@ func numeric() (all []priced) {
 	return all
 }
 
-// back turns a result into the type of the first operand, so that each
-// instruction waits for the one before it.
+// back converts a result to the type of the first operand, so that each
+// instruction waits for the previous one.
 var back = map[string][]byte{
 	"il": {opI64ExtendU}, "li": {opI32WrapI64}, "if": {0xbe}, "fi": {0xbc}, "ld": {0xbf}, "dl": {0xbd},
 	"iv": {wasm.OpVector, 0x11}, "vi": {wasm.OpVector, 0x1b, 0}, "lv": {wasm.OpVector, 0x12}, "vl": {wasm.OpVector, 0x1d, 0},
@@ -98,8 +98,8 @@ var back = map[string][]byte{
 	"id": {0xb7}, "di": {0xaa}, "lf": {0xb4}, "fl": {0xae}, "fd": {0xbb}, "df": {0xb6},
 }
 
-// Locals of a function whose price is measured: the turns, two parameters of
-// each kind of number, two vectors, and of each kind what is computed.
+// Locals of a function whose cost is measured: the iterations, two parameters
+// of each numeric type, two vectors, and a result of each type.
 const priceTurns = 0
 
 var (
@@ -107,10 +107,10 @@ var (
 	priceResult = map[byte]uint64{'i': 11, 'l': 12, 'f': 13, 'd': 14, 'v': 15}
 )
 
-const priceRow = 64 // instructions of a turn
+const priceRow = 64 // instructions per iteration
 
-// priceModule has the function "price", which does the code once for each of
-// its turns.
+// priceModule returns a module with the function "price", which runs the code
+// once per iteration.
 func priceModule(helpers [][]byte, types [][]byte, parts map[byte][]byte, row []byte, doubles bool) []byte {
 	params := []byte{typeI32, typeI32, typeI32, wasm.TypeI64, wasm.TypeI64, wasm.TypeF32, wasm.TypeF32, wasm.TypeF64, wasm.TypeF64}
 	locals := vec([]byte{2, wasm.TypeV128}, []byte{1, typeI32}, []byte{1, wasm.TypeI64}, []byte{1, wasm.TypeF32}, []byte{1, wasm.TypeF64}, []byte{1, wasm.TypeV128})
@@ -151,8 +151,8 @@ func priceModule(helpers [][]byte, types [][]byte, parts map[byte][]byte, row []
 	return asmModule(append(sections, asmSection(sectionCode, vec(bodies...)))...)
 }
 
-// price is the time in nanoseconds and the fuel of one of the row's
-// instructions.
+// price returns the time in nanoseconds and the fuel of one instruction of the
+// row.
 func price(b *testing.B, e *Engine, module []byte, divisor uint64) (ns, fuel float64) {
 	b.Helper()
 	k := openKernel(b, e, module, true)
@@ -176,7 +176,8 @@ func price(b *testing.B, e *Engine, module []byte, divisor uint64) (ns, fuel flo
 	return float64(best.Nanoseconds()) / (turns * priceRow), float64(used) / (turns * priceRow)
 }
 
-// chain is a row of the instruction, each of which waits for the one before.
+// chain returns a row of the instruction, in which each one waits for the
+// previous one.
 func chain(p priced) []byte {
 	to := priceResult[p.params[0]]
 	one := get(to)
@@ -190,15 +191,15 @@ func chain(p priced) []byte {
 	return times(priceRow, cat(one, op(opLocalSet, uleb(to))))
 }
 
-// cost is what one instruction takes and what it is charged.
+// cost is the time and the fuel of one instruction.
 type cost struct {
 	name     string
 	ns, fuel float64
 }
 
-// prices measures the instructions that compute, each of which waits for the
-// one before it. What brings a result back to the type of the operand is taken
-// off: half of what the way there and back takes.
+// prices measures the computing instructions, each of which waits for the
+// previous one. The cost of converting a result back to the type of the operand
+// is subtracted; it is half of the cost of converting there and back.
 func prices(b *testing.B, e *Engine) (all []cost) {
 	b.Helper()
 	ways := map[string]cost{}
@@ -229,7 +230,7 @@ func prices(b *testing.B, e *Engine) (all []cost) {
 	return all
 }
 
-// carriers measures the instructions that take values along.
+// carriers measures the instructions that carry values.
 func carriers(b *testing.B, e *Engine) (all []cost) {
 	b.Helper()
 	longs := func(n int) string { return string(times(n, []byte{wasm.TypeI64})) }
@@ -256,9 +257,9 @@ func carriers(b *testing.B, e *Engine) (all []cost) {
 	return all
 }
 
-// BenchmarkPrices is the time that a unit of fuel stands for, by instruction,
-// as a multiple of that of an i64.add: none should be above 4. Instructions
-// that access memory are left out, as they may wait for it.
+// BenchmarkPrices measures the time per unit of fuel for each instruction, as a
+// multiple of that of an i64.add. No multiple should exceed 4. Instructions
+// that access memory are left out because they may wait for it.
 func BenchmarkPrices(b *testing.B) {
 	e := newEngine(b, Options{})
 	for b.Loop() {

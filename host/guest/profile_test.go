@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// turning is code that goes round a loop n times, with local 0 at zero.
+// turning returns code that runs n iterations of a loop, if local 0 is zero.
 func turning(n int32) []byte {
 	return cat(op(opLoop, []byte{blockVoid}), get(0), i32c(1), op(opI32Add), op(opLocalTee, uleb(0)), i32c(n), op(opI32LtU), op(opBrIf, uleb(0)), []byte{opEnd})
 }
@@ -26,9 +26,9 @@ func spenders() *testGuest {
 	return guest
 }
 
-// TestProfileSaysWhereFuelGoes: of short commands, none of which spends a
-// slice, it says which functions spend by how much, and who calls them; and
-// nothing that a guest does is otherwise while it is taken.
+// TestProfileSaysWhereFuelGoes profiles short commands, none of which spends a
+// slice. The profile must show how much each function spends and who calls it,
+// and profiling must not change what the guest does.
 func TestProfileSaysWhereFuelGoes(t *testing.T) {
 	for _, interpreter := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interpreter=%v", interpreter), func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestProfileSaysWhereFuelGoes(t *testing.T) {
 	}
 }
 
-// TestProfileOfLongCalls: a long call is sampled on its way, and still takes
-// turns with others, or is interrupted.
+// TestProfileOfLongCalls checks that a long call is sampled while it runs, and
+// still takes turns with others and can be interrupted.
 func TestProfileOfLongCalls(t *testing.T) {
 	guest := spenders()
 	guest.helpers[0].code = turning(30_000_000)
@@ -99,8 +99,8 @@ func TestProfileOfLongCalls(t *testing.T) {
 	}
 }
 
-// TestProfilesAreBounded: a guest whose calls are never twice the same fills
-// nobody's memory, and what it spends is counted all the same.
+// TestProfilesAreBounded checks that a guest with ever different stacks does
+// not exhaust memory, and that its fuel is counted nevertheless.
 func TestProfilesAreBounded(t *testing.T) {
 	p := NewProfile(1)
 	long := strings.Repeat("x", 1000)

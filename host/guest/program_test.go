@@ -6,11 +6,11 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// program writes random modules of plain functions: every kind of block, big
+// program generates random modules of plain functions: every kind of block, big
 // switches, loops that end, calls, an indirect call, bulk operations. Two
-// programs of one seed are the same, but that a counting one adds the weight of
-// each instruction to global 0 before it runs: what metering charges is held
-// against that.
+// programs with the same seed are equal, except that a counting one adds the
+// weight of each instruction to global 0 before it runs. The test compares that
+// sum with what metering charges.
 type program struct {
 	random   *rand.Rand
 	counting bool
@@ -18,12 +18,12 @@ type program struct {
 	bodies  [][]byte
 	code    []byte
 	labels  []label // innermost last
-	locals  int     // i32 ones that statements use, after the counter
+	locals  int     // i32 locals that statements use, after the counter
 	budget  int     // statements left in this function
 	results int
 }
 
-// label is a block a branch may go to: how many i32 it takes along, and
+// label is a block that a branch may target: how many i32 it carries, and
 // whether it is a loop.
 type label struct {
 	values int
@@ -33,7 +33,7 @@ type label struct {
 const (
 	programLocals   = 5
 	programFuel     = 0 // global with the weights that ran
-	programTurns    = 1 // global that bounds the turns of all loops
+	programTurns    = 1 // global that bounds the iterations of all loops
 	programFunction = "run"
 	programTable    = 40 // elements
 )
@@ -87,7 +87,8 @@ func (p *program) build(functions int) []byte {
 	)
 }
 
-// function is (i32) -> i32; it may call the functions before it.
+// function generates a function (i32) -> i32. It may call the functions before
+// it.
 func (p *program) function(index int) []byte {
 	p.code, p.budget = nil, 4+p.random.IntN(60)
 	p.locals = programLocals
@@ -102,7 +103,7 @@ func (p *program) function(index int) []byte {
 
 func (p *program) local() uint64 { return uint64(p.random.IntN(programLocals)) }
 
-// expression leaves an i32.
+// expression pushes an i32.
 func (p *program) expression() {
 	switch p.random.IntN(6) {
 	case 0:
@@ -204,7 +205,7 @@ func (p *program) ifElse() {
 	p.close()
 }
 
-// turn leaves 1 while there are turns left.
+// turn pushes 1 while there are iterations left.
 func (p *program) turn() {
 	p.i(op(opGlobalGet, uleb(programTurns)))
 	p.i(i32c(1))
@@ -215,9 +216,9 @@ func (p *program) turn() {
 	p.i(op(0x4a)) // i32.gt_s
 }
 
-// loop goes round while there are turns left and it pleases.
+// loop generates a loop that runs at most while there are iterations left.
 func (p *program) loop() {
-	if p.random.IntN(4) == 0 { // one that carries a value
+	if p.random.IntN(4) == 0 { // a loop that carries a value
 		p.expression()
 		p.open(op(opLoop, sleb(0)), label{values: 1, loop: true})
 		p.set()
@@ -255,7 +256,8 @@ func (p *program) valueBlock() {
 	p.set()
 }
 
-// branch goes out of a block, or on in a loop when there are turns left.
+// branch generates a branch out of a block, or back to a loop if there are
+// iterations left.
 func (p *program) branch() {
 	at := p.random.IntN(len(p.labels))
 	target := p.labels[len(p.labels)-1-at]
@@ -280,8 +282,8 @@ func (p *program) branch() {
 	}
 }
 
-// bigSwitch is a br_table over blocks, as compilers make of a switch, whose
-// cases may break, fall through, or leave for outer blocks.
+// bigSwitch generates a br_table over blocks, as compilers do for a switch. The
+// cases may break, fall through, or branch to outer blocks.
 func (p *program) bigSwitch() {
 	cases := 2 + p.random.IntN(8)
 	p.open(op(opBlock, []byte{blockVoid}), label{}) // break
@@ -307,7 +309,8 @@ func (p *program) bigSwitch() {
 	p.close()
 }
 
-// call calls a function defined before, by index or through the table.
+// call generates a call of a function defined before, directly or through the
+// table.
 func (p *program) call() {
 	if p.results == 0 {
 		return
@@ -322,7 +325,7 @@ func (p *program) call() {
 	p.set()
 }
 
-// bulk is an operation that stays inside memory and table.
+// bulk generates an operation that stays inside memory and table.
 func (p *program) bulk() {
 	small := func(most int) { p.i(i32c(int32(p.random.IntN(most)))) }
 	misc := func(sub byte, operands ...byte) { p.i(cat([]byte{opMisc, sub}, operands)) }

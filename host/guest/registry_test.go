@@ -87,7 +87,7 @@ func TestSizeLimit(t *testing.T) {
 	}
 }
 
-// TestDamageIsSeenAndRepaired changes a file in each way and puts the module
+// TestDamageIsSeenAndRepaired damages a file in each way and puts the module
 // again.
 func TestDamageIsSeenAndRepaired(t *testing.T) {
 	dir := t.TempDir()
@@ -121,8 +121,8 @@ func TestDamageIsSeenAndRepaired(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfACrash opens a directory in which a put was interrupted
-// before its rename, and holds strangers' files.
+// TestLeftoversOfACrash opens a directory in which a put was interrupted before
+// its rename, and which contains unrelated files.
 func TestLeftoversOfACrash(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)
@@ -157,7 +157,7 @@ func TestFailedPutLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)
 	digest := DigestOf([]byte("module"))
-	if err := os.Mkdir(filepath.Join(dir, digest.String()+".wasm"), 0o700); err != nil { // the rename fails
+	if err := os.Mkdir(filepath.Join(dir, digest.String()+".wasm"), 0o700); err != nil { // makes the rename fail
 		t.Fatal(err)
 	}
 	if _, stored, err := r.Put([]byte("module")); err == nil || stored {
@@ -201,7 +201,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveOlder: a file is removed where nobody has put its module since.
+// TestRemoveOlder checks that a file is removed only if nobody has put its
+// module since.
 func TestRemoveOlder(t *testing.T) {
 	r := open(t, t.TempDir())
 	digest, _, err := r.Put([]byte("module"))
@@ -229,7 +230,7 @@ func TestRemoveOlder(t *testing.T) {
 	}
 }
 
-// pieces are the writes of a Copy.
+// pieces records the writes of a Copy.
 type pieces [][]byte
 
 func (p *pieces) Write(b []byte) (int, error) {
@@ -237,8 +238,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCopyHoldsOnePieceAtATime: whoever reads a module slowly, or many who do at
-// once, keep no more than that in memory.
+// TestCopyHoldsOnePieceAtATime checks that a Copy writes pieces of bounded
+// size, so that slow or many readers take little memory.
 func TestCopyHoldsOnePieceAtATime(t *testing.T) {
 	r, err := OpenRegistry(RegistryOptions{Dir: t.TempDir()})
 	if err != nil {

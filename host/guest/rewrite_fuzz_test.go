@@ -10,9 +10,9 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// FuzzAdmit feeds arbitrary bytes to the parser and the rewriter: neither may
-// panic, and the runtime takes the rewritten module exactly when it takes the
-// module as it came.
+// FuzzAdmit feeds arbitrary bytes to the parser and the rewriter. Neither may
+// panic, and the runtime must accept the rewritten module exactly if it accepts
+// the original one.
 func FuzzAdmit(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add((&testGuest{}).build())
@@ -35,8 +35,8 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// withoutCustom leaves out the custom sections of an admitted module: a
-// malformed one refuses nothing, as the format asks, but the runtime minds.
+// withoutCustom removes the custom sections of an admitted module. Admission
+// ignores malformed ones, as the format requires, but the runtime rejects them.
 func withoutCustom(wasm []byte) []byte {
 	out := bytes.Clone(wasm[:8])
 	c := cursorAt(wasm, 8)
@@ -51,7 +51,7 @@ func withoutCustom(wasm []byte) []byte {
 	return out
 }
 
-// takes is the runtime's word on a module.
+// takes returns the runtime's error for a module, or nil.
 func takes(runtime wazero.Runtime, wasm []byte) error {
 	e := &Engine{runtime: runtime}
 	compiled, err := e.compileContained(context.Background(), wasm)
@@ -61,9 +61,9 @@ func takes(runtime wazero.Runtime, wasm []byte) error {
 	return compiled.Close(context.Background())
 }
 
-// FuzzBody feeds arbitrary instructions: the runtime takes them metered
-// exactly when it takes them as they came, and where the metered ones end by
-// themselves both give the same.
+// FuzzBody feeds arbitrary instructions. The runtime must accept them metered
+// exactly if it accepts them unmetered, and if the metered code ends by itself,
+// both must give the same results.
 func FuzzBody(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(cat(get(0), op(opDrop)))
@@ -72,7 +72,7 @@ func FuzzBody(f *testing.F) {
 	f.Add(cat([]byte{opVector, 12}, make([]byte, 16), []byte{opVector, 0xa1, 1}, op(opDrop)))
 	f.Add(cat(i32c(1), i32c(2), i32c(3), []byte{opMisc, miscMemoryInit, 0, 0}, []byte{opMisc, miscDataDrop, 0}))
 	f.Add(cat(i32c(1), i32c(2), i32c(1), []byte{opMisc, miscTableCopy, 0, 0}, op(opRefFunc, uleb(8)), i32c(1), []byte{opMisc, miscTableGrow, 0}, op(opDrop)))
-	f.Add(cat(op(opRefFunc, uleb(0)), op(opDrop))) // of a function that is named nowhere else
+	f.Add(cat(op(opRefFunc, uleb(0)), op(opDrop))) // a function that is named nowhere else
 	f.Add(cat(bytes.Repeat(op(opBlock, []byte{blockVoid}), 7), i32c(1),
 		op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd, opNop}, 7)))
 	e, err := New(f.Context(), Options{Interpreter: true})
@@ -81,7 +81,7 @@ func FuzzBody(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, code []byte) {
 		if len(code) > 4096 {
-			return // the bounds have tests of their own
+			return // the bounds have their own tests
 		}
 		guest := wideGuest()
 		guest.bodies[abi.ExportDrop] = code

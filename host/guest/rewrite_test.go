@@ -14,9 +14,9 @@ var (
 	programCount = flag.Int("programs", 300, "number of random programs")
 )
 
-// TestMeteredProgramsAreTheSame runs random programs as they came, metered,
-// and counting every instruction: metering changes no result, and charges at
-// least what ran.
+// TestMeteredProgramsAreTheSame runs random programs unmodified, metered, and
+// counting every instruction. Metering must not change results, and must charge
+// at least what ran.
 func TestMeteredProgramsAreTheSame(t *testing.T) {
 	programs := uint64(*programCount)
 	if testing.Short() {
@@ -65,7 +65,7 @@ func TestMeteredProgramsAreTheSame(t *testing.T) {
 	})
 }
 
-// countForms counts in what ways the parts of a module are metered.
+// countForms counts how the parts of a module are metered.
 func countForms(t *testing.T, wasm []byte, seen map[string]int) {
 	t.Helper()
 	m, fault := parse(wasm, abi.DefaultLimits())
@@ -88,8 +88,8 @@ func countForms(t *testing.T, wasm []byte, seen map[string]int) {
 	}
 }
 
-// TestUnrolledLoopsCostTheirTurns: a short loop costs the same for each turn,
-// wherever it is left and however many turns it has.
+// TestUnrolledLoopsCostTheirTurns checks that a short loop costs the same for
+// each iteration, wherever it is left and however many iterations it has.
 func TestUnrolledLoopsCostTheirTurns(t *testing.T) {
 	void := []byte{blockVoid}
 	down := cat(get(0), i32c(1), op(opI32Sub), op(opLocalTee, uleb(0)))
@@ -118,7 +118,7 @@ func TestUnrolledLoopsCostTheirTurns(t *testing.T) {
 				}
 				return fuel
 			}
-			const step = 4 // the turns of the inner loop in the last of them
+			const step = 4 // the iterations of the inner loop in the last case
 			each := spent(1+step) - spent(1)
 			if each < step*4 || each > step*20 {
 				t.Errorf("%s: %d turns cost %d", name, step, each)
@@ -135,8 +135,9 @@ func TestUnrolledLoopsCostTheirTurns(t *testing.T) {
 	}
 }
 
-// TestEveryPathIsCharged: a path around the cases of a big switch pays for
-// what it runs, which the last case before it in the file does not.
+// TestEveryPathIsCharged checks that a path around the cases of a big switch
+// pays for what it runs. The last case before it in the file does not pay for
+// it.
 func TestEveryPathIsCharged(t *testing.T) {
 	const work = 300
 	heavy := cat(bytes.Repeat(cat(get(0), i32c(3), op(opI32Add), op(opLocalSet, uleb(0))), work/3)) // a constant, an addition and a local.set: 3 units
@@ -169,8 +170,8 @@ func TestEveryPathIsCharged(t *testing.T) {
 	}
 }
 
-// TestSmallCalleesAreCharged: what a small function spends is paid for by each
-// of its calls, wherever that stands.
+// TestSmallCalleesAreCharged checks that each call of a small function pays for
+// what the function spends.
 func TestSmallCalleesAreCharged(t *testing.T) {
 	const small, middle, run = 0, 1, 2
 	work := bytes.Repeat(cat(i32c(1), op(opI32Add)), 8) // 16 units
@@ -179,8 +180,8 @@ func TestSmallCalleesAreCharged(t *testing.T) {
 	}
 	once := cat(i32c(1), call(small), op(opDrop))
 	for name, test := range map[string]struct {
-		turn  []byte // of the loop in the function that is called
-		calls int64  // of the small one that a turn makes
+		turn  []byte // one iteration of the loop in the called function
+		calls int64  // calls of the small function per iteration
 	}{
 		"in a loop":           {once, 1},
 		"through another":     {cat(i32c(1), call(middle), op(opDrop)), 2},

@@ -8,8 +8,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// lowest is a counter of fuel that keeps how far below zero it has been when
-// the host looked at it.
+// lowest is a fuel counter that records how far below zero it was when the host
+// read it.
 type lowest struct {
 	api.MutableGlobal
 	seen int64
@@ -21,9 +21,9 @@ func (l *lowest) Get() uint64 {
 	return v
 }
 
-// TestNothingRunsFarOnCredit: code without a loop, whatever it calls, does no
-// more than some thousands of units beyond its slice before the host looks at
-// its fuel: nothing else can stop it.
+// TestNothingRunsFarOnCredit checks that code without a loop, whatever it
+// calls, spends at most some thousands of units beyond its slice before the
+// host checks its fuel, because nothing else can stop it.
 func TestNothingRunsFarOnCredit(t *testing.T) {
 	e := newEngine(t, Options{})
 	for _, h := range hogs() {
@@ -42,15 +42,16 @@ func TestNothingRunsFarOnCredit(t *testing.T) {
 		if err != nil || calls < 3 {
 			t.Errorf("%s: %v after %d", h.name, err, calls)
 		}
-		// The function with the calls is charged at its entry, 30,000 calls of 4.
+		// The function with the calls is charged at its entry: 30,000 calls of 4
+		// units.
 		if most := int64(-130_000); l.seen < most {
 			t.Errorf("%s: %d units beyond a slice, want %d at most", h.name, -l.seen, -most)
 		}
 	}
 }
 
-// worked is a counter of fuel that keeps the most work a guest has done between
-// two looks of the host, as the guest counts it in its global 2.
+// worked is a fuel counter that records the most work a guest has done between
+// two checks of the host, as the guest counts it in its global 2.
 type worked struct {
 	api.MutableGlobal
 	guest      *Instance
@@ -64,16 +65,16 @@ func (w *worked) Get() uint64 {
 	return w.MutableGlobal.Get()
 }
 
-// TestWorkBehindCallsIsLookedAt: on its way back out of its calls a recursion
-// does no more between two looks of the host than a slice and the stack allow,
-// whatever form its work has.
+// TestWorkBehindCallsIsLookedAt checks that on the way back from its calls a
+// recursion does no more work between two checks of the host than a slice and
+// the stack allow, whatever form the work has.
 func TestWorkBehindCallsIsLookedAt(t *testing.T) {
 	void := []byte{blockVoid}
 	load := cat(i32c(0), op(opI32Load, aligned(2)), op(opDrop))
-	work := func(n int) []byte { // of n loads
+	work := func(n int) []byte { // n loads
 		return times(n, cat(op(0x23, uleb(2)), i32c(1), op(opI32Add), op(0x24, uleb(2)), load))
 	}
-	back := cat(i32c(0), op(opBrIf, uleb(0)), []byte{opEnd}) // that is not taken
+	back := cat(i32c(0), op(opBrIf, uleb(0)), []byte{opEnd}) // a branch that is not taken
 	ifNot := func(arm []byte, code ...[]byte) []byte {
 		return cat(i32c(0), op(opIf, void), arm, []byte{opEnd}, cat(code...))
 	}
@@ -126,8 +127,8 @@ func TestWorkBehindCallsIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestPagesAreMadeAhead: all but the end of a memory has its pages, which stay
-// what they were.
+// TestPagesAreMadeAhead checks that all pages of a memory except those at its
+// end exist, and that creating them does not change their content.
 func TestPagesAreMadeAhead(t *testing.T) {
 	const pages = 100
 	grow := cat(i32c(pages), op(opMemoryGrow, []byte{0}), op(opDrop), i64c(0))

@@ -15,21 +15,21 @@ type bomb struct {
 	name   string
 	guest  *testGuest
 	limits abi.Limits
-	call   string // the export that is called; "" is none
-	kind   string // of the end: refused, fault, lives
-	where  string // of a refusal; the kind of a fault
-	text   string // in the reason
+	call   string // export to call; "" is none
+	kind   string // how it ends: refused, fault or lives
+	where  string // place of a rejection; kind of a fault
+	text   string // part of the reason
 }
 
-// readBombs reads the file. A bomb begins with its name in brackets; then come
-// lines of a word and what it takes:
+// readBombs reads the file. A bomb begins with its name in brackets. Then
+// follow lines with a word and its arguments:
 //
 //	import MODULE NAME       function 0, 1, ...
-//	locals EXPORT N          i64 ones, after the parameters
+//	locals EXPORT N          i64 locals, after the parameters
 //	table MIN MAX            of functions
 //	memory MIN MAX           in pages
 //	body EXPORT CODE         without its end; ( N CODE ) is CODE N times
-//	helper CODE              a function () -> () behind the contract's
+//	helper CODE              a function () -> () after the contract's
 //	helpers N CODE           N of them
 //	limit NAME VALUE
 //	call EXPORT
@@ -114,7 +114,7 @@ func (b *bomb) line(line string) error {
 	return nil
 }
 
-// mnemonics are the instructions that bombs are made of: a byte or more, and
+// mnemonics are the instructions that bombs consist of: one or more bytes, and
 // the kinds of operands: u an index, s a constant, b the type of a block.
 var mnemonics = map[string]struct {
 	code     []byte
@@ -132,7 +132,8 @@ var mnemonics = map[string]struct {
 	"f64.const0": {[]byte{opF64Const, 0, 0, 0, 0, 0, 0, 0, 0}, ""}, "f64.sqrt": {[]byte{opF64Sqrt}, ""},
 }
 
-// assembleText assembles words up to a closing bracket and returns those left.
+// assembleText assembles words up to a closing bracket and returns the
+// remaining ones.
 func assembleText(words []string) (code []byte, left []string, err error) {
 	for len(words) > 0 {
 		word := words[0]

@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestTrialRefuses: what faults for the first entity that comes does not
-// become a module of the node.
+// TestTrialRefuses checks that a module that faults on its first entity is
+// rejected.
 func TestTrialRefuses(t *testing.T) {
 	second := func(code []byte) []byte { // in load, for handle 1 only
 		return cat(get(1), op(opI32WrapI64), op(opIf, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
@@ -47,8 +47,8 @@ func trialRefuses(t *testing.T, name string, guest *testGuest, reason string) {
 	}
 }
 
-// TestTrialIsHeldOnce: a module that passed here is loaded from the cache by
-// the next start, without a child.
+// TestTrialIsHeldOnce checks that after a restart a module that passed its
+// trial on this node is loaded from the cache without a child.
 func TestTrialIsHeldOnce(t *testing.T) {
 	opts := childOptions(t, "compile-child")
 	wasm := (&testGuest{}).build()
@@ -61,7 +61,8 @@ func TestTrialIsHeldOnce(t *testing.T) {
 	}
 }
 
-// compileBomb passes every bound and compiles for some seconds.
+// compileBomb returns a module that stays within every bound and compiles for
+// some seconds.
 func compileBomb() []byte {
 	const labels = 60_000
 	guest := &testGuest{}
@@ -72,10 +73,10 @@ func compileBomb() []byte {
 	return guest.build()
 }
 
-// TestCompileBomb: the child is what stops a module that passes every bound
-// and compiles for longer than it may. It is given 30 s by the clock and is to end before
-// that, by the processor time that it may use; meanwhile guests of the same
-// engine are called, and afterwards no child and no goroutine is left.
+// TestCompileBomb checks that the child stops a module that stays within every
+// bound and compiles too long. The child is given 30 s by the wall clock and
+// must end before that because of its CPU time limit. Meanwhile guests of the
+// same engine are called, and afterwards no child and no goroutine is left.
 func TestCompileBomb(t *testing.T) {
 	var log bytes.Buffer
 	opts := childOptions(t, "compile-child")
@@ -89,8 +90,8 @@ func TestCompileBomb(t *testing.T) {
 	}
 	neighbour := instantiate(t, mustCompile(t, e, (&testGuest{}).build()))
 	goroutines := runtime.NumGoroutine()
-	// A child that the machine gives less than a thirtieth of its processor is
-	// ended by the clock, and says nothing of the module: another has to.
+	// If the machine gives a child less than a thirtieth of a processor, the wall
+	// clock ends it, which says nothing about the module. Then try again.
 	err := context.DeadlineExceeded
 	for tries := 0; tries < 5 && errors.Is(err, context.DeadlineExceeded); tries++ {
 		err = compileBeside(t, e, bomb, neighbour)
@@ -112,8 +113,8 @@ func TestCompileBomb(t *testing.T) {
 	}
 }
 
-// compileBeside compiles a bomb while its neighbour is called, and returns how
-// that ended.
+// compileBeside compiles a bomb while another guest is called, and returns the
+// error of the compilation.
 func compileBeside(t *testing.T, e *Engine, bomb []byte, neighbour *Instance) error {
 	t.Helper()
 	ended := make(chan error)
@@ -144,7 +145,7 @@ func compileBeside(t *testing.T, e *Engine, bomb []byte, neighbour *Instance) er
 	}
 }
 
-// childProcesses are the processes whose parent is this one.
+// childProcesses returns the processes whose parent is this one.
 func childProcesses(t *testing.T) (children []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Files of the compiler that TestMain can be.
+// Files of the compiler that TestMain can run.
 const (
 	compilerStarts = "starts" // a byte for each start
-	compilerGate   = "gate"   // it waits for this one
+	compilerGate   = "gate"   // the compiler waits for this file
 )
 
-// compileAtGate compiles as a child process that counts its starts and waits at a
-// gate, in the directory dir.
+// compileAtGate compiles as a child process that counts its starts and waits at
+// a gate, both files in dir.
 func compileAtGate(dir string) (exitCode int) {
 	starts, err := os.OpenFile(filepath.Join(dir, compilerStarts), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -27,7 +27,7 @@ func compileAtGate(dir string) (exitCode int) {
 		os.Stderr.WriteString(err.Error())
 		return 1
 	}
-	for { // its parent bounds this
+	for { // its parent limits its time
 		if _, err := os.Stat(filepath.Join(dir, compilerGate)); err == nil {
 			return CompileChild(os.Stdin, os.Stderr)
 		}
@@ -35,8 +35,8 @@ func compileAtGate(dir string) (exitCode int) {
 	}
 }
 
-// TestUploadsOfOneDigestCompileOnce: uploads of the same bytes, all under way
-// before the compiler has answered, start it once and share what it makes.
+// TestUploadsOfOneDigestCompileOnce checks that concurrent uploads of the same
+// bytes start the compiler once and share its result.
 func TestUploadsOfOneDigestCompileOnce(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -93,7 +93,7 @@ func TestUploadsOfOneDigestCompileOnce(t *testing.T) {
 		t.Errorf("%d uploads started the compiler %d times", len(modules), got)
 	}
 
-	// Nor does it start again for what it has compiled before.
+	// It does not start again for a module compiled before either.
 	if err := r.Release(DigestOf(wasm)); err != nil {
 		t.Fatal(err)
 	}

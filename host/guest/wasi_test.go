@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// probe is a guest that calls one imported function in handle, query and
-// apply, stores its error number and gives back 256 bytes of scratch.
+// probe is a guest that calls one imported function in handle, query and apply,
+// stores its error number and returns 256 bytes of scratch memory.
 func probe(name string, arguments ...[]byte) *testGuest {
 	guest := (&testGuest{data: [][]byte{cat([]byte{0}, i32c(scratchAt), []byte{opEnd}, text(strings.Repeat("\xaa", 256)))}}).
 		importing(abi.ImportWASI, name)
@@ -113,8 +113,9 @@ func TestSystemFunctionsGiveNoPower(t *testing.T) {
 	}
 }
 
-// TestTimeAndRandomness checks what a guest sees of both while it decides and
-// while it evolves, and that the same call in a fresh instance sees the same.
+// TestTimeAndRandomness checks which time and random numbers a guest sees while
+// it decides and while it evolves state, and that the same call in a new
+// instance sees the same.
 func TestTimeAndRandomness(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
@@ -218,7 +219,8 @@ func TestPollPassesTime(t *testing.T) {
 		})
 	}
 
-	// Through a guest: it sleeps 500 ns, in place, and looks at the clock.
+	// In a guest: it sleeps 500 ns, with input and output in the same place, and
+	// reads the clock.
 	guest := (&testGuest{data: [][]byte{cat([]byte{0}, i32c(scratchAt), []byte{opEnd}, text(string(subscription(7, 0, 500, 0))))}}).
 		importing(abi.ImportWASI, "poll_oneoff").importing(abi.ImportWASI, "clock_time_get")
 	guest.bodies = map[string][]byte{abi.ExportHandle: cat(
@@ -233,7 +235,8 @@ func TestPollPassesTime(t *testing.T) {
 	}
 }
 
-// TestLogIsCapped checks lines and bytes a call, through both ways to log.
+// TestLogIsCapped checks the limits on lines and bytes of a call, for both ways
+// of logging.
 func TestLogIsCapped(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -277,7 +280,7 @@ func TestLogIsCapped(t *testing.T) {
 		t.Errorf("%d lines were logged, want 32: %s", n, log.String())
 	}
 	log.Reset()
-	if err := g.Drop(0); err != nil { // another call, another allowance
+	if err := g.Drop(0); err != nil { // another call has its own limit
 		t.Fatal(err)
 	}
 	if n := strings.Count(log.String(), "guest log\" "); n != 32 {
@@ -285,8 +288,8 @@ func TestLogIsCapped(t *testing.T) {
 	}
 }
 
-// TestGuestLogNamesTheEntity: a line of a guest in the node's log says which
-// entity was called, and so does the one that counts the others.
+// TestGuestLogNamesTheEntity checks that a guest's line in the node's log names
+// the called entity, and that the line about dropped lines does too.
 func TestGuestLogNamesTheEntity(t *testing.T) {
 	var log bytes.Buffer
 	id := "a"
@@ -303,8 +306,8 @@ func TestGuestLogNamesTheEntity(t *testing.T) {
 	}
 }
 
-// TestPartialLines checks that a line written in pieces is one line, and that
-// one without an end comes out with the call.
+// TestPartialLines checks that a line written in pieces is logged as one line,
+// and that the end of the call logs an unfinished one.
 func TestPartialLines(t *testing.T) {
 	var log bytes.Buffer
 	l := guestLog{logger: slog.New(slog.NewTextHandler(&log, nil)), lineLimit: 3, byteLimit: 4}

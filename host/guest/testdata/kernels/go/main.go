@@ -1,4 +1,4 @@
-// Tight loops, to measure what metering costs.
+// Tight loops that measure the cost of metering.
 package main
 
 var (
