@@ -57,7 +57,7 @@ func TestDiffIsBounded(t *testing.T) {
 	}
 }
 
-// apply does what RFC 6902 says of one operation.
+// apply applies one operation as RFC 6902 specifies.
 func apply(v any, path []string, o PatchOperation) any {
 	if len(path) == 0 {
 		return o.Is
@@ -93,7 +93,7 @@ func apply(v any, path []string, o PatchOperation) any {
 	panic(fmt.Sprintf("no %v in %v", path, v))
 }
 
-// value is a random one; those of one call are much alike.
+// value returns a random value. Values of the same random source are similar.
 func value(r *rand.Rand, depth int) any {
 	switch n := r.IntN(6); {
 	case n < 2 && depth > 0:
@@ -114,7 +114,8 @@ func value(r *rand.Rand, depth int) any {
 	return json.Number(strconv.Itoa(r.IntN(3)))
 }
 
-// TestPatchesMakeTheOther: what was, patched, is what is.
+// TestPatchesMakeTheOther checks that applying the patch to the old value gives
+// the new one.
 func TestPatchesMakeTheOther(t *testing.T) {
 	for seed := range uint64(5000) {
 		r := rand.New(rand.NewPCG(seed, 0))

@@ -10,7 +10,8 @@ import (
 
 func idle() bool { return false }
 
-// took is how long so many pieces take, in the time of the bubble.
+// took returns how long the given number of pieces takes, by the clock of the
+// bubble.
 func took(t *testing.T, p *pace, pieces int) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -22,8 +23,9 @@ func took(t *testing.T, p *pace, pieces int) time.Duration {
 	return time.Since(began)
 }
 
-// TestPace: what is spent takes as long as the rate says, lanes that are busy
-// are waited for, but not for ever, and the end of a call ends the wait.
+// TestPace checks that spending takes as long as the rate says, that busy
+// executors are waited for, but not forever, and that the end of a call ends
+// the wait.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if d := took(t, newPace(0, idle), 1000); d != 0 {
@@ -32,7 +34,7 @@ func TestPace(t *testing.T) {
 		if d := took(t, nil, 1000); d != 0 {
 			t.Errorf("without a pace it takes %v", d)
 		}
-		// The first piece is there already.
+		// The limiter begins with one piece available.
 		if d := took(t, newPace(10*piece, idle), 101); d < 9900*time.Millisecond || d > 10100*time.Millisecond {
 			t.Errorf("100 pieces of 10 a second take %v", d)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPatchesAreBounded: in operations and in bytes; what there is room for is
-// the beginning.
+// TestPatchesAreBounded checks the bounds on operations and bytes: the patch
+// keeps its beginning.
 func TestPatchesAreBounded(t *testing.T) {
 	list := func(n int, value string) []byte {
 		return []byte("[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]")

@@ -36,7 +36,7 @@ type shadowWorld struct {
 
 	s       *shadower
 	watches *trial.Watches
-	missing error // why the module cannot be had
+	missing error // why the module cannot be loaded
 }
 
 func newShadowWorld(t *testing.T) *shadowWorld {
@@ -97,20 +97,20 @@ func (w *shadowWorld) happens(at int64, name, payload string) {
 	w.head, w.prev = r.Last(), w.chain.After(&r)
 }
 
-// input are the frames of a command.
+// input returns the frames of a command.
 func input(at journal.Sequence, name, payload string) []byte {
 	f := abi.AppendPayload(abi.AppendName(abi.AppendSequence(nil, uint64(at)), name), []byte(payload))
 	f = abi.AppendSeed(abi.AppendNow(abi.AppendCommandID(f, "id"), 1000), 7)
 	return abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
 }
 
-// adds is what a counter answers that adds and has a total then.
+// adds returns the answer of a counter that adds and then has a total.
 func adds(event, reply string) []byte {
 	return abi.AppendReply(abi.AppendEvent(nil, "added", []byte(event)), []byte(reply))
 }
 
-// compared has a command be compared that was decided by another module, and
-// returns what is counted because of it.
+// compared compares a command that was decided by another module, and returns
+// the resulting counts.
 func (w *shadowWorld) compared(c trial.Command) trial.Sum {
 	w.t.Helper()
 	watch := w.wish(trial.Wish{Digest: w.watches.Of(counted.Type).Digest, Share: sharding.Buckets, Revision: w.watches.Of(counted.Type).Revision + 1})
@@ -126,9 +126,9 @@ func (w *shadowWorld) compared(c trial.Command) trial.Sum {
 	return watch.Sum()
 }
 
-// TestShadowsDecideOnTheirStates: the other module decides on the state that it
-// makes of the events before the command itself, not those after it, and each
-// time from there.
+// TestShadowsDecideOnTheirStates checks that the shadow module decides on the
+// state that it computes from the events before the command, and not from those
+// after it, and starts again each time.
 func TestShadowsDecideOnTheirStates(t *testing.T) {
 	w := newShadowWorld(t)
 	if s := w.compared(trial.Command{Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`), Fuel: 5}); s.Compared != 1 || s.Differ != 0 || s.Fuel != 5 || s.Other == 0 {
@@ -169,8 +169,8 @@ func TestShadowsDecideOnTheirStates(t *testing.T) {
 	}
 }
 
-// TestShadowsPassOver what they cannot decide again, and say why where it is
-// all of it.
+// TestShadowsPassOver checks that commands that cannot be decided again are
+// skipped, and that the note says why if all are.
 func TestShadowsPassOver(t *testing.T) {
 	w := newShadowWorld(t)
 	w.happens(5000, "added", `{"amount":10}`)
@@ -197,8 +197,9 @@ func TestShadowsPassOver(t *testing.T) {
 	}
 }
 
-// TestShadowsFail: a module that fails on the events or is not given the
-// command differs, and the next command begins anew.
+// TestShadowsFail checks that a module that fails on the events, or would not
+// be given the command, counts as differing, and that the next command starts
+// in a new instance.
 func TestShadowsFail(t *testing.T) {
 	w := newShadowWorld(t)
 	w.s.fold.close()
@@ -226,8 +227,8 @@ func TestShadowsFail(t *testing.T) {
 	}
 }
 
-// TestShadowsEnd with their context, and what nobody wants any more is thrown
-// away.
+// TestShadowsEnd checks that shadowers end with their context, and that
+// commands of ended watches are dropped.
 func TestShadowsEnd(t *testing.T) {
 	w := newShadowWorld(t)
 	old := w.watches.Of(counted.Type)
@@ -254,7 +255,8 @@ func TestShadowsEnd(t *testing.T) {
 	}
 }
 
-// TestSameAsJSON: members may stand in another order, and bytes may not.
+// TestSameAsJSON checks that the order of members does not matter for JSON, but
+// does for bytes.
 func TestSameAsJSON(t *testing.T) {
 	a, b := []byte(`{"a":1,"b":2}`), []byte(`{ "b": 2, "a": 1 }`)
 	if !same(a, b, true) || same(a, b, false) || !same(a, bytes.Clone(a), false) || same(a, []byte(`{"a":1}`), true) {

@@ -18,7 +18,7 @@ import (
 	testguest "github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// stepping is a stepper whose steps must do.
+// stepping is a stepper whose steps must succeed.
 type stepping struct {
 	*replay.Stepper
 	t *testing.T
@@ -62,8 +62,8 @@ func (s stepping) is(sequence uint64, want string) {
 	}
 }
 
-// TestStepperEndsLives: a life that begins after a tombstone begins with the
-// initial state, of a type of either kind.
+// TestStepperEndsLives checks that a life after a tombstone begins with the
+// initial state, for both kinds of types.
 func TestStepperEndsLives(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	s.is(0, `{"total":0}`)
@@ -97,8 +97,9 @@ func TestStepperEndsLives(t *testing.T) {
 	d.is(4, in)
 }
 
-// TestStepperBeginsWithAState: of a history whose first events were cut, of a
-// type of either kind; what the module does not read is refused.
+// TestStepperBeginsWithAState checks that a history whose first events are gone
+// can begin with a state, for both kinds of types, and that a state that the
+// module cannot read is rejected.
 func TestStepperBeginsWithAState(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	if err := s.Begin(t.Context(), 40, []byte(`{"total":17}`), 0); err != nil {
@@ -126,7 +127,8 @@ func TestStepperBeginsWithAState(t *testing.T) {
 	empty.is(3, "")
 }
 
-// TestStepperRefusesGaps: events follow each other, and those of commands too.
+// TestStepperRefusesGaps checks that events must be consecutive, including
+// those of commands.
 func TestStepperRefusesGaps(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	s.step(1, "added", `{"amount":3}`)
@@ -156,8 +158,8 @@ func TestStepperRefusesGaps(t *testing.T) {
 	s.is(3, `{"total":0}`)
 }
 
-// TestStepperEndsWithAFault: an event on which the guest fails is that fault,
-// and what follows says that there is no guest.
+// TestStepperEndsWithAFault checks that an event on which the guest fails
+// returns the fault, and that later calls report that the instance is dead.
 func TestStepperEndsWithAFault(t *testing.T) {
 	failing := testguest.Module{Bad: "shop", Apply: []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}} // traps if there is an event
 	s := newStepper(t, failing.Build(), "shop")

@@ -21,12 +21,12 @@ import (
 	testguest "github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// orders are the entity types of these tests, which have an older form of an
+// orders are the entity types of these tests. They have an older form of an
 // event, and what a guest makes of it.
 var orders = []struct {
 	name, encoding string
 	makes          string // the payload
-	code           []byte // that runs first, and leaves nothing; of cut, nil
+	code           []byte // runs first and leaves nothing on the stack; may be nil
 }{
 	{name: "order", encoding: "json", makes: `{"n":2}`},
 	{name: "other", encoding: "json", makes: `{"n":2}`},
@@ -36,7 +36,7 @@ var orders = []struct {
 	{name: "text", encoding: "json", makes: "\"\xff\""},
 	{name: "two", encoding: "json", makes: `{} {}`},
 	{name: "bytes", encoding: "bytes", makes: `{"n":`},
-	// A loop of as many turns costs several units of fuel each.
+	// A loop with this many iterations costs several units of fuel each.
 	{name: "dear", encoding: "json", makes: `{"n":2}`, code: append(testguest.Count(fuelOfEvent*piece), 0x1a)},
 	{name: "endless", encoding: "json", code: []byte{0x03, 0x40, 0x0c, 0x00, 0x0b, 0x00}},
 	{name: "trap", encoding: "bytes", code: testguest.Unreachable},
@@ -47,7 +47,7 @@ var orders = []struct {
 type upcastWorld struct {
 	*Upcasts
 	t *testing.T
-	// opening is called when a module is asked for; nil: nobody is.
+	// opening, if set, is called when a module is requested.
 	opening func(ctx context.Context)
 }
 
@@ -63,7 +63,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 		if o.name == "cut" {
 			length--
 		}
-		// if the type is this one, its code and answer, else those of the others
+		// if the type is this one, its code and answer, otherwise those of the others
 		code = slices.Concat([]byte{0x20, 0x00, 0x41, byte(i), 0x46, 0x04, 0x7e}, o.code, testguest.Span(uint32(testguest.FramesAt+len(frames)), uint32(length)), []byte{0x05}, code, []byte{0x0b})
 		frames = append(frames, answer...)
 	}
@@ -83,7 +83,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 		},
 		seats: newSeats(maxUpcasting, maxUpcastingOfType, idle), about: map[upcasterKey]upcasts{},
 	}
-	for _, o := range orders { // what modules say of types is known from here on
+	for _, o := range orders { // caches the descriptions of the types
 		if err := w.Check(t.Context(), o.name); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func (w *upcastWorld) read(ctx context.Context, entityType, event string) (strin
 	return name + " " + string(payload), err
 }
 
-// is upcasts an event, which must become what is said.
+// is upcasts an event and checks the result.
 func (w *upcastWorld) is(entityType, want string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -112,12 +112,12 @@ func (w *upcastWorld) is(entityType, want string) {
 	}
 }
 
-// TestWhatIsUpcastIsAnEvent: what a guest makes of an event is given to readers
-// where it is one of the type, in the type's encoding; else the event is named,
-// and the next one is upcast.
+// TestWhatIsUpcastIsAnEvent checks that readers get the result of a guest only
+// if it is a valid event of the type in the type's encoding. Otherwise the
+// error names the event, and the next event is upcast.
 func TestWhatIsUpcastIsAnEvent(t *testing.T) {
 	w := newUpcastWorld(t)
-	for range 2 { // the second time by instances that are there, or by others
+	for range 2 { // the second time with existing instances, or with new ones
 		w.is("order", `placed.v2 {"n":2}`)
 		w.is("empty", "placed.v2 ")
 		w.is("bytes", `placed.v2 {"n":`)
@@ -133,8 +133,8 @@ func TestWhatIsUpcastIsAnEvent(t *testing.T) {
 	}
 }
 
-// TestInstancesAreKept for the next event, those that were used last, and each
-// is closed once.
+// TestInstancesAreKept checks that the most recently used instances are kept
+// for the next event, and that each is closed once.
 func TestInstancesAreKept(t *testing.T) {
 	w := newUpcastWorld(t)
 	opened := 0
@@ -143,7 +143,7 @@ func TestInstancesAreKept(t *testing.T) {
 	if len(turns) != keptUpcasters+1 {
 		t.Fatalf("%d are kept", keptUpcasters)
 	}
-	for range 3 { // who comes around finds that its instance went last
+	for range 3 { // each type finds that its instance was the last one to be closed
 		for _, entityType := range turns {
 			if _, err := w.read(t.Context(), entityType, "placed"); err != nil {
 				t.Error(err)
@@ -171,9 +171,9 @@ func (w *upcastWorld) fails(entityType, event, text string) {
 	}
 }
 
-// TestSlowTypeKeepsNobodyOut: however many events of a type wait, and however
-// long it takes, those of others are upcast; over all there are as many at a
-// time as may be, and who waits ends with its call.
+// TestSlowTypeKeepsNobodyOut checks that however many events of a type wait,
+// and however long it takes, events of other types are upcast, that the total
+// is bounded, and that a waiting call ends with its context.
 func TestSlowTypeKeepsNobodyOut(t *testing.T) {
 	const waiting = 20
 	w := newUpcastWorld(t)
@@ -210,12 +210,12 @@ func TestSlowTypeKeepsNobodyOut(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		for _, entityType := range []string{"order", "third"} { // one waits for those of its type, one for all
+		for _, entityType := range []string{"order", "third"} { // one waits for a seat of its type, one for any seat
 			if _, err := w.read(ctx, entityType, "placed"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("who waits for a seat gets %v", err)
 			}
 		}
-		// Behind two slow types a third one is next but for those that wait already.
+		// After two slow types, a third one is next except for those already waiting.
 		third := make(chan error, 1)
 		go func() {
 			_, err := w.read(t.Context(), "third", "placed")
@@ -246,9 +246,9 @@ func TestSlowTypeKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-// TestUpcastingYields: a reader with many events waits while requests wait for
-// lanes, and one with few dear ones does; where nobody waits for lanes, neither
-// does.
+// TestUpcastingYields checks that a reader with many events, or with few
+// expensive ones, waits while requests wait for executors, and does not wait
+// otherwise.
 func TestUpcastingYields(t *testing.T) {
 	w := newUpcastWorld(t)
 	beside := func(busy func() bool) { w.seats = newSeats(1, 1, busy) }
@@ -289,8 +289,8 @@ func TestUpcastingYields(t *testing.T) {
 	})
 }
 
-// TestUpcastingEndsWithItsCaller: a guest that goes on when nobody waits for
-// its answer is ended, and is not used again.
+// TestUpcastingEndsWithItsCaller checks that a guest that is still running when
+// its caller is gone is interrupted and not used again.
 func TestUpcastingEndsWithItsCaller(t *testing.T) {
 	w := newUpcastWorld(t)
 	began := make(chan struct{}, 1)

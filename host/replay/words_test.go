@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// spoken is a failure of a guest that wrote words before it.
+// spoken is a failure of a guest that wrote something before it.
 type spoken struct{ words string }
 
 func (spoken) Error() string       { return "hostd_apply: trap: unreachable" }
 func (s spoken) LastWords() string { return s.words }
 
-// TestFaultsQuoteTheGuest: a fault that a verification finds says what the
-// guest wrote, within bounds.
+// TestFaultsQuoteTheGuest checks that a fault found by a verification quotes
+// what the guest wrote, within bounds.
 func TestFaultsQuoteTheGuest(t *testing.T) {
 	wrapped := func(words string) string { return withWords(fmt.Errorf("at event 1: %w", spoken{words})) }
 	if got := wrapped("panic: no such item"); got != "at event 1: hostd_apply: trap: unreachable; the guest wrote: panic: no such item" {
